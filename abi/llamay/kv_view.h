@@ -1,0 +1,86 @@
+/* The contract between whoever owns K/V pages and whoever computes on them.
+ *
+ * Plain C on purpose: the two sides are separate wheels, built at different times, perhaps by different
+ * compilers. Nothing here depends on the C++ library, on nanobind or on Python.
+ *
+ * A view is a lease on one context. From export to release
+ *   - no arena moves and no listed page is freed;
+ *   - positions [0, n_tokens) are written by nobody;
+ *   - positions [n_tokens, n_tokens + n_reserved) are written by the holder of the lease, and by nobody else.
+ * So the holder needs neither a lock nor the GIL. The protocol of a step is reserve -> run -> commit: until the
+ * lease is committed nothing that was written counts, and a commit may keep fewer positions than were reserved.
+ *
+ * Where an element lives. Layers with the same page table form a group. Position p of a group is slot
+ * p % page_tokens of page number
+ *     n = blocks[(p / page_tokens) / block_pages][(p / page_tokens) % block_pages]
+ * and that page begins at arena + n * page_bytes. A negative number is a page that was dropped because it lies
+ * wholly behind the group's window. Inside a page, for each layer of the group, with P = page_tokens:
+ *     K of head h, dimension d: element k_offset / element_size + (h * k_dim + d) * P + slot
+ *     V of head h, dimension d: element v_offset / element_size + (h * P + slot) * v_dim + d
+ * K is dimension-major so that one SIMD lane holds one key: a score then needs no sum across lanes. V is
+ * position-major so that one lane holds one output dimension. Both are read in straight lines.
+ *
+ * Compatibility. A change of meaning bumps MAJOR, and with it the capsule's name. A new field goes at the end of
+ * its struct and bumps MINOR: a reader asks whether it is there with LLAMAY_HAS. Arrays of structs are walked by
+ * the size the owner states, never by the reader's sizeof.
+ */
+#ifndef LLAMAY_KV_VIEW_H
+#define LLAMAY_KV_VIEW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LLAMAY_KV_VIEW_MAJOR 1
+#define LLAMAY_KV_VIEW_MINOR 0
+#define LLAMAY_KV_VIEW_CAPSULE "llamay.kv_view.v1"
+#define LLAMAY_KV_VIEW_METHOD "__llamay_kv_view__"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum llamay_kv_dtype { LLAMAY_KV_F32 = 0, LLAMAY_KV_F16 = 1 };
+enum llamay_kv_kind { LLAMAY_KV_FULL = 0, LLAMAY_KV_WINDOW = 1 };
+
+/* One layer's place inside each page of its group. Offsets in bytes, multiples of 64. */
+typedef struct llamay_kv_layer {
+  uint64_t k_offset;
+  uint64_t v_offset;
+  uint32_t layer; /* the model's layer index */
+  uint32_t kv_heads;
+  uint32_t k_dim; /* elements per head */
+  uint32_t v_dim;
+} llamay_kv_layer;
+
+typedef struct llamay_kv_group {
+  void* arena; /* 64-byte aligned */
+  uint64_t page_bytes;
+  const int32_t* const* blocks; /* page numbers in position order, block_pages to a block */
+  const llamay_kv_layer* layers;
+  uint32_t layer_stride; /* sizeof(llamay_kv_layer) as the owner compiled it */
+  uint32_t n_layers;
+  uint32_t block_pages; /* a power of two */
+  uint32_t page_tokens; /* a power of two, 16 or more */
+  uint32_t kind;        /* enum llamay_kv_kind */
+  uint32_t window;      /* positions a row may look back, itself included; 0 for LLAMAY_KV_FULL */
+  uint32_t dtype;       /* enum llamay_kv_dtype */
+} llamay_kv_group;
+
+typedef struct llamay_kv_view {
+  size_t size;           /* sizeof(llamay_kv_view) as the owner compiled it */
+  uint32_t group_stride; /* sizeof(llamay_kv_group) as the owner compiled it */
+  uint32_t n_groups;
+  const llamay_kv_group* groups;
+  uint32_t n_tokens;   /* readable */
+  uint32_t n_reserved; /* writable, after the readable ones */
+} llamay_kv_view;
+
+#ifdef __cplusplus
+}
+#endif
+
+/* Whether the owner's struct reaches as far as this field. */
+#define LLAMAY_HAS(view, field) \
+  ((view)->size >= offsetof(llamay_kv_view, field) + sizeof((view)->field))
+
+#endif
