@@ -1,0 +1,14 @@
+"""Tensor formats, CPU kernels, threads, the plan executor and sampling.
+
+Set LLAMAY_ISA to force a kernel set; every set computes the same bits.
+"""
+
+from llamay_kernels._kernels import isa, runnable_isas, use_isa
+
+INTERFACE = {"plan": (1, 0)}
+"""The interfaces that this package offers, each with (major, minor)."""
+
+ARITHMETIC = 1
+"""The version of docs/arithmetic.md that the kernels keep; saved state of another version is not reused."""
+
+__all__ = ["ARITHMETIC", "INTERFACE", "isa", "runnable_isas", "use_isa"]
