@@ -1,0 +1,1 @@
+"""GGUF models, tokenizers, chat templates, architectures and the engine of llamay."""

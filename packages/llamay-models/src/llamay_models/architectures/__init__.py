@@ -1,0 +1,54 @@
+"""The architectures: one file each, a pure function of (g, config, weights) and a reader of its hyper-parameters.
+
+To add one, write its file and add a line to `ARCHITECTURES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from llamay_models.architectures import gemma3, llama, qwen2, qwen3
+from llamay_models.architectures._decoder import Decoder
+from llamay_models.architectures._keys import Keys
+from llamay_models.errors import ArchitectureError, MetadataError
+from llamay_models.plan import Trace, Value, Weights
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """`build(g, config, weights)` is the model; `read` takes its config from a file's metadata."""
+
+    name: str
+    build: Callable[[Trace, Any, Weights], Value]
+    read: Callable[[Keys], Decoder]
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    a.name: a
+    for a in (
+        Architecture("gemma3", gemma3.gemma3, gemma3.config),
+        Architecture("llama", llama.llama, llama.config),
+        Architecture("qwen2", qwen2.qwen2, qwen2.config),
+        Architecture("qwen3", qwen3.qwen3, qwen3.config),
+    )
+}
+
+
+def find(metadata: Mapping[str, Any]) -> tuple[Architecture, Decoder]:
+    """The architecture that a file's metadata names, and its hyper-parameters.
+
+    Raises MetadataError if a key is missing or wrong, ArchitectureError if the architecture is not one of ours.
+    """
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str):
+        raise MetadataError("the key general.architecture is missing")
+    if name not in ARCHITECTURES:
+        known = ", ".join(sorted(ARCHITECTURES))
+        raise ArchitectureError(f"the architecture {name!r} is not supported; supported are {known}")
+    architecture = ARCHITECTURES[name]
+    return architecture, architecture.read(Keys(metadata, name))
+
+
+__all__ = ["ARCHITECTURES", "Architecture", "Decoder", "Keys", "find"]

@@ -1,0 +1,30 @@
+"""Llama (Touvron et al. 2023, https://arxiv.org/abs/2302.13971), and all that followed its shape: Mistral, SmolLM, TinyLlama.
+
+Pre-norm, rotary positions, grouped-query attention, gated SiLU. GGUF files of this architecture keep Meta's order of the
+rotated pairs; Llama 3.1's scaled frequencies come as the tensor `rope_freqs`; some descendants have biases.
+"""
+
+from llamay_models.architectures._decoder import Decoder, gated_mlp, head, read_decoder
+from llamay_models.architectures._keys import Keys
+from llamay_models.plan import Trace, Value, Weights
+
+
+def llama(g: Trace, c: Decoder, w: Weights) -> Value:
+    """The model, for one row."""
+    factors = w.get("rope_freqs")
+    x = g.embed(w["token_embd"], c.vocab, c.width)
+    for i in range(c.layers):
+        h = g.rms_norm(x, w[i, "attn_norm"], c.eps)
+        q = g.linear(h, w[i, "attn_q"], c.heads * c.k_dim, w.get((i, "attn_q", "bias")))
+        k = g.linear(h, w[i, "attn_k"], c.kv_heads * c.k_dim, w.get((i, "attn_k", "bias")))
+        v = g.linear(h, w[i, "attn_v"], c.kv_heads * c.v_dim, w.get((i, "attn_v", "bias")))
+        q, k = g.rope(q, c.heads, c.rope, factors), g.rope(k, c.kv_heads, c.rope, factors)
+        h = g.attention(i, q, k, v, heads=c.heads, kv_heads=c.kv_heads, scale=c.scale)
+        x = g.add(x, g.linear(h, w[i, "attn_output"], c.width, w.get((i, "attn_output", "bias"))))
+        x = g.add(x, gated_mlp(g, g.rms_norm(x, w[i, "ffn_norm"], c.eps), c, w, i))
+    return head(g, x, c, w)
+
+
+def config(keys: Keys) -> Decoder:
+    """Hyper-parameters of a file."""
+    return Decoder(**read_decoder(keys, "pairs"))

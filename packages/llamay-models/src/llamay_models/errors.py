@@ -1,0 +1,106 @@
+"""Every error that a caller of llamay_models can meet.
+
+LlamayError
+├── ModelError            the file or what is in it
+│   ├── ArchitectureError   the architecture is not one of ours, or uses a feature that is not built
+│   ├── MetadataError       a key is missing, has the wrong type, or makes no sense
+│   └── TensorError         a tensor is missing, unused, or has the wrong shape or format
+├── PlanError             an architecture combines operations or widths that do not fit
+├── InterfaceError        two installed packages do not speak the same version of an interface (also an ImportError)
+├── PromptError           the prompt is empty, too long, or holds a token that the model does not have
+├── SamplingError         a sampling option is outside its range
+├── ContextError          the context is closed, in use, or asked for something it does not hold
+├── SnapshotError         a snapshot cannot be written, is damaged, or does not fit
+│   └── IdentityMismatch    it was made with other weights, settings or arithmetic; `.field` names what differs
+├── OutOfMemory           the K/V budget is used up
+├── ConstraintError       a constraint allows no token, or refuses the one that was sampled
+└── EngineClosed          the model was closed
+
+Each message is one sentence of what was wrong, where, and what to do about it.
+"""
+
+
+class LlamayError(Exception):
+    """The base of every error here: `except LlamayError` catches what a user can be told in one line."""
+
+
+class ModelError(LlamayError):
+    """A model file cannot be used."""
+
+
+class ArchitectureError(ModelError):
+    """The file's architecture is unknown, or it needs a feature that is not built."""
+
+
+class MetadataError(ModelError):
+    """A metadata key is missing, has the wrong type, or contradicts another."""
+
+
+class TensorError(ModelError):
+    """A tensor is missing, not used by the architecture, or has the wrong shape or format."""
+
+
+class PlanError(LlamayError):
+    """Operations, widths or weights do not fit together."""
+
+
+class InterfaceError(LlamayError, ImportError):
+    """Two installed llamay packages do not speak the same version of an interface."""
+
+
+class PromptError(LlamayError):
+    """A prompt is empty, too long for the context, or holds an unknown token."""
+
+
+class SamplingError(LlamayError):
+    """A sampling option is outside its range."""
+
+
+class ContextError(LlamayError):
+    """A context is closed, in use by a generation, or does not hold what was asked for."""
+
+
+class SnapshotError(LlamayError):
+    """A snapshot cannot be written, is damaged, or does not fit this model."""
+
+
+class IdentityMismatch(SnapshotError):
+    """A snapshot was made with other weights, settings or arithmetic.
+
+    `field` is the first part of the identity that differs.
+    """
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class OutOfMemory(LlamayError):
+    """The K/V budget is used up."""
+
+
+class ConstraintError(LlamayError):
+    """A constraint allows no token, or refuses the token that was sampled."""
+
+
+class EngineClosed(LlamayError):
+    """The model, and with it its engine, was closed."""
+
+
+__all__ = [
+    "ArchitectureError",
+    "ConstraintError",
+    "ContextError",
+    "EngineClosed",
+    "IdentityMismatch",
+    "InterfaceError",
+    "LlamayError",
+    "MetadataError",
+    "ModelError",
+    "OutOfMemory",
+    "PlanError",
+    "PromptError",
+    "SamplingError",
+    "SnapshotError",
+    "TensorError",
+]

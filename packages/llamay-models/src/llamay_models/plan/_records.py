@@ -1,0 +1,81 @@
+"""What a plan is made of: records over numbered values, and the tensors they read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+
+
+class Tensor(Protocol):
+    """A weight, wherever it lives: in a file, in memory, or packed for the kernels.
+
+    A vector has one row. `dequantize` returns float32 of shape (rows, cols), in the operations' fixed order of
+    docs/arithmetic.md.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def cols(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def dequantize(self) -> Floats: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A traced value: its number, how many F32 numbers it holds a row, and a name for people.
+
+    The name comes from the weight that made it (`blk.3.attn_q`) or from the operation and what it was given
+    (`blk.3.attn_q.rope`). It carries no meaning.
+    """
+
+    id: int
+    width: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One operation. `weights` are indices into the program's tensors; docs/plan.md lists operations and attributes."""
+
+    op: str
+    outs: tuple[int, ...]
+    args: tuple[int, ...]
+    weights: tuple[int, ...]
+    attrs: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A straight list of operations. The last record's value is the output; only the number of rows is open."""
+
+    records: tuple[Record, ...]
+    widths: tuple[int, ...]
+    tensors: tuple[Tensor, ...]
+    names: tuple[str, ...]
+
+    @property
+    def output_width(self) -> int:
+        """F32 numbers a row of the output: for a language model, its vocabulary."""
+        return self.widths[self.records[-1].outs[-1]]
+
+    def uses(self) -> list[int]:
+        """How many records read each value; the output counts as read once more."""
+        count = [0] * len(self.widths)
+        for record in self.records:
+            for value in record.args:
+                count[value] += 1
+        count[self.records[-1].outs[-1]] += 1
+        return count
