@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace llamay::gguf {
+
+/// Read-only bytes of one file. Views into it stay valid for as long as any shared_ptr to it lives.
+class Mapping {
+ public:
+  virtual ~Mapping() = default;
+  std::span<const uint8_t> bytes() const { return bytes_; }
+
+  /// Map a whole regular file. The descriptor may be closed afterwards.
+  /// Throws FormatError when the file is empty or not a regular file, std::system_error when the system
+  /// refuses.
+  static std::shared_ptr<const Mapping> of_file(int fd);
+
+  /// Own a copy of these bytes (tests and fuzzing).
+  static std::shared_ptr<const Mapping> of_bytes(std::span<const uint8_t> bytes);
+
+ protected:
+  std::span<const uint8_t> bytes_;
+};
+
+}  // namespace llamay::gguf

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "gguf/mapping.hpp"
+#include "gguf/types.hpp"
+
+namespace llamay::gguf {
+
+/// One metadata entry. Everything points into the mapping; nothing is copied but the starts of strings.
+struct Entry {
+  std::string_view key;
+  ValueType type;  ///< type of the value, or of the elements when is_array
+  bool is_array;
+  uint64_t count;                ///< elements; 1 for a scalar
+  std::span<const uint8_t> raw;  ///< encoded elements, without type and count
+  std::vector<uint64_t> starts;  ///< strings only: offset in raw of each string's length field
+};
+
+struct Tensor {
+  std::string_view name;
+  uint32_t format;  ///< id for tensor_format()
+  uint32_t n_dims;
+  std::array<uint64_t, 4> dims;  ///< in the file's order: dims[0] runs fastest; 1 beyond n_dims
+  uint64_t offset;               ///< from the start of the file
+  uint64_t nbytes;
+};
+
+/// The header of one GGUF file, wholly checked: every string, array and tensor lies inside the mapping.
+///
+/// Throws FormatError from parse() for anything else. Memory is bounded by the size of the file and the two
+/// limits below, time is O(n log n) in the length of the header.
+class File {
+ public:
+  static constexpr uint64_t kMaxEntries = 1 << 16;
+  static constexpr uint64_t kMaxTensors = 1 << 18;
+  static constexpr size_t kMaxTensorName = 63;  ///< bytes; ggml reserves 64 with the final zero
+
+  static File parse(std::shared_ptr<const Mapping> mapping);
+
+  uint32_t version() const { return version_; }
+  uint64_t alignment() const { return alignment_; }
+  uint64_t data_offset() const { return data_offset_; }
+  const std::vector<Entry>& entries() const { return entries_; }
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  const std::shared_ptr<const Mapping>& mapping() const { return mapping_; }
+
+  const Entry* find(std::string_view key) const;
+
+ private:
+  std::shared_ptr<const Mapping> mapping_;
+  uint32_t version_ = 0;
+  uint64_t alignment_ = 32;
+  uint64_t data_offset_ = 0;
+  std::vector<Entry> entries_;
+  std::vector<Tensor> tensors_;
+  std::vector<uint32_t> by_key_;
+};
+
+/// String i of an entry of strings. i must be below entry.count.
+std::string_view string_at(const Entry& entry, uint64_t i);
+
+}  // namespace llamay::gguf
