@@ -1,0 +1,287 @@
+#include "context.hpp"
+
+#include <limits>
+
+#include "copy.hpp"
+
+namespace llamay::kv {
+
+Export::Export(Ref<Table> table, uint32_t n_tokens, uint32_t n_reserved) : table_(std::move(table)) {
+  const Pool& pool = *table_->pool();
+  const size_t n = pool.n_groups();
+  llamay_kv_group* groups = inline_;
+  if (n > kInline) {
+    more_ = std::make_unique<llamay_kv_group[]>(n);
+    groups = more_.get();
+  }
+  for (size_t g = 0; g < n; ++g) {
+    const GroupLayout& layout = pool.layout(g);
+    groups[g] = {.arena = pool.arena(g),
+                 .page_bytes = layout.page_bytes,
+                 .blocks = table_->group(g).blocks.data(),
+                 .layers = layout.layers.data(),
+                 .layer_stride = sizeof(llamay_kv_layer),
+                 .n_layers = uint32_t(layout.layers.size()),
+                 .block_pages = kBlockPages,
+                 .page_tokens = layout.page_tokens,
+                 .kind = uint32_t(layout.spec.kind),
+                 .window = layout.spec.window,
+                 .dtype = uint32_t(layout.spec.precision)};
+  }
+  view_ = {.size = sizeof view_,
+           .group_stride = sizeof(llamay_kv_group),
+           .n_groups = uint32_t(n),
+           .groups = groups,
+           .n_tokens = n_tokens,
+           .n_reserved = n_reserved};
+}
+
+Context::Context(std::shared_ptr<Pool> pool)
+    : pool_(std::move(pool)),
+      table_(Ref<Table>::adopt(new Table(pool_))),
+      tokens_(Ref<Tokens>::adopt(new Tokens)) {}
+
+Context::Context(Private, std::shared_ptr<Pool> pool, Ref<Table> table, Ref<Tokens> tokens, uint32_t n_tokens,
+                 std::shared_ptr<const SideStates> side)
+    : pool_(std::move(pool)),
+      table_(std::move(table)),
+      tokens_(std::move(tokens)),
+      side_(std::move(side)),
+      n_tokens_(n_tokens) {}
+
+void Context::enter() const {
+  if (!table_) throw Closed("the context is closed");
+  if (lease_ && lease_thread_ != std::this_thread::get_id())
+    throw ContextBusy(
+        "the context is leased to another thread; fork before the lease begins, or wait for its commit");
+}
+
+void Context::enter_to_change() const {
+  enter();
+  if (lease_) throw ContextBusy("the context has an open lease; commit or release it first");
+}
+
+void Context::throw_range(uint32_t begin, uint32_t end, uint32_t n) {
+  throw std::invalid_argument("positions [" + std::to_string(begin) + ", " + std::to_string(end) +
+                              ") are not within the " + std::to_string(n) + " tokens of the context");
+}
+
+uint32_t Context::size() const {
+  std::lock_guard lock(mutex_);
+  return n_tokens_;
+}
+
+bool Context::closed() const {
+  std::lock_guard lock(mutex_);
+  return !table_;
+}
+
+bool Context::leased() const {
+  std::lock_guard lock(mutex_);
+  return lease_ != 0;
+}
+
+std::shared_ptr<Context> Context::fork() const {
+  std::lock_guard lock(mutex_);
+  enter();
+  // The holder of the lease writes to pages that this table lists: the fork gets one without them.
+  return std::make_shared<Context>(Private{}, pool_, lease_ ? table_->clone(pages_for(n_tokens_)) : table_,
+                                   tokens_, n_tokens_, side_);
+}
+
+void Context::own(uint32_t begin, uint32_t end) {
+  if (begin == end) return;
+  const uint32_t P = pool_->page_tokens();
+  const uint32_t first = begin / P, last = pages_for(end), have = table_->n_pages();
+  const size_t n_groups = pool_->n_groups();
+
+  // Count first, take everything at once, and only then change anything.
+  uint32_t few[8];
+  std::vector<uint32_t> many;
+  uint32_t* need = few;
+  if (n_groups > std::size(few)) {
+    many.resize(n_groups);
+    need = many.data();
+  }
+  bool any = false;
+  for (size_t g = 0; g < n_groups; ++g) {
+    need[g] = last > have ? last - have : 0;
+    for (uint32_t i = first; i < std::min(last, have); ++i) need[g] += !table_->owns(g, i);
+    any |= need[g] != 0;
+  }
+  if (!any) return;
+  Taken taken(*pool_, {need, n_groups});
+
+  if (!table_->unique()) table_ = table_->clone(have);
+  for (size_t g = 0; g < n_groups; ++g)
+    for (uint32_t i = first; i < std::min(last, have); ++i) {
+      if (table_->owns(g, i)) continue;
+      // The one place where a page is cloned. Only slots that hold tokens: a lease may be writing the others.
+      const uint32_t used = std::min(P, n_tokens_ - std::min(n_tokens_, i * P));
+      copy_slots(pool_->layout(g), pool_->page(g, table_->page(g, i)), pool_->page(g, taken.next(g)), used);
+      table_->replace(g, i, taken.next(g));
+      taken.pop(g);
+    }
+  for (uint32_t i = have; i < last; ++i)
+    for (size_t g = 0; g < n_groups; ++g) {
+      table_->push(g, taken.next(g));
+      taken.pop(g);
+    }
+}
+
+void Context::require_present(uint32_t begin, uint32_t end) const {
+  if (begin == end) return;
+  for (size_t g = 0; g < pool_->n_groups(); ++g) {
+    const uint32_t dropped = table_->group(g).n_dropped;
+    if (begin / pool_->page_tokens() < dropped)
+      throw std::invalid_argument("positions before " + std::to_string(dropped * pool_->page_tokens()) +
+                                  " were dropped: they lie behind the window of group " + std::to_string(g));
+  }
+}
+
+/// Back to exactly the pages that hold tokens.
+void Context::trim() {
+  const uint32_t n = pages_for(n_tokens_);
+  if (table_->n_pages() == n) return;
+  if (table_->unique())
+    table_->shrink(n);
+  else
+    table_ = table_->clone(n);  // a view or a fork still uses the others
+}
+
+void Context::drop_behind_windows() {
+  for (size_t g = 0; g < pool_->n_groups(); ++g) {
+    const uint32_t n = pool_->layout(g).first_needed(n_tokens_) / pool_->page_tokens();
+    if (n <= table_->group(g).n_dropped) continue;
+    if (!table_->unique()) table_ = table_->clone(table_->n_pages());
+    table_->drop_front(g, n);
+  }
+}
+
+void Context::truncate(uint32_t n) {
+  std::lock_guard lock(mutex_);
+  enter_to_change();
+  if (n > n_tokens_)
+    throw std::invalid_argument("cannot truncate to " + std::to_string(n) + " tokens: the context has " +
+                                std::to_string(n_tokens_));
+  if (n == n_tokens_) return;
+  for (size_t g = 0; g < pool_->n_groups(); ++g) {
+    const uint32_t begin = table_->group(g).n_dropped * pool_->page_tokens();
+    const uint32_t needed = pool_->layout(g).first_needed(n);
+    if (n && needed < begin)
+      throw std::invalid_argument("cannot truncate to " + std::to_string(n) + " tokens: position " +
+                                  std::to_string(needed) +
+                                  " was dropped, for it lies behind the window of group " +
+                                  std::to_string(g) + "; truncate a fork that was made earlier");
+  }
+  if (!tokens_->unique()) tokens_ = tokens_->clone(n);
+  tokens_->truncate(n);
+  n_tokens_ = n;
+  side_.reset();
+  trim();
+}
+
+void Context::close() {
+  Ref<Table> table;
+  Ref<Tokens> tokens;
+  std::lock_guard lock(mutex_);
+  if (lease_ && lease_thread_ != std::this_thread::get_id()) enter();
+  table_ = {};
+  tokens_ = {};
+  side_.reset();
+  n_tokens_ = n_reserved_ = 0;
+  lease_ = 0;
+}
+
+std::vector<int32_t> Context::tokens(uint32_t begin, uint32_t end) const {
+  std::lock_guard lock(mutex_);
+  enter();
+  if (begin > end || end > n_tokens_) throw_range(begin, end, n_tokens_);
+  std::vector<int32_t> ids(end - begin);
+  tokens_->copy(begin, end, ids.data());
+  return ids;
+}
+
+std::unique_ptr<Export> Context::view() const {
+  std::lock_guard lock(mutex_);
+  enter();
+  return std::make_unique<Export>(table_, n_tokens_, 0);
+}
+
+std::shared_ptr<const SideStates> Context::side() const {
+  std::lock_guard lock(mutex_);
+  return side_;
+}
+
+void Context::set_side(std::shared_ptr<const SideStates> side) {
+  std::lock_guard lock(mutex_);
+  enter_to_change();
+  side_ = std::move(side);
+}
+
+Lease reserve(const std::shared_ptr<Context>& context, uint32_t n) {
+  Context& c = *context;
+  std::lock_guard lock(c.mutex_);
+  c.enter_to_change();
+  if (n > std::numeric_limits<int32_t>::max() - c.n_tokens_)
+    throw std::invalid_argument("cannot reserve " + std::to_string(n) + " tokens after " +
+                                std::to_string(c.n_tokens_) + ": a context holds at most 2147483647");
+  c.own(c.n_tokens_, c.n_tokens_ + n);
+  c.n_reserved_ = n;
+  c.lease_ = ++c.leases_;
+  c.lease_thread_ = std::this_thread::get_id();
+  return Lease(context, c.lease_, c.n_tokens_, n);
+}
+
+void Lease::enter() const {
+  if (!context_->table_) throw Closed("the context of this lease is closed");
+  if (context_->lease_ != number_) throw Closed("the lease has ended");
+  context_->enter();
+}
+
+bool Lease::open() const {
+  if (!context_) return false;
+  std::lock_guard lock(context_->mutex_);
+  return context_->lease_ == number_;
+}
+
+std::unique_ptr<Export> Lease::view() const {
+  std::lock_guard lock(context_->mutex_);
+  enter();
+  return std::make_unique<Export>(context_->table_, begin_, n_);
+}
+
+void Lease::commit(std::span<const int32_t> ids) {
+  Context& c = *context_;
+  std::lock_guard lock(c.mutex_);
+  enter();
+  if (ids.size() > n_)
+    throw std::invalid_argument("cannot commit " + std::to_string(ids.size()) +
+                                " tokens: " + std::to_string(n_) + " are reserved");
+  if (!ids.empty()) {
+    if (!c.tokens_->unique()) c.tokens_ = c.tokens_->clone(begin_);
+    c.tokens_->append(ids.data(), uint32_t(ids.size()));
+    c.n_tokens_ = begin_ + uint32_t(ids.size());
+    c.side_.reset();
+  }
+  c.lease_ = 0;
+  c.n_reserved_ = 0;
+  c.trim();
+  c.drop_behind_windows();
+}
+
+void Lease::release() noexcept {
+  if (!context_) return;
+  std::lock_guard lock(context_->mutex_);
+  Context& c = *context_;
+  if (!c.table_ || c.lease_ != number_) return;
+  c.lease_ = 0;
+  c.n_reserved_ = 0;
+  try {
+    c.trim();
+  } catch (const std::bad_alloc&) {
+    // The spare pages stay listed; the next commit trims them.
+  }
+}
+
+}  // namespace llamay::kv

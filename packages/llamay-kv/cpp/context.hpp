@@ -1,0 +1,162 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "table.hpp"
+#include "tokens.hpp"
+
+namespace llamay::kv {
+
+/// Somebody else is at work on the context: a lease is open, or another thread holds one.
+struct ContextBusy : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A context or a lease that was used after its end.
+struct Closed : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Opaque state that belongs to the length a context has: last logits, sampler, matcher.
+struct SideState {
+  uint32_t version;
+  std::string data;
+};
+using SideStates = std::map<std::string, SideState>;
+
+/// What a kernel reads and writes through: a kv_view and what keeps its pages alive.
+class Export {
+ public:
+  Export(Ref<Table> table, uint32_t n_tokens, uint32_t n_reserved);
+  const llamay_kv_view* view() const { return &view_; }
+  const Table& table() const { return *table_; }
+
+ private:
+  llamay_kv_view view_;
+  Ref<Table> table_;
+  static constexpr size_t kInline = 4;  // models have one to three groups: no second allocation for them
+  llamay_kv_group inline_[kInline];
+  std::unique_ptr<llamay_kv_group[]> more_;
+};
+
+class Lease;
+
+/// A value: token ids and the pages that hold their K/V. A copy costs two counts, at any length.
+///
+/// Between reserve and commit the table lists the reserved pages too; at any other time exactly those that
+/// hold tokens. Every operation takes the context's mutex for as long as it touches the table, so threads may
+/// fork one parent at will. Whoever holds a lease owns the context: other threads are refused, and so is a
+/// second lease.
+class Context {
+  struct Private {};
+
+ public:
+  explicit Context(std::shared_ptr<Pool> pool);
+  Context(Private, std::shared_ptr<Pool> pool, Ref<Table> table, Ref<Tokens> tokens, uint32_t n_tokens,
+          std::shared_ptr<const SideStates> side);
+
+  const std::shared_ptr<Pool>& pool() const { return pool_; }
+  uint32_t size() const;
+  bool closed() const;
+  bool leased() const;
+
+  /// A context with the same tokens. Allocates no page. While a lease is open the fork has the committed
+  /// tokens only.
+  std::shared_ptr<Context> fork() const;
+
+  /// Keep the first n tokens. Throws std::invalid_argument if n is more than there are, or if a window group
+  /// has dropped a page that a context of n tokens still needs.
+  void truncate(uint32_t n);
+
+  /// Make [begin, end) of the committed positions writable in place, cloning shared pages, run `write` on the
+  /// table, and forget side state.
+  template <class Write>
+  void overwrite(uint32_t begin, uint32_t end, Write&& write) {
+    std::lock_guard lock(mutex_);
+    enter_to_change();
+    if (begin > end || end > n_tokens_) throw_range(begin, end, n_tokens_);
+    require_present(begin, end);
+    own(begin, end);
+    write(*table_);
+    side_.reset();
+  }
+
+  /// Give everything up. Views stay valid until they are released. An open lease ends. Closing twice is
+  /// nothing.
+  void close();
+
+  std::vector<int32_t> tokens(uint32_t begin, uint32_t end) const;
+  /// A view for reading: it stays as it is whatever the context does next.
+  std::unique_ptr<Export> view() const;
+
+  std::shared_ptr<const SideStates> side() const;
+  void set_side(std::shared_ptr<const SideStates> side);
+
+ private:
+  friend class Lease;
+  friend Lease reserve(const std::shared_ptr<Context>&, uint32_t);
+
+  void enter() const;            // refuses a closed context, and other threads during a lease
+  void enter_to_change() const;  // refuses an open lease as well
+  void own(uint32_t begin, uint32_t end);
+  void require_present(uint32_t begin, uint32_t end) const;
+  void trim();
+  void drop_behind_windows();
+  [[noreturn]] static void throw_range(uint32_t begin, uint32_t end, uint32_t n);
+  uint32_t pages_for(uint32_t n) const { return (n + pool_->page_tokens() - 1) / pool_->page_tokens(); }
+
+  std::shared_ptr<Pool> pool_;
+  mutable std::mutex mutex_;
+  Ref<Table> table_;  // empty once closed
+  Ref<Tokens> tokens_;
+  std::shared_ptr<const SideStates> side_;
+  uint32_t n_tokens_ = 0;
+  uint32_t n_reserved_ = 0;
+  uint64_t lease_ = 0;  // number of the open lease, or 0
+  uint64_t leases_ = 0;
+  std::thread::id lease_thread_;
+};
+
+/// The right to write the next n positions of a context, until commit or release.
+class Lease {
+ public:
+  Lease(std::shared_ptr<Context> context, uint64_t number, uint32_t begin, uint32_t n)
+      : context_(std::move(context)), number_(number), begin_(begin), n_(n) {}
+  Lease(Lease&& o) noexcept = default;
+  Lease& operator=(Lease&&) = delete;
+  ~Lease() { release(); }
+
+  uint32_t begin() const { return begin_; }
+  uint32_t size() const { return n_; }
+  bool open() const;
+  const std::shared_ptr<Context>& context() const { return context_; }
+
+  /// The view of a step: [0, begin) readable, [begin, begin + n) writable. Costs the same at any length.
+  std::unique_ptr<Export> view() const;
+
+  /// The ids become tokens of the context; reserved positions beyond them are given up. Ends the lease.
+  void commit(std::span<const int32_t> ids);
+
+  /// End the lease and keep nothing. Nothing happens if it has ended.
+  void release() noexcept;
+
+ private:
+  void enter() const;
+
+  std::shared_ptr<Context> context_;
+  uint64_t number_;
+  uint32_t begin_, n_;
+};
+
+/// Make the next n positions writable: take pages, clone a shared last page. All of it, or OutOfPages and no
+/// change.
+Lease reserve(const std::shared_ptr<Context>& context, uint32_t n);
+
+}  // namespace llamay::kv

@@ -1,0 +1,51 @@
+#pragma once
+#include <llamay/kv_view.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace llamay::kv {
+
+enum class Kind : uint32_t { full = LLAMAY_KV_FULL, window = LLAMAY_KV_WINDOW };
+enum class Precision : uint32_t { f32 = LLAMAY_KV_F32, f16 = LLAMAY_KV_F16 };
+
+/// One layer of the model, by its index there. Dimensions are elements per head.
+struct LayerSpec {
+  uint32_t layer = 0, kv_heads = 0, k_dim = 0, v_dim = 0;
+};
+
+/// Layers that share one page table.
+struct GroupSpec {
+  Kind kind = Kind::full;
+  uint32_t window = 0;  // positions a row may look back, itself included; 0 for full
+  Precision precision = Precision::f16;
+  std::vector<LayerSpec> layers;
+};
+
+/// Where everything of a group lies inside a page of page_tokens positions. kv_view.h states the order of
+/// elements.
+struct GroupLayout {
+  GroupLayout(GroupSpec spec, uint32_t page_tokens);
+
+  /// Bytes that `positions` positions take without page padding: the payload of a snapshot's chunk.
+  size_t packed_bytes(uint32_t positions) const { return positions * position_bytes; }
+
+  /// The first position that a row at `position` or any later one may still read.
+  uint32_t first_needed(uint32_t position) const {
+    return spec.kind == Kind::full || position < spec.window ? 0 : position + 1 - spec.window;
+  }
+
+  GroupSpec spec;
+  uint32_t page_tokens;
+  size_t element_size;
+  size_t position_bytes;  // K and V of one position, all layers
+  size_t page_bytes;
+  std::vector<llamay_kv_layer> layers;
+};
+
+/// Throws std::invalid_argument naming the group or layer that is wrong.
+void validate(const std::vector<GroupSpec>& groups, uint32_t page_tokens);
+
+}  // namespace llamay::kv

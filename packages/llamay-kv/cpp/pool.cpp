@@ -1,0 +1,163 @@
+#include "pool.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "table.hpp"
+
+namespace llamay::kv {
+
+Pool::Pool(std::vector<GroupSpec> groups, uint32_t page_tokens, uint64_t budget_bytes)
+    : page_tokens_(page_tokens), budget_bytes_(budget_bytes) {
+  validate(groups, page_tokens);
+  uint64_t one_of_each = 0;
+  std::vector<GroupLayout> layouts;
+  for (GroupSpec& spec : groups) {
+    layouts.emplace_back(std::move(spec), page_tokens);
+    one_of_each += layouts.back().page_bytes;
+  }
+  if (budget_bytes < one_of_each)
+    throw std::invalid_argument("a budget of " + std::to_string(budget_bytes) +
+                                " bytes is too small: one page of every group takes " +
+                                std::to_string(one_of_each));
+  for (GroupLayout& layout : layouts) {
+    const uint64_t pages = std::min<uint64_t>(budget_bytes / layout.page_bytes, INT32_MAX);
+    groups_.push_back(std::make_unique<Group>(std::move(layout), uint32_t(pages)));
+  }
+}
+
+Pool::~Pool() = default;
+
+uint32_t Pool::live_pages(size_t g) const {
+  std::lock_guard lock(mutex_);
+  return groups_[g]->fresh - uint32_t(groups_[g]->free.size());
+}
+
+Pool::Place Pool::find(uint32_t layer) const {
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    const auto& layers = groups_[g]->layout.layers;
+    for (uint32_t i = 0; i < layers.size(); ++i)
+      if (layers[i].layer == layer) return {g, i};
+  }
+  throw std::out_of_range("the layout has no layer " + std::to_string(layer));
+}
+
+void Pool::take(std::span<const uint32_t> need, std::vector<std::vector<int32_t>>& out) {
+  out.resize(groups_.size());
+  uint64_t bytes = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    bytes += need[g] * groups_[g]->layout.page_bytes;
+    out[g].reserve(need[g]);  // whatever can fail for lack of memory, fails before a page is taken
+  }
+  std::lock_guard lock(mutex_);
+  const uint64_t used = used_bytes();
+  if (bytes > budget_bytes_ - used)
+    throw OutOfPages("out of pages: " + std::to_string(bytes) + " bytes wanted, " +
+                     std::to_string(budget_bytes_ - used) + " of the budget of " +
+                     std::to_string(budget_bytes_) + " bytes left; close contexts or raise the budget");
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    Group& group = *groups_[g];
+    for (uint32_t i = 0; i < need[g]; ++i) {
+      int32_t page;
+      if (!group.free.empty()) {
+        page = group.free.back();
+        group.free.pop_back();
+      } else {
+        // The budget bounds the pages of all groups together, hence of each: the arena cannot run out first.
+        page = int32_t(group.fresh++);
+      }
+      group.holders[page].store(1, std::memory_order_relaxed);
+      out[g].push_back(page);
+    }
+  }
+  used_bytes_.store(used + bytes, std::memory_order_relaxed);
+  if (used + bytes > peak_bytes()) peak_bytes_.store(used + bytes, std::memory_order_relaxed);
+}
+
+void Pool::free_page(size_t g, int32_t page) {
+  std::lock_guard lock(mutex_);
+  groups_[g]->free.push_back(page);
+  used_bytes_.fetch_sub(groups_[g]->layout.page_bytes, std::memory_order_relaxed);
+}
+
+uint64_t Pool::trim() {
+  std::lock_guard lock(mutex_);
+  uint64_t bytes = 0;
+  for (auto& group : groups_) {
+    const size_t size = group->layout.page_bytes;
+    std::sort(group->free.begin(), group->free.end(),
+              std::greater<>());  // runs share system pages; low ones go first
+    for (size_t i = 0; i < group->free.size();) {
+      size_t end = i + 1;
+      while (end < group->free.size() && group->free[end] == group->free[end - 1] - 1) ++end;
+      group->arena.discard(size_t(group->free[end - 1]) * size, (end - i) * size);
+      bytes += (end - i) * size;
+      i = end;
+    }
+  }
+  return bytes;
+}
+
+void Pool::link(Table* table) {
+  std::lock_guard lock(mutex_);
+  table->next_ = tables_;
+  table->previous_ = nullptr;
+  if (tables_) tables_->previous_ = table;
+  tables_ = table;
+}
+
+void Pool::unlink(Table* table) {
+  std::lock_guard lock(mutex_);
+  (table->previous_ ? table->previous_->next_ : tables_) = table->next_;
+  if (table->next_) table->next_->previous_ = table->previous_;
+}
+
+uint64_t Pool::live_tables() const {
+  std::lock_guard lock(mutex_);
+  uint64_t n = 0;
+  for (Table* t = tables_; t; t = t->next_) ++n;
+  return n;
+}
+
+void Pool::audit() const {
+  std::lock_guard lock(mutex_);
+  const auto fail = [](const std::string& what) { throw std::logic_error("audit: " + what); };
+  uint64_t bytes = 0;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = *groups_[g];
+    std::unordered_map<const int32_t*, uint32_t> block_holders;
+    for (const Table* t = tables_; t; t = t->next_)
+      for (const int32_t* block : t->group(g).blocks) ++block_holders[block];
+    std::vector<uint32_t> expected(group.fresh, 0);
+    for (const auto& [pages, n] : block_holders) {
+      if (Block::of(const_cast<int32_t*>(pages))->holders.load() != n)
+        fail("a block of group " + std::to_string(g) + " does not count its holders");
+      for (uint32_t i = 0; i < kBlockPages; ++i) {
+        if (pages[i] < 0) continue;
+        if (uint32_t(pages[i]) >= group.fresh) fail("a table lists a page that was never taken");
+        ++expected[pages[i]];
+      }
+    }
+    std::vector<bool> free(group.fresh, false);
+    for (int32_t page : group.free) {
+      if (free[page]) fail("page " + std::to_string(page) + " is free twice");
+      free[page] = true;
+    }
+    for (uint32_t page = 0; page < group.fresh; ++page) {
+      const uint32_t counted = group.holders[page].load();
+      if (counted != expected[page])
+        fail("page " + std::to_string(page) + " of group " + std::to_string(g) + " counts " +
+             std::to_string(counted) + " holders and has " + std::to_string(expected[page]));
+      if (free[page] != (counted == 0))
+        fail("page " + std::to_string(page) +
+             (free[page] ? " is free and held" : " is neither free nor held"));
+    }
+    bytes += (group.fresh - group.free.size()) * group.layout.page_bytes;
+  }
+  if (bytes != used_bytes())
+    fail("the pages take " + std::to_string(bytes) + " bytes, " + std::to_string(used_bytes()) +
+         " are reported");
+  for (const Table* t = tables_; t; t = t->next_) t->audit();
+}
+
+}  // namespace llamay::kv

@@ -1,0 +1,75 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "pool.hpp"
+#include "shared.hpp"
+
+namespace llamay::kv {
+
+constexpr uint32_t kBlockPages = 64;
+constexpr int32_t kDropped = -1;
+
+/// 64 page numbers of one group, shared by the tables that list it; holds one count of each page it names.
+///
+/// `pages` comes first so that a table can be an array of int32_t pointers, as kv_view.h wants it.
+struct Block {
+  int32_t pages[kBlockPages];
+  std::atomic<uint32_t> holders{1};
+
+  static Block* of(int32_t* pages) { return reinterpret_cast<Block*>(pages); }
+};
+
+/// The page table of a context: per group, blocks of page numbers. Blocks are shared between tables and
+/// tables between forks, so that a fork is one count. Whoever changes a table first makes it, the block and
+/// the page his own.
+class Table : public Counted {
+ public:
+  explicit Table(std::shared_ptr<Pool> pool);
+  ~Table();
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+
+  /// A table of the first n_pages pages. Blocks are shared, except a last one that names pages beyond them.
+  Ref<Table> clone(uint32_t n_pages) const;
+
+  struct Group {
+    std::vector<int32_t*> blocks;
+    uint32_t n_pages = 0;    // dropped ones included
+    uint32_t n_dropped = 0;  // the first so many are dropped
+  };
+  const Group& group(size_t g) const { return groups_[g]; }
+  const std::shared_ptr<Pool>& pool() const { return pool_; }
+  int32_t page(size_t g, uint32_t i) const { return groups_[g].blocks[i / kBlockPages][i % kBlockPages]; }
+  uint32_t n_pages() const { return groups_[0].n_pages; }
+
+  /// Whether page i of group g may be written by the holder of this table alone.
+  bool owns(size_t g, uint32_t i) const {
+    int32_t* block = groups_[g].blocks[i / kBlockPages];
+    return unique() && Block::of(block)->holders.load(std::memory_order_acquire) == 1 &&
+           !pool_->shared(g, block[i % kBlockPages]);
+  }
+
+  // These change the table: only for one with a single holder.
+
+  /// Append a page of which the caller holds the count.
+  void push(size_t g, int32_t page);
+  /// Put a page of which the caller holds the count in place of page i, dropping that one.
+  void replace(size_t g, uint32_t i, int32_t page);
+  /// Drop all pages of all groups from n_pages on.
+  void shrink(uint32_t n_pages);
+  /// Drop the first n pages of group g; their numbers become kDropped.
+  void drop_front(size_t g, uint32_t n);
+
+  void audit() const;
+
+ private:
+  friend class Pool;
+  int32_t* own_block(size_t g, size_t b);
+
+  std::shared_ptr<Pool> pool_;
+  std::vector<Group> groups_;
+  Table *next_ = nullptr, *previous_ = nullptr;
+};
+
+}  // namespace llamay::kv

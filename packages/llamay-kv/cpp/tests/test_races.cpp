@@ -1,0 +1,161 @@
+// What a scheduler does from many threads at once; meant for ThreadSanitizer, and true without it.
+#include <atomic>
+#include <functional>
+
+#include "../context.hpp"
+#include "../copy.hpp"
+#include "check.hpp"
+
+using namespace llamay::kv;
+
+namespace {
+
+std::shared_ptr<Pool> make_pool(uint32_t pages) {
+  std::vector<GroupSpec> spec{{Kind::full, 0, Precision::f16, {{0, 1, 16, 16}}}};
+  return std::make_shared<Pool>(spec, 16, pages * GroupLayout(spec[0], 16).page_bytes);
+}
+
+void append(const std::shared_ptr<Context>& context, uint32_t n, float value) {
+  Lease lease = reserve(context, n);
+  const auto view = lease.view();
+  std::vector<float> row(16, value);
+  for (uint32_t i = 0; i < n; ++i)
+    scatter(view->table(), {0, 0}, lease.begin() + i, lease.begin() + i + 1, Element::f32, row.data(),
+            row.data());
+  lease.commit(std::vector<int32_t>(n, int32_t(value)));
+}
+
+void expect(const std::shared_ptr<Context>& context, uint32_t begin, uint32_t end, float value) {
+  const auto view = context->view();
+  float k[16], v[16];
+  for (uint32_t at = begin; at < end; ++at) {
+    gather(view->table(), {0, 0}, at, at + 1, Element::f32, k, v);
+    CHECK(k[3] == value && v[15] == value);
+  }
+}
+
+void in_threads(int n, const std::function<void(int)>& f) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < n; ++t) threads.emplace_back(f, t);
+  for (auto& t : threads) t.join();
+}
+
+void sixteen_threads_fork_one_parent() {
+  auto pool = make_pool(4096);
+  auto parent = std::make_shared<Context>(pool);
+  append(parent, 100, 7);
+  in_threads(16, [&](int t) {
+    for (int i = 0; i < 40; ++i) {
+      auto fork = parent->fork();
+      append(fork, 5 + uint32_t(t), float(t + 1));
+      expect(fork, 0, 100, 7);
+      expect(fork, 100, 105, float(t + 1));
+      if (i % 3 == 0) fork->truncate(50);
+    }
+  });
+  expect(parent, 0, 100, 7);
+  pool->audit();
+  CHECK(pool->live_pages(0) == 7);
+}
+
+/// Readers hold views of what the owner keeps rewriting and extending.
+void readers_race_a_decode_that_rewrites_the_prefix() {
+  auto pool = make_pool(1 << 14);
+  auto context = std::make_shared<Context>(pool);
+  append(context, 90, 1);
+  std::atomic<bool> stop = false;
+  auto snapshot = context->fork();
+  std::thread owner([&] {
+    std::vector<float> row(16, 2);
+    for (int i = 0; i < 300; ++i) {
+      context->overwrite(uint32_t(i % 90), uint32_t(i % 90) + 1, [&](const Table& t) {
+        scatter(t, {0, 0}, uint32_t(i % 90), uint32_t(i % 90) + 1, Element::f32, row.data(), row.data());
+      });
+      append(context, 1, 2);
+    }
+    stop = true;
+  });
+  in_threads(4, [&](int) {
+    while (!stop) expect(snapshot, 0, 90, 1);
+  });
+  owner.join();
+  expect(context, 90, 390, 2);
+  context->close();
+  snapshot->close();
+  pool->audit();
+  CHECK(pool->used_bytes() == 0);
+}
+
+/// Forks are taken from the leasing thread and handed to others while it writes beyond their end.
+void forks_in_the_middle_of_a_lease_are_independent() {
+  auto pool = make_pool(4096);
+  auto parent = std::make_shared<Context>(pool);
+  append(parent, 20, 1);
+  for (int round = 0; round < 100; ++round) {
+    Lease lease = reserve(parent, 10);
+    const auto view = lease.view();
+    auto fork = parent->fork();
+    const uint32_t n = fork->size();
+    std::thread branch([&, n] {
+      append(fork, 3, 9);
+      expect(fork, 0, n, 1);
+      expect(fork, n, n + 3, 9);
+      fork->close();
+    });
+    std::vector<float> row(16, 1);
+    for (uint32_t i = 0; i < 10; ++i)
+      scatter(view->table(), {0, 0}, lease.begin() + i, lease.begin() + i + 1, Element::f32, row.data(),
+              row.data());
+    lease.commit(std::vector<int32_t>(10, 1));
+    branch.join();
+  }
+  expect(parent, 0, parent->size(), 1);
+  pool->audit();
+}
+
+/// A pool that is always nearly empty: whoever gets a page has it alone.
+void threads_compete_for_the_last_pages() {
+  auto pool = make_pool(24);
+  std::atomic<int> refused = 0;
+  in_threads(8, [&](int t) {
+    for (int i = 0; i < 300; ++i) {
+      auto context = std::make_shared<Context>(pool);
+      try {
+        append(context, 40, float(t));
+        auto fork = context->fork();
+        append(fork, 30, float(t));
+        expect(fork, 0, 70, float(t));
+        expect(context, 0, 40, float(t));
+      } catch (const OutOfPages&) {
+        ++refused;
+      }
+    }
+  });
+  pool->audit();
+  CHECK(pool->used_bytes() == 0 && pool->peak_bytes() <= pool->budget_bytes());
+}
+
+void two_threads_cannot_both_lease() {
+  auto pool = make_pool(64);
+  auto context = std::make_shared<Context>(pool);
+  std::atomic<int> committed = 0;
+  in_threads(8, [&](int) {
+    for (int i = 0; i < 20; ++i) try {
+        append(context, 1, 1);
+        ++committed;
+      } catch (const ContextBusy&) {
+      }
+  });
+  CHECK(int(context->size()) == committed);
+}
+
+}  // namespace
+
+int main() {
+  sixteen_threads_fork_one_parent();
+  readers_race_a_decode_that_rewrites_the_prefix();
+  forks_in_the_middle_of_a_lease_are_independent();
+  threads_compete_for_the_last_pages();
+  two_threads_cannot_both_lease();
+  std::puts("ok");
+}

@@ -1,0 +1,81 @@
+"""Pools and contexts: the native classes, and what is better said in Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from llamay_kv import _kv
+from llamay_kv._layout import KINDS, PRECISIONS, Layout
+
+
+class Pool(_kv.Pool):
+    """Pages for many contexts, under one budget in bytes.
+
+    Args:
+        layout: the groups of layers, see `Layout`.
+        page_tokens: positions in a page, a power of two from 16 to 1024.
+        budget_bytes: what all pages together may take. Address space is reserved at once,
+            memory when it is used.
+        pages: instead of budget_bytes, so many pages of every group.
+
+    A pool may be used from many threads. What it reports is exact to the byte.
+
+    """
+
+    layout: Layout
+
+    def __init__(
+        self,
+        layout: Layout,
+        page_tokens: int = 64,
+        *,
+        budget_bytes: int | None = None,
+        pages: int | None = None,
+    ) -> None:
+        groups = [
+            (
+                KINDS[group.kind],
+                group.window,
+                PRECISIONS[group.precision],
+                [(layer.index, layer.kv_heads, layer.k_dim, layer.v_dim) for layer in group.layers],
+            )
+            for group in layout.groups
+        ]
+        super().__init__(groups, page_tokens, budget_bytes, pages)
+        self.layout = layout
+
+    def context(self) -> Context:
+        """Return a new context without tokens."""
+        return Context(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Pool {self.used_bytes} of {self.budget_bytes} bytes used, "
+            f"pages of {self.page_tokens}, {len(self.layout.groups)} group(s)>"
+        )
+
+
+class Context(_kv.Context):
+    """Token ids and the pages that hold their K/V. A value: a fork costs the same at any length.
+
+    Between `reserve` and the end of its lease a context belongs to the thread that reserved.
+    As a context manager it is closed at the end.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def pool(self) -> Pool: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self.closed:
+            return "<Context closed>"
+        return f"<Context of {len(self)} tokens{', leased' if self.leased else ''}>"

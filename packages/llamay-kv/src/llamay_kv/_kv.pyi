@@ -1,0 +1,221 @@
+from collections.abc import Sequence
+from typing import Annotated, Self, overload
+
+import numpy
+from numpy.typing import NDArray
+from typing_extensions import CapsuleType
+
+
+def kv_view_version() -> tuple[int, int]:
+    """
+    Major and minor version of abi/llamay/kv_view.h as this module was compiled with it.
+    """
+
+class OutOfPages(MemoryError):
+    pass
+
+class ContextBusy(RuntimeError):
+    pass
+
+class Closed(ValueError):
+    pass
+
+def crc64(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], previous: int = 0) -> int:
+    """
+    CRC-64/NVME of a buffer, continuing from the CRC of what came before it.
+    """
+
+class Pool:
+    """Pages for many contexts. llamay_kv.Pool is what to use."""
+
+    def __init__(self, groups: Sequence[tuple[int, int, int, Sequence[tuple[int, int, int, int]]]], page_tokens: int, budget_bytes: int | None, pages: int | None) -> None: ...
+
+    @property
+    def page_tokens(self) -> int:
+        """Positions in a page."""
+
+    @property
+    def budget_bytes(self) -> int:
+        """What the pages of all groups together may take."""
+
+    @property
+    def used_bytes(self) -> int:
+        """What the pages that somebody holds take, exactly."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """The highest used_bytes so far."""
+
+    @property
+    def page_bytes(self) -> tuple[int, ...]:
+        """The size of a page, for each group."""
+
+    @property
+    def live_pages(self) -> tuple[int, ...]:
+        """Pages that somebody holds, for each group."""
+
+    def packed_bytes(self, group: int, positions: int) -> int:
+        """Bytes of payload in so many positions of a group."""
+
+    def trim(self) -> int:
+        """Give the memory of free pages back to the system; returns their bytes."""
+
+    def holders(self, group: int, page: int) -> int:
+        """How many blocks of page tables list the page."""
+
+    def audit(self) -> None:
+        """
+        Recount every page, block and byte from the live tables; raises RuntimeError at the first difference.
+
+        For quiet moments: no other thread may use the pool meanwhile.
+        """
+
+class Context:
+    """
+    Token ids and the pages of their K/V. llamay_kv.Context is what to use.
+    """
+
+    def __init__(self, pool: object) -> None: ...
+
+    @property
+    def pool(self) -> Pool:
+        """The pool its pages are in."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+
+    @property
+    def leased(self) -> bool:
+        """Whether a lease is open."""
+
+    @overload
+    def fork(self) -> Self:
+        """
+        A context with the same tokens that shares every page until one of the two writes.
+
+        Takes the same time at any length and allocates no page.
+        """
+
+    @overload
+    def fork(self, n: int) -> list[Self]:
+        """n such forks."""
+
+    def truncate(self, n: int) -> None:
+        """
+        Keep the first n tokens. ValueError if a page that n tokens need was dropped behind a window.
+        """
+
+    def close(self) -> None:
+        """
+        Give all pages up. Views stay valid until they are released. Closing twice is nothing.
+        """
+
+    @property
+    def tokens(self) -> list[int]:
+        """The token ids, as a list."""
+
+    def token_slice(self, begin: int, end: int) -> list[int]:
+        """Some of the token ids."""
+
+    def reserve(self, n: int) -> Lease:
+        """
+        Make the next n positions writable and return the lease on them.
+
+        Takes pages and clones a shared last page; raises OutOfPages, having changed nothing, if the budget does
+        not reach, and ContextBusy while another lease is open.
+        """
+
+    def read(self, layer: int, begin: int = 0, end: int | None = None, *, raw: bool = False) -> tuple[numpy.ndarray, numpy.ndarray]:
+        """
+        Copies of K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim) of positions [begin, end).
+
+        float32, or with raw the precision they are stored in.
+        """
+
+    def overwrite(self, layer: int, begin: int, k: numpy.ndarray, v: numpy.ndarray) -> None:
+        """
+        Replace K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim) from position begin on, for this context alone.
+
+        float32 or float16; rounded to nearest even where the group stores less. Forks keep what they had.
+        """
+
+    def page(self, layer: int, index: int) -> tuple[numpy.ndarray, numpy.ndarray]:
+        """
+        Read-only arrays (tokens, kv_heads, dim) over the memory of a page, K dimension-major, without a copy.
+
+        They keep the page alive and as it is, whatever the context does next.
+        """
+
+    def page_numbers(self, group: int) -> list[int]:
+        """The pages of a group in position order; -1 for a dropped one."""
+
+    @property
+    def side(self) -> dict[str, tuple[int, bytes]]:
+        """
+        Opaque states of this very length, by name: (version, data). Forks carry them; whatever changes the
+        tokens or the pages clears them.
+        """
+
+    @side.setter
+    def side(self, value: dict[str, tuple[int, bytes]], /) -> None: ...
+
+    def pack_into(self, group: int, begin: int, end: int, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+        """
+        Write positions [begin, end) of a group into out, in the order of a snapshot's chunk.
+        """
+
+    def packed_view(self, group: int, begin: int, end: int) -> numpy.ndarray | None:
+        """The same without a copy, where one page holds exactly that; else None."""
+
+    def __llamay_kv_view__(self, major: int = 1) -> CapsuleType:
+        """A view for reading, as abi/llamay/kv_view.h describes it."""
+
+class Lease:
+    """
+    The right to write the next positions of a context, until commit or release.
+    """
+
+    @property
+    def context(self) -> Context:
+        """The context it is a lease on."""
+
+    @property
+    def begin(self) -> int:
+        """The first position that may be written."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def open(self) -> bool:
+        """Whether it has not ended."""
+
+    def commit(self, tokens: Sequence[int] | numpy.ndarray) -> None:
+        """
+        Keep the first len(tokens) reserved positions, under these ids, and give up the others. Ends the lease.
+        """
+
+    def release(self) -> None:
+        """End the lease and keep nothing."""
+
+    def write(self, layer: int, k: numpy.ndarray, v: numpy.ndarray, *, offset: int = 0) -> None:
+        """
+        Store K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim), float32 or float16, from position begin + offset on.
+        """
+
+    def unpack_from(self, group: int, begin: int, end: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """Fill positions [begin, end) of a group from a snapshot's chunk."""
+
+    def packed_target(self, group: int, begin: int, end: int) -> numpy.ndarray | None:
+        """
+        The memory that unpack_from would fill, where one page is exactly that; else None.
+        """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+    def __llamay_kv_view__(self, major: int = 1) -> CapsuleType:
+        """A view for one step, as abi/llamay/kv_view.h describes it."""

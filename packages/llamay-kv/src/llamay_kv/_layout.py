@@ -1,0 +1,124 @@
+"""Which layers share a page table, and what they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["full", "window"]
+Precision = Literal["f32", "f16"]
+
+# The numbers of abi/llamay/kv_view.h.
+KINDS: dict[str, int] = {"full": 0, "window": 1}
+PRECISIONS: dict[str, int] = {"f32": 0, "f16": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer of a model: its index there, and elements per head."""
+
+    index: int
+    kv_heads: int
+    k_dim: int
+    v_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Layers that share one page table. `Group.full` and `Group.sliding` make one."""
+
+    kind: Kind
+    layers: tuple[Layer, ...]
+    window: int = 0
+    precision: Precision = "f16"
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"a group is of kind {' or '.join(KINDS)}, not {self.kind!r}")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"a group stores {', '.join(PRECISIONS)}, not {self.precision!r}")
+        if (self.window > 0) != (self.kind == "window"):
+            raise ValueError("a window group needs a window of at least 1, and a full group has none")
+        if not self.layers:
+            raise ValueError("a group needs at least one layer")
+
+    @classmethod
+    def full(cls, layers: Iterable[Layer], precision: Precision = "f16") -> Group:
+        """Layers that may look back at every position."""
+        return cls("full", tuple(layers), 0, precision)
+
+    @classmethod
+    def sliding(cls, window: int, layers: Iterable[Layer], precision: Precision = "f16") -> Group:
+        """Layers that look back at `window` positions, the current one included.
+
+        Pages that lie wholly behind the window of a context are dropped when tokens are committed.
+        """
+        return cls("window", tuple(layers), window, precision)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The groups of a model. Two pools exchange snapshots if and only if their layouts are equal."""
+
+    groups: tuple[Group, ...]
+    _places: dict[int, Layer] = field(init=False, repr=False, compare=False)
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        object.__setattr__(self, "groups", tuple(groups))
+        places = {layer.index: layer for group in self.groups for layer in group.layers}
+        if len(places) != sum(len(group.layers) for group in self.groups):
+            raise ValueError("a layer is listed twice")
+        if not places:
+            raise ValueError("a layout needs at least one group")
+        object.__setattr__(self, "_places", places)
+
+    @classmethod
+    def uniform(
+        cls, n_layers: int, kv_heads: int, k_dim: int, v_dim: int | None = None, precision: Precision = "f16"
+    ) -> Layout:
+        """Layers 0 to n_layers - 1, all alike, in one full group."""
+        v = k_dim if v_dim is None else v_dim
+        return cls([Group.full((Layer(i, kv_heads, k_dim, v) for i in range(n_layers)), precision)])
+
+    def layer(self, index: int) -> Layer:
+        """Return the layer with this index in the model. KeyError if there is none."""
+        return self._places[index]
+
+    @property
+    def position_bytes(self) -> int:
+        """Bytes of K/V for one position of all layers."""
+        size = {"f32": 4, "f16": 2}
+        return sum(
+            layer.kv_heads * (layer.k_dim + layer.v_dim) * size[group.precision]
+            for group in self.groups
+            for layer in group.layers
+        )
+
+    def to_json(self) -> list[dict[str, object]]:
+        """Return the canonical form that snapshots store."""
+        return [
+            {
+                "kind": group.kind,
+                "layers": [[layer.index, layer.kv_heads, layer.k_dim, layer.v_dim] for layer in group.layers],
+                "precision": group.precision,
+                "window": group.window,
+            }
+            for group in self.groups
+        ]
+
+    def difference(self, other: Layout) -> str | None:
+        """Say where `other` first differs, in words; None if it does not."""
+        if len(self.groups) != len(other.groups):
+            return f"{len(self.groups)} groups, not {len(other.groups)}"
+        for g, (mine, its) in enumerate(zip(self.groups, other.groups, strict=True)):
+            for name in ("kind", "window", "precision"):
+                a, b = getattr(mine, name), getattr(its, name)
+                if a != b:
+                    return f"group {g}: {name} {a}, not {b}"
+            if len(mine.layers) != len(its.layers):
+                return f"group {g}: {len(mine.layers)} layers, not {len(its.layers)}"
+            for a, b in zip(mine.layers, its.layers, strict=True):
+                if a != b:
+                    return f"group {g}: {a}, not {b}"
+        return None

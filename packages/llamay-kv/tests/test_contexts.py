@@ -1,0 +1,286 @@
+"""What a context promises, one thing at a time."""
+
+import ctypes
+import gc
+import threading
+import timeit
+
+import numpy as np
+import pytest
+
+import llamay_kv
+from llamay_kv import Closed, Context, ContextBusy, Group, Layer, Layout, OutOfPages, Pool, _kv
+
+
+@pytest.fixture
+def pool():
+    return Pool(Layout.uniform(2, 2, 4, 3, "f32"), 16, pages=64)
+
+
+def append(context, n, value=1.0):
+    layout = context.pool.layout
+    with context.reserve(n) as lease:
+        for group in layout.groups:
+            for layer in group.layers:
+                k = np.full((n, layer.kv_heads, layer.k_dim), value, "f4")
+                v = np.full((n, layer.kv_heads, layer.v_dim), -value, "f4")
+                lease.write(layer.index, k, v)
+        lease.commit(range(n))
+
+
+def test_a_full_pool_says_so_and_changes_nothing(pool):
+    context = pool.context()
+    append(context, 16 * 63 + 1)
+    with pytest.raises(OutOfPages, match=r"out of pages: \d+ bytes wanted, 0 of the budget of \d+ bytes"):
+        context.reserve(16)
+    assert (len(context), context.leased, pool.used_bytes) == (16 * 63 + 1, False, pool.budget_bytes)
+    assert issubclass(OutOfPages, MemoryError)
+    append(context, 15)
+
+
+def test_a_fork_takes_no_page_and_a_write_takes_one(pool):
+    parent = pool.context()
+    append(parent, 20)
+    forks = parent.fork(8)
+    assert pool.live_pages == (2,)
+    append(forks[0], 1, 5.0)
+    assert pool.live_pages == (3,)
+    assert pool.holders(0, parent.page_numbers(0)[0]) == 2
+    assert [len(f) for f in forks] == [21] + [20] * 7
+
+
+def test_overwriting_a_fork_leaves_the_parent(pool):
+    parent = pool.context()
+    append(parent, 20)
+    fork = parent.fork()
+    fork.overwrite(0, 3, np.full((2, 2, 4), 9, "f4"), np.full((2, 2, 3), 9, "f4"))
+    assert (parent.read(0)[0] == 1).all()
+    assert (fork.read(0, 3, 5)[0] == 9).all()
+
+
+def test_float32_is_rounded_to_nearest_even_in_f16():
+    pool = Pool(Layout.uniform(1, 1, 8, precision="f16"), 16, pages=1)
+    context, rng = pool.context(), np.random.default_rng(3)
+    k, v = (
+        rng.standard_normal((16, 1, 8)).astype("f4") * 10.0 ** rng.integers(-9, 6, (16, 1, 8)) for _ in "kv"
+    )
+    with np.errstate(over="ignore"), context.reserve(16) as lease:
+        lease.write(0, k.astype("f4"), v.astype("f4"))
+        lease.commit(range(16))
+        for got, sent in zip(context.read(0, raw=True), (k, v), strict=True):
+            np.testing.assert_array_equal(got.view("u2"), sent.astype("f4").astype("f2").view("u2"))
+
+
+def test_a_page_is_seen_without_a_copy_and_cannot_be_written(pool):
+    context = pool.context()
+    append(context, 20)
+    k, v = context.page(1, 1)
+    assert k.shape == (4, 2, 4)
+    assert k.strides == (4, 4 * 4 * 16, 4 * 16), "K is dimension-major"
+    assert not k.flags.writeable
+    assert not v.flags.owndata
+    with pytest.raises(ValueError, match="read-only"):
+        k[0] = 0
+    np.testing.assert_array_equal(np.from_dlpack(k), k)
+    context.close()
+    assert pool.live_pages == (2,)
+    assert (k == 1).all()
+    del k, v
+    assert pool.used_bytes == 0
+
+
+def test_what_a_lease_did_not_commit_is_given_back(pool):
+    context = pool.context()
+    with context.reserve(40) as lease:
+        assert (lease.begin, len(lease), pool.live_pages) == (0, 40, (3,))
+        lease.commit([7])
+        assert not lease.open
+    assert (context.tokens, pool.live_pages) == ([7], (1,))
+    with pytest.raises(RuntimeError, match="in the middle"), context.reserve(40):
+        raise RuntimeError("in the middle")
+    assert (context.tokens, pool.live_pages, context.leased) == ([7], (1,), False)
+
+
+def test_a_forgotten_lease_ends_with_its_object(pool):
+    context = pool.context()
+    lease = context.reserve(5)
+    del lease
+    gc.collect()
+    append(context, 1)
+
+
+def test_one_lease_at_a_time(pool):
+    context = pool.context()
+    with context.reserve(3) as lease:
+        for change in (
+            lambda: context.reserve(1),
+            lambda: context.truncate(0),
+            lambda: setattr(context, "side", {}),
+        ):
+            with pytest.raises(ContextBusy, match="has an open lease; commit or release it first"):
+                change()
+        with pytest.raises(ValueError, match="cannot commit 4 tokens: 3 are reserved"):
+            lease.commit([1, 2, 3, 4])
+        lease.commit([1])
+        with pytest.raises(Closed, match="the lease has ended"):
+            lease.commit([1])
+    assert context.tokens == [1]
+
+
+def test_another_thread_is_refused_while_a_lease_is_open(pool):
+    context = pool.context()
+    errors = []
+
+    def use():
+        for operation in (context.fork, context.close, lambda: context.read(0), lambda: context.reserve(1)):
+            try:
+                operation()
+            except ContextBusy as error:
+                errors.append(str(error))
+
+    with context.reserve(3):
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+    assert len(errors) == 4
+    assert all("leased to another thread" in e for e in errors)
+
+
+def test_a_closed_context_says_so(pool):
+    with pool.context() as context:
+        append(context, 3)
+        lease = context.reserve(1)
+    assert (context.closed, len(context), pool.used_bytes) == (True, 0, 0)
+    context.close()
+    for use in (context.fork, lambda: context.tokens, lambda: context.reserve(1), lambda: context.read(0)):
+        with pytest.raises(Closed, match="the context is closed"):
+            use()
+    with pytest.raises(Closed, match="the context of this lease is closed"):
+        lease.commit([])
+    assert repr(context) == "<Context closed>"
+
+
+def test_side_state_belongs_to_one_length(pool):
+    context = pool.context()
+    append(context, 4)
+    context.side = {"logits": (1, b"\0" * 8), "sampler": (2, b"seed")}
+    fork = context.fork()
+    assert fork.side == context.side == {"logits": (1, b"\0" * 8), "sampler": (2, b"seed")}
+    fork.truncate(3)
+    append(context, 1)
+    assert (fork.side, context.side) == ({}, {})
+
+
+def test_pages_behind_a_window_go_and_forks_keep_theirs():
+    layout = Layout([Group.sliding(20, [Layer(0, 1, 4, 4)]), Group.full([Layer(1, 1, 4, 4)])])
+    pool = Pool(layout, 16, pages=64)
+    context = pool.context()
+    append(context, 32)
+    fork = context.fork()
+    append(context, 100, 2.0)
+    assert context.page_numbers(0)[:7] == [-1] * 7
+    assert min(context.page_numbers(0)[7:] + context.page_numbers(1)) >= 0
+    assert (fork.read(0)[0] == 1).all()
+    with pytest.raises(ValueError, match="positions before 112 were dropped: they lie behind the window"):
+        context.read(0, 111)
+    context.read(0, 112)
+    with pytest.raises(ValueError, match="cannot truncate to 120 tokens: position 101 was dropped"):
+        context.truncate(120)
+    context.truncate(131)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Pool(Layout.uniform(1, 1, 1), 24, pages=1),
+            "page_tokens must be a power of two from 16",
+        ),
+        (
+            lambda: Pool(Layout.uniform(1, 0, 1), 16, pages=1),
+            "layer 0: kv_heads, k_dim and v_dim must be",
+        ),
+        (
+            lambda: Pool(Layout.uniform(1, 1, 64), 64, budget_bytes=1000),
+            "a budget of 1000 bytes is too small",
+        ),
+        (lambda: Pool(Layout.uniform(1, 1, 1), 16, pages=0), "pages is out of range"),
+        (lambda: Layout([]), "at least one group"),
+        (lambda: Group.full([]), "at least one layer"),
+        (lambda: Group.sliding(0, [Layer(0, 1, 1, 1)]), "needs a window of at least 1"),
+        (lambda: Layout([Group.full([Layer(0, 1, 1, 1), Layer(0, 1, 1, 1)])]), "a layer is listed twice"),
+        (lambda: Group.full([Layer(0, 1, 1, 1)], "f8"), "a group stores f32, f16, not 'f8'"),
+    ],
+)
+def test_a_wrong_layout_names_what_is_wrong(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_pool_needs_exactly_one_bound():
+    for bounds in ({}, {"pages": 1, "budget_bytes": 1 << 20}):
+        with pytest.raises(TypeError, match="either budget_bytes or pages"):
+            Pool(Layout.uniform(1, 1, 1), **bounds)
+
+
+def test_arrays_of_the_wrong_shape_are_refused(pool):
+    context = pool.context()
+    with context.reserve(2) as lease:
+        good = np.zeros((2, 2, 4), "f4"), np.zeros((2, 2, 3), "f4")
+        with pytest.raises(ValueError, match=r"k has the shape \(2, 2, 3\), but layer 0 takes \(n, 2, 4\)"):
+            lease.write(0, good[1], good[1])
+        with pytest.raises(TypeError, match="both be float32 or both be float16"):
+            lease.write(0, good[0], good[1].astype("f2"))
+        with pytest.raises(ValueError, match=r"positions \[1, 3\) are not within \[0, 2\)"):
+            lease.write(0, *good, offset=1)
+        with pytest.raises(IndexError, match="the layout has no layer 7"):
+            lease.write(7, *good)
+
+
+get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+def test_the_capsule_is_the_struct_of_the_header(pool):
+    context = pool.context()
+    append(context, 20)
+    with context.reserve(4) as lease:
+        address = get_pointer(lease.__llamay_kv_view__(major=1), b"llamay.kv_view.v1")
+        assert address
+        capsule = lease.__llamay_kv_view__()
+        words = (ctypes.c_uint32 * 10).from_address(get_pointer(capsule, b"llamay.kv_view.v1"))
+        size, group_stride, n_groups, n_tokens, n_reserved = words[0], words[2], words[3], words[6], words[7]
+        assert (size, group_stride, n_groups, n_tokens, n_reserved) == (32, 64, 1, 20, 4)
+        with pytest.raises(BufferError, match=r"offers kv_view 1\.0, but major version 2 was asked for"):
+            lease.__llamay_kv_view__(2)
+    assert llamay_kv.INTERFACE["kv_view"] == _kv.kv_view_version()
+
+
+def test_a_fork_costs_the_same_at_any_length():
+    pool = Pool(Layout.uniform(1, 1, 1), 16, pages=1 << 15)
+    times = {}
+    for pages in (1, 1 << 15):
+        context = pool.context()
+        with context.reserve(16 * pages) as lease:
+            lease.commit(np.zeros(16 * pages, np.int32))
+        times[pages] = min(timeit.repeat(context.fork, number=2000, repeat=20)) / 2000
+        context.close()
+    assert times[1 << 15] < 5 * times[1]
+    assert times[1 << 15] < 5e-6
+
+
+def test_trim_gives_memory_back_and_keeps_what_is_held(pool):
+    context = pool.context()
+    append(context, 100)
+    fork = context.fork()
+    append(context, 300)
+    context.close()
+    assert pool.trim() > 0
+    assert (fork.read(1)[0] == 1).all()
+    append(fork, 200)
+    pool.audit()
+
+
+def test_public_names_are_exactly_these():
+    assert sorted(llamay_kv.__all__) == sorted(name for name in vars(llamay_kv) if not name.startswith("_"))
+    assert Context.__module__ == "llamay_kv._context"
