@@ -36,7 +36,7 @@ def _round_f32(exact: Fraction) -> np.float32:
 def fma(a: np.float32, b: np.float32, c: np.float32) -> np.float32:
     """a * b + c with one rounding."""
     if not (np.isfinite(a) and np.isfinite(b) and np.isfinite(c)):
-        # Nothing that is rounded: infinities and NaN follow the unfused operations, but the product must not overflow.
+        # Infinities and NaN follow the unfused operations, but the product must not overflow on the way.
         product = np.float64(a) * np.float64(b)
         return F32(product + np.float64(c))
     exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
@@ -82,18 +82,18 @@ def _fifth(qh: bytes, q: list[int]) -> list[int]:
     return [v | (bits >> i & 1) << 4 for i, v in enumerate(q)]
 
 
-def block_of_32(format: str, raw: bytes) -> tuple[list[int], np.float32, np.float32 | None]:
+def block_of_32(name: str, raw: bytes) -> tuple[list[int], np.float32, np.float32 | None]:
     """Weight integers, d, and m where the format has it."""
     d = _half(raw[:2])
-    if format == "Q4_0":
+    if name == "Q4_0":
         return [v - 8 for v in _nibbles(raw[2:])], d, None
-    if format == "Q4_1":
+    if name == "Q4_1":
         return _nibbles(raw[4:]), d, _half(raw[2:4])
-    if format == "Q5_0":
+    if name == "Q5_0":
         return [v - 16 for v in _fifth(raw[2:6], _nibbles(raw[6:]))], d, None
-    if format == "Q5_1":
+    if name == "Q5_1":
         return _fifth(raw[4:8], _nibbles(raw[8:])), d, _half(raw[2:4])
-    assert format == "Q8_0"
+    assert name == "Q8_0"
     return [int(v) for v in np.frombuffer(raw[2:], np.int8)], d, None
 
 
@@ -103,9 +103,11 @@ def _scales_and_minima(raw: bytes) -> tuple[list[int], list[int]]:
     return sc, mn
 
 
-def super_block(format: str, raw: bytes) -> tuple[list[int], list[int], np.float32, list[int], np.float32 | None]:
+def super_block(
+    name: str, raw: bytes
+) -> tuple[list[int], list[int], np.float32, list[int], np.float32 | None]:
     """Weight integers, a scale for each sub-block, d, minima, dmin."""
-    if format == "Q6_K":
+    if name == "Q6_K":
         ql, qh, sc = raw[:128], raw[128:192], np.frombuffer(raw[192:208], np.int8)
         q = []
         for half in range(2):
@@ -116,22 +118,22 @@ def super_block(format: str, raw: bytes) -> tuple[list[int], list[int], np.float
                     q.append((nibble | (high[i] >> 2 * part & 3) << 4) - 32)
         return q, [int(v) for v in sc], _half(raw[208:210]), [], None
     sc, mn = _scales_and_minima(raw[4:16])
-    qs = raw[16:144] if format == "Q4_K" else raw[48:176]
+    qs = raw[16:144] if name == "Q4_K" else raw[48:176]
     q = []
     for s in range(8):
         for i in range(32):
             v = qs[32 * (s // 2) + i] >> 4 * (s % 2) & 15
-            if format == "Q5_K":
+            if name == "Q5_K":
                 v |= (raw[16 + i] >> s & 1) << 4
             q.append(v)
     return q, sc, _half(raw[:2]), mn, _half(raw[2:4])
 
 
-def _row_of_blocks(format: str, row: bytes, size: int, x: np.ndarray) -> np.float32:
+def _row_of_blocks(name: str, row: bytes, size: int, x: np.ndarray) -> np.float32:
     acc = F32(0)
     integers, scales = quantize(x, 32)
     for b, (a, d_a) in enumerate(zip(integers, scales, strict=True)):
-        q, d, m = block_of_32(format, row[b * size : (b + 1) * size])
+        q, d, m = block_of_32(name, row[b * size : (b + 1) * size])
         isum = sum(w * v for w, v in zip(q, a, strict=True))
         acc = fma(d * d_a, F32(isum), acc)
         if m is not None:
@@ -139,11 +141,11 @@ def _row_of_blocks(format: str, row: bytes, size: int, x: np.ndarray) -> np.floa
     return acc
 
 
-def _row_of_super_blocks(format: str, row: bytes, size: int, x: np.ndarray) -> np.float32:
+def _row_of_super_blocks(name: str, row: bytes, size: int, x: np.ndarray) -> np.float32:
     acc = F32(0)
     integers, scales = quantize(x, 256)
     for b, (a, d_a) in enumerate(zip(integers, scales, strict=True)):
-        q, sc, d, mn, dmin = super_block(format, row[b * size : (b + 1) * size])
+        q, sc, d, mn, dmin = super_block(name, row[b * size : (b + 1) * size])
         n = 256 // len(sc)
         parts = [sum(q[k] * a[k] for k in range(n * s, n * s + n)) for s in range(len(sc))]
         acc = fma(d * d_a, F32(sum(c * p for c, p in zip(sc, parts, strict=True))), acc)
@@ -153,10 +155,10 @@ def _row_of_super_blocks(format: str, row: bytes, size: int, x: np.ndarray) -> n
     return acc
 
 
-def _row_of_floats(format: str, row: bytes, x: np.ndarray) -> np.float32:
-    if format == "F32":
+def _row_of_floats(name: str, row: bytes, x: np.ndarray) -> np.float32:
+    if name == "F32":
         w = np.frombuffer(row, F32)
-    elif format == "F16":
+    elif name == "F16":
         w = np.frombuffer(row, np.float16).astype(F32)
     else:
         w = (np.frombuffer(row, np.uint16).astype(np.uint32) << 16).view(F32)
@@ -168,7 +170,7 @@ def _row_of_floats(format: str, row: bytes, x: np.ndarray) -> np.float32:
 
 def matmul(
     data: bytes,
-    format: str,
+    name: str,
     rows: int,
     x: np.ndarray,
     bias: np.ndarray | None = None,
@@ -182,12 +184,12 @@ def matmul(
         for t, one in enumerate(x):
             for r in range(rows):
                 row = data[r * stride : (r + 1) * stride]
-                if format.endswith("_K"):
-                    y = _row_of_super_blocks(format, row, size[format], one)
-                elif format.startswith("Q"):
-                    y = _row_of_blocks(format, row, size[format], one)
+                if name.endswith("_K"):
+                    y = _row_of_super_blocks(name, row, size[name], one)
+                elif name.startswith("Q"):
+                    y = _row_of_blocks(name, row, size[name], one)
                 else:
-                    y = _row_of_floats(format, row, one)
+                    y = _row_of_floats(name, row, one)
                 if bias is not None:
                     y = y + bias[r]
                 if residual is not None:

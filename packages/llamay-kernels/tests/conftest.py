@@ -1,0 +1,6 @@
+"""Test helpers that several files here share are modules beside this file."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
