@@ -8,6 +8,7 @@ LlamayError
 ├── PlanError             an architecture combines operations or widths that do not fit
 ├── InterfaceError        two installed packages do not speak the same version of an interface (also an ImportError)
 ├── PromptError           the prompt is empty, too long, or holds a token that the model does not have
+│   └── PromptTooLong       `.tokens` and `.limit` say by how much
 ├── SamplingError         a sampling option is outside its range
 ├── ContextError          the context is closed, in use, or asked for something it does not hold
 ├── SnapshotError         a snapshot cannot be written, is damaged, or does not fit
@@ -52,6 +53,16 @@ class PromptError(LlamayError):
     """A prompt is empty, too long for the context, or holds an unknown token."""
 
 
+class PromptTooLong(PromptError):
+    """A prompt has more `tokens` than the `limit` of the context."""
+
+    def __init__(self, tokens: int, limit: int) -> None:
+        super().__init__(
+            f"the prompt has {tokens} tokens but the context holds {limit}; shorten it or load the model with a larger ctx_size"
+        )
+        self.tokens, self.limit = tokens, limit
+
+
 class SamplingError(LlamayError):
     """A sampling option is outside its range."""
 
@@ -67,12 +78,13 @@ class SnapshotError(LlamayError):
 class IdentityMismatch(SnapshotError):
     """A snapshot was made with other weights, settings or arithmetic.
 
-    `field` is the first part of the identity that differs.
+    `field` is the first part of the identity that differs, `expected` what this model has there, `found` what the
+    snapshot has.
     """
 
-    def __init__(self, message: str, field: str = "") -> None:
+    def __init__(self, message: str, field: str = "", expected: str = "", found: str = "") -> None:
         super().__init__(message)
-        self.field = field
+        self.field, self.expected, self.found = field, expected, found
 
 
 class OutOfMemory(LlamayError):
@@ -100,6 +112,7 @@ __all__ = [
     "OutOfMemory",
     "PlanError",
     "PromptError",
+    "PromptTooLong",
     "SamplingError",
     "SnapshotError",
     "TensorError",

@@ -23,6 +23,48 @@ def fuse(program: Program) -> Program:
     return program
 
 
+def select_early(program: Program) -> Program:
+    """Moves `select` up to where rows last need each other: behind the last attention.
+
+    Of a prompt that is read only one row wants logits, or none; the others then skip the last layer's products.
+    """
+    selects = [r for r in program.records if r.op == "select"]
+    if len(selects) != 1:
+        return program
+    (select,) = selects
+    records = _Records(program)
+    moved: set[int] = set()
+    for record in reversed(program.records):
+        readers = [program.records[i] for i in records.readers[record.outs[0]]]
+        if (
+            record.op in _ROW_BY_ROW
+            and readers
+            and all(r is select or (r.outs[0] in moved and r.op in _ROW_BY_ROW) for r in readers)
+        ):
+            moved.add(record.outs[0])
+    if not moved:
+        return program
+    widths, names = list(program.widths), list(program.names)
+    renamed = {select.outs[0]: select.args[0]}
+    out: list[Record] = []
+    for record in program.records:
+        if record is select:
+            continue
+        args = record.args
+        if record.outs[0] in moved:
+            for value in args:
+                if value not in moved and value not in renamed:
+                    renamed[value] = len(widths)
+                    out.append(Record("select", (len(widths),), (value,), (), {}))
+                    widths.append(widths[value])
+                    names.append(f"{names[value]}.select")
+            args = tuple(renamed.get(v, v) for v in args)
+        else:
+            args = tuple(select.args[0] if v == select.outs[0] else v for v in args)
+        out.append(replace(record, args=args))
+    return replace(program, records=tuple(out), widths=tuple(widths), names=tuple(names))
+
+
 def rope_norm(program: Program) -> Program:
     """`rope(rms_norm(x))` becomes one pass over each head."""
 
@@ -125,7 +167,10 @@ def linear_group(program: Program) -> Program:
     return replace(program, records=tuple(out))
 
 
-REWRITES: tuple[Rewrite, ...] = (rope_norm, glu, rms_norm_add, linear_add, add_rms_norm, linear_group)
+# What computes a row from that row alone, wherever it stands. A rotation needs the row's position, which a selected row has lost.
+_ROW_BY_ROW = frozenset({"linear", "rms_norm", "add", "mul", "scale", "silu", "gelu_tanh", "softcap"})
+
+REWRITES: tuple[Rewrite, ...] = (select_early, rope_norm, glu, rms_norm_add, linear_add, add_rms_norm, linear_group)
 
 
 class _Records:

@@ -47,13 +47,13 @@ def linear(x: Doubles, w: Tensor, bias: Tensor | None = None) -> Doubles:
 
 def rms_norm(x: Doubles, w: Tensor, eps: float) -> Doubles:
     weight = vector(w)
-    groups = x.reshape(len(x), -1, len(weight))
+    groups = x.reshape(len(x), x.shape[1] // len(weight), len(weight))
     y: Doubles = groups / np.sqrt((groups * groups).mean(-1, keepdims=True) + eps) * weight
     return y.reshape(x.shape)
 
 
 def rope(x: Doubles, *, head_dim: int, style: str, freqs: Doubles, factor: float) -> Doubles:
-    heads = x.reshape(len(x), -1, head_dim).copy()
+    heads = x.reshape(len(x), x.shape[1] // head_dim, head_dim).copy()
     n = len(freqs)
     first, second = (slice(0, n), slice(n, 2 * n)) if style == "half" else (slice(0, 2 * n, 2), slice(1, 2 * n, 2))
     angle = np.arange(len(x))[:, None, None] * freqs

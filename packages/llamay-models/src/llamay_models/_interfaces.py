@@ -1,0 +1,33 @@
+"""Which interfaces of other packages this one uses, checked when it is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+
+from llamay_models.errors import InterfaceError
+
+Version = tuple[int, int]
+
+USES: Mapping[str, Mapping[str, Version]] = {
+    "llamay_kernels": {"plan": (1, 0)},
+    "llamay_kv": {"kv_view": (1, 0)},
+}
+
+
+def check(user: str, module: ModuleType, wanted: Mapping[str, Version], version: str) -> None:
+    """Compares what `user` was written for with what `module` offers.
+
+    The same major version and at least the minor version are needed. Raises InterfaceError that names both and the command that
+    mends it.
+    """
+    offered: Mapping[str, Version] = getattr(module, "INTERFACE", {})
+    package = module.__name__.replace("_", "-")
+    for name, (major, minor) in wanted.items():
+        has = offered.get(name)
+        if has is None or has[0] != major or has[1] < minor:
+            offers = "does not offer it" if has is None else f"offers {has[0]}.{has[1]}"
+            raise InterfaceError(
+                f"{user} needs interface {name} {major}.{minor} but the installed {package} {offers}; "
+                f"run: pip install --upgrade '{user}=={version}' '{package}=={version}'"
+            )

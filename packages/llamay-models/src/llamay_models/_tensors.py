@@ -1,0 +1,132 @@
+"""A file's tensors as the plan sees them, and packing them for the kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import llamay_kernels as kernels
+import numpy as np
+
+from llamay_models.errors import TensorError
+from llamay_models.gguf import GGUFFile, TensorInfo
+from llamay_models.plan import Tensor
+from llamay_models.plan._records import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class FileTensor:
+    """A tensor in a mapped file. A vector has one row."""
+
+    info: TensorInfo
+    rows: int
+    cols: int
+
+    @property
+    def name(self) -> str:
+        """As the file has it."""
+        return self.info.name
+
+    @property
+    def format(self) -> str:
+        """Such as `Q4_K`."""
+        return self.info.format
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the file."""
+        return self.info.nbytes
+
+    def dequantize(self) -> Floats:
+        """The values, float32 of shape (rows, cols)."""
+        values: Floats = kernels.dequantize(self.info.data, self.format, self.rows * self.cols)
+        return values.reshape(self.rows, self.cols)
+
+
+def file_tensors(file: GGUFFile) -> dict[str, FileTensor]:
+    """The tensors of a file by name. Raises TensorError for a format that the kernels lack, and for one of three dimensions."""
+    tensors = {}
+    for name, info in file.tensors.items():
+        if info.format not in kernels.FORMATS:
+            known = ", ".join(sorted(kernels.FORMATS))
+            raise TensorError(f"the tensor {name} of {file.path} has the format {info.format}; supported are {known}")
+        shape = tuple(info.shape)
+        while len(shape) > 2 and shape[0] == 1:
+            shape = shape[1:]
+        if len(shape) > 2:
+            raise TensorError(f"the tensor {name} of {file.path} has shape {shape}; a matrix or vector is needed")
+        rows, cols = shape if len(shape) == 2 else (1, *shape)
+        tensors[name] = FileTensor(info, rows, cols)
+    return tensors
+
+
+def pack(
+    tensors: Iterable[Tensor],
+    threads: int,
+    *,
+    dequantized: bool = False,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> list[kernels.Weight]:
+    """Packs tensors for the kernels, in parallel, each one's file pages given up as soon as it is packed.
+
+    Vectors become F32, and with `dequantized` everything does. Raising from `progress` stops it.
+    """
+    sources = list(tensors)
+    weights: list[Any] = [None] * len(sources)
+    total, done = sum(t.nbytes for t in sources), 0
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="llamay pack") as workers:
+        # The largest first, so that no worker is left alone with it at the end.
+        order = sorted(range(len(sources)), key=lambda i: -sources[i].nbytes)
+        futures = {workers.submit(_pack, sources[i], dequantized): i for i in order}
+        try:
+            for future in as_completed(futures):
+                index = futures[future]
+                weights[index] = future.result()
+                done += sources[index].nbytes
+                if progress is not None:
+                    progress("loading", done, total)
+        except BaseException:
+            workers.shutdown(wait=False, cancel_futures=True)
+            raise
+    return weights
+
+
+def _pack(source: Tensor, dequantized: bool) -> kernels.Weight:
+    if isinstance(source, FileTensor) and source.rows > 1 and not dequantized:
+        data, format = source.info.data, source.format
+    else:
+        data, format = np.ascontiguousarray(source.dequantize(), np.float32).view(np.uint8).reshape(-1), "F32"
+    weight = kernels.Weight(data, format, source.rows, source.cols, name=source.name)
+    if isinstance(source, FileTensor):
+        _give_up(source.info.data)
+    return weight
+
+
+def _give_up(data: np.ndarray[Any, Any]) -> None:
+    """Tells the system that these pages of the mapped file are not needed again, so that memory does not hold every weight twice.
+
+    The mapping stays: a later read would fetch the page once more.
+    """
+    advise = _madvise()
+    if advise is None:
+        return
+    page = mmap.PAGESIZE
+    begin = -(-data.ctypes.data // page) * page
+    end = (data.ctypes.data + data.nbytes) // page * page
+    if end > begin:
+        advise(begin, end - begin, mmap.MADV_DONTNEED)
+
+
+@cache
+def _madvise() -> Any:
+    if sys.platform != "linux":  # elsewhere MADV_DONTNEED means less, or something else
+        return None
+    function = ctypes.CDLL(None, use_errno=True).madvise
+    function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return function

@@ -1,0 +1,28 @@
+"""The engine: contexts, sampling, and one thread per model that computes everything in batches."""
+
+from llamay_models.engine._constraint import TokenConstraint, mask_words
+from llamay_models.engine._context import Context
+from llamay_models.engine._engine import Engine, Progress
+from llamay_models.engine._generation import FinishReason, Generation, Piece, Timings, TokenScore, Usage
+from llamay_models.engine._loop import Stats
+from llamay_models.engine._request import Request
+from llamay_models.engine._runner import Runner
+from llamay_models.engine._sampling import Sampling
+
+__all__ = [
+    "Context",
+    "Engine",
+    "FinishReason",
+    "Generation",
+    "Piece",
+    "Progress",
+    "Request",
+    "Runner",
+    "Sampling",
+    "Stats",
+    "Timings",
+    "TokenConstraint",
+    "TokenScore",
+    "Usage",
+    "mask_words",
+]

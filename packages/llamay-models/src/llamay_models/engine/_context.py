@@ -1,0 +1,240 @@
+"""`Context`: tokens and what the model computed from them, as a value."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from llamay_models.engine._constraint import TokenConstraint
+from llamay_models.engine._engine import Progress
+from llamay_models.engine._generation import Channel, Generation
+from llamay_models.engine._request import Request
+from llamay_models.engine._sampling import Sampling
+from llamay_models.engine._state import State
+from llamay_models.errors import ContextError, PromptError, PromptTooLong
+from llamay_models.plan._records import Floats
+
+if TYPE_CHECKING:
+    from llamay_models.model import Model
+
+
+class Context:
+    """A sequence of tokens that the model has read. `Model.context` and `Model.restore` make one.
+
+    Forks share everything and cost the same at any length; what one of them does never shows in another. A context is in
+    use while a generation runs on it: only `fork`, `tokens`, `text` and `len` work meanwhile, everything else raises ContextError.
+    Any thread may use it, one at a time.
+    """
+
+    def __init__(self, model: Model, state: State) -> None:
+        self.model = model
+        self._state = state
+        self._lock = threading.Lock()
+        self._busy: Channel | None = None
+        self._closed = False
+
+    # -- what it holds
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The tokens, those of finished generations included (also an end token, and the tokens of a stop string)."""
+        return self._look(lambda: self._state.tokens)
+
+    @property
+    def text(self) -> str:
+        """The tokens as text."""
+        return self.model.decode(self.tokens)
+
+    @property
+    def logits(self) -> Floats:
+        """Of the next token, after the last one: float32 (vocabulary,), read-only. Computed if it is not known."""
+        self._settle()
+        logits = self._state.logits
+        assert logits is not None
+        view = logits.view()
+        view.flags.writeable = False
+        return view
+
+    @property
+    def pages(self) -> int:
+        """Pages of K/V that it holds, shared ones included."""
+        return sum(count for count, _ in self._held())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of these pages."""
+        return sum(count * size for count, size in self._held())
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """How its last generation sampled, with the seed that was used. `generate()` goes on in the same way."""
+        return self._state.sampling
+
+    # -- what makes another, or changes it
+
+    @overload
+    def fork(self) -> Context: ...
+    @overload
+    def fork(self, n: int) -> list[Context]: ...
+    def fork(self, n: int | None = None) -> Context | list[Context]:
+        """A context with the same tokens, which goes its own way; with `n`, a list of so many.
+
+        Allocates nothing that grows with the length. A single fork continues exactly as its parent would; of `n`, each draws from a
+        random stream of its own, so that one seed gives n different texts. A fork taken while a generation runs has the tokens so far.
+        """
+        if n is not None and n < 0:
+            raise ContextError(f"cannot make {n} forks")
+        states = self._look(lambda: [self._state.fork() for _ in range(1 if n is None else n)])
+        forks = [Context(self.model, state) for state in states]
+        if n is None:
+            return forks[0]
+        for i, fork in enumerate(forks):
+            # Streams of streams: fork 2 of fork 1 differs from fork 1 of fork 2.
+            fork._state.stream = (self._state.stream * 0x9E3779B1 + i + 1) & 0xFFFFFFFF
+        return forks
+
+    def extend(self, more: str | Sequence[int], *, progress: Progress | None = None) -> Self:
+        """Reads more text, or tokens, after the last one. Returns itself. Blocks.
+
+        Text is taken as plain text: names of control tokens in it are not control tokens. Raises PromptError, PromptTooLong, OutOfMemory;
+        the context is then as it was, also where `progress` raised.
+        """
+        if isinstance(more, str):
+            more = self.model.encode(more, add_special=False)
+        tokens = self.model.engine.check(more)
+        channel = Channel()
+        state = self._begin(channel)
+        size, limit = len(state) + len(tokens), self.model.engine.ctx_size
+        if size > limit or not tokens:
+            self._end()
+            if tokens:
+                raise PromptTooLong(size, limit)
+            return self
+        # A sliding window may drop pages on the way, so going back means going to a fork.
+        before = state.fork()
+        state.append(tokens)
+        try:
+            self.model.engine.read(state, channel, self._end, progress)
+        except BaseException:
+            self._restore(before)
+            raise
+        before.kv.close()
+        return self
+
+    def truncate(self, n: int) -> Self:
+        """Keeps the first n tokens. Returns itself.
+
+        Raises ContextError if there are fewer, or if a sliding window has already dropped what token n needs to be read again.
+        """
+        state = self._begin(None)
+        try:
+            state.truncate(n)
+        finally:
+            self._end()
+        return self
+
+    def generate(
+        self,
+        sampling: Sampling | None = None,
+        *,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        constraint: TokenConstraint | None = None,
+        ignore_eos: bool = False,
+    ) -> Generation:
+        """Continues the text. Returns at once; the generation delivers while it runs.
+
+        Every token that is chosen becomes part of this context, a final end token and the tokens of a stop string included. Arguments as
+        in `Request`.
+        """
+        return self.model.engine.submit(Request(self, sampling, max_tokens, stop, constraint, ignore_eos))
+
+    def save(self, path: str | PathLike[str], *, progress: Progress | None = None) -> None:
+        """Writes everything to one file, so that `Model.restore` goes on exactly: tokens, K/V, logits, sampling.
+
+        The file appears whole or not at all. Raises SnapshotError.
+        """
+        from llamay_models.engine._snapshot import save
+
+        self._settle()
+        state = self._begin(None)
+        try:
+            save(self.model, state, path, progress)
+        finally:
+            self._end()
+
+    def close(self) -> None:
+        """Gives its pages back; a generation that runs on it is cancelled. Closing twice is nothing."""
+        with self._lock:
+            busy, self._closed = self._busy, True
+        if busy is not None:
+            busy.cancelled = True
+            self.model.engine.wake()
+            busy.finished.wait()
+        self._state.kv.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self)} tokens"
+        return f"<Context of {self.model.name}, {state}>"
+
+    # -- one owner at a time
+
+    def _begin(self, channel: Channel | None) -> State:
+        """Takes the context for one operation; `_end` gives it back. Raises ContextError."""
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise ContextError("the context is closed")
+                busy = self._busy
+                if busy is None:
+                    self._busy = channel if channel is not None else Channel()
+                    return self._state
+            if not busy.cancelled:
+                raise ContextError("a generation runs on this context; read it to its end, cancel it, or fork the context")
+            busy.finished.wait()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._busy = None
+
+    def _held(self) -> list[tuple[int, int]]:
+        """For each group of layers, the pages that are held and the bytes of one."""
+        cache = self._state.kv
+        sizes = cache.pool.page_bytes
+        return [(sum(n >= 0 for n in cache.page_numbers(g)), size) for g, size in enumerate(sizes)]
+
+    def _look(self, function: Any) -> Any:
+        """Reads the state, between two steps if the engine is at work on it."""
+        if self._closed:
+            raise ContextError("the context is closed")
+        return function() if self._busy is None else self.model.engine.call(function)
+
+    def _settle(self) -> None:
+        """Computes what is pending, so that the logits are there."""
+        channel = Channel()
+        state = self._begin(channel)
+        if len(state) == 0:
+            self._end()
+            raise PromptError("the context is empty; extend it with a prompt first")
+        if not state.pending and state.logits is not None:
+            self._end()
+            return
+        self.model.engine.read(state, channel, self._end, None)
+
+    def _restore(self, before: State) -> None:
+        """Goes back to what the context was."""
+        state = self._begin(None)
+        state.kv.close()
+        state.kv, state.pending, state.logits = before.kv, before.pending, before.logits
+        self._end()

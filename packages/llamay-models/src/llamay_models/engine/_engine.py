@@ -1,0 +1,202 @@
+"""`Engine`: what callers hand work to. It prepares sequences; `Loop` runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import llamay_kv as kv
+import numpy as np
+
+from llamay_models.engine._generation import Channel, Generation
+from llamay_models.engine._loop import Loop, Stats
+from llamay_models.engine._request import Request
+from llamay_models.engine._runner import Runner
+from llamay_models.engine._sampler import Chooser
+from llamay_models.engine._sampling import Sampling
+from llamay_models.engine._sequence import Sequence as Work
+from llamay_models.engine._sequence import Writing
+from llamay_models.engine._state import State
+from llamay_models.engine._text import StreamDecoder, TextStream
+from llamay_models.errors import PromptError, PromptTooLong
+
+if TYPE_CHECKING:
+    from llamay_models.engine._context import Context
+
+T = TypeVar("T")
+Progress = Callable[[str, int, int], None]
+"""`progress(stage, done, total)`, called in the thread that waits. Raising from it abandons the work."""
+
+
+class Vocabulary(Protocol):
+    """What the engine asks of a tokenizer."""
+
+    @property
+    def eog(self) -> frozenset[int]: ...
+    def stream_decoder(self) -> StreamDecoder: ...
+
+
+class Engine:
+    """Continuous batching of everything that one model is asked for, on one thread.
+
+    Attributes:
+        ctx_size: the most tokens a context may have.
+        max_sequences: how many read or write at a time; more wait in a queue.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        pool: kv.Pool,
+        vocabulary: Vocabulary | None,
+        ctx_size: int,
+        max_sequences: int = 64,
+        name: str = "model",
+    ) -> None:
+        self.pool = pool
+        self.ctx_size = ctx_size
+        self.max_sequences = min(max_sequences, runner.max_rows)
+        self._vocabulary = vocabulary
+        self._vocab = runner.plan.output_width
+        self._loop = Loop(runner, self.max_sequences, name)
+
+    @property
+    def stats(self) -> Stats:
+        """Counters since the engine began."""
+        return self._loop.stats
+
+    @property
+    def queued(self) -> int:
+        """Sequences that wait for a place."""
+        return self._loop.queued
+
+    @property
+    def active(self) -> int:
+        """Sequences that are reading or writing."""
+        return self._loop.active
+
+    def submit(self, request: Request) -> Generation:
+        """Queues a generation, which begins at once where there is a place.
+
+        Raises PromptError or PromptTooLong for a prompt that cannot be read, ContextError for a context that is in use or
+        closed, EngineClosed. What goes wrong later ends the generation with an error of its own.
+        """
+        from llamay_models.engine._context import Context
+
+        channel = Channel()
+        if isinstance(request.prompt, Context):
+            context = request.prompt
+            state = context._begin(channel)
+            release: Callable[[], None] = context._end
+            owned = False
+            channel.cached_tokens = len(state) - len(state.pending)
+        else:
+            tokens = self.check(request.prompt)
+            if not tokens:
+                raise PromptError("the prompt is empty; give at least one token")
+            # A prefix that was computed for somebody else would be forked here instead of an empty context.
+            state, release, owned = State(self.pool.context()), _nothing, True
+            state.append(tokens)
+        try:
+            sequence, sampling = self._prepare(request, state, channel, release, owned=owned)
+            generation = Generation(channel, sampling, self._loop.wake)
+            self._loop.add(sequence)
+        except BaseException:
+            channel.finish("cancelled")
+            release()
+            if owned:
+                state.kv.close()
+            raise
+        return generation
+
+    def read(self, state: State, channel: Channel, release: Callable[[], None], progress: Progress | None) -> None:
+        """Computes what is pending in a context, and the logits after it. Blocks. The context is released at the end.
+
+        Raises what went wrong, or what `progress` raised; what was not read is then still pending.
+        """
+        total, done = len(state.pending), 0
+        try:
+            self._loop.add(Work(state, channel, None, release, owned=False))
+        except BaseException:
+            channel.finish("cancelled")
+            release()
+            raise
+        try:
+            while (item := channel.get()) is not None:
+                done += item if isinstance(item, int) else 0
+                if progress is not None:
+                    progress("reading", done, total)
+        except BaseException:
+            channel.cancelled = True
+            self._loop.wake.set()
+            channel.finished.wait()
+            raise
+        if channel.error is not None:
+            raise channel.error
+        if channel.finish_reason == "cancelled":
+            raise PromptError("reading was cancelled")
+        if progress is not None:
+            progress("reading", total, total)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Runs a function between two steps, for what touches a context that is at work."""
+        return self._loop.call(function)
+
+    def wake(self) -> None:
+        """Makes the thread look for what changed, such as a cancelled generation."""
+        self._loop.wake.set()
+
+    def check(self, tokens: Sequence[int]) -> list[int]:
+        """The tokens as a list of plain integers. Raises PromptError for one outside the vocabulary, PromptTooLong."""
+        if len(tokens) > self.ctx_size:
+            raise PromptTooLong(len(tokens), self.ctx_size)
+        array = np.asarray(tokens)
+        if array.size and (array.ndim != 1 or array.dtype.kind not in "iu"):
+            raise PromptError(f"a prompt is a sequence of token ids, not of {array.dtype}")
+        wrong = array[(array < 0) | (array >= self._vocab)]
+        if len(wrong):
+            raise PromptError(f"token {wrong[0]} is outside the vocabulary of {self._vocab}")
+        ids: list[int] = array.tolist()
+        return ids
+
+    def close(self) -> None:
+        """Ends every generation as cancelled, and the thread."""
+        self._loop.close()
+
+    def _prepare(
+        self, request: Request, state: State, channel: Channel, release: Callable[[], None], *, owned: bool
+    ) -> tuple[Work, Sampling]:
+        size = len(state)
+        if size == 0:
+            raise PromptError("the context is empty; extend it with a prompt first")
+        sampling = (request.sampling or state.sampling or Sampling()).seeded()
+        state.sampling = sampling
+        if request.stream is not None:
+            state.stream = request.stream
+        room = self.ctx_size - size
+        limit = room if request.max_tokens is None else min(room, max(0, request.max_tokens))
+        ends = self._vocabulary.eog if self._vocabulary is not None else frozenset()
+        decoder: StreamDecoder = self._vocabulary.stream_decoder() if self._vocabulary is not None else _Silent()
+        channel.prompt_tokens = size
+        writing = Writing(
+            Chooser(sampling, self._vocab, ends if request.ignore_eos else frozenset()),
+            TextStream(decoder, request.stop),
+            frozenset() if request.ignore_eos else ends,
+            limit,
+            request.constraint,
+        )
+        return Work(state, channel, writing, release, owned=owned), sampling
+
+
+class _Silent:
+    """For a model without a tokenizer: tokens, and no text."""
+
+    def feed(self, token: int) -> str:
+        return ""
+
+    def finish(self) -> str:
+        return ""
+
+
+def _nothing() -> None:
+    return None

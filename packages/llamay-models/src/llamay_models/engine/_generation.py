@@ -1,0 +1,224 @@
+"""`Generation`: what a caller holds while the engine writes, and the channel between the two."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from llamay_models.engine._sampling import Sampling
+from llamay_models.errors import LlamayError
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """A token with its natural-log probability under the model, and the likeliest alternatives, best first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text that became whole, the tokens that completed it, and their scores where they were asked for."""
+
+    text: str
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenScore, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens: of the prompt, of these the ones that were computed before, and the ones generated."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds: in the queue, reading the prompt, and from the first token to the last."""
+
+    queue: float
+    prompt: float
+    decode: float
+
+
+Item = Piece | int
+"""What goes through a channel: text, or, while a prompt is read, how many of its tokens were."""
+
+
+class Channel:
+    """Items on their way from the engine's thread to whoever reads them: a thread, or a coroutine of any loop."""
+
+    def __init__(self) -> None:
+        self.finished = threading.Event()
+        self.finish_reason: FinishReason | None = None
+        self.stop_sequence: str | None = None
+        self.error: LlamayError | None = None
+        self.prompt_tokens = self.cached_tokens = self.completion_tokens = 0
+        self.submitted = time.perf_counter()
+        self.started = self.first = self.last = 0.0
+        self.cancelled = False
+        self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+
+    def put(self, item: Item) -> None:
+        """From the engine's thread."""
+        self._items.put(item)
+        if self._waiting is not None:
+            self._wake()
+
+    def finish(self, reason: FinishReason, error: LlamayError | None = None) -> None:
+        """Ends the stream. Only the first call counts."""
+        if self.finish_reason is None:
+            self.finish_reason, self.error = reason, error
+            self._items.put(None)
+            self.finished.set()
+            if self._waiting is not None:
+                self._wake()
+
+    def get(self) -> Item | None:
+        """The next item, or None at the end. Blocks."""
+        item = self._items.get()
+        if item is None:
+            self._items.put(None)  # whoever asks again gets the same answer
+        return item
+
+    async def aget(self) -> Item | None:
+        """The next item, or None at the end."""
+        loop = asyncio.get_running_loop()
+        while True:
+            # Registered before the queue is looked at, so that no item can slip in between.
+            future: asyncio.Future[None] = loop.create_future()
+            self._waiting = (loop, future)
+            try:
+                item = self._items.get_nowait()
+            except queue.Empty:
+                await future
+                continue
+            self._waiting = None
+            if item is None:
+                self._items.put(None)
+            return item
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return
+        loop, future = waiting
+        try:
+            loop.call_soon_threadsafe(_resolve, future)
+        except RuntimeError:
+            return  # the loop was closed; nobody waits any more
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Generation:
+    """A running generation. Iterate over it (`for` or `async for`) to receive it piece by piece; `.text` runs it to the end.
+
+    It runs whether or not anybody reads. Dropping the last reference to it cancels it. An error raises where the text is read, after
+    all that came before it; `finish_reason` and `error` tell without raising.
+    """
+
+    def __init__(self, channel: Channel, sampling: Sampling, wake: threading.Event) -> None:
+        self._channel = channel
+        self._wake = wake
+        self._text: list[str] = []
+        self._tokens: list[int] = []
+        self.sampling = sampling
+        """The sampling with the seed that is used."""
+
+    def __iter__(self) -> Iterator[Piece]:
+        while (item := self._channel.get()) is not None:
+            if isinstance(item, Piece):
+                yield self._note(item)
+        self._raise()
+
+    async def __aiter__(self) -> AsyncIterator[Piece]:
+        while (item := await self._channel.aget()) is not None:
+            if isinstance(item, Piece):
+                yield self._note(item)
+        self._raise()
+
+    @property
+    def text(self) -> str:
+        """All the text. Waits for the end."""
+        for _ in self:
+            pass
+        return "".join(self._text)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The generated tokens, one that ends the generation included. Waits for the end."""
+        for _ in self:
+            pass
+        return tuple(self._tokens)
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why it ended; None while it runs.
+
+        "stop": an end token, a stop string, or a finished constraint; "length": max_tokens, or the context is full;
+        "cancelled"; "error".
+        """
+        return self._channel.finish_reason
+
+    @property
+    def stop_sequence(self) -> str | None:
+        """The stop string that ended it, if one did."""
+        return self._channel.stop_sequence
+
+    @property
+    def error(self) -> LlamayError | None:
+        """What went wrong, where `finish_reason` is "error"."""
+        return self._channel.error
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far."""
+        c = self._channel
+        return Usage(c.prompt_tokens, c.cached_tokens, c.completion_tokens)
+
+    @property
+    def timings(self) -> Timings:
+        """Seconds so far."""
+        c, now = self._channel, time.perf_counter()
+        started = c.started or now
+        first = c.first or now
+        return Timings(started - c.submitted, (first - started) if c.started else 0.0, max(0.0, c.last - first))
+
+    def cancel(self) -> None:
+        """Stops it within one step. Harmless after the end. Does not wait; `wait` does."""
+        self._channel.cancelled = True
+        self._wake.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for the end without reading. Returns whether it came."""
+        return self._channel.finished.wait(timeout)
+
+    def __del__(self) -> None:
+        channel: Channel | None = getattr(self, "_channel", None)
+        if channel is not None and channel.finish_reason is None:
+            self.cancel()
+
+    def _note(self, piece: Piece) -> Piece:
+        self._text.append(piece.text)
+        self._tokens.extend(piece.tokens)
+        return piece
+
+    def _raise(self) -> None:
+        if self._channel.error is not None:
+            raise self._channel.error

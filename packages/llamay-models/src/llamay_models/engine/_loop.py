@@ -1,0 +1,270 @@
+"""`Loop`: the one thread that computes for a model.
+
+A step gathers what is ready, one row of each sequence that writes and a chunk of the prompts that are read, runs the plan once,
+then chooses and delivers tokens. Sequences join and leave between steps. Arithmetic makes the result of a row independent of what else is in
+the step, so nothing here can change what is computed, only when.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import llamay_kv as kv
+
+from llamay_models.engine._generation import Channel
+from llamay_models.engine._pace import Pace
+from llamay_models.engine._runner import Rows, Runner
+from llamay_models.engine._sequence import Sequence
+from llamay_models.errors import ConstraintError, EngineClosed, LlamayError, OutOfMemory
+from llamay_models.plan._records import Floats
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters since the engine began. Seconds are wall time of its thread: busy in all, and inside the plan."""
+
+    steps: int = 0
+    rows: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    busy_seconds: float = 0.0
+    run_seconds: float = 0.0
+
+
+class Loop:
+    """Runs the sequences of one model. `add`, `call` and `close` may be used from any thread."""
+
+    def __init__(self, runner: Runner, max_sequences: int, name: str = "model") -> None:
+        self.stats = Stats()
+        self.wake = threading.Event()
+        self._runner = runner
+        self._max_sequences = max_sequences
+        self._pace = Pace(runner.max_rows)
+        self._inbox: deque[Sequence] = deque()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._waiting: deque[Sequence] = deque()
+        self._running: list[Sequence] = []
+        self._closed = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._loop, name=f"llamay engine: {name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def queued(self) -> int:
+        """Sequences that wait for a place."""
+        return len(self._waiting) + len(self._inbox)
+
+    @property
+    def active(self) -> int:
+        """Sequences that have one."""
+        return len(self._running)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def add(self, sequence: Sequence) -> None:
+        """Hands a sequence to the engine. Raises EngineClosed."""
+        with self._lock:
+            if self._closed:
+                raise EngineClosed("the model was closed; load it again")
+            self._inbox.append(sequence)
+        self.wake.set()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Runs a function on the engine's thread between two steps, and returns what it returns.
+
+        For what touches a context that may be at work. Raises what the function raises, or EngineClosed.
+        """
+        if threading.current_thread() is self._thread:
+            return function()
+        done = threading.Event()
+        result: list[T] = []
+        error: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                result.append(function())
+            except BaseException as e:  # delivered to the caller, who waits
+                error.append(e)
+            finally:
+                done.set()
+
+        with self._lock:
+            if self._closed:
+                raise EngineClosed("the model was closed; load it again")
+            self._calls.append(run)
+        self.wake.set()
+        done.wait()
+        if error:
+            raise error[0]
+        return result[0]
+
+    def close(self) -> None:
+        """Ends every sequence as cancelled, and the thread. Waits for it. Closing twice is nothing."""
+        with self._lock:
+            self._closed = True
+        self.wake.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # -- the thread
+
+    def _loop(self) -> None:
+        while not self._closed:
+            self._take()
+            if not self._running:
+                self.wake.wait()
+                self.wake.clear()
+                continue
+            began = time.perf_counter()
+            try:
+                self._step()
+            except Exception as error:  # the thread must outlive whatever went wrong, or every caller would wait for ever
+                for sequence in self._running:
+                    self._end(sequence, LlamayError(f"the engine failed: {type(error).__name__}: {error}"))
+                self._running.clear()
+            self.stats.busy_seconds += time.perf_counter() - began
+        self._take()
+        for sequence in [*self._running, *self._waiting]:
+            self._end(sequence, EngineClosed("the model was closed while this was running"), cancelled=True)
+        self._running.clear()
+        self._waiting.clear()
+
+    def _take(self) -> None:
+        """Everything that other threads asked for since the last step."""
+        while self._calls:
+            self._calls.popleft()()
+        while self._inbox:
+            self._waiting.append(self._inbox.popleft())
+        for group in (self._running, self._waiting):
+            for sequence in [s for s in group if s.channel.cancelled]:
+                self._end(sequence, None, cancelled=True)
+                group.remove(sequence)
+        while self._waiting and len(self._running) < self._max_sequences:
+            sequence = self._waiting.popleft()
+            sequence.channel.started = time.perf_counter()
+            self._running.append(sequence)
+
+    def _step(self) -> None:
+        batch: list[tuple[Sequence, Rows]] = []
+        for sequence, n in self._share():
+            rows = self._reserve(sequence, n)
+            if rows is not None:
+                batch.append((sequence, rows))
+        if batch:
+            self._compute(batch)
+        self._running = [s for s in self._running if not s.finished]
+
+    def _share(self) -> list[tuple[Sequence, int]]:
+        """Who gets how many rows: writers one each, then readers in turn, so that a long prompt does not keep a short one waiting."""
+        shares: list[tuple[Sequence, int]] = []
+        readers: list[Sequence] = []
+        for sequence in self._running:
+            if sequence.ready:
+                assert sequence.state.logits is not None
+                self._guard(sequence, sequence.state.logits)
+                if sequence.finished:
+                    continue
+            if sequence.writing is not None and len(sequence.state.pending) == 1:
+                shares.append((sequence, 1))
+            else:
+                readers.append(sequence)
+        budget = self._pace.budget(len(shares))
+        for sequence in readers:
+            n = min(budget, len(sequence.state.pending))
+            if n == 0:
+                break
+            shares.append((sequence, n))
+            budget -= n
+            if n < len(sequence.state.pending):
+                # Next time the others come first.
+                self._running.remove(sequence)
+                self._running.append(sequence)
+        return shares
+
+    def _reserve(self, sequence: Sequence, n: int) -> Rows | None:
+        state = sequence.state
+        try:
+            lease = state.kv.reserve(n)
+        except kv.OutOfPages as error:
+            self._end(sequence, OutOfMemory(f"no K/V memory is left for this text: {error}"))
+            return None
+        last = n == len(state.pending)
+        return Rows(lease, state.pending[:n], len(state.kv), 1 if last else 0)
+
+    def _compute(self, batch: list[tuple[Sequence, Rows]]) -> None:
+        began = time.perf_counter()
+        try:
+            out = self._runner.run([rows for _, rows in batch])
+        except Exception as error:  # one bad sequence must not take the others with it
+            for _, rows in batch:
+                rows.lease.release()
+            self._compute_apart(batch, error)
+            return
+        seconds = time.perf_counter() - began
+        at = reading = 0
+        for sequence, rows in batch:
+            rows.lease.commit(rows.tokens)
+            n = len(rows.tokens)
+            if n > 1:
+                reading += n
+            self._took(sequence, n, out[at] if rows.wanted else None)
+            at += rows.wanted
+        stats, total = self.stats, sum(len(rows.tokens) for _, rows in batch)
+        stats.steps, stats.rows, stats.run_seconds = stats.steps + 1, stats.rows + total, stats.run_seconds + seconds
+        self._pace.observe(seconds, total - reading, reading)
+
+    def _compute_apart(self, batch: list[tuple[Sequence, Rows]], error: Exception) -> None:
+        """After a step has failed: each of its sequences by itself, so that only the one at fault ends."""
+        if len(batch) == 1:
+            self._end(batch[0][0], LlamayError(f"a step of the model failed: {error}"))
+            return
+        for sequence, rows in batch:
+            again = self._reserve(sequence, len(rows.tokens))
+            if again is not None:
+                self._compute([(sequence, again)])
+
+    def _took(self, sequence: Sequence, n: int, logits: Floats | None) -> None:
+        if not sequence.channel.completion_tokens:
+            self.stats.prompt_tokens += n
+        try:
+            sequence.took(n, logits)
+        except Exception as error:
+            self._fault(sequence, error)
+
+    def _guard(self, sequence: Sequence, logits: Floats) -> None:
+        """Chooses from logits that are there already."""
+        try:
+            sequence.choose(logits)
+        except Exception as error:
+            self._fault(sequence, error)
+
+    def _fault(self, sequence: Sequence, error: Exception) -> None:
+        if isinstance(error, LlamayError):
+            self._end(sequence, error)
+        else:
+            # Constraints and decoders are other people's code.
+            wrapped = ConstraintError(f"choosing the next token failed: {type(error).__name__}: {error}")
+            wrapped.__cause__ = error
+            self._end(sequence, wrapped)
+
+    def _end(self, sequence: Sequence, error: LlamayError | None, *, cancelled: bool = False) -> None:
+        if cancelled:
+            self.stats.cancelled += 1
+        else:
+            self.stats.failed += 1
+        try:
+            sequence.finish("cancelled" if cancelled else "error", error)
+        except Exception as again:  # not even its text can be finished
+            sequence.channel.finish("error", LlamayError(f"ending a text failed: {again}"))

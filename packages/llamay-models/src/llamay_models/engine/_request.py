@@ -1,0 +1,36 @@
+"""`Request`: one generation to run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from llamay_models.engine._constraint import TokenConstraint
+from llamay_models.engine._sampling import Sampling
+
+if TYPE_CHECKING:
+    from llamay_models.engine._context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to generate.
+
+    Attributes:
+        prompt: token ids, or a context, which is then continued in place.
+        sampling: how tokens are chosen; None goes on as the context did, or with the defaults.
+        max_tokens: at most so many; None until the text ends or the context is full.
+        stop: strings that end the text; they are not part of it.
+        constraint: decides which tokens may come next.
+        ignore_eos: never choose an end token.
+        stream: which random stream of the seed to draw from, so that equal prompts with one seed can differ.
+    """
+
+    prompt: Sequence[int] | Context
+    sampling: Sampling | None = None
+    max_tokens: int | None = None
+    stop: Sequence[str] = field(default=())
+    constraint: TokenConstraint | None = None
+    ignore_eos: bool = False
+    stream: int | None = None

@@ -1,0 +1,143 @@
+"""`Sequence`: one context at work in the engine, reading a prompt or writing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from llamay_models.engine._constraint import TokenConstraint, mask_words
+from llamay_models.engine._generation import Channel, Piece, TokenScore
+from llamay_models.engine._sampler import Chooser
+from llamay_models.engine._state import State
+from llamay_models.engine._text import TextStream
+from llamay_models.errors import ConstraintError, LlamayError
+from llamay_models.plan._records import Floats
+
+
+class Writing:
+    """How a sequence goes on once its prompt is read."""
+
+    __slots__ = ("chooser", "constraint", "ends", "limit", "mask", "text", "tokens", "scores")
+
+    def __init__(
+        self,
+        chooser: Chooser,
+        text: TextStream,
+        ends: frozenset[int],
+        limit: int,
+        constraint: TokenConstraint | None,
+    ) -> None:
+        self.chooser = chooser
+        self.text = text
+        self.ends = ends
+        self.limit = limit
+        self.constraint = constraint
+        self.mask = None if constraint is None else np.zeros(mask_words(chooser.vocab), np.uint32)
+        self.tokens: list[int] = []
+        self.scores: list[TokenScore] = []
+
+
+class Sequence:
+    """A context while the engine works on it. All of it belongs to the engine's thread, except the channel.
+
+    Without `writing` it only reads what is pending, and keeps the logits after the last token.
+    """
+
+    __slots__ = ("channel", "owned", "release", "state", "writing")
+
+    def __init__(
+        self, state: State, channel: Channel, writing: Writing | None, release: Callable[[], None], *, owned: bool
+    ) -> None:
+        self.state = state
+        self.channel = channel
+        self.writing = writing
+        self.release = release
+        self.owned = owned
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next token can be chosen without computing anything."""
+        return not self.state.pending and self.state.logits is not None
+
+    def took(self, n: int, logits: Floats | None) -> None:
+        """The first n pending tokens are computed. `logits` belong to the last of them where it is the last of all."""
+        state = self.state
+        state.pending = state.pending[n:]
+        if state.pending:
+            if self.writing is None:
+                self.channel.put(n)
+            return
+        if self.writing is None:
+            assert logits is not None
+            state.logits = logits.copy()
+            self.finish("stop")
+        else:
+            assert logits is not None
+            self.choose(logits)
+
+    def choose(self, logits: Floats) -> None:
+        """Chooses the next token, lets out the text it completes, and ends the sequence where it is to end.
+
+        At the end the context keeps the token as pending.
+        """
+        writing, channel, state = self.writing, self.channel, self.state
+        assert writing is not None
+        if not channel.first:
+            channel.first = time.perf_counter()
+        if channel.completion_tokens >= writing.limit:
+            state.logits = logits.copy()
+            self.finish("length")
+            return
+        if writing.constraint is not None:
+            assert writing.mask is not None
+            writing.constraint.fill_mask(writing.mask)
+            if not writing.mask.any():
+                raise ConstraintError(f"the constraint allows no token after {channel.completion_tokens} of its text")
+        token, score = writing.chooser.choose(logits, state, writing.mask)
+        if writing.constraint is not None:
+            writing.constraint.accept(token)
+        state.append([token])
+        channel.completion_tokens += 1
+        writing.tokens.append(token)
+        if score is not None:
+            writing.scores.append(score)
+        if token in writing.ends:
+            self.finish("stop")
+            return
+        self._let_out(writing.text.feed(token))
+        if writing.text.stopped is not None:
+            channel.stop_sequence = writing.text.stopped
+            self.finish("stop")
+        elif writing.constraint is not None and writing.constraint.finished:
+            self.finish("stop")
+        elif channel.completion_tokens >= writing.limit:
+            self.finish("length")
+
+    def finish(self, reason: str, error: LlamayError | None = None) -> None:
+        """Ends the sequence: the rest of its text goes out, what it held is given back, then the caller is told."""
+        channel, writing = self.channel, self.writing
+        if channel.finish_reason is not None:
+            return
+        channel.last = time.perf_counter()
+        if writing is not None:
+            text = writing.text.finish() if writing.text.stopped is None else ""
+            if text or writing.tokens:
+                self._let_out(text, last=True)
+        if self.owned:
+            self.state.kv.close()
+        self.release()
+        channel.finish(reason, error)  # type: ignore[arg-type]
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended."""
+        return self.channel.finish_reason is not None
+
+    def _let_out(self, text: str, *, last: bool = False) -> None:
+        writing = self.writing
+        assert writing is not None
+        if text or last:
+            self.channel.put(Piece(text, tuple(writing.tokens), tuple(writing.scores)))
+            writing.tokens, writing.scores = [], []

@@ -1,0 +1,148 @@
+"""`load`: from a GGUF file to a model that answers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from os import PathLike
+from typing import Any
+
+import llamay_kernels as kernels
+import llamay_kv
+import numpy as np
+
+from llamay_models import gguf, tokenizer
+from llamay_models._cache_layout import Precision, cache_layout
+from llamay_models._tensors import file_tensors, pack
+from llamay_models.architectures import find
+from llamay_models.engine import Progress
+
+from llamay_models.model import Model, Parts
+from llamay_models.plan import Program, Trace, Weights, check, fuse
+
+_PRECISIONS = ("f16", "f32")
+# Metadata larger than this are vocabulary: they stay in the file, where the tokenizer reads them.
+_SMALL = 256
+
+
+def load(
+    path: str | PathLike[str],
+    *,
+    threads: int | None = None,
+    kv: Precision = "f16",
+    page_tokens: int = 64,
+    ctx_size: int | None = None,
+    kv_budget: int | None = None,
+    max_rows: int = 512,
+    max_sequences: int = 64,
+    dequantized: bool = False,
+    sha256: str | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Loads a model, of a split one any part.
+
+    Args:
+        path: a GGUF file.
+        threads: how many compute; None takes as many as this process may use.
+        kv: precision of K/V, "f16" or "f32".
+        page_tokens: positions in a page of K/V, a power of two from 16 to 1024. Results do not depend on it.
+        ctx_size: the most tokens a context may have; None takes what the model was made for.
+        kv_budget: bytes that the K/V of all contexts may take together; None takes a quarter of this machine's memory, or one full
+            context where that is more. Memory is used when it is needed.
+        max_rows: the most tokens that one step computes.
+        max_sequences: the most contexts that read or write at a time; more wait.
+        dequantized: compute with the weights dequantized to F32, for verification. Slow and large.
+        sha256: of the file, where it is known already, such as from a content-addressed store; None computes it when it is needed.
+        progress: called as progress("loading", bytes done, bytes in all), in this thread; raising from it abandons the load.
+
+    Raises ModelError (GGUFError, ArchitectureError, MetadataError, TensorError) for a file that cannot be used, before
+    anything is computed; OSError where it cannot be read; ValueError for an argument out of range.
+    """
+    threads = _threads() if threads is None else threads
+    for name, value, low, high in (("threads", threads, 1, 1024), ("max_rows", max_rows, 1, 8192)):
+        if not low <= value <= high:
+            raise ValueError(f"{name} must be from {low} to {high}, not {value}")
+    if kv not in _PRECISIONS:
+        raise ValueError(f"kv must be one of {', '.join(_PRECISIONS)}, not {kv!r}")
+
+    file = gguf.open(path)
+    architecture, config = find(file.metadata)
+    tensors = file_tensors(file)
+    check(architecture.build, config, tensors, str(file.path))
+    trace = Trace()
+    architecture.build(trace, config, Weights(tensors))
+    program = fuse(trace.program())
+
+    ctx_size = config.context_length if ctx_size is None else ctx_size
+    if ctx_size < 1:
+        raise ValueError(f"ctx_size must be 1 or more, not {ctx_size}")
+    layout = cache_layout(program, kv)
+    budget = _budget(layout, ctx_size, page_tokens) if kv_budget is None else kv_budget
+    pool = llamay_kv.Pool(layout, page_tokens, budget_bytes=budget)
+
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="llamay tokenizer") as aside:
+        reading = aside.submit(_tokenizer, file)
+        weights = pack(program.tensors, threads, dequantized=dequantized, progress=progress)
+        words = reading.result()
+    plan = kernels.Plan(program.records, program.widths, weights, max_rows=max_rows)
+    return Model(
+        Parts(
+            path=file.path,
+            name=_name(file),
+            architecture=architecture.name,
+            config=config,
+            metadata=_small(file.metadata),
+            program=_packed(program, weights),
+            weights=weights,
+            plan=plan,
+            threads=kernels.Threads(threads),
+            tokenizer=words,
+            pool=pool,
+            precision=kv,
+            dequantized=dequantized,
+            ctx_size=ctx_size,
+            max_sequences=min(max_sequences, max_rows),
+            sha256=file.sha256 if sha256 is None else lambda: sha256,
+        )
+    )
+
+
+def _packed(program: Program, weights: list[kernels.Weight]) -> Program:
+    """The program over the packed weights, so that nothing holds on to the file."""
+    return Program(program.records, program.widths, tuple(weights), program.names)
+
+
+def _tokenizer(file: gguf.GGUFFile) -> tokenizer.Tokenizer | None:
+    return tokenizer.from_gguf(file) if "tokenizer.ggml.model" in file.metadata else None
+
+
+def _name(file: gguf.GGUFFile) -> str:
+    name = file.metadata.get("general.name")
+    return name if isinstance(name, str) and name else file.path.stem
+
+
+def _small(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    small = {}
+    for key, value in metadata.items():
+        if isinstance(value, bool | int | float | str):
+            small[key] = value
+        elif len(value) <= _SMALL:
+            small[key] = value.tolist() if isinstance(value, np.ndarray) else list(value)
+    return small
+
+
+def _threads() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _budget(layout: llamay_kv.Layout, ctx_size: int, page_tokens: int) -> int:
+    full = layout.position_bytes * (-(-ctx_size // page_tokens) + 2) * page_tokens
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        memory = 0
+    return max(full, memory // 4)
+
+
+__all__ = ["load"]

@@ -1,0 +1,225 @@
+"""`Model`: a loaded model, and what can be made of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import llamay_kernels as kernels
+import llamay_kv as kv
+
+from llamay_models.architectures import Decoder
+from llamay_models.engine import Context, Engine, Progress, Runner
+from llamay_models.engine._state import State
+from llamay_models.errors import ContextError, PromptError
+from llamay_models.plan import Program
+
+if TYPE_CHECKING:
+    from llamay_models.chat import ChatTemplate
+    from llamay_models.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What loading made, for Model to hold."""
+
+    path: Path
+    name: str
+    architecture: str
+    config: Decoder
+    metadata: Mapping[str, Any]
+    program: Program
+    weights: Sequence[kernels.Weight]
+    plan: kernels.Plan
+    threads: kernels.Threads
+    tokenizer: Tokenizer | None
+    pool: kv.Pool
+    precision: str
+    dequantized: bool
+    ctx_size: int
+    max_sequences: int
+    sha256: Callable[[], str]
+
+
+class Model:
+    """A loaded model. `llamay_models.load` makes one; closing it frees its weights, its K/V and its thread.
+
+    Attributes:
+        path, name, architecture, metadata: of the file. The metadata are those that are not the vocabulary.
+        config: the architecture's hyper-parameters.
+        tokenizer: None in a file that has none.
+        engine: what runs everything; `engine.submit` takes a `Request`.
+        context_size: the most tokens a context may have here; `context_length` is what the model was made for.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.path = parts.path
+        self.name = parts.name
+        self.architecture = parts.architecture
+        self.config = parts.config
+        self.metadata = parts.metadata
+        self.tokenizer = parts.tokenizer
+        self.context_size = parts.ctx_size
+        self.pool = parts.pool
+        self.runner = Runner(parts.plan, parts.threads, parts.max_sequences)
+        self.engine = Engine(
+            self.runner, parts.pool, parts.tokenizer, parts.ctx_size, parts.max_sequences, parts.name
+        )
+        self._lock = threading.Lock()
+        self._sha256: str | None = None
+        self._template: ChatTemplate | None = None
+
+    # -- what it is
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are."""
+        return self.config.vocab
+
+    @property
+    def context_length(self) -> int:
+        """Tokens that the model was made for."""
+        return self.config.context_length
+
+    @property
+    def embedding_length(self) -> int:
+        """Values a token has between the layers."""
+        return self.config.width
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers in its weights; a tied table counts once."""
+        return sum(t.rows * t.cols for t in self._parts.program.tensors)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that its weights take in memory."""
+        return sum(w.nbytes for w in self._parts.weights)
+
+    @property
+    def threads(self) -> int:
+        """Threads that compute."""
+        return self._parts.threads.n
+
+    @property
+    def program(self) -> Program:
+        """The fused plan; `print(explain(model.program))` shows it."""
+        return self._parts.program
+
+    @property
+    def sha256(self) -> str:
+        """Of the file, all parts of a split one. Read once, when it is first asked for: loading does not wait for it."""
+        with self._lock:
+            if self._sha256 is None:
+                self._sha256 = self._parts.sha256()
+            return self._sha256
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """The template that the file carries; None if it has none. Raises if it cannot be parsed."""
+        source = self.metadata.get("tokenizer.chat_template")
+        if self._template is None and isinstance(source, str) and self.tokenizer is not None:
+            from llamay_models.chat import ChatTemplate  # Jinja takes as long to import as a small model to load
+
+            self._template = ChatTemplate.from_metadata(self.metadata, self.tokenizer)
+        return self._template
+
+    # -- text and tokens
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """Text to token ids. `add_special` adds what the model wants at the beginning; control tokens written out in the text count
+        as such only with `parse_special`.
+        """
+        return list(self._tokenizer().encode(text, add_special=add_special, parse_special=parse_special))
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Token ids to text. Bytes that make no character become U+FFFD."""
+        return self._tokenizer().decode(tokens)
+
+    # -- contexts
+
+    def context(
+        self,
+        prompt: str | Sequence[int] | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        parse_special: bool = False,
+        progress: Progress | None = None,
+    ) -> Context:
+        """A context with the prompt read: text, token ids, or `messages` written out by the model's chat template (up to where
+        the answer begins). Without any, an empty one.
+
+        Blocks while it reads. Raises PromptError, PromptTooLong, OutOfMemory.
+        """
+        if prompt is not None and messages is not None:
+            raise PromptError("a context is made of a prompt or of messages, not of both")
+        if messages is not None:
+            prompt = self.render(messages, tools=tools)
+        elif isinstance(prompt, str):
+            prompt = self.encode(prompt, parse_special=parse_special)
+        context = Context(self, State(self.pool.context()))
+        if prompt is not None and len(prompt):
+            try:
+                context.extend(prompt, progress=progress)
+            except BaseException:
+                context.close()
+                raise
+        return context
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **options: Any,
+    ) -> list[int]:
+        """The tokens of a conversation, in which what people wrote holds no control tokens. Raises PromptError without a template."""
+        template = self.chat_template
+        if template is None:
+            raise PromptError(f"{self.name} has no chat template; give the prompt as text or tokens")
+        return list(
+            template.tokenize(
+                self._tokenizer(), messages, tools=tools, add_generation_prompt=add_generation_prompt, **options
+            )
+        )
+
+    def restore(self, path: str | PathLike[str], *, progress: Progress | None = None) -> Context:
+        """The context that was saved at `path`, to go on exactly where it was.
+
+        Raises SnapshotError for a file that is damaged, IdentityMismatch for one of another model or setting, OutOfMemory.
+        """
+        from llamay_models.engine._snapshot import restore
+
+        return Context(self, restore(self, path, progress))
+
+    @property
+    def identity(self) -> kv.Identity:
+        """All that its K/V depends on; a snapshot of another identity is refused."""
+        from llamay_models._identity import identity
+
+        return identity(self, self._parts)
+
+    def close(self) -> None:
+        """Ends what runs and frees everything. Contexts of it are then closed. Closing twice is nothing."""
+        self.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name}, {self.architecture}, {self.n_parameters / 1e6:.0f}M parameters>"
+
+    def _tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise ContextError(f"{self.name} has no tokenizer; give token ids")
+        return self.tokenizer

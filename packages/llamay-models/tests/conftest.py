@@ -1,0 +1,113 @@
+"""What tests of this package share: where the data are, and small random models of every architecture."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from llamay_models.architectures import ARCHITECTURES, Architecture, Keys
+from llamay_models.plan import Needs, Program, Reference, Trace, Weights
+from llamay_models.plan._needs import Absent
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of test data; tests that need it are skipped where it is not."""
+    named = os.environ.get("LLAMAY_TEST_DATA")
+    folder = Path(named) if named else Path(__file__).parents[4] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("no test data: set LLAMAY_TEST_DATA to the folder that holds models/ and reference/")
+    return folder
+
+
+@dataclass
+class ArrayTensor:
+    """A tensor of float32 values in memory."""
+
+    name: str
+    values: np.ndarray
+    format: str = "F32"
+
+    @property
+    def rows(self) -> int:
+        return 1 if self.values.ndim == 1 else self.values.shape[0]
+
+    @property
+    def cols(self) -> int:
+        return self.values.shape[-1]
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes
+
+    def dequantize(self) -> np.ndarray:
+        return self.values.reshape(self.rows, self.cols)
+
+
+@dataclass
+class SmallModel:
+    """A model of random weights, small enough for the reference."""
+
+    architecture: Architecture
+    config: Any
+    tensors: dict[str, ArrayTensor] = field(default_factory=dict)
+
+    def weights(self) -> Weights:
+        return Weights(self.tensors)
+
+    def trace(self, g: Trace | None = None) -> Program:
+        g = g or Trace()
+        self.architecture.build(g, self.config, self.weights())
+        return g.program()
+
+    def reference(self, tokens: list[int], wanted: list[int] | None = None) -> np.ndarray:
+        return self.architecture.build(Reference(tokens, wanted), self.config, self.weights()).array
+
+
+SMALL: dict[str, Any] = {
+    "block_count": 3,
+    "context_length": 512,
+    "embedding_length": 32,
+    "feed_forward_length": 48,
+    "attention.head_count": 4,
+    "attention.head_count_kv": 2,
+    "attention.layer_norm_rms_epsilon": 1e-5,
+    "attention.key_length": 16,
+    "attention.value_length": 16,
+    "vocab_size": 61,
+}
+
+
+@pytest.fixture(scope="session")
+def small_model() -> Callable[..., SmallModel]:
+    """`small_model("gemma3", seed=3, **keys)`: keys override the metadata above."""
+
+    def make(name: str, seed: int = 0, untied: bool = False, biases: bool = False, **keys: Any) -> SmallModel:
+        if name == "gemma3":
+            keys = {"block_count": 7, "attention.sliding_window": 9, **keys}
+        metadata = {f"{name}.{key.replace('__', '.')}": value for key, value in {**SMALL, **keys}.items()}
+        architecture = ARCHITECTURES[name]
+        config = architecture.read(Keys(metadata, name))
+        needs = Needs()
+        architecture.build(needs, config, Weights({}, missing=Absent))
+        wanted = dict(needs.wanted)
+        if untied:
+            wanted["output.weight"] = (config.vocab, config.width)
+        if biases:
+            for i in range(config.layers):
+                for stem in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):
+                    wanted[f"blk.{i}.{stem}.bias"] = (1, wanted[f"blk.{i}.{stem}.weight"][0])
+        rng = np.random.default_rng(seed)
+        model = SmallModel(architecture, config)
+        for tensor, (rows, cols) in wanted.items():
+            scale = 0.3 if rows == 1 else 2.0 / np.sqrt(cols)
+            values = rng.normal(size=(rows, cols)) * scale + (1.0 if "norm" in tensor else 0.0)
+            model.tensors[tensor] = ArrayTensor(tensor, (values[0] if rows == 1 else values).astype(np.float32))
+        return model
+
+    return make

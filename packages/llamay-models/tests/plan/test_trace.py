@@ -1,0 +1,109 @@
+"""A mistake in an architecture is an error when it is traced, naming the operation and both sizes."""
+
+import re
+
+import numpy as np
+import pytest
+from llamay_models.errors import PlanError
+from llamay_models.plan import Rope, Trace
+
+NAMES = ("gemma3", "llama", "qwen2", "qwen3")
+
+
+class Matrix:
+    format, nbytes = "F32", 0
+
+    def __init__(self, name, rows, cols):
+        self.name, self.rows, self.cols = name, rows, cols
+
+    def dequantize(self):
+        return np.ones((self.rows, self.cols), np.float32)
+
+
+def embedded(g, width=24):
+    return g.embed(Matrix("token_embd.weight", 50, width), 50, width)
+
+
+def check_error(text, build):
+    with pytest.raises(PlanError, match=re.escape(text)):
+        build(Trace())
+
+
+def test_a_matrix_of_other_inputs_is_refused():
+    check_error(
+        "linear: up.weight is 40 x 25 but 40 x 24 is needed here",
+        lambda g: g.linear(embedded(g), Matrix("up.weight", 40, 25), 40),
+    )
+
+
+def test_a_matrix_of_other_outputs_is_refused():
+    check_error(
+        "linear: up.weight is 41 x 24 but 40 x 24 is needed here",
+        lambda g: g.linear(embedded(g), Matrix("up.weight", 41, 24), 40),
+    )
+
+
+def test_a_bias_of_another_length_is_refused():
+    check_error(
+        "linear: q.bias is a vector of 39 but a vector of 40 is needed here",
+        lambda g: g.linear(embedded(g), Matrix("q.weight", 40, 24), 40, Matrix("q.bias", 1, 39)),
+    )
+
+
+def test_a_norm_of_another_length_is_refused():
+    check_error(
+        "rms_norm: n.weight is a vector of 8 but a vector of 24 is needed here",
+        lambda g: g.rms_norm(embedded(g), Matrix("n.weight", 1, 8), 1e-5),
+    )
+    check_error(
+        "rms_norm: token_embd has 24 values, which do not divide into 5 heads",
+        lambda g: g.rms_norm(embedded(g), Matrix("n.weight", 1, 8), 1e-5, 5),
+    )
+
+
+def test_a_sum_of_two_widths_is_refused():
+    def build(g):
+        x = embedded(g)
+        g.add(x, g.linear(x, Matrix("up.weight", 40, 24), 40))
+
+    check_error("add: token_embd has 24 values but up has 40", build)
+
+
+def test_a_rotation_larger_than_the_head_is_refused():
+    check_error(
+        "rope: rotates 16 dimensions but a head of token_embd has 8",
+        lambda g: g.rope(embedded(g), 3, Rope(16, 10000.0)),
+    )
+
+
+def test_heads_that_do_not_match_are_refused():
+    def build(g):
+        q, k = embedded(g, 24), g.linear(embedded(g, 24), Matrix("k.weight", 10, 24), 10)
+        g.attention(0, q, k, k, heads=4, kv_heads=2, scale=1.0)
+
+    check_error("attention: a query head has 6 values but a key head has 5", build)
+    check_error(
+        "attention: 4 query heads do not divide among 3 key/value heads",
+        lambda g: g.attention(0, *[embedded(g)] * 3, heads=4, kv_heads=3, scale=1.0),
+    )
+
+
+def test_an_empty_plan_is_refused():
+    check_error("a plan needs at least one operation", lambda g: g.program())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tracing_twice_records_the_same(small_model, name):
+    model = small_model(name)
+    first, second = model.trace(), model.trace()
+    assert first.widths == second.widths
+    assert [(r.op, r.outs, r.args, r.weights) for r in first.records] == [
+        (r.op, r.outs, r.args, r.weights) for r in second.records
+    ]
+
+
+def test_a_tied_table_is_one_tensor(small_model):
+    tied, untied = small_model("llama").trace(), small_model("llama", untied=True).trace()
+    assert len(untied.tensors) == len(tied.tensors) + 1
+    assert tied.records[-1].weights == tied.records[0].weights
+    assert untied.records[-1].weights != untied.records[0].weights
