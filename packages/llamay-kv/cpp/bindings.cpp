@@ -70,9 +70,9 @@ void check_range(uint32_t begin, uint32_t end, uint32_t first, uint32_t last) {
 }
 
 void check_present(const Table& table, size_t g, uint32_t begin, uint32_t end) {
-  const uint32_t P = table.pool()->page_tokens(), dropped = table.group(g).n_dropped;
-  if (begin < end && begin / P < dropped)
-    throw nb::value_error(("positions before " + std::to_string(dropped * P) +
+  const uint32_t first = table.group(g).first;
+  if (begin < end && begin < first)
+    throw nb::value_error(("positions before " + std::to_string(first) +
                            " were dropped: they lie behind the window of group " + std::to_string(g))
                               .c_str());
 }
@@ -270,6 +270,13 @@ nb::object packed_target(const PyLease& self, uint32_t g, uint32_t begin, uint32
   return in_place<nb::ndarray<nb::numpy>>(self.core->view(), g, begin, end);
 }
 
+std::vector<uint32_t> first_positions(const PyContext& self) {
+  const auto e = self.core->view();
+  std::vector<uint32_t> first;
+  for (size_t g = 0; g < self.core->pool()->n_groups(); ++g) first.push_back(e->table().group(g).first);
+  return first;
+}
+
 std::vector<int32_t> page_numbers(const PyContext& self, uint32_t g) {
   const auto e = self.core->view();
   check_group(*self.core->pool(), g);
@@ -315,7 +322,9 @@ NB_MODULE(_kv, m) {
         nb::gil_scoped_release nogil;
         return crc64(data.data(), n, previous);
       },
-      "data"_a, "previous"_a = 0, "CRC-64/NVME of a buffer, continuing from the CRC of what came before it.");
+      "data"_a, "previous"_a = 0,
+      nb::sig("def crc64(data: bytes | bytearray | memoryview | numpy.ndarray, previous: int = 0) -> int"),
+      "CRC-64/NVME of a buffer, continuing from the CRC of what came before it.");
 
   nb::class_<PyPool>(m, "Pool", "Pages for many contexts. llamay_kv.Pool is what to use.")
       .def(
@@ -413,14 +422,18 @@ NB_MODULE(_kv, m) {
           "begin"_a, "end"_a, "Some of the token ids.")
       .def(
           "reserve",
-          [](nb::handle self, uint32_t n) {
-            return PyLease{reserve(nb::inst_ptr<PyContext>(self)->core, n), nb::borrow(self)};
+          [](nb::handle self, uint32_t n, std::optional<std::vector<uint32_t>> first) {
+            const std::span<const uint32_t> from =
+                first ? std::span<const uint32_t>(*first) : std::span<const uint32_t>();
+            return PyLease{reserve(nb::inst_ptr<PyContext>(self)->core, n, from), nb::borrow(self)};
           },
-          "n"_a,
+          "n"_a, "first"_a.none() = nb::none(),
           "Make the next n positions writable and return the lease on them.\n\n"
           "Takes pages and clones a shared last page; raises OutOfPages, having changed nothing, if the "
           "budget does\n"
-          "not reach, and ContextBusy while another lease is open.")
+          "not reach, and ContextBusy while another lease is open. For a context without tokens, first may "
+          "say for\n"
+          "each group which position will be the first to be filled: no page before it is taken.")
       .def("read", &read_positions, "layer"_a, "begin"_a = 0, "end"_a.none() = nb::none(), nb::kw_only(),
            "raw"_a = false,
            nb::sig(
@@ -439,6 +452,7 @@ NB_MODULE(_kv, m) {
            "Read-only arrays (tokens, kv_heads, dim) over the memory of a page, K dimension-major, without a "
            "copy.\n\n"
            "They keep the page alive and as it is, whatever the context does next.")
+      .def("first_positions", &first_positions, "The first position that is still there, for each group.")
       .def("page_numbers", &page_numbers, "group"_a,
            "The pages of a group in position order; -1 for a dropped one.")
       .def_prop_rw("side", &side, &set_side,

@@ -105,7 +105,7 @@ void Context::own(uint32_t begin, uint32_t end) {
   }
   bool any = false;
   for (size_t g = 0; g < n_groups; ++g) {
-    need[g] = last > have ? last - have : 0;
+    need[g] = last > have ? last - std::min(last, std::max(have, table_->n_dropped(g))) : 0;
     for (uint32_t i = first; i < std::min(last, have); ++i) need[g] += !table_->owns(g, i);
     any |= need[g] != 0;
   }
@@ -124,6 +124,10 @@ void Context::own(uint32_t begin, uint32_t end) {
     }
   for (uint32_t i = have; i < last; ++i)
     for (size_t g = 0; g < n_groups; ++g) {
+      if (i < table_->n_dropped(g)) {
+        table_->push(g, kDropped);
+        continue;
+      }
       table_->push(g, taken.next(g));
       taken.pop(g);
     }
@@ -132,9 +136,9 @@ void Context::own(uint32_t begin, uint32_t end) {
 void Context::require_present(uint32_t begin, uint32_t end) const {
   if (begin == end) return;
   for (size_t g = 0; g < pool_->n_groups(); ++g) {
-    const uint32_t dropped = table_->group(g).n_dropped;
-    if (begin / pool_->page_tokens() < dropped)
-      throw std::invalid_argument("positions before " + std::to_string(dropped * pool_->page_tokens()) +
+    const uint32_t first = table_->group(g).first;
+    if (begin < first)
+      throw std::invalid_argument("positions before " + std::to_string(first) +
                                   " were dropped: they lie behind the window of group " + std::to_string(g));
   }
 }
@@ -142,20 +146,37 @@ void Context::require_present(uint32_t begin, uint32_t end) const {
 /// Back to exactly the pages that hold tokens.
 void Context::trim() {
   const uint32_t n = pages_for(n_tokens_);
-  if (table_->n_pages() == n) return;
-  if (table_->unique())
+  bool stale = table_->n_pages() != n;
+  for (size_t g = 0; g < pool_->n_groups(); ++g) stale |= n == 0 && table_->group(g).first;
+  if (!stale) return;
+  if (n && table_->unique())
     table_->shrink(n);
   else
-    table_ = table_->clone(n);  // a view or a fork still uses the others
+    table_ = table_->clone(n);  // a view or a fork may still use the others
 }
 
 void Context::drop_behind_windows() {
   for (size_t g = 0; g < pool_->n_groups(); ++g) {
     const uint32_t n = pool_->layout(g).first_needed(n_tokens_) / pool_->page_tokens();
-    if (n <= table_->group(g).n_dropped) continue;
+    if (n <= table_->n_dropped(g)) continue;
     if (!table_->unique()) table_ = table_->clone(table_->n_pages());
     table_->drop_front(g, n);
   }
+}
+
+/// Before the first tokens of an empty context: what lies behind a window need never be there.
+void Context::start_at(std::span<const uint32_t> first, uint32_t n) {
+  if (n_tokens_) throw std::invalid_argument("first is for a context without tokens");
+  if (first.size() != pool_->n_groups())
+    throw std::invalid_argument("first needs a position for each of the " +
+                                std::to_string(pool_->n_groups()) + " groups");
+  for (size_t g = 0; g < first.size(); ++g)
+    if (first[g] > pool_->layout(g).first_needed(n))
+      throw std::invalid_argument("group " + std::to_string(g) + " of a context of " + std::to_string(n) +
+                                  " tokens needs position " +
+                                  std::to_string(pool_->layout(g).first_needed(n)));
+  if (!table_->unique()) table_ = table_->clone(0);
+  for (size_t g = 0; g < first.size(); ++g) table_->start_at(g, first[g]);
 }
 
 void Context::truncate(uint32_t n) {
@@ -166,7 +187,7 @@ void Context::truncate(uint32_t n) {
                                 std::to_string(n_tokens_));
   if (n == n_tokens_) return;
   for (size_t g = 0; g < pool_->n_groups(); ++g) {
-    const uint32_t begin = table_->group(g).n_dropped * pool_->page_tokens();
+    const uint32_t begin = table_->group(g).first;
     const uint32_t needed = pool_->layout(g).first_needed(n);
     if (n && needed < begin)
       throw std::invalid_argument("cannot truncate to " + std::to_string(n) + " tokens: position " +
@@ -219,14 +240,20 @@ void Context::set_side(std::shared_ptr<const SideStates> side) {
   side_ = std::move(side);
 }
 
-Lease reserve(const std::shared_ptr<Context>& context, uint32_t n) {
+Lease reserve(const std::shared_ptr<Context>& context, uint32_t n, std::span<const uint32_t> first) {
   Context& c = *context;
   std::lock_guard lock(c.mutex_);
   c.enter_to_change();
   if (n > std::numeric_limits<int32_t>::max() - c.n_tokens_)
     throw std::invalid_argument("cannot reserve " + std::to_string(n) + " tokens after " +
                                 std::to_string(c.n_tokens_) + ": a context holds at most 2147483647");
-  c.own(c.n_tokens_, c.n_tokens_ + n);
+  if (!first.empty()) c.start_at(first, n);
+  try {
+    c.own(c.n_tokens_, c.n_tokens_ + n);
+  } catch (...) {
+    c.trim();
+    throw;
+  }
   c.n_reserved_ = n;
   c.lease_ = ++c.leases_;
   c.lease_thread_ = std::this_thread::get_id();

@@ -101,13 +101,14 @@ class Context {
 
  private:
   friend class Lease;
-  friend Lease reserve(const std::shared_ptr<Context>&, uint32_t);
+  friend Lease reserve(const std::shared_ptr<Context>&, uint32_t, std::span<const uint32_t>);
 
   void enter() const;            // refuses a closed context, and other threads during a lease
   void enter_to_change() const;  // refuses an open lease as well
   void own(uint32_t begin, uint32_t end);
   void require_present(uint32_t begin, uint32_t end) const;
   void trim();
+  void start_at(std::span<const uint32_t> first, uint32_t n);
   void drop_behind_windows();
   [[noreturn]] static void throw_range(uint32_t begin, uint32_t end, uint32_t n);
   uint32_t pages_for(uint32_t n) const { return (n + pool_->page_tokens() - 1) / pool_->page_tokens(); }
@@ -156,7 +157,7 @@ class Lease {
 };
 
 /// Make the next n positions writable: take pages, clone a shared last page. All of it, or OutOfPages and no
-/// change.
-Lease reserve(const std::shared_ptr<Context>& context, uint32_t n);
+/// change. For an empty context `first` may say from which position on each group is going to be filled.
+Lease reserve(const std::shared_ptr<Context>& context, uint32_t n, std::span<const uint32_t> first = {});
 
 }  // namespace llamay::kv

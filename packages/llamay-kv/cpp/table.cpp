@@ -60,7 +60,7 @@ Ref<Table> Table::clone(uint32_t n_pages) const {
       }
     }
     to.n_pages = n;
-    to.n_dropped = std::min(from.n_dropped, n);
+    to.first = std::min(from.first, n * pool_->page_tokens());
   }
   return copy;
 }
@@ -110,16 +110,16 @@ void Table::shrink(uint32_t n_pages) {
     for (uint32_t i = slot; last && i < kBlockPages; ++i)
       if (last[i] >= 0) pool_->drop(g, std::exchange(last[i], kDropped));
     group.n_pages = n_pages;
-    group.n_dropped = std::min(group.n_dropped, n_pages);
+    group.first = std::min(group.first, n_pages * pool_->page_tokens());
   }
 }
 
 void Table::drop_front(size_t g, uint32_t n) {
   Group& group = groups_[g];
-  for (uint32_t i = group.n_dropped; i < n; ++i) {
+  for (uint32_t i = n_dropped(g); i < n; ++i) {
     int32_t& place = own_block(g, i / kBlockPages)[i % kBlockPages];
     pool_->drop(g, std::exchange(place, kDropped));
-    group.n_dropped = i + 1;
+    group.first = (i + 1) * pool_->page_tokens();
   }
 }
 
@@ -127,12 +127,13 @@ void Table::audit() const {
   const auto check = [](bool good, const char* what) {
     if (!good) throw std::logic_error(std::string("audit: ") + what);
   };
-  for (const Group& group : groups_) {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = groups_[g];
     check(group.n_pages == groups_[0].n_pages, "groups differ in their number of pages");
     check(group.blocks.size() == (group.n_pages + kBlockPages - 1) / kBlockPages,
           "a table has a block too many");
     for (uint32_t i = 0; i < group.blocks.size() * kBlockPages; ++i) {
-      const bool listed = i >= group.n_dropped && i < group.n_pages;
+      const bool listed = i >= n_dropped(g) && i < group.n_pages;
       check((group.blocks[i / kBlockPages][i % kBlockPages] >= 0) == listed,
             "a table lists a page that it should not");
     }

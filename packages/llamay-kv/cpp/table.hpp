@@ -35,13 +35,14 @@ class Table : public Counted {
 
   struct Group {
     std::vector<int32_t*> blocks;
-    uint32_t n_pages = 0;    // dropped ones included
-    uint32_t n_dropped = 0;  // the first so many are dropped
+    uint32_t n_pages = 0;  // dropped ones included
+    uint32_t first = 0;    // positions before it hold nothing, and pages wholly before it are dropped
   };
   const Group& group(size_t g) const { return groups_[g]; }
   const std::shared_ptr<Pool>& pool() const { return pool_; }
   int32_t page(size_t g, uint32_t i) const { return groups_[g].blocks[i / kBlockPages][i % kBlockPages]; }
   uint32_t n_pages() const { return groups_[0].n_pages; }
+  uint32_t n_dropped(size_t g) const { return groups_[g].first / pool_->page_tokens(); }
 
   /// Whether page i of group g may be written by the holder of this table alone.
   bool owns(size_t g, uint32_t i) const {
@@ -60,6 +61,8 @@ class Table : public Counted {
   void shrink(uint32_t n_pages);
   /// Drop the first n pages of group g; their numbers become kDropped.
   void drop_front(size_t g, uint32_t n);
+  /// For a table without pages: `first` of group g. The pages before it are to be pushed as kDropped.
+  void start_at(size_t g, uint32_t first) { groups_[g].first = first; }
 
   void audit() const;
 

@@ -105,7 +105,7 @@ void histories_keep_their_values(Precision precision, uint32_t page_tokens, uint
     CHECK(view->table().n_pages() == (n + page_tokens - 1) / page_tokens);
     for (uint32_t layer : {0u, 1u, 2u}) {
       const Pool::Place place = pool->find(layer);
-      const uint32_t begin = view->table().group(place.group).n_dropped * page_tokens;
+      const uint32_t begin = view->table().group(place.group).first;
       CHECK(begin <= (layer == 1 && n > 39 ? n - 39 : 0));
       for (uint32_t at = begin; at < n; ++at) {
         float k[16], v[16];

@@ -1,8 +1,13 @@
 """Paged, forkable, persistent K/V state: contexts as values."""
 
 from llamay_kv._context import Context, Pool
+from llamay_kv._errors import IdentityMismatch, LegacyWarning, SnapshotError
+from llamay_kv._format import Manifest
+from llamay_kv._identity import Identity
 from llamay_kv._kv import Closed, ContextBusy, Lease, OutOfPages
 from llamay_kv._layout import Group, Layer, Layout
+from llamay_kv._snapshot import inspect, verify
+from llamay_kv._vfs import File, LocalVfs, Vfs
 
 INTERFACE: dict[str, tuple[int, int]] = {"kv_view": (1, 0)}
 """The versions of the interfaces that this package offers, as (major, minor)."""
@@ -12,10 +17,20 @@ __all__ = [
     "Closed",
     "Context",
     "ContextBusy",
+    "File",
     "Group",
+    "Identity",
+    "IdentityMismatch",
     "Layer",
     "Layout",
     "Lease",
+    "LegacyWarning",
+    "LocalVfs",
+    "Manifest",
     "OutOfPages",
     "Pool",
+    "SnapshotError",
+    "Vfs",
+    "inspect",
+    "verify",
 ]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from os import PathLike
 from typing import TYPE_CHECKING, Self
 
 from llamay_kv import _kv
 from llamay_kv._layout import KINDS, PRECISIONS, Layout
+
+if TYPE_CHECKING:
+    from llamay_kv._format import Manifest
+    from llamay_kv._identity import Identity
+    from llamay_kv._snapshot import Legacy
+    from llamay_kv._vfs import Vfs
 
 
 class Pool(_kv.Pool):
@@ -48,6 +56,31 @@ class Pool(_kv.Pool):
         """Return a new context without tokens."""
         return Context(self)
 
+    def restore(
+        self,
+        path: str | PathLike[str],
+        *,
+        identity: Identity | None = None,
+        legacy: Legacy = "warn",
+        vfs: Vfs | None = None,
+    ) -> Context:
+        """Return the context that was saved at path, with its side state.
+
+        Args:
+            path: where from.
+            identity: what the state must depend on. Without it only the layout is compared.
+            legacy: what to do, given an identity, with a snapshot that has none: restore it with a
+                LegacyWarning ("warn"), without one ("allow"), or not at all ("refuse").
+            vfs: where files live, for tests and other stores.
+
+        Every byte is verified. Raises SnapshotError, naming the part that is wrong, IdentityMismatch, naming
+        the field that differs, or OutOfPages; the pool is then as it was.
+
+        """
+        from llamay_kv._snapshot import restore
+
+        return restore(self, path, identity=identity, legacy=legacy, vfs=vfs)
+
     def __repr__(self) -> str:
         return (
             f"<Pool {self.used_bytes} of {self.budget_bytes} bytes used, "
@@ -68,6 +101,29 @@ class Context(_kv.Context):
 
         @property
         def pool(self) -> Pool: ...
+
+    def save(
+        self,
+        path: str | PathLike[str],
+        *,
+        identity: Identity | None = None,
+        side: Mapping[str, tuple[int, bytes]] | None = None,
+        vfs: Vfs | None = None,
+    ) -> Manifest:
+        """Write the context to one file, which appears whole or not at all.
+
+        Args:
+            path: where to; an existing file is replaced.
+            identity: what the K/V depends on; `restore` compares it.
+            side: opaque states by name as (version, data); without it, those the context carries.
+            vfs: where files live, for tests and other stores.
+
+        Returns the manifest that was written.
+
+        """
+        from llamay_kv._snapshot import save
+
+        return save(self, path, identity=identity, side=side, vfs=vfs)
 
     def __enter__(self) -> Self:
         return self

@@ -20,7 +20,7 @@ class ContextBusy(RuntimeError):
 class Closed(ValueError):
     pass
 
-def crc64(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], previous: int = 0) -> int:
+def crc64(data: bytes | bytearray | memoryview | numpy.ndarray, previous: int = 0) -> int:
     """
     CRC-64/NVME of a buffer, continuing from the CRC of what came before it.
     """
@@ -120,12 +120,13 @@ class Context:
     def token_slice(self, begin: int, end: int) -> list[int]:
         """Some of the token ids."""
 
-    def reserve(self, n: int) -> Lease:
+    def reserve(self, n: int, first: Sequence[int] | None = None) -> Lease:
         """
         Make the next n positions writable and return the lease on them.
 
         Takes pages and clones a shared last page; raises OutOfPages, having changed nothing, if the budget does
-        not reach, and ContextBusy while another lease is open.
+        not reach, and ContextBusy while another lease is open. For a context without tokens, first may say for
+        each group which position will be the first to be filled: no page before it is taken.
         """
 
     def read(self, layer: int, begin: int = 0, end: int | None = None, *, raw: bool = False) -> tuple[numpy.ndarray, numpy.ndarray]:
@@ -148,6 +149,9 @@ class Context:
 
         They keep the page alive and as it is, whatever the context does next.
         """
+
+    def first_positions(self) -> list[int]:
+        """The first position that is still there, for each group."""
 
     def page_numbers(self, group: int) -> list[int]:
         """The pages of a group in position order; -1 for a dropped one."""

@@ -1,0 +1,172 @@
+"""Every file operation of the package goes through here, so that tests can fail or tear any of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+from typing import Protocol, Self, runtime_checkable
+
+Buffer = bytes | bytearray | memoryview
+
+
+@runtime_checkable
+class File(Protocol):
+    """An open file."""
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        ...
+
+    def read_into(self, buffers: Sequence[memoryview], offset: int) -> int:
+        """Fill the buffers from offset on; return how many bytes were read, less only at the end."""
+        ...
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write all of the buffers after what was appended before."""
+        ...
+
+    def sync(self) -> None:
+        """Return once everything appended would survive a loss of power."""
+        ...
+
+    def close(self) -> None:
+        """Close it. An error here means that what was appended may be lost."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+
+@runtime_checkable
+class Vfs(Protocol):
+    """A file system. All operations raise OSError."""
+
+    def open(self, path: str) -> File:
+        """Open for reading."""
+        ...
+
+    def create(self, path: str) -> File:
+        """Create a file that must not exist and open it for appending, readable by its owner alone."""
+        ...
+
+    def replace(self, source: str, target: str) -> None:
+        """Give source the name target, atomically; a file that had it is gone."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Return once names created, replaced or removed in the directory would survive a loss of power."""
+        ...
+
+
+class _LocalFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read_into(self, buffers: Sequence[memoryview], offset: int) -> int:
+        total = 0
+        pending = [b for b in buffers if b.nbytes]
+        while pending:
+            n = os.preadv(self._fd, pending[:_MAX_BUFFERS], offset + total)
+            if n == 0:
+                break
+            total += n
+            pending = _skip(pending, n)
+        return total
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        pending = [view for b in buffers if (view := memoryview(b).cast("B")).nbytes]
+        while pending:
+            pending = _skip(pending, os.writev(self._fd, pending[:_MAX_BUFFERS]))
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+
+_MAX_BUFFERS = 64  # far below IOV_MAX everywhere
+
+
+def _skip(buffers: list[memoryview], n: int) -> list[memoryview]:
+    """Return what remains of the buffers after their first n bytes."""
+    for i, buffer in enumerate(buffers):
+        if n < buffer.nbytes:
+            return [buffer[n:], *buffers[i + 1 :]]
+        n -= buffer.nbytes
+    return []
+
+
+class LocalVfs:
+    """The file system of the operating system."""
+
+    def open(self, path: str) -> File:
+        """Open for reading."""
+        return _LocalFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def create(self, path: str) -> File:
+        """Create a file that must not exist, with mode 0600."""
+        return _LocalFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+    def replace(self, source: str, target: str) -> None:
+        """Rename over whatever has the name."""
+        os.replace(source, target)  # noqa: PTH105 - paths are strings all through this interface
+
+    def remove(self, path: str) -> None:
+        """Unlink a file."""
+        os.unlink(path)  # noqa: PTH108
+
+    def sync_directory(self, path: str) -> None:
+        """Open the directory and fsync it."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def write_atomically(vfs: Vfs, path: str, parts: Iterable[Sequence[Buffer]]) -> None:
+    """Write a file that appears whole and durable, or not at all.
+
+    A temporary file beside it takes everything, is synced and renamed, and the directory is synced. Whatever
+    fails on the way, the file that had the name is still there, and the temporary one is removed.
+    """
+    directory, name = os.path.split(path)
+    temporary = os.path.join(directory, f".{name}.{os.getpid():x}-{os.urandom(6).hex()}{TEMPORARY}")  # noqa: PTH118
+    file = vfs.create(temporary)
+    try:
+        with file:
+            for buffers in parts:
+                file.append(buffers)
+            file.sync()
+        vfs.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            vfs.remove(temporary)
+        raise
+    vfs.sync_directory(directory or ".")
+
+
+TEMPORARY = ".partial"
+"""How the names of unfinished files end; one that is left over after a crash may be removed."""
