@@ -3,6 +3,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "dispatch.hpp"
+#include "matmul/bind.hpp"
+#include "plan/bind.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -22,4 +24,6 @@ NB_MODULE(_kernels, m) {
         return names;
       },
       "The kernel sets this CPU runs, fastest first; 'portable' comes last.");
+  bind_plan(m);
+  bind_matmul(m);
 }

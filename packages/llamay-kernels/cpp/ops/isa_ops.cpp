@@ -1,11 +1,96 @@
+#include <string.h>
+
 #include "ops/table.hpp"
 #include "simd/isa.hpp"
+#include "simd/math.hpp"
 
+namespace llamay {
 namespace {
-void add(const float* a, const float* b, float* out, size_t n) {
-  for (size_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+
+template <class F>
+void map(const float* a, float* out, size_t n, F f) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) store(out + i, f(load(a + i)));
+  if (i < n) store(out + i, f(load(a + i, static_cast<int>(n - i))), static_cast<int>(n - i));
 }
+
+template <class F>
+void map(const float* a, const float* b, float* out, size_t n, F f) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) store(out + i, f(load(a + i), load(b + i)));
+  if (i < n) {
+    const int rest = static_cast<int>(n - i);
+    store(out + i, f(load(a + i, rest), load(b + i, rest)), rest);
+  }
+}
+
+void elementwise(Elementwise op, const float* a, const float* b, float by, float* out, size_t n) {
+  const f32x16 c = splat(by);
+  switch (op) {
+    case Elementwise::add: return map(a, b, out, n, [](f32x16 x, f32x16 y) { return x + y; });
+    case Elementwise::mul: return map(a, b, out, n, [](f32x16 x, f32x16 y) { return x * y; });
+    case Elementwise::scale: return map(a, out, n, [c](f32x16 x) { return x * c; });
+    case Elementwise::silu: return map(a, out, n, [](f32x16 x) { return silu(x); });
+    case Elementwise::gelu_tanh: return map(a, out, n, [](f32x16 x) { return gelu_tanh(x); });
+    case Elementwise::softcap: return map(a, out, n, [c](f32x16 x) { return softcap(x, c); });
+    case Elementwise::silu_mul: return map(a, b, out, n, [](f32x16 x, f32x16 y) { return silu(x) * y; });
+    case Elementwise::gelu_mul: return map(a, b, out, n, [](f32x16 x, f32x16 y) { return gelu_tanh(x) * y; });
+    case Elementwise::copy: memmove(out, a, n * sizeof *a); return;
+  }
+}
+
+/// Sum of squares: element i goes to lane i % 16, in increasing i.
+float squares(const float* x, size_t n) {
+  f32x16 sum = zero();
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const f32x16 v = load(x + i);
+    sum = fma(v, v, sum);
+  }
+  if (i < n) {
+    const int rest = static_cast<int>(n - i);
+    const f32x16 v = load(x + i, rest);
+    sum = select(first_lanes(rest), fma(v, v, sum), sum);
+  }
+  return tree16(sum);
+}
+
+void rms_norm(const float* x, const float* w, size_t groups, size_t width, float eps, float* out) {
+  for (size_t g = 0; g < groups; ++g, x += width, out += width) {
+    const float mean = squares(x, width) / static_cast<float>(width);
+    const f32x16 inverse = splat(1.0f / __builtin_sqrtf(mean + eps));
+    map(x, w, out, width, [inverse](f32x16 v, f32x16 weight) { return (v * inverse) * weight; });
+  }
+}
+
+void rope_half(const float* x, const float* table, size_t heads, size_t head_dim, size_t half, float* out) {
+  for (size_t h = 0; h < heads; ++h, x += head_dim, out += head_dim) {
+    for (size_t i = 0; i < half; i += 16) {
+      const int n = half - i < 16 ? static_cast<int>(half - i) : 16;
+      const f32x16 a = load(x + i, n), b = load(x + half + i, n);
+      const f32x16 c = load(table + i, n), s = load(table + half + i, n);
+      store(out + i, fma(a, c, negate(b * s)), n);
+      store(out + half + i, fma(b, c, a * s), n);
+    }
+    if (out != x) memmove(out + 2 * half, x + 2 * half, (head_dim - 2 * half) * sizeof *x);
+  }
+}
+
+void rope_pairs(const float* x, const float* table, size_t heads, size_t head_dim, size_t half, float* out) {
+  const size_t width = 2 * half;
+  for (size_t h = 0; h < heads; ++h, x += head_dim, out += head_dim) {
+    for (size_t i = 0; i < width; i += 16) {
+      const int n = width - i < 16 ? static_cast<int>(width - i) : 16;
+      const f32x16 v = load(x + i, n), c = load(table + i, n), s = load(table + width + i, n);
+      store(out + i, fma(v, c, swap_pairs(v) * s), n);
+    }
+    if (out != x) memmove(out + width, x + width, (head_dim - width) * sizeof *x);
+  }
+}
+
 }  // namespace
+}  // namespace llamay
 
 extern "C" const llamay::OpsTable LLAMAY_TABLE(ops);
-const llamay::OpsTable LLAMAY_TABLE(ops) = {add};
+const llamay::OpsTable LLAMAY_TABLE(ops) = {llamay::elementwise, llamay::rms_norm, llamay::rope_half,
+                                            llamay::rope_pairs};

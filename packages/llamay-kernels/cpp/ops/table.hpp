@@ -1,12 +1,28 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
+
+// No C++ library header here: the sources of the kernel sets include this file.
 
 namespace llamay {
 
-/// Elementwise operations, one table a kernel set.
+/// What maps a row to a row of the same width, or two rows to one.
+enum class Elementwise : uint8_t { add, mul, scale, silu, gelu_tanh, softcap, silu_mul, gelu_mul, copy };
+
+/// Row operations, one table a kernel set; docs/arithmetic.md has each one's order of work.
 struct OpsTable {
-  void (*add)(const float* a, const float* b, float* out, size_t n);
+  /// out[i] = op(a[i], b[i]) or op(a[i]) for i < n; `by` is scale's factor or softcap's cap. silu_mul is silu(a) * b.
+  /// out may be a or b.
+  void (*elementwise)(Elementwise op, const float* a, const float* b, float by, float* out, size_t n);
+
+  /// groups times: `width` values of x, normalised by their root mean square and multiplied by w. out may be x.
+  void (*rms_norm)(const float* x, const float* w, size_t groups, size_t width, float eps, float* out);
+
+  /// Rotates heads times: in `head_dim` values, pairs (i, i + half). cosines, then sines: half values each. out may be x.
+  void (*rope_half)(const float* x, const float* table, size_t heads, size_t head_dim, size_t half, float* out);
+  /// The same for pairs (2i, 2i + 1); the table holds each cosine twice, then each sine, its first copy negated.
+  void (*rope_pairs)(const float* x, const float* table, size_t heads, size_t head_dim, size_t half, float* out);
 };
 
 }  // namespace llamay

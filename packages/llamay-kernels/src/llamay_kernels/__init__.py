@@ -3,7 +3,18 @@
 Set LLAMAY_ISA to force a kernel set; every set computes the same bits.
 """
 
-from llamay_kernels._kernels import isa, runnable_isas, use_isa
+from llamay_kernels._kernels import (
+    FORMATS,
+    Plan,
+    PlanError,
+    Threads,
+    Weight,
+    dequantize,
+    isa,
+    quantize,
+    runnable_isas,
+    use_isa,
+)
 
 INTERFACE = {"plan": (1, 0)}
 """The interfaces that this package offers, each with (major, minor)."""
@@ -11,4 +22,17 @@ INTERFACE = {"plan": (1, 0)}
 ARITHMETIC = 1
 """The version of docs/arithmetic.md that the kernels keep; saved state of another version is not reused."""
 
-__all__ = ["ARITHMETIC", "INTERFACE", "isa", "runnable_isas", "use_isa"]
+__all__ = [
+    "ARITHMETIC",
+    "FORMATS",
+    "INTERFACE",
+    "Plan",
+    "PlanError",
+    "Threads",
+    "Weight",
+    "dequantize",
+    "isa",
+    "quantize",
+    "runnable_isas",
+    "use_isa",
+]

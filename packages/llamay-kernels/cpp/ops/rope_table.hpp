@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace llamay {
+
+enum class RopeStyle : uint8_t { half, pairs };
+
+/// Cosines and sines of position * frequency for one row, as OpsTable::rope_half or rope_pairs reads them.
+/// Two operations that rotate alike share one of these, whatever their heads.
+struct Rope {
+  RopeStyle style;
+  std::vector<double> freqs;
+  float factor;
+
+  bool operator==(const Rope&) const = default;
+  std::size_t floats() const { return (style == RopeStyle::half ? 2 : 4) * freqs.size(); }
+  void fill(int32_t position, float* table) const;
+};
+
+/// Sine and cosine in binary64 by fixed polynomials, the same bits on every machine. |x| up to 2^31.
+struct SinCos {
+  double sin, cos;
+};
+SinCos sincos(double x);
+
+}  // namespace llamay

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "plan/program.hpp"
+
+namespace llamay {
+
+/// Where values live. Whole-row work and products of it are kept apart, because with few rows every thread does the whole-row
+/// work for itself, in a space of its own, instead of waiting for the others.
+enum class Space : uint8_t { rows, rows_selected, products, products_selected, output, none };
+constexpr std::size_t kSpaces = 4;  // that need memory
+
+struct Place {
+  Space space = Space::none;
+  std::size_t offset = 0;  // bytes per row of the space: the address is base + offset * rows
+};
+
+/// A value as a matrix product reads it.
+struct Activation {
+  int value;
+  ActivationKind kind;
+  std::size_t cols;
+  std::size_t row_bytes;
+  bool alias;  // the value itself has that form
+  Place place;
+};
+
+/// One piece of whole-row work: a node, or making an activation.
+struct RowStep {
+  int node = -1;
+  int activation = -1;
+};
+
+/// Whole-row steps, each on the rows that the step before it did, then one operation that all threads share. Between stages
+/// all threads have finished.
+struct Stage {
+  bool selected = false;  // which rows the steps work on
+  std::vector<RowStep> rows;
+  int heavy = -1;  // node
+  bool heavy_selected = false;
+  std::vector<int> activations;  // of the heavy node's products
+};
+
+struct Schedule {
+  std::vector<Stage> stages;
+  std::vector<Place> places;  // of each value
+  std::vector<Activation> activations;
+  std::size_t row_bytes[kSpaces] = {};  // of each space
+  std::size_t last_attention = 0;       // one past the last stage that writes keys and values
+};
+
+/// Adds what brings the output into the caller's buffer, cuts the nodes into stages and gives each value its place.
+Schedule schedule(Program& program);
+
+}  // namespace llamay

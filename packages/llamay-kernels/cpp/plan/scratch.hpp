@@ -1,0 +1,53 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "plan/attention_work.hpp"
+
+namespace llamay {
+
+/// Memory that only grows, 64-byte aligned. What it held is lost when it grows.
+class Block {
+ public:
+  void* at_least(std::size_t bytes) {
+    if (bytes > size_) {
+      data_.reset();
+      size_ = 0;
+      data_.reset(::operator new(bytes, std::align_val_t{64}));
+      size_ = bytes;
+    }
+    return data_.get();
+  }
+
+ private:
+  struct Delete {
+    void operator()(void* p) const { ::operator delete(p, std::align_val_t{64}); }
+  };
+  std::unique_ptr<void, Delete> data_;
+  std::size_t size_ = 0;
+};
+
+/// A counter from which threads take pieces of work, alone in its cache line.
+struct alignas(64) Counter {
+  std::atomic<uint32_t> next{0};
+};
+
+/// What one run works in. Runs borrow it from their plan, so that in steady state nothing is allocated.
+class Scratch {
+ public:
+  Block memory;
+  std::vector<KvPages> pages;         // of each lease, of each attention
+  std::vector<uint32_t> starts, first_rows;  // of each lease: its first row's position and index
+  std::vector<std::pair<const uint8_t*, uint32_t>> targets;
+  std::vector<AttentionWork> attention;  // of each shape
+  std::unique_ptr<Counter[]> counters;
+  std::size_t n_counters = 0;
+};
+
+}  // namespace llamay

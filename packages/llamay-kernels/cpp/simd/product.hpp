@@ -1,0 +1,78 @@
+#pragma once
+
+#include "simd/f32x16.hpp"
+
+namespace llamay {
+namespace {
+
+// How many rows and vectors of columns share their operands in registers: as many as there are registers for.
+#if defined(__AVX512F__)
+constexpr int kTileRows = 6;
+constexpr int tile_vectors(int) { return 4; }
+#elif defined(__AVX2__)
+constexpr int kTileRows = 6;
+constexpr int tile_vectors(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
+#else
+constexpr int kTileRows = 4;
+constexpr int tile_vectors(int) { return 1; }
+#endif
+
+/// c[r][j] = fma(a[r][i], b[i * stride + j], c[r][j]) for i increasing, from what is there or from +0.
+/// The last of the vectors reads `last` lanes only.
+template <int rows, int vectors, class T>
+LLAMAY_LANES void tile(const float* const* a, const T* b, size_t stride, size_t depth, float* const* c, size_t at, int last,
+                       bool accumulate) {
+  f32x16 sum[rows][vectors];
+  for (int r = 0; r < rows; ++r)
+    for (int j = 0; j < vectors; ++j) sum[r][j] = accumulate ? load(c[r] + at + 16 * j) : zero();
+  if (last == 16) {
+    for (size_t i = 0; i < depth; ++i, b += stride)
+      for (int j = 0; j < vectors; ++j) {
+        const f32x16 v = load_lanes(b + 16 * j);
+        for (int r = 0; r < rows; ++r) sum[r][j] = fma(splat(a[r][i]), v, sum[r][j]);
+      }
+  } else {
+    for (size_t i = 0; i < depth; ++i, b += stride)
+      for (int j = 0; j < vectors; ++j) {
+        const f32x16 v = j + 1 < vectors ? load_lanes(b + 16 * j) : load_lanes(b + 16 * j, last);
+        for (int r = 0; r < rows; ++r) sum[r][j] = fma(splat(a[r][i]), v, sum[r][j]);
+      }
+  }
+  for (int r = 0; r < rows; ++r)
+    for (int j = 0; j < vectors; ++j) store(c[r] + at + 16 * j, sum[r][j]);
+}
+
+template <int rows, class T>
+void product_rows(const float* const* a, const T* b, size_t stride, size_t depth, float* const* c, size_t columns,
+                  bool accumulate) {
+  constexpr int vectors = tile_vectors(rows);
+  size_t at = 0;
+  for (; at + 16 * (vectors - 1) < columns; at += 16 * vectors) {
+    const size_t left = columns - at - 16 * (vectors - 1);
+    tile<rows, vectors>(a, b + at, stride, depth, c, at, left < 16 ? static_cast<int>(left) : 16, accumulate);
+  }
+  for (; at < columns; at += 16) {
+    const size_t left = columns - at;
+    tile<rows, 1>(a, b + at, stride, depth, c, at, left < 16 ? static_cast<int>(left) : 16, accumulate);
+  }
+}
+
+/// c = a b, or c + a b, each element one chain of fma over increasing depth. rows: 1..kTileRows, each with an address of its own;
+/// c's rows have room for whole vectors, b's are read to `columns` only.
+template <class T>
+void product(int rows, const float* const* a, const T* b, size_t stride, size_t depth, float* const* c, size_t columns,
+             bool accumulate) {
+  switch (rows) {
+    case 1: return product_rows<1>(a, b, stride, depth, c, columns, accumulate);
+    case 2: return product_rows<2>(a, b, stride, depth, c, columns, accumulate);
+    case 3: return product_rows<3>(a, b, stride, depth, c, columns, accumulate);
+    case 4: return product_rows<4>(a, b, stride, depth, c, columns, accumulate);
+#if defined(__AVX2__)
+    case 5: return product_rows<5>(a, b, stride, depth, c, columns, accumulate);
+    case 6: return product_rows<6>(a, b, stride, depth, c, columns, accumulate);
+#endif
+  }
+}
+
+}  // namespace
+}  // namespace llamay

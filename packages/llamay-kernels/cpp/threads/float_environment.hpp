@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cfenv>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace llamay {
+
+/// Rounding to nearest and denormals kept, while it lives: a library elsewhere in the process may have switched
+/// denormals off for its own speed, and threads inherit that.
+class FloatEnvironment {
+ public:
+#if defined(__x86_64__)
+  FloatEnvironment() : before_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
+  ~FloatEnvironment() { _mm_setcsr(before_); }
+
+ private:
+  unsigned before_;
+#else
+  FloatEnvironment() {
+    std::fegetenv(&before_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~FloatEnvironment() { std::fesetenv(&before_); }
+
+ private:
+  std::fenv_t before_;
+#endif
+};
+
+}  // namespace llamay
