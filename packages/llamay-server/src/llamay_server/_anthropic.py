@@ -1,0 +1,379 @@
+"""POST /v1/messages and /v1/messages/count_tokens: Anthropic's Messages API."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from litestar import Request, post
+from litestar.types import ASGIApp
+
+from ._anthropic_schema import (
+    Block,
+    CountTokensRequest,
+    DocumentBlock,
+    InputMessage,
+    MessagesRequest,
+    RedactedThinkingBlock,
+    SearchResultBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from ._call import Call, call_of
+from ._chat import ChatRequest, ChatRun, Message, render
+from ._errors import invalid
+from ._http import Streamed, Whole, read_json, sse
+from ._options import SamplingFields, format_bound, sampling, stop_list, unsupported
+from ._output import Event, Finished, Reasoning, Text, ToolCall
+from ._protocol import Model
+from ._services import Services, services
+from ._tools import Tool, Toolbox, choose, make_tool
+
+PING = sse({"type": "ping"}, "ping")
+# Clients replay it; nothing here depends on it, because the reasoning itself comes back beside it.
+SIGNATURE = "bGxhbWF5"
+_BILLING = "x-anthropic-billing-header:"
+
+
+def read_messages(messages: Sequence[InputMessage], system: str | list[TextBlock] | None) -> list[Message]:
+    """Anthropic's messages in the neutral form: results become tool messages, in the order of their blocks."""
+    out: list[Message] = []
+    text = system if isinstance(system, str) else _join(b.text for b in system or () if not b.text.startswith(_BILLING))
+    if text and not text.startswith(_BILLING):
+        out.append({"role": "system", "content": text})
+    known: set[str] = set()
+    for n, message in enumerate(messages):
+        where = f"messages[{n}]"
+        if isinstance(message.content, str):
+            if message.role == "user" and not message.content:
+                raise invalid(f"{where}.content: it is empty", f"{where}.content")
+            out.append({"role": message.role, "content": message.content})
+        elif message.role == "assistant":
+            out.append(_assistant(message.content, where, known))
+        else:
+            out += _user(message.content, message.role, where, known)
+    return out
+
+
+def _join(texts: Any) -> str:
+    return "\n".join(t for t in texts if t)
+
+
+def _assistant(blocks: Sequence[Block], where: str, known: set[str]) -> Message:
+    texts, thoughts, calls = [], [], []
+    for i, block in enumerate(blocks):
+        match block:
+            case TextBlock():
+                texts.append(block.text)
+            case ThinkingBlock():
+                thoughts.append(block.thinking)
+            case RedactedThinkingBlock():
+                pass
+            case ToolUseBlock():
+                known.add(block.id)
+                function = {"name": block.name, "arguments": block.input or {}}
+                calls.append({"id": block.id, "type": "function", "function": function})
+            case _:
+                raise _wrong_block(block, f"{where}.content[{i}]", "an assistant message")
+    message: Message = {"role": "assistant", "content": "".join(texts) or (None if calls else "")}
+    if thoughts:
+        message["reasoning_content"] = "".join(thoughts)
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _user(blocks: Sequence[Block], role: str, where: str, known: set[str]) -> list[Message]:
+    out: list[Message] = []
+    texts: list[str] = []
+
+    def flush() -> None:
+        if texts:
+            out.append({"role": role, "content": _join(texts)})
+            texts.clear()
+
+    for i, block in enumerate(blocks):
+        at = f"{where}.content[{i}]"
+        match block:
+            case TextBlock():
+                texts.append(block.text)
+            case DocumentBlock():
+                texts.append(_document(block, at))
+            case SearchResultBlock():
+                texts.append(_join([block.title, *(_part_text(p, f"{at}.content") for p in block.content)]))
+            case ToolResultBlock():
+                if block.tool_use_id not in known:
+                    raise invalid(
+                        f"{at}.tool_use_id: no tool_use block before it has the id {block.tool_use_id[:80]!r}",
+                        f"{at}.tool_use_id",
+                    )
+                flush()
+                out.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": _result(block, at)})
+            case _:
+                raise _wrong_block(block, at, f"a {role} message")
+    flush()
+    if not out:
+        raise invalid(f"{where}.content: it is empty", f"{where}.content")
+    return out
+
+
+def _wrong_block(block: Block, where: str, place: str) -> Exception:
+    kind = str(block.__struct_config__.tag)
+    if kind == "image":
+        return invalid(f"{where}: this model reads text only, not images", f"{where}.type")
+    return invalid(f"{where}.type: {kind} does not belong into {place}", f"{where}.type")
+
+
+def _document(block: DocumentBlock, where: str) -> str:
+    source = block.source
+    if source.get("type") == "text" and isinstance(source.get("data"), str):
+        return _join([block.title, block.context, source["data"]])
+    if source.get("type") == "content" and isinstance(source.get("content"), str):
+        return _join([block.title, block.context, source["content"]])
+    raise invalid(f"{where}.source.type: only text documents can be read", f"{where}.source.type")
+
+
+def _part_text(part: dict[str, Any], where: str) -> str:
+    if part.get("type") == "text" and isinstance(part.get("text"), str):
+        return str(part["text"])
+    if part.get("type") == "image":
+        raise invalid(f"{where}: this model reads text only, not images", f"{where}.type")
+    raise invalid(f"{where}.type: {str(part.get('type'))[:40]!r} cannot be read; use text", f"{where}.type")
+
+
+def _result(block: ToolResultBlock, where: str) -> str:
+    content = block.content
+    text = content if isinstance(content, str) else _join(_part_text(p, f"{where}.content") for p in content or ())
+    return f"Error: {text}" if block.is_error else text
+
+
+def _tools(data: CountTokensRequest, call: Call) -> list[Tool]:
+    out = []
+    for n, item in enumerate(data.tools or ()):
+        kind = item.get("type") or "custom"
+        if kind != "custom":
+            # Tools that run on Anthropic's own machines: agents always list some, so they are left out and named.
+            call.notes["warning"] = f'299 llamay "tools of type {_plain(str(kind))} are not available and were left out"'
+            continue
+        out.append(make_tool(item.get("name"), item.get("description"), item.get("input_schema"), f"tools[{n}]"))
+    return out
+
+
+def _plain(text: str) -> str:
+    return "".join(c for c in text if c.isalnum() or c in "_-.")[:60]
+
+
+def _choice(value: dict[str, Any] | None, tools: Sequence[Tool]) -> Toolbox:
+    kind = (value or {}).get("type", "auto")
+    parallel = not (value or {}).get("disable_parallel_tool_use", False)
+    if kind == "auto":
+        return choose(tools, "auto", None, parallel, "tool_choice")
+    if kind == "any":
+        return choose(tools, "required", None, parallel, "tool_choice")
+    if kind == "none":
+        return Toolbox(tuple(tools), "none", parallel)
+    if kind == "tool":
+        name = (value or {}).get("name")
+        if not isinstance(name, str):
+            raise invalid("tool_choice.name: it is missing", "tool_choice.name")
+        return choose(tools, "required", [name], parallel, "tool_choice.name")
+    raise invalid(f"tool_choice.type: {str(kind)[:40]!r} is unknown; use auto, any, tool or none", "tool_choice.type")
+
+
+def _neutral(data: CountTokensRequest, call: Call) -> ChatRequest:
+    """What counting and answering have in common."""
+    if not data.messages:
+        raise invalid("messages: at least one message is required", "messages")
+    if data.mcp_servers:
+        raise unsupported("mcp_servers")
+    messages = read_messages(data.messages, data.system)
+    config = data.output_config or {}
+    form = data.output_format if data.output_format is not None else config.get("format")
+    limit = format_bound(form, "output_config.format" if data.output_format is None else "output_format")
+    think = None if data.thinking is None else data.thinking.type != "disabled"
+    template = {"reasoning_effort": config["effort"]} if isinstance(config.get("effort"), str) else {}
+    return ChatRequest(
+        messages=messages,
+        sampling={},
+        box=_choice(data.tool_choice, _tools(data, call)),
+        bound=limit,
+        continue_final=messages[-1]["role"] == "assistant",
+        think=think,
+        template=template,
+    )
+
+
+def read_request(data: MessagesRequest, model: Model, service: Services, call: Call) -> ChatRequest:
+    """The neutral request of a Messages body."""
+    request = _neutral(data, call)
+    thinking = data.thinking
+    if thinking and thinking.type == "enabled" and thinking.budget_tokens and model.info.template_thinks:
+        request.think_budget = thinking.budget_tokens
+    fields = SamplingFields(
+        temperature=data.temperature, top_p=data.top_p, top_k=data.top_k, min_p=data.min_p, seed=data.seed
+    )
+    request.sampling = sampling(fields, model)
+    request.max_tokens = data.max_tokens
+    request.stop = stop_list(data.stop_sequences, "stop_sequences")
+    request.ignore_eos = bool(data.ignore_eos)
+    request.tenant = service.tenant(call, data.cache_salt)
+    return request
+
+
+class MessageWriter:
+    """Writes one message, whole or as events."""
+
+    def __init__(self, run: ChatRun, name: str, data: MessagesRequest) -> None:
+        self.run, self.data = run, data
+        self.shows_thinking = not (data.thinking and data.thinking.display == "omitted")
+        self.base = {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant", "model": name}
+
+    def _usage(self, output: int) -> dict[str, Any]:
+        prompt, cached = self.run.prompt_usage()
+        return {
+            "input_tokens": prompt - cached,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": cached,
+            "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+            "output_tokens": output,
+            "service_tier": "standard",
+        }
+
+    def _stop(self, end: Finished) -> dict[str, Any]:
+        if end.reason == "tool_calls":
+            reason = "tool_use"
+        elif end.reason == "length":
+            reason = "model_context_window_exceeded" if self.run.context_full() else "max_tokens"
+        else:
+            reason = "end_turn" if end.stop_sequence is None else "stop_sequence"
+        return {"stop_reason": reason, "stop_sequence": end.stop_sequence}
+
+    async def whole(self) -> dict[str, Any]:
+        """The complete message."""
+        content: list[dict[str, Any]] = []
+        end = Finished(0, "stop")
+        async with contextlib.aclosing(self.run.events()) as events:
+            async for event in events:
+                match event:
+                    case Text() if event.text:
+                        if not content or content[-1]["type"] != "text":
+                            content.append({"type": "text", "text": ""})
+                        content[-1]["text"] += event.text
+                    case Reasoning():
+                        if not content or content[-1]["type"] != "thinking":
+                            content.append({"type": "thinking", "thinking": "", "signature": SIGNATURE})
+                        if self.shows_thinking:
+                            content[-1]["thinking"] += event.text
+                    case ToolCall():
+                        content.append(_tool_block(event, json.loads(event.arguments)))
+                    case Finished():
+                        end = event
+        totals = self.run.totals
+        return {**self.base, "content": content, **self._stop(end), "usage": self._usage(totals.completion_tokens)}
+
+    async def frames(self) -> AsyncGenerator[bytes, None]:
+        """The message as events."""
+        opened: str | None = None
+        index = -1
+        end = Finished(0, "stop")
+        started = False
+
+        def emit(kind: str, **data: Any) -> bytes:
+            return sse({"type": kind, **data}, kind)
+
+        def close() -> bytes:
+            nonlocal opened
+            if opened is None:
+                return b""
+            last = b""
+            if opened == "thinking":
+                delta = {"type": "signature_delta", "signature": SIGNATURE}
+                last = emit("content_block_delta", index=index, delta=delta)
+            opened = None
+            return last + emit("content_block_stop", index=index)
+
+        def begin(kind: str, block: dict[str, Any]) -> bytes:
+            nonlocal opened, index
+            if opened == kind and kind != "tool_use":
+                return b""
+            before = close()
+            index += 1
+            opened = kind
+            return before + emit("content_block_start", index=index, content_block=block)
+
+        def frame(event: Event) -> bytes:
+            match event:
+                case Text() if event.text:
+                    head = begin("text", {"type": "text", "text": ""})
+                    return head + emit("content_block_delta", index=index, delta={"type": "text_delta", "text": event.text})
+                case Reasoning():
+                    head = begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+                    if not self.shows_thinking:
+                        return head
+                    delta = {"type": "thinking_delta", "thinking": event.text}
+                    return head + emit("content_block_delta", index=index, delta=delta)
+                case ToolCall():
+                    head = begin("tool_use", _tool_block(event, {}))
+                    delta = {"type": "input_json_delta", "partial_json": event.arguments}
+                    parts = emit("content_block_delta", index=index, delta=delta) if event.arguments != "{}" else b""
+                    return head + parts + close()
+            return b""
+
+        async with contextlib.aclosing(self.run.events()) as events:
+            async for event in events:
+                out = b""
+                if not started:
+                    started = True
+                    message = {**self.base, "content": [], "stop_reason": None, "stop_sequence": None}
+                    out = emit("message_start", message={**message, "usage": self._usage(0)})
+                if isinstance(event, Finished):
+                    end = event
+                else:
+                    out += frame(event)
+                if out:
+                    yield out
+        usage = self._usage(self.run.totals.completion_tokens)
+        yield close() + emit("message_delta", delta=self._stop(end), usage=usage) + emit("message_stop")
+
+
+def _tool_block(call: ToolCall, arguments: dict[str, Any]) -> dict[str, Any]:
+    call_id = "toolu_" + call.id.removeprefix("call_")
+    return {"type": "tool_use", "id": call_id, "name": call.name, "input": arguments}
+
+
+async def _holding(service: Services, data: MessagesRequest, call: Call) -> AsyncGenerator[bytes, None]:
+    async with service.models.use(data.model, call) as (entry, model):
+        run = ChatRun(model, read_request(data, model, service, call), call, service.admission)
+        async with contextlib.aclosing(MessageWriter(run, entry.name, data).frames()) as frames:
+            async for frame in frames:
+                yield frame
+
+
+@post("/v1/messages", status_code=200)
+async def messages(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Answer a conversation."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, MessagesRequest)
+    if data.stream:
+        frames = _holding(service, data, call)
+        return await Streamed.start(frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval)
+    async with service.models.use(data.model, call) as (entry, model):
+        run = ChatRun(model, read_request(data, model, service, call), call, service.admission)
+        return Whole(await MessageWriter(run, entry.name, data).whole())
+
+
+@post("/v1/messages/count_tokens", status_code=200)
+async def count_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
+    """How many input tokens a message with this body has."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, CountTokensRequest)
+    async with service.models.use(data.model, call) as (_, model):
+        return Whole({"input_tokens": len(render(model, _neutral(data, call)).prompt.tokens)})
+
+
+HANDLERS = [messages, count_tokens]

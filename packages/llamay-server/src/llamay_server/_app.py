@@ -1,0 +1,171 @@
+"""The application: routes of all dialects behind one gate."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from litestar import Litestar, Request
+from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException
+from litestar.types import ASGIApp, Receive, Scope, Send
+
+from . import (
+    _anthropic,
+    _contexts_api,
+    _llamacpp,
+    _missing,
+    _openai_chat,
+    _openai_completions,
+    _openai_models,
+)
+from ._call import call_of
+from ._config import Config, read_keys
+from ._contexts import Contexts
+from ._errors import ApiError, from_engine, shape
+from ._gate import Gate
+from ._http import Whole
+from ._keys import Keys
+from ._metrics import Metrics
+from ._models import Models, Source
+from ._protocol import Loader, Model
+from ._run import Admission
+from ._services import Services
+from ._version import VERSION
+
+log = logging.getLogger("llamay.server")
+_SWEEP_SECONDS = 1.0
+
+
+class Application:
+    """The ASGI application, and what an embedding program may want of it."""
+
+    def __init__(self, gate: Gate, litestar: Litestar, services: Services) -> None:
+        self.gate, self.litestar, self.services = gate, litestar, services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI event."""
+        await self.gate(scope, receive, send)
+
+    async def drain(self) -> int:
+        """Refuse new requests and end the running ones within the configured time; gives how many were cut off."""
+        return await self.gate.drain(self.services.config.drain_timeout)
+
+
+def create_app(
+    models: Sequence[Model | str | Path] = (),
+    *,
+    config: Config | None = None,
+    loader: Loader | None = None,
+    source: Source | None = None,
+) -> Application:
+    """An ASGI application that serves `models` (loaded ones, files, or NAME=FILE; `config.models` come after).
+
+    `loader` turns a file into a model; without one, files are loaded by llamay_models. `source` knows more models by
+    name. Raises `ConfigError` where the configuration cannot be used.
+    """
+    config = config if config is not None else Config()
+    if loader is None:
+        from ._adapter import load
+
+        loader = load(config)
+    keys = Keys(read_keys(config))
+    config.check_exposure(len(keys))
+    metrics = Metrics()
+    registry = Models(config, metrics, loader, source)
+    for item in (*models, *config.models):
+        registry.add(item)
+    metrics.watch_engines(registry.stats)
+    services = Services(
+        config=config,
+        models=registry,
+        metrics=metrics,
+        admission=Admission(config.max_queue, config.max_streams, metrics),
+        contexts=Contexts(config, registry, metrics),
+        version=VERSION,
+        started=time.time(),
+    )
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+        housekeeping = asyncio.ensure_future(_sweep(services))
+        try:
+            yield
+        finally:
+            housekeeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await housekeeping
+            services.contexts.close()
+            await services.models.close()
+
+    app = Litestar(
+        route_handlers=list(_handlers()),
+        exception_handlers={Exception: _refuse},
+        lifespan=[lifespan],
+        openapi_config=None,
+        request_max_body_size=None,
+        logging_config=None,
+    )
+    app.state["services"] = services
+    return Application(Gate(app, config, keys, metrics), app, services)
+
+
+def _handlers() -> Iterable[Any]:
+    for module in (_llamacpp, _openai_models, _openai_chat, _openai_completions, _anthropic, _contexts_api, _missing):
+        yield from module.HANDLERS
+
+
+async def _sweep(services: Services) -> None:
+    """Let idle models and contexts go."""
+    while True:
+        await asyncio.sleep(_SWEEP_SECONDS)
+        try:
+            services.contexts.sweep()
+            await services.models.sweep()
+        except Exception:
+            log.exception("housekeeping failed")
+
+
+def _refuse(request: Request[Any, Any, Any], exc: Exception) -> Any:
+    """Any exception of a route as this dialect's error."""
+    call = call_of(request.scope)
+    error = _as_error(exc, request)
+    if error.kind == "internal":
+        log.error("request %s failed", call.request_id, exc_info=exc)
+    status, headers, body = shape(error, call.dialect, call.request_id)
+    return _Refusal(Whole(body, status=status, headers=headers, media=headers["content-type"]))
+
+
+def _as_error(exc: Exception, request: Request[Any, Any, Any]) -> ApiError:
+    match exc:
+        case NotFoundException():
+            return ApiError(
+                "not_found",
+                f"There is no {request.method} {request.url.path[:200]} here.",
+                code="unknown_path",
+            )
+        case MethodNotAllowedException():
+            return ApiError(
+                "method",
+                f"{request.url.path[:200]} does not take {request.method}.",
+                headers=dict(exc.headers or {}),
+            )
+        case HTTPException() if exc.status_code < 500:
+            return ApiError("invalid", exc.detail)
+        case _:
+            return from_engine(exc)
+
+
+class _Refusal:
+    """What Litestar wants of an exception handler: an object that turns itself into an ASGI application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    def to_asgi_response(self, **_: Any) -> ASGIApp:
+        """The application."""
+        return self.app

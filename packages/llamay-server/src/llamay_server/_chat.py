@@ -1,0 +1,294 @@
+"""A chat request in no dialect: what all dialects are turned into, and the events that all are turned out of.
+
+That there is one path is why the dialects agree: the same request gives the same tokens, the same usage and the same
+end, streamed or not, whichever API asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ._errors import ApiError, invalid
+from ._options import Bound
+from ._output import THINK, Event, Finished, OutputParser
+from ._protocol import Model, Prompt, PromptTooLong
+from ._run import Delta, Run, Spec, Totals
+from ._tools import OPEN, Toolbox, call_text, system_text
+
+if TYPE_CHECKING:
+    from ._call import Call
+    from ._run import Admission
+
+Message = dict[str, Any]
+# What a client may hand to a template. Everything else a template reads is the server's own to set (J-08).
+TEMPLATE_OPTIONS = frozenset(
+    ("enable_thinking", "thinking", "reasoning_effort", "thinking_budget", "date_string", "documents")
+)
+
+
+@dataclass(slots=True)
+class ChatRequest:
+    """One chat request, validated and in one form.
+
+    Messages hold role, content (text or None), and where they have them reasoning_content, tool_calls (with arguments as
+    objects), tool_call_id and name.
+    """
+
+    messages: list[Message]
+    sampling: dict[str, Any]
+    box: Toolbox = field(default_factory=Toolbox)
+    bound: Bound | None = None
+    n: int = 1
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+    ignore_eos: bool = False
+    reuse: bool = True
+    tenant: str = ""
+    continue_final: bool = False
+    think: bool | None = None
+    think_budget: int | None = None
+    """Tokens after which reasoning is ended for the model, so that it answers."""
+    template: dict[str, Any] = field(default_factory=dict)
+    shorten: bool = False
+    """Drop the oldest turns of a conversation that does not fit, and say so."""
+
+
+@dataclass(slots=True)
+class Rendered:
+    """A prompt with what the output parser must know of its end."""
+
+    prompt: Prompt
+    in_thought: bool = False
+    in_call: bool = False
+    dropped: int = 0
+
+
+def render(model: Model, request: ChatRequest) -> Rendered:
+    """The prompt of a request. Raises a 400 where template and request do not fit each other."""
+    messages, box = request.messages, request.box
+    if not messages:
+        raise invalid("messages: it is empty; send at least one message", "messages")
+    options = dict(request.template)
+    if request.think is not None:
+        options["enable_thinking"] = request.think
+    tools = [tool.as_openai() for tool in box.tools] or None
+    if tools and not model.info.template_takes_tools:
+        messages, tools = (
+            _tools_in_words(messages, box) if box.mode != "none" else _calls_in_words(messages),
+            None,
+        )
+    prompt = model.render(
+        messages,
+        tools=tools,
+        add_generation_prompt=not request.continue_final,
+        continue_final=request.continue_final,
+        options=options,
+    )
+    in_call = box.mode == "required"
+    if in_call:
+        opened = f"{OPEN}\n"
+        extra = model.encode(opened, add_special=False, parse_special=True)
+        prompt = Prompt(prompt.text + opened, [*prompt.tokens, *extra])
+    in_thought = not in_call and prompt.text.rstrip().endswith(THINK)
+    return Rendered(prompt, in_thought, in_call)
+
+
+def fit(model: Model, request: ChatRequest) -> Rendered:
+    """`render`, dropping the oldest turns where the request allows it; the system message and the last turn stay."""
+    limit = model.info.context_length
+    rendered = render(model, request)
+    dropped = 0
+    while len(rendered.prompt.tokens) >= limit:
+        turns = [i for i, m in enumerate(request.messages) if m["role"] != "system"]
+        if not request.shorten or len(turns) < 2:
+            raise PromptTooLong(len(rendered.prompt.tokens), limit)
+        # Half of what is over at a time keeps this a handful of renders for a conversation of any length.
+        over = len(rendered.prompt.tokens) - limit
+        share = max(1, min(len(turns) - 1, over * len(turns) // (2 * len(rendered.prompt.tokens))))
+        gone = set(turns[:share])
+        rest = [m for i, m in enumerate(request.messages) if i not in gone]
+        while len(rest) > 1 and rest[0]["role"] == "tool":
+            rest.pop(0)
+        dropped += len(request.messages) - len(rest)
+        request.messages = rest
+        rendered = render(model, request)
+    rendered.dropped = dropped
+    return rendered
+
+
+def _tools_in_words(messages: Sequence[Message], box: Toolbox) -> list[Message]:
+    out = _calls_in_words(messages)
+    text = system_text(box)
+    if out and out[0]["role"] == "system":
+        out[0] = {**out[0], "content": f"{out[0]['content'] or ''}\n\n{text}".strip()}
+    else:
+        out.insert(0, {"role": "system", "content": text})
+    return out
+
+
+def _calls_in_words(messages: Sequence[Message]) -> list[Message]:
+    """Calls and their results as text, for a template that has no place for them."""
+    out: list[Message] = []
+    for message in messages:
+        if message.get("tool_calls"):
+            calls = "\n".join(
+                call_text(c["function"]["name"], c["function"]["arguments"]) for c in message["tool_calls"]
+            )
+            content = f"{message['content']}\n{calls}" if message.get("content") else calls
+            out.append({"role": "assistant", "content": content})
+        elif message["role"] == "tool":
+            out.append(
+                {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
+            )
+        else:
+            out.append(dict(message))
+    return out
+
+
+class ChatRun:
+    """A chat request on its way: prompt, generations, and the events they give."""
+
+    def __init__(self, model: Model, request: ChatRequest, call: Call, admission: Admission) -> None:
+        self.model, self.request, self.call, self.admission = model, request, call, admission
+        self.totals = Totals()
+        self.rendered: Rendered | None = None
+        self.run: Run | None = None
+        self.parsers: list[OutputParser] = []
+
+    async def prepare(self) -> Rendered:
+        """Render the prompt, off the loop: a template or a tokenizer may take its time."""
+        if self.rendered is None:
+            check_constraints(self.request)
+            self.rendered = await asyncio.to_thread(fit, self.model, self.request)
+            if self.rendered.dropped:
+                self.admission.metrics.truncated.labels(self.model.info.name).inc()
+                self.call.notes["x-llamay-truncated"] = str(self.rendered.dropped)
+            self.totals.prompt_tokens = 0
+        return self.rendered
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """Parsed events of all choices; each ends with `Finished`."""
+        request, rendered = self.request, await self.prepare()
+        thinks = self.model.info.template_thinks and request.bound is None
+        self.parsers = [
+            OutputParser(
+                i, request.box, thinks=thinks, in_thought=rendered.in_thought, in_call=rendered.in_call
+            )
+            for i in range(request.n)
+        ]
+        spec = Spec(
+            prompt=rendered.prompt.tokens,
+            sampling=request.sampling,
+            n=request.n,
+            max_tokens=request.max_tokens,
+            stop=request.stop,
+            bound=request.bound or request.box.bound(),
+            ignore_eos=request.ignore_eos,
+            logprobs=request.logprobs,
+            reuse=request.reuse,
+            tenant=request.tenant,
+        )
+        if request.think_budget is not None:
+            async with contextlib.aclosing(self._thinking_within(request.think_budget, spec)) as thinking:
+                async for item in thinking:
+                    yield item
+            return
+        run = self.run = Run(self.model, spec, self.call, self.admission, self.totals)
+        async with contextlib.aclosing(run.events()) as events:
+            async for event in events:
+                parser = self.parsers[event.index]
+                if isinstance(event, Delta):
+                    parsed = parser.feed(event.text, event.scores, event.tokens)
+                else:
+                    parsed = parser.finish(event.reason, event.stop_sequence)
+                for item in parsed:
+                    if isinstance(item, Finished):
+                        self.totals.reasoning_tokens += parser.reasoning_tokens
+                    yield item
+
+
+    async def _thinking_within(self, budget: int, spec: Spec) -> AsyncGenerator[Event, None]:
+        """One choice whose reasoning is closed after `budget` tokens: the answer goes on from the thought so far."""
+        parser = self.parsers[0]
+        run = self.run = Run(self.model, spec, self.call, self.admission, self.totals)
+        written: list[int] = []
+        async with contextlib.aclosing(run.events()) as events:
+            async for event in events:
+                if isinstance(event, Delta):
+                    written += event.tokens
+                    parsed = parser.feed(event.text, event.scores, event.tokens)
+                else:
+                    self.totals.reasoning_tokens = parser.reasoning_tokens
+                    parsed = parser.finish(event.reason, event.stop_sequence)
+                for item in parsed:
+                    yield item
+                if not (parser.thinking and len(written) >= budget and isinstance(event, Delta)):
+                    continue
+                break
+            else:
+                return
+        first = run.settle()
+        for item in parser.feed("\n</think>\n\n"):
+            yield item
+        closing = self.model.encode("\n</think>\n\n", add_special=False, parse_special=True)
+        left = None if spec.max_tokens is None else spec.max_tokens - len(written)
+        if left is not None and left <= 0:
+            for item in parser.finish("length", None):
+                yield item
+            return
+        tokens = [*self.rendered.prompt.tokens, *written, *closing] if self.rendered else []
+        rest = replace(spec, prompt=tokens, max_tokens=left)
+        totals = Totals()
+        async with contextlib.aclosing(Run(self.model, rest, self.call, self.admission, totals).events()) as events:
+            async for event in events:
+                if isinstance(event, Delta):
+                    parsed = parser.feed(event.text, event.scores, event.tokens)
+                else:
+                    self.totals.reasoning_tokens = parser.reasoning_tokens
+                    parsed = parser.finish(event.reason, event.stop_sequence)
+                for item in parsed:
+                    yield item
+        self.totals.prompt_tokens, self.totals.cached_tokens = first.prompt_tokens, first.cached_tokens
+        self.totals.completion_tokens = len(written) + totals.completion_tokens
+        self.totals.decode += totals.prefill + totals.decode
+
+    def prompt_usage(self) -> tuple[int, int]:
+        """Tokens of the prompt, and those of them found computed; known from the first event on."""
+        if self.totals.prompt_tokens:
+            return self.totals.prompt_tokens, self.totals.cached_tokens
+        prompt = len(self.rendered.prompt.tokens) if self.rendered is not None else 0
+        return prompt, self.run.cached_tokens() if self.run is not None else 0
+
+    def context_full(self) -> bool:
+        """Whether the context rather than the client's limit ended it."""
+        used = self.totals.prompt_tokens + self.totals.completion_tokens
+        limit = self.request.max_tokens
+        full = used >= self.model.info.context_length
+        return full and (limit is None or self.totals.completion_tokens < limit)
+
+
+def check_constraints(request: ChatRequest) -> None:
+    """Refuse combinations that could only be honoured in part."""
+    if request.bound is not None and request.box.active:
+        raise ApiError(
+            "invalid",
+            f"{request.bound.param}: it cannot be combined with tools unless tool_choice is none.",
+            param=request.bound.param,
+            code="unsupported_parameter",
+        )
+
+
+def template_options(value: Mapping[str, Any] | None, where: str = "chat_template_kwargs") -> dict[str, Any]:
+    """Client options for the template: an allow-list, since a template must not see its own inputs replaced."""
+    for key in value or ():
+        if key not in TEMPLATE_OPTIONS:
+            allowed = ", ".join(sorted(TEMPLATE_OPTIONS))
+            raise invalid(
+                f"{where}.{key[:60]}: it cannot be set; allowed are {allowed}", f"{where}.{key[:60]}"
+            )
+    return dict(value or {})

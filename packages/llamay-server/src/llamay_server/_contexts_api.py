@@ -1,0 +1,675 @@
+"""/v1/contexts: contexts as values over HTTP. Errors are application/problem+json."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from litestar import Request, delete, get, post
+from litestar.types import ASGIApp, Receive, Scope, Send
+from msgspec import Meta, Struct
+
+from ._call import Call, call_of
+from ._chat import ChatRequest, render
+from ._contexts import Named, Writer
+from ._errors import ApiError, from_engine, invalid
+from ._http import Streamed, Whole, decode_json, in_thread, read_json, release, sse
+from ._openai_chat import read_messages, usage
+from ._openai_completions import read_prompts
+from ._openai_schema import ChatMessage
+from ._options import SamplingFields, bound, sampling, stop_list
+from ._output import Event, Finished, OutputParser, Reasoning, Text, ToolCall
+from ._protocol import Context, Model, PromptTooLong
+from ._run import Delta, Run, Spec, Totals
+from ._services import Services, services
+from ._tools import OPEN, Toolbox, openai_choice, openai_tools
+
+_CHUNK = 1 << 20
+PING = b":\n\n"
+Name = Annotated[str, Meta(max_length=256)]
+
+
+class Reading(Struct, kw_only=True):
+    """Something to read: text, token ids, or a conversation."""
+
+    prompt: str | None = None
+    tokens: list[int] | None = None
+    messages: list[ChatMessage] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+
+
+class CreateContext(Reading, kw_only=True):
+    """Body of POST /v1/contexts."""
+
+    model: str | None = None
+    label: Name | None = None
+    marking: Name | None = None
+
+
+class ExtendContext(Reading, kw_only=True):
+    """Body of POST /v1/contexts/{id}/extend."""
+
+
+class ForkContext(Struct, kw_only=True):
+    """Body of POST /v1/contexts/{id}/fork, which may be left out."""
+
+    n: int | None = None
+    label: Name | None = None
+
+
+class TruncateContext(Struct, kw_only=True):
+    """Body of POST /v1/contexts/{id}/truncate."""
+
+    tokens: Annotated[int, Meta(ge=1)]
+
+
+class GenerateFromContext(SamplingFields, kw_only=True):
+    """Body of POST /v1/contexts/{id}/generate."""
+
+    prompt: str | None = None
+    tokens: list[int] | None = None
+    messages: list[ChatMessage] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    max_tokens: Annotated[int, Meta(ge=-1, le=2**63 - 1)] | None = None
+    stop: str | list[str] | None = None
+    stream: bool | None = None
+    n: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    choose: Literal["mean_logprob", "sum_logprob"] | None = None
+    commit: bool | None = None
+    response_format: dict[str, Any] | None = None
+
+
+def _ids(data: Reading | GenerateFromContext, model: Model, *, first: bool) -> list[int] | None:
+    """The ids of a prompt or of tokens; None where there is neither."""
+    given = [name for name in ("prompt", "tokens", "messages") if getattr(data, name) is not None]
+    if len(given) > 1:
+        raise invalid(
+            f"{given[1]}: there is {given[0]} already; give one of prompt, tokens, messages", given[1]
+        )
+    if data.prompt is not None:
+        ids = model.encode(data.prompt, add_special=first, parse_special=True)
+        if not ids:
+            raise invalid("prompt: it is empty", "prompt")
+        return ids
+    if data.tokens is not None:
+        return read_prompts(list(data.tokens), model, "tokens")[0]
+    return None
+
+
+def _chat(data: Reading | GenerateFromContext, earlier: Sequence[dict[str, Any]] = ()) -> ChatRequest:
+    messages = [*earlier, *read_messages(data.messages or [])]
+    parallel = getattr(data, "parallel_tool_calls", None)
+    box = openai_choice(data.tool_choice, openai_tools(data.tools), parallel)
+    ends_open = bool(messages) and messages[-1]["role"] == "assistant"
+    wanted = getattr(data, "add_generation_prompt", None)
+    return ChatRequest(
+        messages=messages, sampling={}, box=box, continue_final=ends_open and wanted is not True
+    )
+
+
+def _check_length(tokens: int, model: Model) -> None:
+    limit = model.info.context_length
+    if tokens > limit:
+        error = from_engine(PromptTooLong(tokens, limit))
+        raise ApiError("too_large", error.message, code=error.code, extra=error.extra, retry=False)
+
+
+@post("/v1/contexts", status_code=201)
+async def create(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Read a prompt and keep what was computed under a name."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, CreateContext)
+    async with service.models.use(data.model, call) as (entry, model):
+        ids = _ids(data, model, first=True)
+        messages = None
+        if ids is None:
+            if data.messages is None:
+                raise invalid("prompt: it is missing; give prompt, tokens or messages", "prompt")
+            chat = _chat(data)
+            ids, messages = (await asyncio.to_thread(render, model, chat)).prompt.tokens, chat.messages
+        _check_length(len(ids), model)
+        service.contexts.check_room(call.owner, 1, len(ids))
+        call.phase = "prefill"
+        tenant = service.tenant(call)
+        context = await _engine(lambda progress: model.context(ids, tenant=tenant, progress=progress))
+        named = service.contexts.add(
+            context,
+            owner=call.owner,
+            model=entry.name,
+            label=data.label or "",
+            marking=data.marking or "",
+            messages=messages,
+            prompt_length=len(ids),
+        )
+    service.metrics.context_ops.labels("create").inc()
+    view = named.view() | {"cached_tokens": context.cached_tokens}
+    return Whole(view, status=201, headers={"location": f"/v1/contexts/{named.id}"})
+
+
+async def _engine(work: Any) -> Any:
+    try:
+        return await in_thread(work)
+    except ApiError:
+        raise
+    except Exception as e:
+        raise from_engine(e) from e
+
+
+@get("/v1/contexts")
+async def list_contexts(request: Request[Any, Any, Any]) -> ASGIApp:
+    """The caller's own contexts, oldest first, `limit` at a time after the id `after`."""
+    service, call = services(request), call_of(request.scope)
+    limit = _number(request.query_params.get("limit", "100"), "limit", 1, 1000)
+    after = request.query_params.get("after")
+    views: list[dict[str, Any]] = []
+    more, found = False, after is None
+    for named in service.contexts.of(call.owner):
+        if not found:
+            found = named.id == after
+            continue
+        if len(views) == limit:
+            more = True
+            break
+        views.append(named.view())
+    if not found:
+        raise invalid(f"after: there is no context {str(after)[:64]!r}", "after")
+    return Whole({"object": "list", "data": views, "has_more": more})
+
+
+@get("/v1/contexts/{context_id:str}")
+async def read(request: Request[Any, Any, Any]) -> ASGIApp:
+    """One context; `?include=text,tokens` adds what it holds."""
+    service, call = services(request), call_of(request.scope)
+    named = _named(request, service, call)
+    view = named.view()
+    include = [part for part in request.query_params.get("include", "").split(",") if part]
+    for part in include:
+        if part not in ("text", "tokens", "messages"):
+            raise invalid(f"include: {part[:40]!r} is unknown; use text, tokens or messages", "include")
+    if include:
+        ids = list(named.context.tokens)
+        async with service.models.use(named.model) as (_, model):
+            if "text" in include:
+                view["text"] = model.decode(ids)
+            if "tokens" in include:
+                view["token_ids"] = ids
+            if "messages" in include:
+                view["messages"] = named.messages
+    return Whole(view)
+
+
+@delete("/v1/contexts/{context_id:str}", status_code=200)
+async def remove(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Free a context; what generates from it ends as cancelled."""
+    service, call = services(request), call_of(request.scope)
+    named = _named(request, service, call)
+    service.contexts.drop(named, "deleted")
+    service.metrics.context_ops.labels("delete").inc()
+    return Whole({"id": named.id, "object": "context.deleted", "deleted": True})
+
+
+@post("/v1/contexts/{context_id:str}/fork", status_code=201)
+async def fork(request: Request[Any, Any, Any]) -> ASGIApp:
+    """N contexts that share everything with this one until they are written to."""
+    service, call = services(request), call_of(request.scope)
+    named = _named(request, service, call)
+    raw = await request.body()
+    data = decode_json(raw, ForkContext) if raw.strip() else ForkContext()
+    n = (
+        data.n
+        if data.n is not None
+        else _number(request.query_params.get("n", "1"), "n", 1, service.config.max_n)
+    )
+    if not 1 <= n <= service.config.max_n:
+        raise invalid(f"n: it must be from 1 to {service.config.max_n}", "n")
+    service.contexts.check_room(call.owner, n, n * len(named.context))
+    made = [_child(service, named, context, data.label) for context in named.context.fork(n)]
+    service.metrics.context_ops.labels("fork").inc(n)
+    views = [child.view() for child in made]
+    return Whole({"object": "list", "data": views, "ids": [child.id for child in made]}, status=201)
+
+
+def _child(service: Services, named: Named, context: Context, label: str | None = None) -> Named:
+    return service.contexts.add(
+        context,
+        owner=named.owner,
+        model=named.model,
+        parent=named.id,
+        marking=named.marking,
+        label=label if label is not None else named.label,
+        messages=named.messages,
+        prompt_length=named.prompt_length,
+    )
+
+
+@post("/v1/contexts/{context_id:str}/truncate", status_code=200)
+async def truncate(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Keep the first `tokens` tokens."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, TruncateContext)
+    named = _named(request, service, call)
+    if data.tokens > len(named.context):
+        raise invalid(f"tokens: the context has only {len(named.context)}", "tokens")
+    async with service.contexts.writing(named, "truncate") as writer:
+        writer.context.truncate(data.tokens)
+        writer.commit()
+        if data.tokens < named.prompt_length:
+            named.messages, named.prompt_length = None, 0
+    service.metrics.context_ops.labels("truncate").inc()
+    return Whole(named.view())
+
+
+@post("/v1/contexts/{context_id:str}/extend", status_code=200)
+async def extend(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Read more; messages go on from the conversation that the context was made from."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, ExtendContext)
+    named = _named(request, service, call)
+    async with (
+        service.models.use(named.model, call) as (_, model),
+        service.contexts.writing(named, "extend") as writer,
+    ):
+        reused, added = await _read_more(service, named, writer, data, model, call)
+        if not service.contexts.is_live(named):
+            raise ApiError("conflict", f"Context {named.id} was deleted meanwhile.", retry=False)
+        writer.commit()
+    service.metrics.context_ops.labels("extend").inc()
+    return Whole(named.view() | {"reused_tokens": reused, "read_tokens": added})
+
+
+async def _read_more(
+    service: Services,
+    named: Named,
+    writer: Writer,
+    data: Reading | GenerateFromContext,
+    model: Model,
+    call: Call,
+) -> tuple[int, int]:
+    """Read what `data` holds into the fork; gives the tokens kept and read."""
+    ids = _ids(data, model, first=False)
+    held = list(writer.context.tokens)
+    chat = None
+    if ids is None:
+        if data.messages is None:
+            raise invalid("prompt: it is missing; give prompt, tokens or messages", "prompt")
+        chat = _chat(data, _conversation(named, model))
+        wanted = (await asyncio.to_thread(render, model, chat)).prompt.tokens
+        keep = _common(held, wanted)
+        # The last token is read again where nothing is left to read: its scores are needed to go on.
+        keep = min(keep, len(wanted) - 1)
+        ids = wanted[keep:]
+    else:
+        keep = len(held)
+    _check_length(keep + len(ids), model)
+    service.contexts.check_room(call.owner, 0, keep + len(ids) - len(held))
+    call.phase = "prefill"
+    if keep < len(held):
+        writer.context.truncate(keep) if keep else None
+    if keep == 0 and held:
+        tenant, whole = service.tenant(call), ids
+        fresh = await _engine(lambda progress: model.context(whole, tenant=tenant, progress=progress))
+        release(writer.context)
+        writer.context = fresh
+    else:
+        context, more = writer.context, ids
+        await _engine(lambda progress: context.extend(more, progress=progress))
+    if chat is not None:
+        named.messages, named.prompt_length = chat.messages, keep + len(ids)
+    return keep, len(ids)
+
+
+def _conversation(named: Named, model: Model) -> list[dict[str, Any]]:
+    """The messages so far: those it was made from, and what the model said since."""
+    if named.messages is None:
+        raise invalid("messages: the context was not made from messages; give prompt or tokens", "messages")
+    said = model.decode(list(named.context.tokens)[named.prompt_length :])
+    eos = model.info.eos_token
+    said = said.removesuffix(eos) if eos else said
+    return [*named.messages, {"role": "assistant", "content": said}] if said.strip() else list(named.messages)
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    n = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        n += 1
+    return n
+
+
+class _Generating:
+    """One generate request on a context: candidates, their texts, and which of them stays."""
+
+    def __init__(
+        self, service: Services, named: Named, data: GenerateFromContext, call: Call, model: Model
+    ) -> None:
+        self.service, self.named, self.data, self.call, self.model = service, named, data, call, model
+        self.n = data.n or 1
+        if self.n > service.config.max_n:
+            raise invalid(f"n: at most {service.config.max_n}", "n")
+        if data.choose and self.n == 1:
+            raise invalid("choose: it needs n to be at least 2", "choose")
+        self.options = sampling(data, model)
+        self.bound = bound(data, data.response_format)
+        self.stop = stop_list(data.stop)
+        self.box: Toolbox = openai_choice(
+            data.tool_choice, openai_tools(data.tools), data.parallel_tool_calls
+        )
+        if self.bound is not None and self.box.active:
+            raise invalid(f"{self.bound.param}: it cannot be combined with tools", self.bound.param)
+        self.keeps = data.commit is not False
+        self.totals = Totals()
+        if self.n > 1 and not data.choose and self.keeps:
+            service.contexts.check_room(call.owner, self.n, self.n * len(named.context))
+
+    async def events(self) -> AsyncGenerator[Event | dict[str, Any], None]:
+        """Events of all choices, then the complete answer as a dict."""
+        service, named, data = self.service, self.named, self.data
+        async with service.contexts.writing(named, "generate") as writer:
+            if data.prompt is not None or data.tokens is not None or data.messages is not None:
+                await _read_more(service, named, writer, data, self.model, self.call)
+            if self.box.mode == "required":
+                opened = self.model.encode(f"{OPEN}\n", add_special=False, parse_special=True)
+                base = writer.context
+                await _engine(lambda progress: base.extend(opened, progress=progress))
+            contexts = [writer.context] if self.n == 1 else writer.context.fork(self.n)
+            try:
+                async for event in self._run(writer, contexts):
+                    yield event
+            finally:
+                if self.n > 1:
+                    for context in contexts:
+                        if not any(context is kept for kept in self._kept):
+                            release(context)
+
+    _kept: Sequence[Context] = ()
+
+    async def _run(
+        self, writer: Writer, contexts: list[Context]
+    ) -> AsyncGenerator[Event | dict[str, Any], None]:
+        data, named, n = self.data, self.named, self.n
+        limit = data.max_tokens
+        spec = Spec(
+            prompt=contexts[0],
+            contexts=contexts,
+            sampling=self.options,
+            n=n,
+            max_tokens=None if limit is None or limit < 0 else limit,
+            stop=self.stop,
+            bound=self.bound or self.box.bound(),
+            ignore_eos=bool(data.ignore_eos),
+            logprobs=0 if data.choose else None,
+        )
+        run = Run(self.model, spec, self.call, self.service.admission, self.totals)
+        named.cancel = run.cancel
+        thinks = self.model.info.template_thinks and named.messages is not None
+        forced = self.box.mode == "required"
+        parsers = [OutputParser(i, self.box, thinks=thinks, in_call=forced) for i in range(n)]
+        choices: list[dict[str, Any]] = [{"index": i, "text": "", "token_ids": []} for i in range(n)]
+        sums = [[0.0, 0] for _ in range(n)]
+        start = [len(context) for context in contexts]
+        async with contextlib.aclosing(run.events()) as events:
+            async for event in events:
+                parser = parsers[event.index]
+                if isinstance(event, Delta):
+                    for score in event.scores:
+                        sums[event.index][0] += score.logprob
+                        sums[event.index][1] += 1
+                    parsed = parser.feed(event.text, (), event.tokens)
+                else:
+                    parsed = parser.finish(event.reason, event.stop_sequence)
+                for item in parsed:
+                    _add(choices[item.index], item)
+                    yield item
+        for i, context in enumerate(contexts):
+            choices[i]["token_ids"] = list(context.tokens)[start[i] :]
+        answer: dict[str, Any] = {"object": "context.generation", "choices": choices}
+        if not self.service.contexts.is_live(named):
+            raise ApiError("conflict", f"Context {named.id} was deleted meanwhile.", retry=False)
+        if n > 1 and data.choose:
+            self._choose(choices, sums, contexts, writer, answer)
+        elif n > 1 and self.keeps:
+            children = [_child(self.service, named, context) for context in contexts]
+            self._kept = contexts
+            for choice, child in zip(choices, children, strict=True):
+                choice["context"] = child.id
+        elif n == 1 and self.keeps:
+            writer.commit()
+        self.service.metrics.context_ops.labels("generate").inc()
+        answer["context"] = named.view()
+        answer["usage"] = usage(self.totals)
+        yield answer
+
+    def _choose(
+        self,
+        choices: list[dict[str, Any]],
+        sums: list[list[float]],
+        contexts: list[Context],
+        writer: Writer,
+        answer: dict[str, Any],
+    ) -> None:
+        for choice, (total, count) in zip(choices, sums, strict=True):
+            choice["score"] = total / max(count, 1) if self.data.choose == "mean_logprob" else total
+        best = max(range(self.n), key=lambda i: choices[i]["score"])
+        answer["chosen"] = best
+        if self.keeps:
+            writer.commit(contexts[best])
+            self._kept = [contexts[best]]
+
+
+def _add(choice: dict[str, Any], event: Event) -> None:
+    match event:
+        case Text():
+            choice["text"] += event.text
+        case Reasoning():
+            choice["reasoning"] = choice.get("reasoning", "") + event.text
+        case ToolCall():
+            call = {
+                "id": event.id,
+                "type": "function",
+                "function": {"name": event.name, "arguments": event.arguments},
+            }
+            choice.setdefault("tool_calls", []).append(call)
+        case Finished():
+            choice["finish_reason"], choice["stop_sequence"] = event.reason, event.stop_sequence
+
+
+async def _frames(
+    service: Services, named: Named, data: GenerateFromContext, call: Call
+) -> AsyncGenerator[bytes, None]:
+    async with service.models.use(named.model, call) as (_, model):
+        async with contextlib.aclosing(_Generating(service, named, data, call, model).events()) as events:
+            async for event in events:
+                match event:
+                    case Text():
+                        if event.text:
+                            yield sse(
+                                {"index": event.index, "text": event.text, "token_ids": list(event.tokens)},
+                                "text",
+                            )
+                    case Reasoning():
+                        yield sse({"index": event.index, "text": event.text}, "reasoning")
+                    case ToolCall():
+                        one: dict[str, Any] = {}
+                        _add(one, event)
+                        yield sse({"index": event.index, **one["tool_calls"][0]}, "tool_call")
+                    case Finished():
+                        yield sse({"index": event.index, "finish_reason": event.reason}, "finish")
+                    case dict():
+                        yield sse(event, "done")
+
+
+@post("/v1/contexts/{context_id:str}/generate", status_code=200)
+async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Go on from a context: it then holds what was generated, unless `commit` is false."""
+    service, call = services(request), call_of(request.scope)
+    named = _named(request, service, call)
+    data = await read_json(request, GenerateFromContext)
+    if data.stream:
+        frames = _frames(service, named, data, call)
+        return await Streamed.start(
+            frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
+        )
+    answer: Any = None
+    async with service.models.use(named.model, call) as (_, model):
+        async with contextlib.aclosing(_Generating(service, named, data, call, model).events()) as events:
+            async for event in events:
+                answer = event
+    return Whole(answer)
+
+
+@contextlib.asynccontextmanager
+async def _scratch(service: Services) -> AsyncIterator[Path]:
+    """A file of its own, readable by nobody else, gone afterwards."""
+    try:
+        handle, name = tempfile.mkstemp(prefix="llamay-", suffix=".ctx", dir=service.config.ctx_dir or None)
+    except OSError as e:
+        raise _no_room(e) from e
+    os.close(handle)
+    path = Path(name)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _no_room(error: OSError) -> ApiError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return ApiError("storage", "No space is left for the snapshot.", code="disk_full", retry=False)
+    return ApiError("internal", "The snapshot could not be written on the server.")
+
+
+class _Download:
+    """A file as an answer, sent part by part and removed afterwards."""
+
+    def __init__(self, stack: contextlib.AsyncExitStack, path: Path, name: str, metrics: Any) -> None:
+        self.stack, self.path, self.name, self.metrics = stack, path, name, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        async with self.stack:
+            with self.path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                headers = [
+                    (b"content-type", b"application/vnd.llamay.context"),
+                    (b"content-length", str(size).encode()),
+                    (b"content-disposition", f'attachment; filename="{self.name}.llamay"'.encode()),
+                ]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                while part := await asyncio.to_thread(file.read, _CHUNK):
+                    self.metrics.labels("out").inc(len(part))
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+            call_of(scope).phase = None
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@get("/v1/contexts/{context_id:str}/snapshot")
+async def snapshot(request: Request[Any, Any, Any]) -> ASGIApp:
+    """A context as a file: restore it here, elsewhere, or in Python."""
+    service, call = services(request), call_of(request.scope)
+    named = _named(request, service, call)
+    stack = contextlib.AsyncExitStack()
+    async with stack:
+        path = await stack.enter_async_context(_scratch(service))
+        copy = named.context.fork(1)[0]
+        try:
+            await in_thread(lambda progress: copy.save(path, progress=progress))
+        except OSError as e:
+            raise _no_room(e) from e
+        except Exception as e:
+            raise from_engine(e) from e
+        finally:
+            release(copy)
+        service.metrics.context_ops.labels("snapshot").inc()
+        return _Download(stack.pop_all(), path, named.id, service.metrics.snapshot_bytes)
+    raise AssertionError("unreachable")
+
+
+@post("/v1/contexts/restore", status_code=201)
+async def restore(request: Request[Any, Any, Any]) -> ASGIApp:
+    """A context from a snapshot in the body. 409 where other weights or settings made it."""
+    service, call = services(request), call_of(request.scope)
+    service.contexts.check_room(call.owner, 1)
+    query = request.query_params
+    label, marking = query.get("label", "")[:256], query.get("marking", "")[:256]
+    async with service.models.use(query.get("model"), call) as (entry, model), _scratch(service) as path:
+        call.phase = "receive"
+        await _receive_into(path, request, service)
+        call.phase = "load"
+        context = await _engine(lambda progress: model.restore(path, progress=progress))
+        try:
+            _check_length(len(context), model)
+            service.contexts.check_room(call.owner, 1, len(context))
+        except ApiError:
+            release(context)
+            raise
+        named = service.contexts.add(
+            context, owner=call.owner, model=entry.name, label=label, marking=marking
+        )
+    service.metrics.context_ops.labels("restore").inc()
+    return Whole(named.view(), status=201, headers={"location": f"/v1/contexts/{named.id}"})
+
+
+async def _receive_into(path: Path, request: Request[Any, Any, Any], service: Services) -> None:
+    """The body into a file, counted; it may be larger than memory."""
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise invalid("Content-Encoding: a snapshot is sent as it is, without encoding")
+    limit, size = service.config.max_snapshot, 0
+    declared = request.headers.get("content-length", "")
+    too_large = ApiError(
+        "too_large",
+        f"The snapshot is larger than the limit of {limit} bytes.",
+        code="snapshot_too_large",
+        retry=False,
+    )
+    if declared.isdigit() and int(declared) > limit:
+        raise too_large
+    with path.open("wb") as file:
+        while True:
+            try:
+                message = await asyncio.wait_for(request.receive(), service.config.body_timeout)
+            except TimeoutError:
+                raise ApiError(
+                    "slow", "The snapshot came too slowly.", headers={"connection": "close"}
+                ) from None
+            if message["type"] != "http.request":
+                raise ApiError("slow", "The client left before the snapshot was whole.")
+            part = message["body"]
+            size += len(part)
+            if size > limit:
+                raise too_large
+            if part:
+                try:
+                    await asyncio.to_thread(file.write, part)
+                except OSError as e:
+                    raise _no_room(e) from e
+                service.metrics.snapshot_bytes.labels("in").inc(len(part))
+            if not message["more_body"]:
+                break
+    if size == 0:
+        raise invalid("The body is empty; send a snapshot.", code="missing_body")
+
+
+def _named(request: Request[Any, Any, Any], service: Services, call: Call) -> Named:
+    return service.contexts.get(str(request.path_params["context_id"]), call.owner)
+
+
+def _number(text: str, name: str, least: int, most: int) -> int:
+    digits = text.strip().removeprefix("-").removeprefix("+")
+    value = int(text) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
+    if value is None or not least <= value <= most:
+        raise invalid(f"{name}: it must be a whole number from {least} to {most}", name)
+    return value
+
+
+HANDLERS = [create, list_contexts, read, remove, fork, truncate, extend, generate, snapshot, restore]

@@ -1,0 +1,202 @@
+"""The models that a server offers: found by name, loaded on demand, unloaded when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ._call import Call
+from ._config import Config
+from ._errors import ApiError, from_engine
+from ._http import Abandoned
+from ._metrics import Metrics
+from ._protocol import Loader, Model
+
+
+class Source(Protocol):
+    """Where models come from that were not named at the start: a store that knows names."""
+
+    def find(self, name: str) -> Path | None:
+        """The file of a name, or None."""
+
+    def names(self) -> Iterable[str]:
+        """All names."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One model: its file, and itself while it is loaded."""
+
+    name: str
+    path: Path | None
+    model: Model | None = None
+    loading: asyncio.Task[Model] | None = None
+    waiters: int = 0
+    users: int = 0
+    keep_alive: float = -1.0
+    last_used: float = field(default_factory=time.monotonic)
+    last_used_wall: float = field(default_factory=time.time)
+    load_seconds: float = 0.0
+    pinned: bool = False
+    """Handed in ready made: there is no file to load it from again, so it is never unloaded."""
+
+    @property
+    def expires(self) -> float | None:
+        """When it will be unloaded, in epoch seconds; None for never."""
+        return None if self.keep_alive < 0 or self.pinned else self.last_used_wall + self.keep_alive
+
+
+class Models:
+    """All entries by name; the first one is the default."""
+
+    def __init__(
+        self, config: Config, metrics: Metrics, loader: Loader | None, source: Source | None = None
+    ) -> None:
+        self.config, self.metrics, self.loader, self.source = config, metrics, loader, source
+        self.entries: dict[str, Entry] = {}
+        self.holders: dict[str, int] = {}
+
+    def add(self, item: Model | str | Path) -> Entry:
+        """Offer a loaded model, a path, or `NAME=PATH`."""
+        if isinstance(item, str | Path):
+            name, eq, path = str(item).partition("=")
+            file = Path(path if eq else str(item))
+            entry = Entry(
+                name if eq else file.name.removesuffix(".gguf"), file, keep_alive=self.config.keep_alive
+            )
+        else:
+            info = item.info
+            entry = Entry(info.name, info.path, item, keep_alive=self.config.keep_alive, pinned=True)
+            self.metrics.models_loaded.inc()
+        if entry.name in self.entries:
+            raise ValueError(f"two models are called {entry.name!r}; name one with NAME=PATH")
+        self.entries[entry.name] = entry
+        return entry
+
+    def find(self, name: str | None) -> Entry:
+        """The entry of a name as clients write it. Raises 404."""
+        if not self.entries and not (self.source and name):
+            raise ApiError("not_found", "No model is served here.", param="model", code="model_not_found")
+        if not name or (self.config.single_model and name not in self.entries):
+            return next(iter(self.entries.values()))
+        for candidate in (name, name.removesuffix(":latest"), name + ":latest"):
+            if entry := self.entries.get(candidate):
+                return entry
+        if self.source and (path := self.source.find(name)):
+            entry = self.entries[name] = Entry(name, path, keep_alive=self.config.keep_alive)
+            return entry
+        known = ", ".join(list(self.entries)[:8])
+        raise ApiError(
+            "not_found",
+            f"model '{name[:200]}' not found; this server has: {known}",
+            param="model",
+            code="model_not_found",
+        )
+
+    @contextlib.asynccontextmanager
+    async def use(self, name: str | None, call: Call | None = None) -> AsyncIterator[tuple[Entry, Model]]:
+        """The loaded model of a name, kept loaded for as long as the block runs."""
+        entry = self.find(name)
+        entry.users += 1
+        try:
+            if call is not None:
+                call.model = entry.name
+            yield entry, await self._loaded(entry, call)
+        finally:
+            entry.users -= 1
+            entry.last_used, entry.last_used_wall = time.monotonic(), time.time()
+
+    async def _loaded(self, entry: Entry, call: Call | None) -> Model:
+        if entry.model is not None:
+            return entry.model
+        if call is not None:
+            call.phase = "load"
+        if entry.loading is None:
+            await self._make_room(entry)
+            entry.loading = asyncio.ensure_future(self._load(entry))
+        entry.waiters += 1
+        try:
+            return await asyncio.shield(entry.loading)
+        finally:
+            entry.waiters -= 1
+
+    async def _load(self, entry: Entry) -> Model:
+        loader, path = self.loader, entry.path
+        if loader is None or path is None:
+            raise ApiError("internal", f"model {entry.name} cannot be loaded: it has no file")
+        began = time.monotonic()
+
+        def progress(stage: str, done: int, total: int) -> None:
+            if entry.waiters == 0:
+                raise Abandoned
+
+        try:
+            model = await asyncio.to_thread(lambda: loader(path, progress=progress))
+        except Abandoned:
+            raise ApiError("unavailable", f"Loading {entry.name} was given up.") from None
+        except Exception as e:
+            error = from_engine(e)
+            raise ApiError(
+                "internal" if error.kind == "internal" else error.kind, f"{entry.name}: {e}"
+            ) from e
+        finally:
+            entry.loading = None
+        entry.model, entry.load_seconds = model, time.monotonic() - began
+        self.metrics.models_loaded.inc()
+        return model
+
+    async def _make_room(self, wanted: Entry) -> None:
+        limit = self.config.max_loaded_models
+        loaded = [e for e in self.entries.values() if e.model is not None or e.loading is not None]
+        if not limit or len(loaded) < limit:
+            return
+        idle = [e for e in loaded if e.model is not None and not self.busy(e) and not e.pinned]
+        if not idle:
+            raise ApiError(
+                "unavailable",
+                f"All {limit} places for models are in use; {wanted.name} cannot be loaded now.",
+            )
+        await self.unload(min(idle, key=lambda e: e.last_used))
+
+    def busy(self, entry: Entry) -> bool:
+        """Whether requests or named contexts hold it."""
+        return entry.users > 0 or self.holders.get(entry.name, 0) > 0
+
+    async def unload(self, entry: Entry) -> None:
+        """Give the memory back; the next use loads it again."""
+        model, entry.model = entry.model, None
+        if model is not None:
+            self.metrics.models_loaded.dec()
+            await asyncio.to_thread(model.close)
+
+    async def sweep(self) -> None:
+        """Unload what has been idle for its time."""
+        now = time.monotonic()
+        for entry in list(self.entries.values()):
+            idle = entry.model is not None and not self.busy(entry) and not entry.pinned
+            if idle and entry.keep_alive >= 0 and now - entry.last_used >= entry.keep_alive:
+                await self.unload(entry)
+
+    async def preload(self) -> None:
+        """Load the default model, so that the first request does not wait."""
+        for entry in list(self.entries.values())[:1]:
+            if entry.model is None:
+                async with self.use(entry.name):
+                    pass
+
+    def stats(self) -> Mapping[str, Mapping[str, float]]:
+        """Each loaded engine's own numbers."""
+        return {name: entry.model.stats() for name, entry in self.entries.items() if entry.model is not None}
+
+    async def close(self) -> None:
+        """Unload all."""
+        for entry in self.entries.values():
+            if entry.loading is not None:
+                with contextlib.suppress(BaseException):
+                    await entry.loading
+            await self.unload(entry)

@@ -1,0 +1,365 @@
+"""POST /v1/chat/completions: OpenAI's chat in, one neutral request through, OpenAI's objects out."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from litestar import Request, post
+from litestar.types import ASGIApp
+
+from ._call import Call, call_of
+from ._chat import ChatRequest, ChatRun, Message, template_options
+from ._errors import invalid
+from ._http import Streamed, Whole, read_json, sse
+from ._openai_schema import ChatCompletionRequest, ChatMessage, RefusalPart, TextPart, ThinkingPart
+from ._options import bound, sampling, stop_list, unsupported
+from ._output import Event, Finished, Reasoning, Text, ToolCall
+from ._protocol import Model
+from ._run import Totals
+from ._scores import chat_logprobs
+from ._services import Services, services
+from ._tools import openai_choice, openai_tools, read_arguments
+
+if TYPE_CHECKING:
+    from ._models import Entry
+
+DONE = b"data: [DONE]\n\n"
+PING = b":\n\n"
+
+
+def read_messages(messages: Sequence[ChatMessage]) -> list[Message]:
+    """OpenAI's messages in the neutral form. Raises a 400 with the path of what is wrong."""
+    out: list[Message] = []
+    for n, m in enumerate(messages):
+        where = f"messages[{n}]"
+        role = "system" if m.role == "developer" else "tool" if m.role == "function" else m.role
+        message: Message = {"role": role, "content": _content(m, where)}
+        if m.name:
+            message["name"] = m.name
+        thought = m.reasoning_content or m.reasoning
+        if thought and role == "assistant":
+            message["reasoning_content"] = thought
+        calls = list(m.tool_calls or ())
+        if m.function_call:
+            calls.append({"id": f"call_{n}", "function": m.function_call})
+        if calls:
+            if role != "assistant":
+                raise invalid(
+                    f"{where}.tool_calls: only an assistant message has tool calls", f"{where}.tool_calls"
+                )
+            message["tool_calls"] = [_call(c, f"{where}.tool_calls[{i}]") for i, c in enumerate(calls)]
+        if role == "tool":
+            if not m.tool_call_id and m.role == "tool":
+                raise invalid(f"{where}.tool_call_id: it is missing", f"{where}.tool_call_id")
+            message["tool_call_id"] = m.tool_call_id or m.name or ""
+        if message["content"] is None and not calls:
+            if role != "assistant" or (
+                m.refusal is None and m.content is None and not thought and m.audio is None
+            ):
+                raise invalid(f"{where}.content: it is missing", f"{where}.content")
+            message["content"] = m.refusal or ""
+        out.append(message)
+    return out
+
+
+def _content(m: ChatMessage, where: str) -> str | None:
+    if m.content is None or isinstance(m.content, str):
+        return m.content
+    texts = []
+    for i, part in enumerate(m.content):
+        match part:
+            case TextPart():
+                texts.append(part.text)
+            case RefusalPart():
+                texts.append(part.refusal)
+            case ThinkingPart():
+                m.reasoning_content = (m.reasoning_content or "") + part.thinking
+            case _:
+                kind = part.__struct_config__.tag
+                raise invalid(
+                    f"{where}.content[{i}]: this model reads text only, not {kind}",
+                    f"{where}.content[{i}].type",
+                )
+    return "".join(texts)
+
+
+def _call(value: Mapping[str, Any], where: str) -> dict[str, Any]:
+    function = value.get("function")
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise invalid(f"{where}.function.name: it is missing", f"{where}.function.name")
+    arguments = read_arguments(function.get("arguments"), f"{where}.function.arguments")
+    call_id = value.get("id")
+    if call_id is not None and not isinstance(call_id, str):
+        raise invalid(f"{where}.id: it must be text", f"{where}.id")
+    return {
+        "id": call_id or "",
+        "type": "function",
+        "function": {"name": function["name"], "arguments": arguments},
+    }
+
+
+def read_request(data: ChatCompletionRequest, model: Model, service: Services, call: Call) -> ChatRequest:
+    """The neutral request. Raises a 400 for what is wrong or cannot be honoured."""
+    for name in ("chat_template", "prompt_logprobs", "return_progress", "context", "priority"):
+        if getattr(data, name):
+            raise unsupported(name)
+    if data.echo:
+        raise unsupported("echo", "a chat answer does not repeat its prompt")
+    if data.include_stop_str_in_output:
+        raise unsupported("include_stop_str_in_output")
+    if "audio" in (data.modalities or ()):
+        raise unsupported("modalities", "this model writes text only")
+    if data.top_logprobs is not None and not data.logprobs and data.top_logprobs > 0:
+        raise invalid("top_logprobs: it needs logprobs to be true", "top_logprobs")
+    if data.continue_final_message and data.add_generation_prompt:
+        raise invalid(
+            "continue_final_message: it cannot go with add_generation_prompt; set one",
+            "continue_final_message",
+        )
+    messages = read_messages(data.messages)
+    if not messages:
+        raise invalid("messages: it is empty; send at least one message", "messages")
+    ends_open = messages[-1]["role"] == "assistant"
+    if ends_open and len(messages) > 1 and messages[-2]["role"] == "assistant":
+        raise invalid(
+            "messages: two assistant messages at the end; which one to go on from is unclear", "messages"
+        )
+    if data.continue_final_message and not ends_open:
+        raise invalid(
+            "continue_final_message: the last message is not the assistant's", "continue_final_message"
+        )
+    continue_final = ends_open and not data.add_generation_prompt and data.continue_final_message is not False
+    tools = openai_tools(data.tools, data.functions)
+    box = openai_choice(_choice(data), tools, data.parallel_tool_calls if not data.functions else False)
+    n = data.n or 1
+    if n > service.config.max_n:
+        raise invalid(f"n: at most {service.config.max_n} choices, not {n}", "n")
+    limit = data.max_completion_tokens if data.max_completion_tokens is not None else data.max_tokens
+    template = template_options(data.chat_template_kwargs)
+    think = data.enable_thinking
+    if data.reasoning_effort is not None:
+        template.setdefault("reasoning_effort", data.reasoning_effort)
+        if think is None and data.reasoning_effort == "none":
+            think = False
+    return ChatRequest(
+        messages=messages,
+        sampling=sampling(data, model),
+        box=box,
+        bound=bound(data, data.response_format),
+        n=n,
+        max_tokens=None if limit is None or limit < 0 else limit,
+        stop=stop_list(data.stop),
+        logprobs=(data.top_logprobs or 0) if data.logprobs else None,
+        ignore_eos=bool(data.ignore_eos),
+        reuse=data.cache_prompt is not False,
+        tenant=service.tenant(call, data.cache_salt),
+        continue_final=continue_final,
+        think=think,
+        template=template,
+        shorten=bool(data.truncate),
+    )
+
+
+def _choice(data: ChatCompletionRequest) -> Any:
+    if data.tool_choice is None and data.functions and data.function_call is not None:
+        return data.function_call
+    return data.tool_choice
+
+
+def usage(totals: Totals) -> dict[str, Any]:
+    """OpenAI's usage object."""
+    return {
+        "prompt_tokens": totals.prompt_tokens,
+        "completion_tokens": totals.completion_tokens,
+        "total_tokens": totals.prompt_tokens + totals.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": totals.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": totals.reasoning_tokens},
+    }
+
+
+def timings(totals: Totals) -> dict[str, Any]:
+    """llama.cpp's timings object; milliseconds."""
+    read = totals.prompt_tokens - totals.cached_tokens
+    prompt_ms, predicted_ms = totals.prefill * 1e3, totals.decode * 1e3
+    made = totals.completion_tokens
+    return {
+        "cache_n": totals.cached_tokens,
+        "prompt_n": read,
+        "prompt_ms": prompt_ms,
+        "prompt_per_token_ms": prompt_ms / read if read else 0.0,
+        "prompt_per_second": 1e3 * read / prompt_ms if prompt_ms else 0.0,
+        "predicted_n": made,
+        "predicted_ms": predicted_ms,
+        "predicted_per_token_ms": predicted_ms / made if made else 0.0,
+        "predicted_per_second": 1e3 * made / predicted_ms if predicted_ms else 0.0,
+    }
+
+
+class ChatWriter:
+    """Writes one chat answer, whole or as chunks."""
+
+    def __init__(self, run: ChatRun, name: str, data: ChatCompletionRequest) -> None:
+        self.run, self.data = run, data
+        self.legacy = bool(data.functions) and not data.tools
+        self.base = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": name}
+        self.base["system_fingerprint"] = f"llamay-{run.model.info.sha256[:12]}"
+
+    async def whole(self) -> dict[str, Any]:
+        """The complete object."""
+        run, n = self.run, self.run.request.n
+        texts: list[list[str]] = [[] for _ in range(n)]
+        thoughts: list[list[str]] = [[] for _ in range(n)]
+        calls: list[list[ToolCall]] = [[] for _ in range(n)]
+        scores: list[list[Any]] = [[] for _ in range(n)]
+        tokens: list[list[int]] = [[] for _ in range(n)]
+        ends: list[str] = ["stop"] * n
+        async with contextlib.aclosing(run.events()) as events:
+            async for event in events:
+                match event:
+                    case Text():
+                        texts[event.index].append(event.text)
+                        scores[event.index] += event.scores
+                        tokens[event.index] += event.tokens
+                    case Reasoning():
+                        thoughts[event.index].append(event.text)
+                    case ToolCall():
+                        calls[event.index].append(event)
+                    case Finished():
+                        ends[event.index] = event.reason
+        choices = []
+        for i in range(n):
+            text = "".join(texts[i])
+            message: dict[str, Any] = {
+                "role": "assistant",
+                "content": None if calls[i] and not text else text,
+                "refusal": None,
+            }
+            if thought := "".join(thoughts[i]):
+                message["reasoning_content"] = message["reasoning"] = thought
+            if calls[i] and self.legacy:
+                message["function_call"] = {"name": calls[i][0].name, "arguments": calls[i][0].arguments}
+            elif calls[i]:
+                message["tool_calls"] = [_call_object(c) for c in calls[i]]
+            choice: dict[str, Any] = {
+                "index": i,
+                "message": message,
+                "logprobs": chat_logprobs(scores[i], run.model) if run.request.logprobs is not None else None,
+                "finish_reason": self._reason(ends[i]),
+            }
+            if self.data.return_token_ids:
+                choice["token_ids"] = tokens[i]
+            choices.append(choice)
+        out: dict[str, Any] = {
+            **self.base,
+            "object": "chat.completion",
+            "choices": choices,
+            "usage": usage(run.totals),
+        }
+        if self.data.timings_per_token:
+            out["timings"] = timings(run.totals)
+        return out
+
+    def _reason(self, reason: str) -> str:
+        return "function_call" if reason == "tool_calls" and self.legacy else reason
+
+    def _chunk(self, index: int, delta: dict[str, Any], reason: str | None = None, **more: Any) -> bytes:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason, **more}
+        out: dict[str, Any] = {**self.base, "object": "chat.completion.chunk", "choices": [choice]}
+        if self.with_usage:
+            out["usage"] = None
+        return sse(out)
+
+    @property
+    def with_usage(self) -> bool:
+        """Whether the client asked for a last chunk with usage."""
+        options = self.data.stream_options
+        return bool(options and options.include_usage)
+
+    async def frames(self) -> AsyncGenerator[bytes, None]:
+        """The chunks as server-sent events."""
+        run = self.run
+        opened: set[int] = set()
+        async with contextlib.aclosing(run.events()) as events:
+            async for event in events:
+                prefix = b""
+                if event.index not in opened:
+                    opened.add(event.index)
+                    prefix = self._chunk(event.index, {"role": "assistant", "content": None})
+                if frame := prefix + self._frame(event):
+                    yield frame
+        if self.with_usage:
+            last: dict[str, Any] = {**self.base, "object": "chat.completion.chunk", "choices": []}
+            yield sse({**last, "usage": usage(run.totals)}) + DONE
+        else:
+            yield DONE
+
+    def _frame(self, event: Event) -> bytes:
+        match event:
+            case Text():
+                if not event.text and not event.scores:
+                    return b""
+                more: dict[str, Any] = {}
+                if self.run.request.logprobs is not None:
+                    more["logprobs"] = chat_logprobs(event.scores, self.run.model)
+                if self.data.return_token_ids:
+                    more["token_ids"] = list(event.tokens)
+                return self._chunk(event.index, {"content": event.text}, **more)
+            case Reasoning():
+                return self._chunk(event.index, {"reasoning_content": event.text, "reasoning": event.text})
+            case ToolCall() if self.legacy:
+                return self._chunk(
+                    event.index, {"function_call": {"name": event.name, "arguments": event.arguments}}
+                )
+            case ToolCall():
+                head = {**_call_object(event), "index": event.number}
+                head["function"] = {"name": event.name, "arguments": ""}
+                rest = {"index": event.number, "function": {"arguments": event.arguments}}
+                return self._chunk(event.index, {"tool_calls": [head]}) + self._chunk(
+                    event.index, {"tool_calls": [rest]}
+                )
+            case Finished():
+                more = {}
+                if self.data.timings_per_token:
+                    more["timings"] = timings(self.run.totals)
+                return self._chunk(event.index, {}, self._reason(event.reason), **more)
+
+
+def _call_object(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+async def _holding(service: Services, data: ChatCompletionRequest, call: Call) -> AsyncGenerator[bytes, None]:
+    """The frames of an answer, with its model held for as long as they come."""
+    async with service.models.use(data.model, call) as (entry, model):
+        writer = _writer(service, data, call, entry, model)
+        async with contextlib.aclosing(writer.frames()) as frames:
+            async for frame in frames:
+                yield frame
+
+
+def _writer(
+    service: Services, data: ChatCompletionRequest, call: Call, entry: Entry, model: Model
+) -> ChatWriter:
+    run = ChatRun(model, read_request(data, model, service, call), call, service.admission)
+    return ChatWriter(run, entry.name, data)
+
+
+@post(["/v1/chat/completions", "/chat/completions"], status_code=200)
+async def chat_completions(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Answer a conversation."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, ChatCompletionRequest)
+    if data.stream:
+        frames = _holding(service, data, call)
+        return await Streamed.start(
+            frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
+        )
+    async with service.models.use(data.model, call) as (entry, model):
+        return Whole(await _writer(service, data, call, entry, model).whole())
+
+
+HANDLERS = [chat_completions]

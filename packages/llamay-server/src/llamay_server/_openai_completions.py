@@ -1,0 +1,208 @@
+"""POST /v1/completions: text in, text out, several prompts and several choices in one request."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from litestar import Request, post
+from litestar.types import ASGIApp
+
+from ._call import Call, call_of
+from ._errors import invalid
+from ._http import Streamed, Whole, read_json, sse
+from ._openai_chat import DONE, PING, timings, usage
+from ._openai_schema import CompletionRequest
+from ._options import bound, sampling, stop_list, unsupported
+from ._protocol import Model
+from ._run import Delta, End, Run, Spec, Totals, in_order
+from ._scores import legacy_logprobs
+from ._services import Services, services
+
+
+def read_prompts(value: str | list[Any], model: Model, where: str = "prompt") -> list[list[int]]:
+    """Prompts as ids: text, texts, ids, lists of ids, or a mixture."""
+    if isinstance(value, list) and value and all(isinstance(v, int) for v in value):
+        items: list[Any] = [value]
+        single = True
+    else:
+        items, single = (value, False) if isinstance(value, list) else ([value], True)
+    if not items:
+        raise invalid(f"{where}: it is empty", where)
+    prompts = []
+    for i, item in enumerate(items):
+        at = where if single else f"{where}[{i}]"
+        if isinstance(item, str):
+            ids = model.encode(item, add_special=True, parse_special=True)
+        elif isinstance(item, int):
+            raise invalid(
+                f"{at}: token ids and texts are mixed in one list; put the ids in a list of their own", at
+            )
+        else:
+            ids = item
+            size = model.info.vocab_size
+            if bad := [t for t in ids if not 0 <= t < size]:
+                raise invalid(f"{at}: {bad[0]} is not a token of this model (0 to {size - 1})", at)
+        if not ids:
+            raise invalid(f"{at}: it is empty", at)
+        prompts.append(list(ids))
+    return prompts
+
+
+class CompletionWriter:
+    """Writes one completion answer, whole or as chunks."""
+
+    def __init__(
+        self, service: Services, data: CompletionRequest, call: Call, name: str, model: Model
+    ) -> None:
+        for field in ("prompt_logprobs", "return_progress", "context", "priority"):
+            if getattr(data, field):
+                raise unsupported(field)
+        if data.suffix:
+            raise unsupported("suffix", "this model was not trained to fill in the middle")
+        if data.include_stop_str_in_output:
+            raise unsupported("include_stop_str_in_output")
+        if data.echo and data.logprobs is not None:
+            raise unsupported("echo", "scores of the prompt's own tokens are not available")
+        n = data.n or 1
+        if data.best_of is not None and data.best_of > n:
+            raise unsupported("best_of", "choosing among more than n candidates is not available")
+        if data.best_of is not None and 0 < data.best_of < n:
+            raise invalid("best_of: it must not be less than n", "best_of")
+        self.prompts = read_prompts(data.prompt, model)
+        if n * len(self.prompts) > service.config.max_n:
+            raise invalid(f"n: at most {service.config.max_n} choices over all prompts", "n")
+        self.data, self.model, self.n = data, model, n
+        self.totals = Totals()
+        self.base = {
+            "id": f"cmpl-{secrets.token_hex(12)}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": name,
+        }
+        limit = 16 if data.max_tokens is None else data.max_tokens
+        options = sampling(data, model)
+        limits = bound(data, data.response_format)
+        self.runs = [
+            Run(
+                model,
+                Spec(
+                    prompt=prompt,
+                    sampling=options,
+                    n=n,
+                    max_tokens=None if limit < 0 else limit,
+                    stop=stop_list(data.stop),
+                    bound=limits,
+                    ignore_eos=bool(data.ignore_eos),
+                    logprobs=data.logprobs,
+                    reuse=data.cache_prompt is not False,
+                    tenant=service.tenant(call, data.cache_salt),
+                    first_index=i * n,
+                ),
+                call,
+                service.admission,
+                self.totals,
+            )
+            for i, prompt in enumerate(self.prompts)
+        ]
+
+    def _echo(self, index: int) -> str:
+        return self.model.decode(self.prompts[index // self.n]) if self.data.echo else ""
+
+    def _scores(self, scores: Any, offset: int) -> Any:
+        if self.data.logprobs is None:
+            return None
+        return legacy_logprobs(scores, self.model, offset, self.data.logprobs)
+
+    async def whole(self) -> dict[str, Any]:
+        """The complete object."""
+        count = self.n * len(self.prompts)
+        texts = [[self._echo(i)] for i in range(count)]
+        scores: list[list[Any]] = [[] for _ in range(count)]
+        tokens: list[list[int]] = [[] for _ in range(count)]
+        ends = ["stop"] * count
+        async with contextlib.aclosing(in_order(self.runs)) as events:
+            async for event in events:
+                if isinstance(event, End):
+                    ends[event.index] = event.reason
+                else:
+                    texts[event.index].append(event.text)
+                    scores[event.index] += event.scores
+                    tokens[event.index] += event.tokens
+        choices: list[dict[str, Any]] = []
+        for i in range(count):
+            choice = {
+                "text": "".join(texts[i]),
+                "index": i,
+                "logprobs": self._scores(scores[i], len(texts[i][0])),
+                "finish_reason": ends[i],
+            }
+            if self.data.return_token_ids:
+                choice["token_ids"] = tokens[i]
+            choices.append(choice)
+        out = {**self.base, "choices": choices, "usage": usage(self.totals)}
+        if self.data.timings_per_token:
+            out["timings"] = timings(self.totals)
+        return out
+
+    async def frames(self) -> AsyncGenerator[bytes, None]:
+        """The chunks as server-sent events."""
+        with_usage = bool(self.data.stream_options and self.data.stream_options.include_usage)
+        offsets: dict[int, int] = {}
+        async with contextlib.aclosing(in_order(self.runs)) as events:
+            async for event in events:
+                frame = self._frame(event, offsets)
+                if frame is None:
+                    continue
+                yield sse({**self.base, "choices": [frame], **({"usage": None} if with_usage else {})})
+        if with_usage:
+            yield sse({**self.base, "choices": [], "usage": usage(self.totals)}) + DONE
+        else:
+            yield DONE
+
+    def _frame(self, event: Delta | End, offsets: dict[int, int]) -> dict[str, Any] | None:
+        i = event.index
+        text = self._echo(i) if i not in offsets else ""
+        offset = offsets.get(i, len(text))
+        if isinstance(event, End):
+            return {"text": text, "index": i, "logprobs": None, "finish_reason": event.reason}
+        offsets[i] = offset + len(event.text)
+        if not event.text and not event.scores and not text:
+            return None
+        choice = {
+            "text": text + event.text,
+            "index": i,
+            "logprobs": self._scores(event.scores, offset),
+            "finish_reason": None,
+        }
+        if self.data.return_token_ids:
+            choice["token_ids"] = list(event.tokens)
+        return choice
+
+
+async def _holding(service: Services, data: CompletionRequest, call: Call) -> AsyncGenerator[bytes, None]:
+    async with service.models.use(data.model, call) as (entry, model):
+        writer = CompletionWriter(service, data, call, entry.name, model)
+        async with contextlib.aclosing(writer.frames()) as frames:
+            async for frame in frames:
+                yield frame
+
+
+@post(["/v1/completions"], status_code=200)
+async def completions(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Continue one or several texts."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, CompletionRequest)
+    if data.stream:
+        frames = _holding(service, data, call)
+        return await Streamed.start(
+            frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
+        )
+    async with service.models.use(data.model, call) as (entry, model):
+        return Whole(await CompletionWriter(service, data, call, entry.name, model).whole())
+
+
+HANDLERS = [completions]

@@ -1,0 +1,262 @@
+"""What the server needs from an engine, and nothing more.
+
+Everything the server knows of computation passes through these types. `_adapter` fulfils them with `llamay_models`;
+the tests fulfil them with a deterministic stand-in. Token ids are integers, times are seconds, sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+Progress = Callable[[str, int, int], None]
+"""`progress(stage, done, total)`. Raising from it abandons the work, and whatever it held is freed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """One token as it was sampled: its natural-log probability and the likeliest alternatives, best first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text that became whole (never half a character, never part of a stop string) and the tokens that made it."""
+
+    text: str
+    tokens: tuple[int, ...] = ()
+    scores: tuple[TokenScore, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens: of the prompt, of these the ones found already computed, and the ones generated."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A rendered conversation: the text, for people, and the ids, in which user text holds no control tokens."""
+
+    text: str
+    tokens: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What is said of a model on the wire."""
+
+    name: str
+    architecture: str
+    context_length: int
+    vocab_size: int
+    embedding_length: int
+    n_parameters: int
+    nbytes: int
+    sha256: str
+    path: Path | None = None
+    quantization: str = "unknown"
+    created: float = 0.0
+    chat_template: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    bos_token: str = ""
+    eos_token: str = ""
+    template_takes_tools: bool = False
+    template_thinks: bool = False
+    sampling_options: frozenset[str] = frozenset()
+    """Names that `Work.sampling` may hold; a request that sets another is refused, never quietly loosened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One generation to run. A context given as prompt is advanced in place; ids are a prompt of their own."""
+
+    prompt: Sequence[int] | Context
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    constraint: Any = None
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    """None: no scores. n: the chosen token's score and n alternatives."""
+    reuse: bool = True
+    """Whether a prefix that is already computed may be used."""
+    tenant: str = ""
+    """Prefixes are shared within a tenant only."""
+
+
+class Generation(Protocol):
+    """A running generation: iterate to receive it, cancel to free what it holds."""
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why it ended; None while it runs."""
+
+    @property
+    def stop_sequence(self) -> str | None:
+        """The stop string that ended it, if one did."""
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """What went wrong where `finish_reason` is "error"."""
+
+    def cancel(self) -> None:
+        """Stop within one step; harmless after the end."""
+
+    def __aiter__(self) -> AsyncIterator[Piece]:
+        """Pieces in order, from any running loop."""
+
+
+class Context(Protocol):
+    """A computed sequence of tokens, owned by one caller at a time."""
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The ids."""
+
+    @property
+    def pages(self) -> int:
+        """Pages that this context holds, shared ones included."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of those pages."""
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens that were found already computed when it was made."""
+
+    def __len__(self) -> int:
+        """Tokens."""
+
+    def fork(self, n: int) -> list[Context]:
+        """N contexts that share all pages with this one."""
+
+    def truncate(self, n: int) -> None:
+        """Keep the first n tokens."""
+
+    def extend(self, tokens: Sequence[int], *, progress: Progress | None = None) -> None:
+        """Read more tokens."""
+
+    def save(self, path: Path, *, progress: Progress | None = None) -> None:
+        """Write a snapshot."""
+
+    def close(self) -> None:
+        """Give the pages back."""
+
+
+class Model(Protocol):
+    """A loaded model."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """What it is."""
+
+    def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        """Text to ids; control tokens written out in the text count as such only with `parse_special`."""
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that a token stands for, empty for control tokens."""
+
+    def token_name(self, token: int) -> str:
+        """A token as the vocabulary spells it."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Ids to text, control tokens spelled out."""
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> Prompt:
+        """A conversation as the model's template writes it."""
+
+    def constraint(self, kind: str, value: Any) -> Any:
+        """A token constraint of kind json_schema, json_object, regex or grammar.
+
+        Raises `UnsupportedConstraint` with one sentence that names the keyword.
+        """
+
+    def submit(self, work: Work) -> Generation:
+        """Queue a generation."""
+
+    def context(
+        self, tokens: Sequence[int], *, tenant: str = "", progress: Progress | None = None
+    ) -> Context:
+        """Read a prompt (blocking)."""
+
+    def restore(self, path: Path, *, progress: Progress | None = None) -> Context:
+        """Read a snapshot (blocking). Raises `IdentityConflict` for another model's, `BadSnapshot` for a broken one."""
+
+    def stats(self) -> Mapping[str, float]:
+        """Gauges and counters for /metrics; counters end in `_total`."""
+
+    def close(self) -> None:
+        """Unload."""
+
+
+class EngineError(Exception):
+    """Base of what an engine may raise to the server; the message is one sentence meant for the client."""
+
+
+class PromptTooLong(EngineError):
+    """More tokens than the model's context holds."""
+
+    def __init__(self, tokens: int, limit: int) -> None:
+        super().__init__(
+            f"This model's maximum context length is {limit} tokens, but the request has {tokens} tokens: "
+            f"it exceeds the available context size. Shorten the messages or the completion."
+        )
+        self.tokens, self.limit = tokens, limit
+
+
+class BadPrompt(EngineError):
+    """A prompt that cannot be read: empty, an unknown token id, a template that refuses it."""
+
+
+class UnsupportedConstraint(EngineError):
+    """A schema, expression or grammar that cannot be enforced exactly."""
+
+
+class BadSnapshot(EngineError):
+    """A snapshot that is damaged, cut short, or of an unknown format."""
+
+
+class IdentityConflict(EngineError):
+    """A snapshot made by other weights or settings; `expected` and `found` are the two values."""
+
+    def __init__(self, message: str, *, fieldname: str = "", expected: str = "", found: str = "") -> None:
+        super().__init__(message)
+        self.field, self.expected, self.found = fieldname, expected, found
+
+
+class OutOfMemory(EngineError):
+    """No page is left under the budget."""
+
+
+class NotSupported(EngineError):
+    """The engine lacks this ability."""
+
+
+class Loader(Protocol):
+    """Loads a model from a path: blocking, with progress; raising from the callback abandons it."""
+
+    def __call__(self, path: Path, *, progress: Progress | None = None) -> Model:
+        """The loaded model."""

@@ -1,0 +1,328 @@
+"""From a prompt to events: admission, forks for several choices, the race of choices, and the numbers of it all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._call import Call
+from ._errors import ApiError, from_engine
+from ._http import in_thread, release
+from ._metrics import Metrics
+from ._options import Bound
+from ._protocol import Context, Generation, Model, PromptTooLong, TokenScore, UnsupportedConstraint, Usage, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Text of one choice, and the tokens that made it."""
+
+    index: int
+    text: str
+    tokens: tuple[int, ...] = ()
+    scores: tuple[TokenScore, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A choice is complete: "stop" (the model or a stop string ended it) or "length"."""
+
+    index: int
+    reason: str
+    stop_sequence: str | None = None
+
+
+@dataclass(slots=True)
+class Spec:
+    """What to run: a prompt of ids or a context to go on from, how often, and how."""
+
+    prompt: Sequence[int] | Context
+    sampling: dict[str, Any]
+    n: int = 1
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    bound: Bound | None = None
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    reuse: bool = True
+    tenant: str = ""
+    first_index: int = 0
+    contexts: list[Context] | None = None
+    """One context for each choice, the caller's own, to go on from in place; `prompt` is then the first of them."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """The numbers of one request, over all its prompts and choices. Times are seconds."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    load: float = 0.0
+    prefill: float = 0.0
+    decode: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+
+
+class Admission:
+    """How many generations run and wait, and when one more is too many."""
+
+    def __init__(self, max_queue: int, max_streams: int, metrics: Metrics) -> None:
+        self.max_queue, self.max_streams, self.metrics = max_queue, max_streams, metrics
+        self.waiting = self.running = 0
+
+    def check(self, n: int) -> None:
+        """Refuse what would overfill the queue."""
+        if self.waiting + n > self.max_queue:
+            self.metrics.refused.labels("queue").inc()
+            raise ApiError(
+                "busy",
+                f"The queue is full ({self.waiting} of {self.max_queue} requests wait); try again later.",
+            )
+        if self.max_streams and self.waiting + self.running + n > self.max_streams:
+            self.metrics.refused.labels("streams").inc()
+            raise ApiError("busy", f"{self.max_streams} generations run already; try again later.")
+
+    def wait(self, n: int) -> None:
+        """Count waiting generations (negative when they are gone)."""
+        self.waiting += n
+        self.metrics.waiting.set(self.waiting)
+
+    def run(self, n: int) -> None:
+        """Count running generations."""
+        self.running += n
+        self.metrics.running.set(self.running)
+
+
+class Run:
+    """One spec on its way through an engine."""
+
+    def __init__(
+        self, model: Model, spec: Spec, call: Call, admission: Admission, totals: Totals | None = None
+    ) -> None:
+        self.model, self.spec, self.call, self.admission = model, spec, call, admission
+        self.totals = totals if totals is not None else Totals()
+        self.metrics = admission.metrics
+        self.generations: list[Generation] = []
+        self._owned: list[Context] = []
+        self._waiting = self._running = 0
+
+    async def events(self) -> AsyncGenerator[Delta | End, None]:
+        """Events of all choices as they happen; each choice ends with `End`. Closing this frees everything."""
+        spec, call = self.spec, self.call
+        length = len(spec.prompt)
+        room = self.model.info.context_length - length
+        if room < 0 or (room == 0 and spec.max_tokens != 0):
+            raise PromptTooLong(length, self.model.info.context_length)
+        self.admission.check(spec.n)
+        self.admission.wait(spec.n)
+        self._waiting = spec.n
+        name = self.model.info.name
+        began = time.monotonic()
+        try:
+            constraints = await self._compile()
+            call.phase = "queue"
+            prompts = await self._prompts()
+            for i, prompt in enumerate(prompts):
+                work = Work(
+                    prompt=prompt,
+                    sampling=spec.sampling | {"seed": _wrap(spec.sampling.get("seed", 0) + i)},
+                    max_tokens=room if spec.max_tokens is None else min(spec.max_tokens, max(room, 0)),
+                    stop=spec.stop,
+                    constraint=constraints[i],
+                    ignore_eos=spec.ignore_eos,
+                    logprobs=spec.logprobs,
+                    reuse=spec.reuse,
+                    tenant=spec.tenant,
+                )
+                self.generations.append(self.model.submit(work))
+            call.phase = "prefill"
+            first = True
+            last = [began] * spec.n
+            async with contextlib.aclosing(self._merge()) as merged:
+                async for event in merged:
+                    now = time.monotonic()
+                    slot = event.index - spec.first_index
+                    if first:
+                        first = False
+                        call.phase = "decode"
+                        self.totals.prefill += now - began
+                        self.metrics.first_token.labels(name).observe(now - call.started)
+                    elif isinstance(event, Delta):
+                        self.metrics.between.labels(name).observe(now - last[slot])
+                    last[slot] = now
+                    yield event
+            self._account(began)
+        finally:
+            for generation in self.generations:
+                if generation.finish_reason is None:
+                    generation.cancel()
+                self.metrics.generations.labels(name, generation.finish_reason or "cancelled").inc()
+            for context in self._owned:
+                release(context)
+            self.admission.wait(-self._waiting)
+            self.admission.run(-self._running)
+            self._waiting = self._running = 0
+            self.metrics.end_to_end.labels(name).observe(time.monotonic() - call.started)
+
+    def cached_tokens(self) -> int:
+        """Tokens of the prompt that were found computed."""
+        if self._owned:
+            return self._owned[0].cached_tokens
+        return self.generations[0].usage.cached_tokens if self.generations else 0
+
+    def settle(self) -> Usage:
+        """The first choice's numbers as they are now."""
+        return self.generations[0].usage
+
+    def cancel(self) -> None:
+        """End all choices, from outside."""
+        for generation in self.generations:
+            generation.cancel()
+
+    async def _compile(self) -> list[Any]:
+        bound, n = self.spec.bound, self.spec.n
+        if bound is None:
+            return [None] * n
+        self.call.phase = "compile"
+        try:
+            return await in_thread(
+                lambda _: [self.model.constraint(bound.kind, bound.value) for _ in range(n)]
+            )
+        except UnsupportedConstraint as e:
+            raise ApiError(
+                "invalid", f"{bound.param}: {e}", param=bound.param, code="unsupported_constraint"
+            ) from e
+
+    async def _prompts(self) -> Sequence[Sequence[int] | Context]:
+        """One prompt per choice; several choices fork one context, so that the prompt is read once."""
+        spec = self.spec
+        if spec.contexts is not None:
+            return spec.contexts
+        if spec.n == 1:
+            return [spec.prompt]
+        if not isinstance(spec.prompt, list | tuple):
+            raise TypeError("several choices from a context need one fork each, in `contexts`")
+        tokens = spec.prompt
+        self.call.phase = "prefill"
+        base = await in_thread(
+            lambda progress: self.model.context(tokens, tenant=spec.tenant, progress=progress)
+        )
+        self._owned.append(base)
+        forks = base.fork(spec.n)
+        self._owned += forks
+        return forks
+
+    async def _merge(self) -> AsyncGenerator[Delta | End, None]:
+        if len(self.generations) == 1:
+            async with contextlib.aclosing(self._choice(0)) as events:
+                async for event in events:
+                    yield event
+            return
+        queue: asyncio.Queue[Delta | End | BaseException] = asyncio.Queue()
+
+        async def pump(slot: int) -> None:
+            try:
+                async for event in self._choice(slot):
+                    queue.put_nowait(event)
+            except Exception as e:
+                queue.put_nowait(e)
+
+        tasks = [asyncio.ensure_future(pump(slot)) for slot in range(len(self.generations))]
+        try:
+            left = len(tasks)
+            while left:
+                item = await queue.get()
+                if isinstance(item, BaseException):
+                    raise item
+                left -= isinstance(item, End)
+                yield item
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _choice(self, slot: int) -> AsyncGenerator[Delta | End, None]:
+        generation, index = self.generations[slot], slot + self.spec.first_index
+        first = True
+        async for piece in generation:
+            if first:
+                first = False
+                self._started()
+            yield Delta(index, piece.text, piece.tokens, piece.scores)
+        match generation.finish_reason:
+            case "error":
+                raise from_engine(generation.error or RuntimeError("the engine gave no reason"))
+            case "cancelled":
+                raise ApiError(
+                    "conflict", "The generation was ended because its context is gone.", retry=False
+                )
+            case reason:
+                if first:
+                    self._started()
+                yield End(index, "length" if reason == "length" else "stop", generation.stop_sequence)
+
+    def _started(self) -> None:
+        self._waiting -= 1
+        self._running += 1
+        self.admission.wait(-1)
+        self.admission.run(1)
+
+    def _account(self, began: float) -> None:
+        totals, name = self.totals, self.model.info.name
+        usages = [generation.usage for generation in self.generations]
+        prompt = len(self.spec.prompt) if self.spec.contexts is None else usages[0].prompt_tokens
+        cached = self.cached_tokens()
+        made = sum(usage.completion_tokens for usage in usages)
+        totals.prompt_tokens += prompt
+        totals.cached_tokens += cached
+        totals.completion_tokens += made
+        totals.decode = max(0.0, time.monotonic() - began - totals.prefill)
+        self.metrics.prompt_tokens.labels(name).inc(prompt)
+        self.metrics.cached_tokens.labels(name).inc(cached)
+        self.metrics.generated_tokens.labels(name).inc(made)
+
+
+async def in_order(runs: Sequence[Run]) -> AsyncGenerator[Delta | End, None]:
+    """Several runs at once, their events merged."""
+    if len(runs) == 1:
+        async with contextlib.aclosing(runs[0].events()) as events:
+            async for event in events:
+                yield event
+        return
+    queue: asyncio.Queue[Delta | End | BaseException | None] = asyncio.Queue()
+
+    async def pump(run: Run) -> None:
+        try:
+            async with contextlib.aclosing(run.events()) as events:
+                async for event in events:
+                    queue.put_nowait(event)
+        except Exception as e:
+            queue.put_nowait(e)
+        queue.put_nowait(None)
+
+    tasks = [asyncio.ensure_future(pump(run)) for run in runs]
+    try:
+        left = len(tasks)
+        while left:
+            item = await queue.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                left -= 1
+            else:
+                yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _wrap(seed: int) -> int:
+    """A seed as int64: the choice after the greatest one is the least, not an error."""
+    return (seed + 2**63) % 2**64 - 2**63

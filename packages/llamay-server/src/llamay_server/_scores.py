@@ -1,0 +1,56 @@
+"""Token scores as OpenAI's clients read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ._protocol import Model, TokenScore
+
+# JSON has no infinity; this is what the original sends for a token that cannot come.
+_FLOOR = -9999.0
+
+
+def _finite(value: float) -> float:
+    return min(0.0, value) if value > _FLOOR else _FLOOR
+
+
+def _spelled(raw: bytes, name: str) -> str:
+    """A token as text: its bytes, or where they are no whole text an escape that says which bytes."""
+    if not raw:
+        return name
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{b:02x}" for b in raw)
+
+
+def chat_logprobs(scores: Sequence[TokenScore], model: Model) -> dict[str, Any]:
+    """`choices[].logprobs` of chat/completions."""
+
+    def entry(token: int, logprob: float) -> dict[str, Any]:
+        raw = model.token_bytes(token)
+        return {
+            "token": _spelled(raw, model.token_name(token)),
+            "logprob": _finite(logprob),
+            "bytes": list(raw),
+        }
+
+    content = [{**entry(s.token, s.logprob), "top_logprobs": [entry(t, p) for t, p in s.top]} for s in scores]
+    return {"content": content, "refusal": None}
+
+
+def legacy_logprobs(scores: Sequence[TokenScore], model: Model, offset: int, count: int) -> dict[str, Any]:
+    """`choices[].logprobs` of completions; `offset` is where the first token's text begins."""
+    tokens, chances, tops, offsets = [], [], [], []
+    for s in scores:
+        raw = model.token_bytes(s.token)
+        text = _spelled(raw, model.token_name(s.token))
+        tokens.append(text)
+        chances.append(_finite(s.logprob))
+        best = {_spelled(model.token_bytes(t), model.token_name(t)): _finite(p) for t, p in s.top}
+        best.setdefault(text, _finite(s.logprob))
+        tops.append(best if count else {text: _finite(s.logprob)})
+        offsets.append(offset)
+        offset += len(text) if not text.startswith("bytes:") else 0
+    return {"tokens": tokens, "token_logprobs": chances, "top_logprobs": tops, "text_offset": offsets}

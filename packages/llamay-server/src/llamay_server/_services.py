@@ -1,0 +1,39 @@
+"""What the routes share: one object, kept in the application's state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from litestar import Request
+
+    from ._call import Call
+    from ._config import Config
+    from ._contexts import Contexts
+    from ._metrics import Metrics
+    from ._models import Models
+    from ._run import Admission
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of a running server."""
+
+    config: Config
+    models: Models
+    metrics: Metrics
+    admission: Admission
+    contexts: Contexts
+    version: str
+    started: float
+
+    def tenant(self, call: Call, salt: str | None = None) -> str:
+        """Within what computed prefixes are shared: one key's requests, narrowed by the client's own salt."""
+        return f"{call.owner}\x00{salt}" if salt else call.owner
+
+
+def services(request: Request[Any, Any, Any]) -> Services:
+    """The services of the application that got this request."""
+    found: Services = request.app.state["services"]
+    return found

@@ -1,0 +1,207 @@
+"""Tools: what a request offers, what it demands, and how they are told to a model whose template knows none.
+
+A call is written as `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` (the Hermes format, which Qwen and most
+fine-tunes speak). A demanded call opens the envelope in the prompt and binds the rest to the tools' schemas.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ._errors import ApiError, invalid
+from ._options import Bound
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+_NAME = re.compile(r"[a-zA-Z0-9_./:-]{1,256}")
+Mode = Literal["none", "auto", "required"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One function: a JSON schema (an object schema) describes its arguments."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+    def as_openai(self) -> dict[str, Any]:
+        """In the form that chat templates read."""
+        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """The tools of a request, whether a call is demanded, and whether there may be several."""
+
+    tools: tuple[Tool, ...] = ()
+    mode: Mode = "none"
+    parallel: bool = True
+
+    @property
+    def active(self) -> bool:
+        """Whether calls are looked for in the output."""
+        return bool(self.tools) and self.mode != "none"
+
+    def bound(self) -> Bound | None:
+        """What a demanded call must match: one object with a name and that tool's arguments."""
+        if self.mode != "required":
+            return None
+        branches = [
+            {
+                "type": "object",
+                "properties": {"name": {"const": tool.name}, "arguments": _object(tool.parameters)},
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            }
+            for tool in self.tools
+        ]
+        return Bound("json_schema", branches[0] if len(branches) == 1 else {"anyOf": branches}, "tools")
+
+
+def _object(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", **schema} if schema else {"type": "object"}
+
+
+def make_tool(name: Any, description: Any, parameters: Any, where: str) -> Tool:
+    """A tool from its parts, checked."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise invalid(
+            f"{where}.name: a tool's name has 1 to 256 letters, digits, and _ . / : -", f"{where}.name"
+        )
+    if description is not None and not isinstance(description, str):
+        raise invalid(f"{where}.description: it must be text", f"{where}.description")
+    if parameters is not None and not isinstance(parameters, dict):
+        raise invalid(f"{where}.parameters: it must be a JSON schema", f"{where}.parameters")
+    return Tool(name, description or "", parameters or {})
+
+
+def choose(
+    tools: Sequence[Tool], mode: Mode, names: Sequence[str] | None, parallel: bool, where: str
+) -> Toolbox:
+    """The toolbox for a choice: `names` narrows it, and each of them must be offered."""
+    seen = [tool.name for tool in tools]
+    if len(set(seen)) != len(seen):
+        raise invalid(f"tools: the name {max(seen, key=seen.count)!r} is given twice", "tools")
+    if names is not None:
+        for name in names:
+            if name not in seen:
+                raise invalid(
+                    f"{where}: no tool is called {name[:80]!r}; there is {', '.join(seen) or 'none'}", where
+                )
+        tools = [tool for tool in tools if tool.name in names]
+    if mode == "required" and not tools:
+        raise invalid(f"{where}: a call is demanded but no tool is offered", where)
+    return Toolbox(tuple(tools), mode if tools else "none", parallel)
+
+
+def openai_tools(
+    tools: Sequence[Mapping[str, Any]] | None, functions: Sequence[Mapping[str, Any]] | None = None
+) -> list[Tool]:
+    """Tools of chat/completions, or its legacy functions."""
+    out = []
+    for n, item in enumerate(tools or ()):
+        where = f"tools[{n}]"
+        if item.get("type", "function") != "function":
+            raise ApiError(
+                "invalid",
+                f"{where}.type: {str(item.get('type'))[:40]!r} is not supported; use function",
+                param=f"{where}.type",
+            )
+        function = item.get("function")
+        if not isinstance(function, dict):
+            raise invalid(f"{where}.function: it is missing", f"{where}.function")
+        out.append(
+            make_tool(
+                function.get("name"),
+                function.get("description"),
+                function.get("parameters"),
+                f"{where}.function",
+            )
+        )
+    for n, item in enumerate(functions or ()):
+        out.append(
+            make_tool(item.get("name"), item.get("description"), item.get("parameters"), f"functions[{n}]")
+        )
+    return out
+
+
+def openai_choice(
+    value: Any, tools: Sequence[Tool], parallel: bool | None, where: str = "tool_choice"
+) -> Toolbox:
+    """OpenAI's tool_choice in all its forms (and the flat ones of Responses)."""
+    several = parallel is not False
+    if value is None or value == "auto":
+        return choose(tools, "auto", None, several, where)
+    if value == "none":
+        return Toolbox(tuple(tools), "none", several)
+    if value in ("required", "any"):
+        return choose(tools, "required", None, several, where)
+    if isinstance(value, dict):
+        kind = value.get("type")
+        if kind == "function" or (kind is None and "name" in value):
+            name = value.get("name") or (value.get("function") or {}).get("name")
+            if not isinstance(name, str):
+                raise invalid(f"{where}.function.name: it is missing", f"{where}.function.name")
+            return choose(tools, "required", [name], several, where)
+        if kind == "allowed_tools":
+            inner = value.get("allowed_tools") or value
+            names = []
+            for item in inner.get("tools") or ():
+                name = (
+                    item.get("name") or (item.get("function") or {}).get("name")
+                    if isinstance(item, dict)
+                    else None
+                )
+                if not isinstance(name, str):
+                    raise invalid(f"{where}.allowed_tools.tools: each entry needs a function name", where)
+                names.append(name)
+            mode = inner.get("mode", "auto")
+            if mode not in ("auto", "required"):
+                raise invalid(f"{where}.allowed_tools.mode: use auto or required", where)
+            return choose(tools, mode, names, several, where)
+        raise invalid(
+            f"{where}.type: {str(kind)[:40]!r} is not supported; use function or allowed_tools",
+            f"{where}.type",
+        )
+    raise invalid(f"{where}: use none, auto, required, or name a function", where)
+
+
+def system_text(box: Toolbox) -> str:
+    """The tools in words, for a model whose template has no place for them."""
+    lines = "\n".join(json.dumps(tool.as_openai()["function"], ensure_ascii=False) for tool in box.tools)
+    return (
+        "You may call functions to help with the request. These are the functions, one JSON description a line:\n"
+        f"<tools>\n{lines}\n</tools>\n"
+        f'To call one, write {OPEN}{{"name": "the function", "arguments": {{...}}}}{CLOSE} and nothing after it.'
+    )
+
+
+def call_text(name: str, arguments: Any) -> str:
+    """A call as the model itself would have written it; one canonical form, so that replays find their prefix."""
+    return f"{OPEN}\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n{CLOSE}"
+
+
+def new_call_id(prefix: str = "call_") -> str:
+    """An id for a call."""
+    return prefix + secrets.token_hex(12)
+
+
+def read_arguments(value: Any, where: str) -> dict[str, Any]:
+    """Arguments as clients replay them: a JSON text or an object; text that is no object is kept whole."""
+    if isinstance(value, dict):
+        return value
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return {}
+    if isinstance(value, str):
+        try:
+            parsed = json.loads(value)
+        except (ValueError, RecursionError):
+            return {"_raw": value}
+        return parsed if isinstance(parsed, dict) else {"_raw": value}
+    raise invalid(f"{where}: it must be JSON text or an object", where)

@@ -1,0 +1,448 @@
+"""A deterministic engine without weights: bytes are tokens, and the next one is a function of those before it.
+
+It keeps the promises that the server relies on (prefill == decode, fork == parent, held characters and stop strings,
+cancel within a step) and counts what lives, so that tests can see whether the server frees what it took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import queue
+import threading
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from llamay_server import _protocol as p
+
+SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
+BOS, EOS, IM_START, IM_END = range(256, 260)
+VOCAB = 300
+WORDS = ["alpha", "beta", "naïve", "日本語", "👩‍👩‍👧", "gamma", "é́", "delta", "one", "two", "Ω", "end."]
+PAGE = 64
+OPTIONS = frozenset(
+    "temperature top_k top_p min_p repeat_penalty repeat_last_n presence_penalty frequency_penalty logit_bias seed".split()
+)
+
+
+def next_token(tokens: Sequence[int], seed: int) -> int:
+    """The token after these: words, chosen by a hash of all that stands before the word."""
+    start = len(tokens)
+    while start and tokens[start - 1] < 256 and tokens[start - 1] != 32:
+        start -= 1
+    digest = hashlib.sha256(repr((list(tokens[:start]), seed)).encode()).digest()
+    if digest[0] < 12 and start == len(tokens):
+        return EOS
+    word = WORDS[digest[1] % len(WORDS)].encode()
+    partial = bytes(tokens[start:])
+    if word.startswith(partial) and word != partial:
+        return word[len(partial)]
+    return 32
+
+
+class FakeConstraint:
+    """Makes the output a given text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def sample(schema: Any) -> Any:
+    """A small instance of a simple schema."""
+    if schema is True or schema == {}:
+        return {}
+    if "anyOf" in schema:
+        return sample(schema["anyOf"][0])
+    if "const" in schema:
+        return schema["const"]
+    if "enum" in schema:
+        return schema["enum"][0]
+    if "unsupported" in schema:
+        raise p.UnsupportedConstraint("the keyword 'unsupported' at #/unsupported is not supported")
+    match schema.get("type"):
+        case "object" | None:
+            return {k: sample(v) for k, v in schema.get("properties", {}).items()}
+        case "array":
+            return [sample(schema.get("items", {}))]
+        case "string":
+            return "text"
+        case "integer":
+            return 7
+        case "number":
+            return 1.5
+        case "boolean":
+            return True
+    return None
+
+
+class FakeGeneration:
+    def __init__(self, model: FakeModel, work: p.Work) -> None:
+        self.model, self.work = model, work
+        self.finish_reason: p.FinishReason | None = None
+        self.stop_sequence: str | None = None
+        self.error: BaseException | None = None
+        self._cancelled = threading.Event()
+        self._items: queue.SimpleQueue[p.Piece | None] = queue.SimpleQueue()
+        self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        context = work.prompt if isinstance(work.prompt, FakeContext) else None
+        self._tokens = list(context.tokens if context else work.prompt)  # type: ignore[arg-type]
+        self._prompt_tokens = len(self._tokens)
+        self._context = context
+        self._made = 0
+        self._cached = (
+            self._prompt_tokens if context else model.match(self._tokens, work.tenant) if work.reuse else 0
+        )
+        threading.Thread(target=self._thread, daemon=True).start()
+
+    @property
+    def usage(self) -> p.Usage:
+        return p.Usage(self._prompt_tokens, self._cached, self._made)
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+
+    async def __aiter__(self) -> AsyncIterator[p.Piece]:
+        loop = asyncio.get_running_loop()
+        while True:
+            event = asyncio.Event()
+            self._waiter = (loop, event)
+            try:
+                item = self._items.get_nowait()
+            except queue.Empty:
+                await event.wait()
+                continue
+            if item is None:
+                return
+            yield item
+
+    def _put(self, item: p.Piece | None) -> None:
+        self._items.put(item)
+        if waiter := self._waiter:
+            try:
+                waiter[0].call_soon_threadsafe(waiter[1].set)
+            except RuntimeError:
+                pass
+
+    def _thread(self) -> None:
+        with self.model.lock:
+            self.model.live += 1
+        reason: p.FinishReason = "error"
+        try:
+            reason = self._run()
+        except Exception as e:
+            self.error = e
+        finally:
+            with self.model.lock:
+                self.model.live -= 1
+                self.model.ended += 1
+            self.finish_reason = reason
+            self._put(None)
+
+    def _run(self) -> p.FinishReason:
+        work, model = self.work, self.model
+        while model.blocked.is_set() and not self._cancelled.is_set():
+            time.sleep(0.002)
+        if work.prompt is not self._context:
+            for _ in range(0, self._prompt_tokens - self._cached, PAGE):
+                time.sleep(model.prefill_delay)
+                if self._cancelled.is_set():
+                    return "cancelled"
+            model.remember(self._tokens, work.tenant)
+        if model.fail:
+            raise p.BadPrompt(model.fail)
+        script = work.constraint.text if work.constraint is not None else None
+        if script is None and model.script is not None:
+            script = model.script(model.decode(self._tokens))
+        planned = [*script.encode(), EOS] if script is not None else None
+        seed = work.sampling.get("seed", 0) if work.sampling.get("temperature", 0.8) > 0 else 0
+        out = _Assembler(work.stop)
+        limit = (
+            work.max_tokens if work.max_tokens is not None else model.info.context_length - len(self._tokens)
+        )
+        while self._made < limit:
+            time.sleep(model.decode_delay)
+            if self._cancelled.is_set():
+                return "cancelled"
+            token = planned[self._made] if planned is not None else next_token(self._tokens, seed)
+            if token == EOS and work.ignore_eos:
+                token = 32
+            if model.fail_after and self._made >= model.fail_after:
+                raise p.BadPrompt("the engine stumbled")
+            self._tokens.append(token)
+            self._made += 1
+            if self._context is not None:
+                self._context.tokens.append(token)
+            scores: tuple[p.TokenScore, ...] = ()
+            if work.logprobs is not None:
+                top = tuple(
+                    (t % VOCAB, -0.25 - 0.5 * i) for i, t in enumerate(range(token, token + work.logprobs))
+                )
+                scores = (p.TokenScore(token, -0.25, top),)
+            if token == EOS:
+                self._put(p.Piece(out.flush(), (token,), (*out.scores, *scores)))
+                return "stop"
+            text, hit = out.feed(token, scores)
+            if hit is not None:
+                self.stop_sequence = hit
+                self._put(p.Piece(text, out.take_tokens(), out.take_scores()))
+                return "stop"
+            if text:
+                self._put(p.Piece(text, out.take_tokens(), out.take_scores()))
+        if rest := out.flush():
+            self._put(p.Piece(rest, out.take_tokens(), out.take_scores()))
+        return "length"
+
+
+class _Assembler:
+    """Bytes to text: whole characters only, and no part of a stop string that may still come."""
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        self.stop, self.raw, self.held = stop, b"", ""
+        self.tokens: list[int] = []
+        self.scores: list[p.TokenScore] = []
+
+    def feed(self, token: int, scores: tuple[p.TokenScore, ...]) -> tuple[str, str | None]:
+        self.tokens.append(token)
+        self.scores += scores
+        self.raw += bytes([token]) if token < 256 else SPECIAL[token - 256].encode() if token < 260 else b""
+        try:
+            self.held += self.raw.decode()
+            self.raw = b""
+        except UnicodeDecodeError:
+            if len(self.raw) < 4:
+                return "", None
+            self.held += self.raw.decode(errors="replace")
+            self.raw = b""
+        hits = [(self.held.find(s), s) for s in self.stop if s in self.held]
+        if hits:
+            at, which = min(hits)
+            return self.held[:at], which
+        keep = max((k for s in self.stop for k in range(1, len(s)) if self.held.endswith(s[:k])), default=0)
+        ready = self.held[: len(self.held) - keep]
+        self.held = self.held[len(ready) :]
+        return ready, None
+
+    def flush(self) -> str:
+        text = self.held + self.raw.decode(errors="replace")
+        self.held, self.raw = "", b""
+        return text
+
+    def take_tokens(self) -> tuple[int, ...]:
+        out, self.tokens = tuple(self.tokens), []
+        return out
+
+    def take_scores(self) -> tuple[p.TokenScore, ...]:
+        out, self.scores = tuple(self.scores), []
+        return out
+
+
+class FakeContext:
+    def __init__(self, model: FakeModel, tokens: Sequence[int], cached: int = 0) -> None:
+        self.model, self.tokens, self.cached_tokens, self.closed = model, list(tokens), cached, False
+        with model.lock:
+            model.contexts += 1
+
+    @property
+    def pages(self) -> int:
+        return -(-len(self.tokens) // PAGE)
+
+    @property
+    def nbytes(self) -> int:
+        return self.pages * 1024
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def fork(self, n: int) -> list[FakeContext]:
+        assert not self.closed
+        return [FakeContext(self.model, self.tokens, len(self.tokens)) for _ in range(n)]
+
+    def truncate(self, n: int) -> None:
+        del self.tokens[n:]
+
+    def extend(self, tokens: Sequence[int], *, progress: p.Progress | None = None) -> None:
+        for i in range(0, len(tokens), PAGE):
+            time.sleep(self.model.prefill_delay)
+            if progress:
+                progress("prefill", i, len(tokens))
+        self.tokens += tokens
+
+    def save(self, path: Path, *, progress: p.Progress | None = None) -> None:
+        if self.model.disk_full:
+            raise OSError(28, "No space left on device")
+        body = json.dumps({"sha": self.model.info.sha256, "tokens": list(self.tokens)}).encode()
+        path.write_bytes(b"FAKE" + zlib.crc32(body).to_bytes(4, "little") + body)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            with self.model.lock:
+                self.model.contexts -= 1
+
+
+class FakeModel:
+    """Set `script` to choose replies, the delays to slow it down, `blocked` to keep everything in the queue."""
+
+    def __init__(
+        self,
+        name: str = "fake",
+        *,
+        context_length: int = 4096,
+        takes_tools: bool = True,
+        thinks: bool = False,
+        script: Callable[[str], str | None] | None = None,
+        sha: str = "a" * 64,
+    ) -> None:
+        self.info = p.ModelInfo(
+            name=name,
+            architecture="fake",
+            context_length=context_length,
+            vocab_size=VOCAB,
+            embedding_length=64,
+            n_parameters=1_000,
+            nbytes=4_000,
+            sha256=sha,
+            quantization="F32",
+            chat_template="chatml" + (" tools" if takes_tools else ""),
+            metadata={"general.architecture": "fake", "fake.context_length": context_length},
+            bos_token="<s>",
+            eos_token="</s>",
+            template_takes_tools=takes_tools,
+            template_thinks=thinks,
+            sampling_options=OPTIONS,
+        )
+        self.script = script
+        self.prefill_delay = self.decode_delay = 0.0
+        self.blocked = threading.Event()
+        self.fail = ""
+        self.fail_after = 0
+        self.disk_full = False
+        self.lock = threading.Lock()
+        self.live = self.ended = self.contexts = 0
+        self.closed = False
+        self._seen: dict[str, list[list[int]]] = {}
+
+    def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        ids = [BOS] if add_special else []
+        while text:
+            hits = [(i, s) for s in SPECIAL if (i := text.find(s)) >= 0] if parse_special else []
+            at, name = min(hits, default=(len(text), ""))
+            ids += text[:at].encode()
+            if name:
+                ids.append(256 + SPECIAL.index(name))
+            text = text[at + len(name) :]
+        return ids
+
+    def token_bytes(self, token: int) -> bytes:
+        return bytes([token]) if token < 256 else b""
+
+    def token_name(self, token: int) -> str:
+        return chr(token) if token < 256 else SPECIAL[token - 256] if token < 260 else f"<unused{token}>"
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        raw = b"".join(bytes([t]) if t < 256 else self.token_name(t).encode() for t in tokens)
+        return raw.decode(errors="replace")
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> p.Prompt:
+        text, ids = "", []
+
+        def say(part: str, *, special: bool) -> None:
+            nonlocal text
+            text += part
+            ids.extend(self.encode(part, add_special=False, parse_special=special))
+
+        if tools:
+            say("<|im_start|>tools\n", special=True)
+            say(json.dumps(tools), special=False)
+            say("<|im_end|>\n", special=True)
+        for i, m in enumerate(messages):
+            say(f"<|im_start|>{m['role']}\n", special=True)
+            if thought := m.get("reasoning_content"):
+                say(f"<think>{thought}</think>", special=False)
+            say(m.get("content") or "", special=False)
+            for call in m.get("tool_calls") or ():
+                function = call["function"]
+                say(f"<tool_call>{json.dumps(function)}</tool_call>", special=False)
+            if not (continue_final and i == len(messages) - 1):
+                say("<|im_end|>\n", special=True)
+        if add_generation_prompt and not continue_final:
+            say("<|im_start|>assistant\n", special=True)
+        return p.Prompt(text, ids)
+
+    def constraint(self, kind: str, value: Any) -> FakeConstraint:
+        if kind == "json_schema":
+            return FakeConstraint(json.dumps(sample(value)))
+        if kind == "json_object":
+            return FakeConstraint('{"any": "thing"}')
+        if kind == "regex":
+            return FakeConstraint(value.split("|")[0].replace("\\", ""))
+        if "root" not in value:
+            raise p.UnsupportedConstraint("the grammar has no rule called root")
+        return FakeConstraint(value.split('"')[1])
+
+    def submit(self, work: p.Work) -> FakeGeneration:
+        return FakeGeneration(self, work)
+
+    def context(
+        self, tokens: Sequence[int], *, tenant: str = "", progress: p.Progress | None = None
+    ) -> FakeContext:
+        cached = self.match(list(tokens), tenant)
+        for i in range(0, len(tokens) - cached, PAGE):
+            time.sleep(self.prefill_delay)
+            if progress:
+                progress("prefill", i, len(tokens))
+        self.remember(list(tokens), tenant)
+        return FakeContext(self, tokens, cached)
+
+    def restore(self, path: Path, *, progress: p.Progress | None = None) -> FakeContext:
+        raw = path.read_bytes()
+        if raw[:4] != b"FAKE" or zlib.crc32(raw[8:]).to_bytes(4, "little") != raw[4:8]:
+            raise p.BadSnapshot("the snapshot is damaged or cut short")
+        body = json.loads(raw[8:])
+        if body["sha"] != self.info.sha256:
+            raise p.IdentityConflict(
+                f"the snapshot was made by weights {body['sha'][:8]}, not {self.info.sha256[:8]}",
+                fieldname="weights",
+                expected=self.info.sha256,
+                found=body["sha"],
+            )
+        return FakeContext(self, body["tokens"])
+
+    def match(self, tokens: list[int], tenant: str) -> int:
+        best = 0
+        for seen in self._seen.get(tenant, ()):
+            n = 0
+            for a, b in zip(seen, tokens, strict=False):
+                if a != b:
+                    break
+                n += 1
+            best = max(best, n)
+        return min(best, len(tokens) - 1)
+
+    def remember(self, tokens: list[int], tenant: str) -> None:
+        with self.lock:
+            seen = self._seen.setdefault(tenant, [])
+            seen.append(list(tokens))
+            del seen[:-20]
+
+    def stats(self) -> Mapping[str, float]:
+        return {
+            "generations_live": self.live,
+            "generations_ended_total": self.ended,
+            "contexts_live": self.contexts,
+        }
+
+    def close(self) -> None:
+        self.closed = True
