@@ -81,7 +81,7 @@ void check_present(const Table& table, size_t g, uint32_t begin, uint32_t end) {
 struct Written {
   Written(const Pool& pool, uint32_t layer, const Rows& k, const Rows& v)
       : place(pool.find(layer)), k(k), v(v) {
-    const llamay_kv_layer& l = pool.layout(place.group).layers[place.index];
+    const llamay_kv_layer& l = pool.layout(place.group).layers[place.index].layer;
     const bool f32 = k.dtype() == nb::dtype<float>();
     if ((!f32 && k.dtype() != kHalf) || v.dtype() != k.dtype())
       throw nb::type_error("k and v must both be float32 or both be float16");
@@ -124,8 +124,11 @@ nb::object read_positions(const PyContext& self, uint32_t layer, uint32_t begin,
   check_range(begin, end, 0, e->view()->n_tokens);
   check_present(e->table(), place.group, begin, end);
   const GroupLayout& layout = pool.layout(place.group);
-  const llamay_kv_layer& l = layout.layers[place.index];
-  const Element element = raw && layout.spec.precision == Precision::f16 ? Element::f16 : Element::f32;
+  const llamay_kv_layer& l = layout.layers[place.index].layer;
+  if (raw && (layout.k == Stored::int8 || layout.v == Stored::int8))
+    throw nb::type_error(
+        "int8 elements mean nothing without their scales; read them as float32, or see page() and scales()");
+  const Element element = raw && layout.k == Stored::f16 ? Element::f16 : Element::f32;
   void *k = nullptr, *v = nullptr;
   nb::object k_array = new_array(end - begin, l.kv_heads, l.k_dim, element, k);
   nb::object v_array = new_array(end - begin, l.kv_heads, l.v_dim, element, v);
@@ -136,27 +139,56 @@ nb::object read_positions(const PyContext& self, uint32_t layer, uint32_t begin,
   return nb::make_tuple(k_array, v_array);
 }
 
+/// A page that somebody looks into.
+struct OpenPage {
+  OpenPage(const PyContext& self, uint32_t layer, uint32_t index) {
+    auto e = self.core->view();
+    const Pool& pool = *self.core->pool();
+    const uint32_t P = pool.page_tokens(), n_tokens = e->view()->n_tokens;
+    if (index >= (n_tokens + P - 1) / P)
+      throw nb::index_error(("the context has " + std::to_string((n_tokens + P - 1) / P) + " pages").c_str());
+    const Pool::Place place = pool.find(layer);
+    check_present(e->table(), place.group, index * P, index * P + 1);
+    layout = &pool.layout(place.group);
+    placed = &layout->layers[place.index];
+    n = std::min(P, n_tokens - index * P);
+    base = pool.page(place.group, e->table().page(place.group, index));
+    owner = nb::capsule(e.release(), [](void* p) noexcept { delete static_cast<Export*>(p); });
+  }
+  const GroupLayout* layout;
+  const PlacedLayer* placed;
+  size_t n;
+  std::byte* base;
+  nb::capsule owner;
+};
+
+nb::dlpack::dtype type_of(Stored stored) {
+  return stored == Stored::f32 ? nb::dtype<float>() : stored == Stored::f16 ? kHalf : nb::dtype<int8_t>();
+}
+
+using PageArray = nb::ndarray<nb::numpy, nb::ro>;
+
 /// Read-only arrays over the page itself, as (tokens, heads, dimension) with strides; they keep it alive.
 nb::object page(const PyContext& self, uint32_t layer, uint32_t index) {
-  auto e = self.core->view();
-  const Pool& pool = *self.core->pool();
-  const uint32_t P = pool.page_tokens(), n_tokens = e->view()->n_tokens;
-  if (index >= (n_tokens + P - 1) / P)
-    throw nb::index_error(("the context has " + std::to_string((n_tokens + P - 1) / P) + " pages").c_str());
-  const Pool::Place place = pool.find(layer);
-  check_present(e->table(), place.group, index * P, index * P + 1);
-  const GroupLayout& layout = pool.layout(place.group);
-  const llamay_kv_layer l = layout.layers[place.index];
-  const size_t n = std::min(P, n_tokens - index * P);
-  std::byte* base = pool.page(place.group, e->table().page(place.group, index));
-  const nb::dlpack::dtype type = layout.spec.precision == Precision::f32 ? nb::dtype<float>() : kHalf;
-  nb::capsule owner(e.release(), [](void* p) noexcept { delete static_cast<Export*>(p); });
-  const int64_t p = P, kd = l.k_dim, vd = l.v_dim;
-  auto k = nb::ndarray<nb::numpy, nb::ro>(base + l.k_offset, {n, l.kv_heads, l.k_dim}, owner, {1, kd * p, p},
-                                          type);
-  auto v = nb::ndarray<nb::numpy, nb::ro>(base + l.v_offset, {n, l.kv_heads, l.v_dim}, owner, {vd, p * vd, 1},
-                                          type);
-  return nb::make_tuple(k, v);
+  const OpenPage p(self, layer, index);
+  const llamay_kv_layer& l = p.placed->layer;
+  const int64_t P = p.layout->page_tokens, K = l.k_dim, V = l.v_dim;
+  return nb::make_tuple(PageArray(p.base + l.k_offset, {p.n, l.kv_heads, l.k_dim}, p.owner, {1, K * P, P},
+                                  type_of(p.layout->k)),
+                        PageArray(p.base + l.v_offset, {p.n, l.kv_heads, l.v_dim}, p.owner, {V, P * V, 1},
+                                  type_of(p.layout->v)));
+}
+
+/// What int8 elements of a page are multiplied with, as (tokens, heads).
+nb::object scales(const PyContext& self, uint32_t layer, uint32_t index) {
+  const OpenPage p(self, layer, index);
+  const auto over = [&](Stored stored, uint64_t offset) -> nb::object {
+    if (stored != Stored::int8) return nb::none();
+    return nb::cast(PageArray(p.base + offset, {p.n, p.placed->layer.kv_heads}, p.owner,
+                              {1, int64_t(p.layout->page_tokens)}, nb::dtype<float>()));
+  };
+  return nb::make_tuple(over(p.layout->k, p.placed->k_scale_offset),
+                        over(p.layout->v, p.placed->v_scale_offset));
 }
 
 void overwrite(const PyContext& self, uint32_t layer, uint32_t begin, const Rows& k, const Rows& v) {
@@ -452,6 +484,11 @@ NB_MODULE(_kv, m) {
            "Read-only arrays (tokens, kv_heads, dim) over the memory of a page, K dimension-major, without a "
            "copy.\n\n"
            "They keep the page alive and as it is, whatever the context does next.")
+      .def("scales", &scales, "layer"_a, "index"_a,
+           nb::sig("def scales(self, layer: int, index: int) -> tuple[numpy.ndarray | None, numpy.ndarray | "
+                   "None]"),
+           "The float32 scales (tokens, kv_heads) of a page's K and V, without a copy; None where they are "
+           "not int8.")
       .def("first_positions", &first_positions, "The first position that is still there, for each group.")
       .def("page_numbers", &page_numbers, "group"_a,
            "The pages of a group in position order; -1 for a dropped one.")

@@ -1,7 +1,9 @@
 #include "copy.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "half.hpp"
@@ -21,75 +23,125 @@ void for_each_stretch(const Table& table, size_t g, uint32_t begin, uint32_t end
   }
 }
 
-/// Move a stretch of one layer between a page and packed memory of `total` positions.
+/// Move a stretch of every plane between a page and packed memory of `total` positions.
 template <bool to_page, class Page, class Packed>
-void move_packed(const GroupLayout& layout, const llamay_kv_layer& l, Page* page, uint32_t slot, uint32_t n,
-                 Packed* packed, uint32_t done, uint32_t total) {
-  const size_t e = layout.element_size, P = layout.page_tokens;
-  const auto move = [](Page* in_page, Packed* outside, size_t bytes) {
-    if constexpr (to_page)
-      std::memcpy(in_page, outside, bytes);
-    else
-      std::memcpy(outside, in_page, bytes);
-  };
-  Page* k = page + l.k_offset;
-  Page* v = page + l.v_offset;
-  const size_t rows = size_t(l.kv_heads) * l.k_dim;
-  Packed* packed_v = packed + rows * total * e;
-  if (n == P && n == total) {
-    move(k, packed, rows * P * e);
-    move(v, packed_v, size_t(l.kv_heads) * P * l.v_dim * e);
-    return;
+void move_packed(const GroupLayout& layout, Page* page, uint32_t slot, uint32_t n, Packed* packed,
+                 uint32_t done, uint32_t total) {
+  const size_t P = layout.page_tokens;
+  for (const Plane& plane : layout.planes) {
+    const bool whole = n == P && n == total;  // then the rows follow one another on both sides
+    const size_t rows = whole ? 1 : plane.rows, bytes = n * plane.unit * (whole ? plane.rows : 1);
+    for (size_t row = 0; row < rows; ++row) {
+      Page* inside = page + plane.offset + (row * P + slot) * plane.unit;
+      Packed* outside = packed + (row * total + done) * plane.unit;
+      if constexpr (to_page)
+        std::memcpy(inside, outside, bytes);
+      else
+        std::memcpy(outside, inside, bytes);
+    }
+    packed += plane.rows * total * plane.unit;
   }
-  for (size_t row = 0; row < rows; ++row)
-    move(k + (row * P + slot) * e, packed + (row * total + done) * e, n * e);
-  for (size_t h = 0; h < l.kv_heads; ++h)
-    move(v + (h * P + slot) * l.v_dim * e, packed_v + (h * total + done) * l.v_dim * e,
-         size_t(n) * l.v_dim * e);
 }
 
-size_t layer_bytes(const GroupLayout& layout, const llamay_kv_layer& l, uint32_t positions) {
-  return size_t(l.kv_heads) * (size_t(l.k_dim) + l.v_dim) * layout.element_size * positions;
-}
+float to_float(float x) { return x; }
+float to_float(uint16_t x) { return half_to_float(x); }
 
-template <class To, class From>
-To convert(From x) {
-  if constexpr (std::is_same_v<To, From>)
+template <class T>
+T from_float(float x) {
+  if constexpr (std::is_same_v<T, float>)
     return x;
-  else if constexpr (std::is_same_v<To, float>)
-    return half_to_float(x);
   else
     return float_to_half(x);
 }
 
-/// Stored type S, the caller's type T.
-template <bool to_page, class S, class T>
+/// The elements of one head at one position, `stride` elements apart in the page, and one after another
+/// outside.
+template <class S, class T>
+void load(const S* stored, size_t stride, const float*, size_t n, T* out) {
+  for (size_t d = 0; d < n; ++d) {
+    if constexpr (std::is_same_v<S, T>)
+      out[d] = stored[d * stride];
+    else
+      out[d] = from_float<T>(to_float(stored[d * stride]));
+  }
+}
+
+template <class T>
+void load(const int8_t* stored, size_t stride, const float* scale, size_t n, T* out) {
+  for (size_t d = 0; d < n; ++d) out[d] = from_float<T>(float(stored[d * stride]) * *scale);
+}
+
+template <class S, class T>
+void store(S* stored, size_t stride, float*, size_t n, const T* in) {
+  for (size_t d = 0; d < n; ++d) {
+    if constexpr (std::is_same_v<S, T>)
+      stored[d * stride] = in[d];
+    else
+      stored[d * stride] = from_float<S>(to_float(in[d]));
+  }
+}
+
+template <class T>
+void store(int8_t* stored, size_t stride, float* scale, size_t n, const T* in) {
+  // A maximum that remembers a NaN: such a vector, like one with an infinity, reads back as NaN and not as a
+  // number.
+  float largest = 0;
+  for (size_t d = 0; d < n; ++d) {
+    const float x = std::fabs(to_float(in[d]));
+    largest = x > largest || std::isnan(x) ? x : largest;
+    if (std::isnan(largest)) break;
+  }
+  *scale = std::isfinite(largest) ? largest / 127 : std::numeric_limits<float>::quiet_NaN();
+  for (size_t d = 0; d < n; ++d) {
+    // A scale of 0: nothing but zeros, or values so small that the scale underflows.
+    const float q = *scale > 0 ? std::nearbyint(to_float(in[d]) / *scale) : 0.0f;
+    stored[d * stride] = int8_t(std::clamp(q, -127.0f, 127.0f));
+  }
+}
+
+/// Move positions of a layer between pages and arrays of [position][head][dimension]. KS and VS are what is
+/// stored, T is what the caller has.
+template <bool to_page, class KS, class VS, class T>
 void transpose(const Table& table, Pool::Place place, uint32_t begin, uint32_t end, T* k_array, T* v_array) {
   const GroupLayout& layout = table.pool()->layout(place.group);
-  const llamay_kv_layer& l = layout.layers[place.index];
+  const PlacedLayer& placed = layout.layers[place.index];
+  const llamay_kv_layer& l = placed.layer;
   const size_t P = layout.page_tokens, H = l.kv_heads, K = l.k_dim, V = l.v_dim;
   for_each_stretch(table, place.group, begin, end,
                    [&](std::byte* page, uint32_t slot, uint32_t n, uint32_t done) {
-                     S* k = reinterpret_cast<S*>(page + l.k_offset);
-                     S* v = reinterpret_cast<S*>(page + l.v_offset);
+                     auto* k = reinterpret_cast<KS*>(page + l.k_offset);
+                     auto* v = reinterpret_cast<VS*>(page + l.v_offset);
+                     auto* k_scale = reinterpret_cast<float*>(page + placed.k_scale_offset);
+                     auto* v_scale = reinterpret_cast<float*>(page + placed.v_scale_offset);
                      for (size_t h = 0; h < H; ++h) {
                        for (size_t p = 0; p < n; ++p) {
-                         S* stored_k = k + h * K * P + slot + p;
-                         S* stored_v = v + (h * P + slot + p) * V;
-                         T* outside_k = k_array + ((done + p) * H + h) * K;
-                         T* outside_v = v_array + ((done + p) * H + h) * V;
+                         const size_t at = h * P + slot + p, row = (done + p) * H + h;
+                         KS* stored_k = k + h * K * P + slot + p;
                          if constexpr (to_page) {
-                           for (size_t d = 0; d < K; ++d)
-                             stored_k[d * P] = convert<S>(std::remove_const_t<T>(outside_k[d]));
-                           for (size_t d = 0; d < V; ++d)
-                             stored_v[d] = convert<S>(std::remove_const_t<T>(outside_v[d]));
+                           store(stored_k, P, k_scale + at, K, k_array + row * K);
+                           store(v + at * V, 1, v_scale + at, V, v_array + row * V);
                          } else {
-                           for (size_t d = 0; d < K; ++d) outside_k[d] = convert<T>(stored_k[d * P]);
-                           for (size_t d = 0; d < V; ++d) outside_v[d] = convert<T>(stored_v[d]);
+                           load(stored_k, P, k_scale + at, K, k_array + row * K);
+                           load(v + at * V, 1, v_scale + at, V, v_array + row * V);
                          }
                        }
                      }
                    });
+}
+
+/// Call f with a value of the type that K, and one of the type that V, is stored as.
+template <class F>
+void with_stored(Precision precision, F&& f) {
+  switch (precision) {
+    case Precision::f32:
+      return f(float(), float());
+    case Precision::f16:
+      return f(uint16_t(), uint16_t());
+    case Precision::vq8:
+      return f(uint16_t(), int8_t());
+    case Precision::q8:
+      return f(int8_t(), int8_t());
+  }
 }
 
 }  // namespace
@@ -99,17 +151,11 @@ void copy_slots(const GroupLayout& layout, const std::byte* from, std::byte* to,
     std::memcpy(to, from, layout.page_bytes);
     return;
   }
-  const size_t e = layout.element_size, P = layout.page_tokens;
-  for (const llamay_kv_layer& l : layout.layers) {
-    for (size_t row = 0; row < size_t(l.kv_heads) * l.k_dim; ++row) {
-      const size_t at = l.k_offset + row * P * e;
-      std::memcpy(to + at, from + at, n * e);
+  for (const Plane& plane : layout.planes)
+    for (size_t row = 0; row < plane.rows; ++row) {
+      const size_t at = plane.offset + row * layout.page_tokens * plane.unit;
+      std::memcpy(to + at, from + at, n * plane.unit);
     }
-    for (size_t h = 0; h < l.kv_heads; ++h) {
-      const size_t at = l.v_offset + h * P * l.v_dim * e;
-      std::memcpy(to + at, from + at, size_t(n) * l.v_dim * e);
-    }
-  }
 }
 
 const std::byte* packed_in_place(const Table& table, size_t g, uint32_t begin, uint32_t end) {
@@ -124,47 +170,38 @@ void pack(const Table& table, size_t g, uint32_t begin, uint32_t end, std::byte*
   const GroupLayout& layout = table.pool()->layout(g);
   for_each_stretch(table, g, begin, end,
                    [&](const std::byte* page, uint32_t slot, uint32_t n, uint32_t done) {
-                     std::byte* to = out;
-                     for (const llamay_kv_layer& l : layout.layers) {
-                       move_packed<false>(layout, l, page, slot, n, to, done, end - begin);
-                       to += layer_bytes(layout, l, end - begin);
-                     }
+                     move_packed<false>(layout, page, slot, n, out, done, end - begin);
                    });
 }
 
 void unpack(const Table& table, size_t g, uint32_t begin, uint32_t end, const std::byte* in) {
   const GroupLayout& layout = table.pool()->layout(g);
   for_each_stretch(table, g, begin, end, [&](std::byte* page, uint32_t slot, uint32_t n, uint32_t done) {
-    const std::byte* from = in;
-    for (const llamay_kv_layer& l : layout.layers) {
-      move_packed<true>(layout, l, page, slot, n, from, done, end - begin);
-      from += layer_bytes(layout, l, end - begin);
-    }
+    move_packed<true>(layout, page, slot, n, in, done, end - begin);
   });
 }
 
 void gather(const Table& table, Pool::Place place, uint32_t begin, uint32_t end, Element element, void* k,
             void* v) {
-  const bool stored_f32 = table.pool()->layout(place.group).spec.precision == Precision::f32;
-  const auto go = [&]<class S, class T>(S, T) {
-    transpose<false, S, T>(table, place, begin, end, static_cast<T*>(k), static_cast<T*>(v));
-  };
-  if (element == Element::f32)
-    stored_f32 ? go(float(), float()) : go(uint16_t(), float());
-  else
-    stored_f32 ? go(float(), uint16_t()) : go(uint16_t(), uint16_t());
+  with_stored(table.pool()->layout(place.group).spec.precision, [&]<class KS, class VS>(KS, VS) {
+    if (element == Element::f32)
+      transpose<false, KS, VS>(table, place, begin, end, static_cast<float*>(k), static_cast<float*>(v));
+    else
+      transpose<false, KS, VS>(table, place, begin, end, static_cast<uint16_t*>(k),
+                               static_cast<uint16_t*>(v));
+  });
 }
 
 void scatter(const Table& table, Pool::Place place, uint32_t begin, uint32_t end, Element element,
              const void* k, const void* v) {
-  const bool stored_f32 = table.pool()->layout(place.group).spec.precision == Precision::f32;
-  const auto go = [&]<class S, class T>(S, T) {
-    transpose<true, S, const T>(table, place, begin, end, static_cast<const T*>(k), static_cast<const T*>(v));
-  };
-  if (element == Element::f32)
-    stored_f32 ? go(float(), float()) : go(uint16_t(), float());
-  else
-    stored_f32 ? go(float(), uint16_t()) : go(uint16_t(), uint16_t());
+  with_stored(table.pool()->layout(place.group).spec.precision, [&]<class KS, class VS>(KS, VS) {
+    if (element == Element::f32)
+      transpose<true, KS, VS>(table, place, begin, end, static_cast<const float*>(k),
+                              static_cast<const float*>(v));
+    else
+      transpose<true, KS, VS>(table, place, begin, end, static_cast<const uint16_t*>(k),
+                              static_cast<const uint16_t*>(v));
+  });
 }
 
 }  // namespace llamay::kv

@@ -10,9 +10,9 @@ namespace llamay::kv {
 void copy_slots(const GroupLayout& layout, const std::byte* from, std::byte* to, uint32_t n);
 
 // Positions [begin, end) of a group in packed form: for each layer K as [head][dimension][position], then V
-// as [head][position][dimension], without padding, in the group's precision. For 64 whole positions this is
-// what a page of 64 holds; it is the payload of a snapshot's chunk. The caller makes sure that the pages are
-// there and his.
+// as [head][position][dimension], each followed by its scales as [head][position] where it is int8; without
+// padding, in the group's precision. For 64 whole positions this is what a page of 64 holds; it is the
+// payload of a snapshot's chunk. The caller makes sure that the pages are there and his.
 
 /// Returns a pointer to the page's own bytes if they are the packed form already, or null.
 const std::byte* packed_in_place(const Table& table, size_t g, uint32_t begin, uint32_t end);
@@ -25,7 +25,9 @@ enum class Element { f32, f16 };
 /// Positions [begin, end) of a layer as arrays of [position][head][dimension], converted to `element`.
 void gather(const Table& table, Pool::Place place, uint32_t begin, uint32_t end, Element element, void* k,
             void* v);
-/// The same back: rounds to nearest even where the group is less precise.
+/// The same back. f16 is rounded to nearest even. int8 is a vector over the dimensions of one head at one
+/// position: scale = max |x| / 127, element = x / scale rounded to nearest even, both in float; it reads back
+/// as element * scale. A vector that holds a NaN or an infinity reads back as NaN.
 void scatter(const Table& table, Pool::Place place, uint32_t begin, uint32_t end, Element element,
              const void* k, const void* v);
 

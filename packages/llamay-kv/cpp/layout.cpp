@@ -13,41 +13,58 @@ constexpr size_t kMaxPageBytes = size_t(1) << 36;
 
 size_t align(size_t n) { return (n + kAlign - 1) / kAlign * kAlign; }
 
-size_t element_size_of(Precision precision) {
+Stored stored_k(Precision precision) {
   switch (precision) {
     case Precision::f32:
-      return 4;
+      return Stored::f32;
     case Precision::f16:
-      return 2;
+    case Precision::vq8:
+      return Stored::f16;
+    case Precision::q8:
+      return Stored::int8;
   }
   throw std::invalid_argument("unknown precision " + std::to_string(uint32_t(precision)));
 }
+
+Stored stored_v(Precision precision) {
+  return precision == Precision::vq8 ? Stored::int8 : stored_k(precision);
+}
+
+size_t bytes_of(Stored stored) { return stored == Stored::f32 ? 4 : stored == Stored::f16 ? 2 : 1; }
 
 }  // namespace
 
 GroupLayout::GroupLayout(GroupSpec s, uint32_t tokens)
     : spec(std::move(s)),
       page_tokens(tokens),
-      element_size(element_size_of(spec.precision)),
-      position_bytes(0) {
-  size_t offset = 0;
+      k(stored_k(spec.precision)),
+      v(stored_v(spec.precision)),
+      position_bytes(0),
+      page_bytes(0) {
+  const auto place = [&](size_t rows, size_t unit) {
+    const size_t offset = page_bytes;
+    planes.push_back({offset, rows, unit});
+    position_bytes += rows * unit;
+    page_bytes = align(offset + rows * unit * page_tokens);
+    return offset;
+  };
   for (const LayerSpec& l : spec.layers) {
-    llamay_kv_layer placed{};
-    placed.layer = l.layer;
-    placed.kv_heads = l.kv_heads;
-    placed.k_dim = l.k_dim;
-    placed.v_dim = l.v_dim;
-    placed.k_offset = offset;
-    offset = align(offset + size_t(l.kv_heads) * l.k_dim * page_tokens * element_size);
-    placed.v_offset = offset;
-    offset = align(offset + size_t(l.kv_heads) * l.v_dim * page_tokens * element_size);
-    position_bytes += size_t(l.kv_heads) * (size_t(l.k_dim) + l.v_dim) * element_size;
-    if (offset > kMaxPageBytes)
+    PlacedLayer placed;
+    placed.layer = {.k_offset = 0,
+                    .v_offset = 0,
+                    .layer = l.layer,
+                    .kv_heads = l.kv_heads,
+                    .k_dim = l.k_dim,
+                    .v_dim = l.v_dim};
+    placed.layer.k_offset = place(size_t(l.kv_heads) * l.k_dim, bytes_of(k));
+    if (k == Stored::int8) placed.k_scale_offset = place(l.kv_heads, sizeof(float));
+    placed.layer.v_offset = place(l.kv_heads, l.v_dim * bytes_of(v));
+    if (v == Stored::int8) placed.v_scale_offset = place(l.kv_heads, sizeof(float));
+    if (page_bytes > kMaxPageBytes)
       throw std::invalid_argument("a page would take more than " + std::to_string(kMaxPageBytes) +
                                   " bytes at layer " + std::to_string(l.layer));
     layers.push_back(placed);
   }
-  page_bytes = offset;
 }
 
 void validate(const std::vector<GroupSpec>& groups, uint32_t page_tokens) {

@@ -9,7 +9,11 @@
 namespace llamay::kv {
 
 enum class Kind : uint32_t { full = LLAMAY_KV_FULL, window = LLAMAY_KV_WINDOW };
-enum class Precision : uint32_t { f32 = LLAMAY_KV_F32, f16 = LLAMAY_KV_F16 };
+
+/// How K and V are stored. vq8: K as f16, V as int8 with a float scale for each head and position. q8: both
+/// so.
+enum class Precision : uint32_t { f32 = LLAMAY_KV_F32, f16 = LLAMAY_KV_F16, vq8 = 2, q8 = 3 };
+enum class Stored : uint32_t { f32, f16, int8 };
 
 /// One layer of the model, by its index there. Dimensions are elements per head.
 struct LayerSpec {
@@ -22,6 +26,20 @@ struct GroupSpec {
   uint32_t window = 0;  // positions a row may look back, itself included; 0 for full
   Precision precision = Precision::f16;
   std::vector<LayerSpec> layers;
+};
+
+/// A layer as views list it: the header's struct, and behind it where the scales of int8 elements are. The
+/// scale of head h at a slot is float h * page_tokens + slot of the plane.
+struct PlacedLayer {
+  llamay_kv_layer layer{};
+  uint64_t k_scale_offset = 0, v_scale_offset = 0;
+};
+
+/// A part of a page that is `rows` rows, and in each of them `unit` bytes for every slot. K has a row for
+/// each head and dimension, V and scales have one for each head. Whatever only copies needs to know no more
+/// than this.
+struct Plane {
+  size_t offset, rows, unit;
 };
 
 /// Where everything of a group lies inside a page of page_tokens positions. kv_view.h states the order of
@@ -39,10 +57,11 @@ struct GroupLayout {
 
   GroupSpec spec;
   uint32_t page_tokens;
-  size_t element_size;
-  size_t position_bytes;  // K and V of one position, all layers
+  Stored k, v;
+  size_t position_bytes;  // of one position, all layers
   size_t page_bytes;
-  std::vector<llamay_kv_layer> layers;
+  std::vector<PlacedLayer> layers;
+  std::vector<Plane> planes;  // of all layers in order; in each K, its scales, V, its scales
 };
 
 /// Throws std::invalid_argument naming the group or layer that is wrong.

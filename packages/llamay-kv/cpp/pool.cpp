@@ -37,7 +37,7 @@ Pool::Place Pool::find(uint32_t layer) const {
   for (uint32_t g = 0; g < groups_.size(); ++g) {
     const auto& layers = groups_[g]->layout.layers;
     for (uint32_t i = 0; i < layers.size(); ++i)
-      if (layers[i].layer == layer) return {g, i};
+      if (layers[i].layer.layer == layer) return {g, i};
   }
   throw std::out_of_range("the layout has no layer " + std::to_string(layer));
 }

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from kv_precision import ROUND_TRIP
 from kv_reference import ReferenceContext
 
 from llamay_kv import Context, Group, Layer, Layout, OutOfPages, Pool
@@ -28,13 +29,13 @@ class Lockstep(RuleBasedStateMachine):
     @initialize(
         target=contexts,
         mix=st.sampled_from(sorted(LAYOUTS)),
-        precision=st.sampled_from(["f32", "f16"]),
+        precision=st.sampled_from(sorted(ROUND_TRIP)),
         page_tokens=st.sampled_from([16, 32]),
         pages=st.integers(1, 24),
     )
     def first(self, mix, precision, page_tokens, pages):
         self.layout = LAYOUTS[mix](precision)
-        self.dtype = {"f32": np.float32, "f16": np.float16}[precision]
+        self.round_trip = ROUND_TRIP[precision]
         self.pool = Pool(self.layout, page_tokens, pages=pages)
         self.rng = np.random.default_rng(0)
         self.pairs: dict[Context, ReferenceContext] = {}
@@ -49,10 +50,15 @@ class Lockstep(RuleBasedStateMachine):
         rows = {}
         for group in self.layout.groups:
             for layer in group.layers:
-                k = self.rng.standard_normal((n, layer.kv_heads, layer.k_dim)).astype(self.dtype)
-                v = self.rng.standard_normal((n, layer.kv_heads, layer.v_dim)).astype(self.dtype)
+                k = self.rng.standard_normal((n, layer.kv_heads, layer.k_dim)).astype(np.float32)
+                v = self.rng.standard_normal((n, layer.kv_heads, layer.v_dim)).astype(np.float32)
                 rows[layer.index] = (k, v)
         return rows
+
+    def _stored(self, rows):
+        return {
+            i: tuple(f(a) for f, a in zip(self.round_trip, pair, strict=True)) for i, pair in rows.items()
+        }
 
     @rule(target=contexts, context=contexts)
     def fork(self, context):
@@ -95,7 +101,7 @@ class Lockstep(RuleBasedStateMachine):
                     fork = self._track(context.fork(), reference.fork())
             if not fail:
                 lease.commit(list(range(keep)))
-                reference.append(list(range(keep)), rows, self.pool.page_tokens)
+                reference.append(list(range(keep)), self._stored(rows), self.pool.page_tokens)
         del view
         return fork
 
@@ -128,7 +134,7 @@ class Lockstep(RuleBasedStateMachine):
             context.overwrite(layer, begin, k, v)
         except OutOfPages:
             return
-        reference.overwrite(layer, begin, k, v)
+        reference.overwrite(layer, begin, *self._stored({layer: (k, v)})[layer])
 
     @rule(context=contexts)
     def hold_a_page(self, context):
@@ -174,7 +180,7 @@ class Lockstep(RuleBasedStateMachine):
                 assert [n < 0 for n in numbers] == [i < dropped for i in range(len(numbers))]
                 for layer in group.layers:
                     k, v = reference.read(layer.index)
-                    got_k, got_v = context.read(layer.index, reference.begin(layer.index), raw=True)
+                    got_k, got_v = context.read(layer.index, reference.begin(layer.index))
                     if len(k):
                         np.testing.assert_array_equal(got_k, k)
                         np.testing.assert_array_equal(got_v, v)

@@ -33,10 +33,9 @@ IDENTITY = Identity(weights=b"\x01" * 32, rope_base=10000.0, precision="f16", te
 def fill(context, n, rng):
     with context.reserve(n) as lease:
         for group in context.pool.layout.groups:
-            dtype = {"f32": np.float32, "f16": np.float16}[group.precision]
             for layer in group.layers:
-                k = rng.standard_normal((n, layer.kv_heads, layer.k_dim)).astype(dtype)
-                v = rng.standard_normal((n, layer.kv_heads, layer.v_dim)).astype(dtype)
+                k = rng.standard_normal((n, layer.kv_heads, layer.k_dim)).astype(np.float32)
+                v = rng.standard_normal((n, layer.kv_heads, layer.v_dim)).astype(np.float32)
                 lease.write(layer.index, k, v)
         lease.commit(rng.integers(0, 2**31, n, dtype=np.int32))
 
@@ -48,8 +47,8 @@ def same(a, b):
     for g, group in enumerate(a.pool.layout.groups):
         for layer in group.layers:
             for x, y in zip(
-                a.read(layer.index, int(first[g]), raw=True),
-                b.read(layer.index, int(first[g]), raw=True),
+                a.read(layer.index, int(first[g])),
+                b.read(layer.index, int(first[g])),
                 strict=True,
             ):
                 np.testing.assert_array_equal(x, y)
@@ -64,6 +63,7 @@ LAYOUTS = [
             Group.sliding(40, [Layer(1, 1, 16, 16)], "f16"),
         ]
     ),
+    Layout([Group.full([Layer(0, 2, 5, 4)], "q8"), Group.sliding(33, [Layer(1, 1, 4, 7)], "vq8")]),
 ]
 
 
@@ -388,7 +388,7 @@ def test_another_program_can_read_the_file_by_its_description(tmp_path):
             for layer, heads, k_dim, v_dim in group["layers"]:
                 k = values[used : (used := used + heads * k_dim * (end - begin))]
                 v = values[used : (used := used + heads * v_dim * (end - begin))]
-                want_k, want_v = context.read(layer, begin, end, raw=True)
+                want_k, want_v = context.read(layer, begin, end)
                 np.testing.assert_array_equal(k.reshape(heads, k_dim, -1).transpose(2, 0, 1), want_k)
                 np.testing.assert_array_equal(v.reshape(heads, -1, v_dim).transpose(1, 0, 2), want_v)
     assert at == len(data)

@@ -72,8 +72,11 @@ void an_export_is_the_header_s_struct() {
                                                                   g * v.group_stride);
     CHECK(uintptr_t(group.arena) % 64 == 0 && group.page_bytes % 64 == 0);
     CHECK(group.blocks[0][0] >= 0 && group.blocks[0][1] >= 0 && group.page_tokens == 16);
-    for (uint32_t i = 0; i < group.n_layers; ++i)
-      CHECK(group.layers[i].k_offset % 64 == 0 && group.layers[i].v_offset % 64 == 0);
+    for (uint32_t i = 0; i < group.n_layers; ++i) {
+      const auto& layer = *reinterpret_cast<const llamay_kv_layer*>(
+          reinterpret_cast<const char*>(group.layers) + i * group.layer_stride);
+      CHECK(layer.k_offset % 64 == 0 && layer.v_offset % 64 == 0 && layer.kv_heads > 0);
+    }
   }
 }
 

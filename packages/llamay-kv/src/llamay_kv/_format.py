@@ -93,11 +93,7 @@ class Manifest:
         for name, _version, size in self.side:
             yield Frame(index, f"side state {name!r}", size, SIDE)
             index += 1
-        widths = [
-            sum(layer.kv_heads * (layer.k_dim + layer.v_dim) for layer in group.layers)
-            * _ELEMENT[group.precision]
-            for group in self.layout.groups
-        ]
+        widths = [group.position_bytes for group in self.layout.groups]
         for chunk in range(-(-self.n_tokens // CHUNK)):
             for g, width in enumerate(widths):
                 begin, end = max(chunk * CHUNK, self.first[g]), min((chunk + 1) * CHUNK, self.n_tokens)
@@ -131,9 +127,6 @@ class Manifest:
             "file_bytes": self.file_bytes,
             **json.loads(self.encode()),
         }
-
-
-_ELEMENT = {"f32": 4, "f16": 2}
 
 
 def _canonical(value: object) -> bytes:

@@ -150,6 +150,11 @@ class Context:
         They keep the page alive and as it is, whatever the context does next.
         """
 
+    def scales(self, layer: int, index: int) -> tuple[numpy.ndarray | None, numpy.ndarray | None]:
+        """
+        The float32 scales (tokens, kv_heads) of a page's K and V, without a copy; None where they are not int8.
+        """
+
     def first_positions(self) -> list[int]:
         """The first position that is still there, for each group."""
 

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["full", "window"]
-Precision = Literal["f32", "f16"]
+Precision = Literal["f32", "f16", "vq8", "q8"]
 
 # The numbers of abi/llamay/kv_view.h.
 KINDS: dict[str, int] = {"full": 0, "window": 1}
-PRECISIONS: dict[str, int] = {"f32": 0, "f16": 1}
+PRECISIONS: dict[str, int] = {"f32": 0, "f16": 1, "vq8": 2, "q8": 3}
+
+_SCALE = 4
+_BYTES = {"f32": (4, 0, 4, 0), "f16": (2, 0, 2, 0), "vq8": (2, 0, 1, _SCALE), "q8": (1, _SCALE, 1, _SCALE)}
+"""By precision: bytes of an element of K, of its scale for each head, and the same for V."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,14 @@ class Group:
     layers: tuple[Layer, ...]
     window: int = 0
     precision: Precision = "f16"
+
+    @property
+    def position_bytes(self) -> int:
+        """Bytes of one position of all layers."""
+        k, k_scale, v, v_scale = _BYTES[self.precision]
+        return sum(
+            layer.kv_heads * (layer.k_dim * k + k_scale + layer.v_dim * v + v_scale) for layer in self.layers
+        )
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -87,13 +99,8 @@ class Layout:
 
     @property
     def position_bytes(self) -> int:
-        """Bytes of K/V for one position of all layers."""
-        size = {"f32": 4, "f16": 2}
-        return sum(
-            layer.kv_heads * (layer.k_dim + layer.v_dim) * size[group.precision]
-            for group in self.groups
-            for layer in group.layers
-        )
+        """Bytes of one position of all groups."""
+        return sum(group.position_bytes for group in self.groups)
 
     def to_json(self) -> list[dict[str, object]]:
         """Return the canonical form that snapshots store."""
