@@ -4,6 +4,7 @@
 
 #include "error.hpp"
 #include "gguf/bind.hpp"
+#include "tokenizer/bind.hpp"
 
 namespace nb = nanobind;
 
@@ -41,4 +42,5 @@ NB_MODULE(_native, m) {
     }
   });
   llamay::bind_gguf(m);
+  llamay::bind_tokenizer(m);
 }

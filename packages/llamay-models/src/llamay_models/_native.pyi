@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy
@@ -77,3 +78,69 @@ def tensor_formats() -> list[tuple[int, str, int, int]]:
     """
     (id, name, elements of a block, bytes of a block) of every tensor format that a file may use.
     """
+
+class Tokenizer:
+    """A vocabulary with its algorithm; immutable, usable from any thread."""
+
+    @staticmethod
+    def bpe(file: File, attributes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], pre: str) -> Tokenizer:
+        """
+        Byte-pair encoding by merge ranks. Raises FormatError, ValueError for an unknown pre-tokenizer.
+        """
+
+    @staticmethod
+    def spm(file: File, attributes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], unknown: int | None, add_space_prefix: bool) -> Tokenizer:
+        """SentencePiece BPE with byte fallback. Raises FormatError."""
+
+    def __len__(self) -> int: ...
+
+    def encode(self, text: str | bytes, parse_special: bool) -> list[int]:
+        """
+        The ids of a text, without BOS and EOS. Releases the GIL for all but short texts.
+        """
+
+    def encode_array(self, text: str | bytes, parse_special: bool) -> NDArray[numpy.int32]:
+        """As encode, in an int32 array."""
+
+    def encode_trusting(self, text: bytes, spans: NDArray[numpy.uint32]) -> list[int]:
+        """
+        As encode, with control tokens recognised only inside the byte spans [begin, end), given in order.
+        """
+
+    def decode(self, ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], skip_special: bool, strip_space: bool) -> bytes:
+        """
+        The bytes of tokens. strip_space takes one space from text at the start and after special tokens.
+
+        Raises IndexError for an id that is not in the vocabulary.
+        """
+
+    def token_bytes(self, id: int) -> bytes:
+        """The bytes that a token stands for. Raises IndexError."""
+
+    def token_text(self, id: int) -> bytes:
+        """The token as it is written in the file. Raises IndexError."""
+
+    def attributes(self, id: int) -> int:
+        """
+        What a token is: bits 0 to 7 are normal, unknown, control, user-defined, unused, byte,
+        strip left, strip right. Raises IndexError.
+        """
+
+    def find(self, text: str) -> int | None:
+        """The token with this text in the file, or None."""
+
+def find_tokens(file: File, names: Sequence[str]) -> dict[str, int]:
+    """Which of these texts are tokens, and their ids."""
+
+def pretokenizer(name: str) -> tuple[bool, bool] | None:
+    """
+    (tokens are spelled byte by byte, BOS is added unless the file says otherwise), or None if unknown.
+    """
+
+def pretokenize(name: str, text: str | bytes) -> list[bytes]:
+    """
+    The pieces into which a pre-tokenizer cuts a text (for tests). Raises ValueError for an unknown one.
+    """
+
+def pretokenizer_names() -> list[str]:
+    """Every pre-tokenizer that is known."""

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from llamay_models import gguf
-
-
-def shared_data() -> Path:
-    root = Path(__file__).resolve().parents[4]
-    data = Path(os.environ.get("LLAMAY_TEST_DATA", root.parent / "shared" / "data"))
-    if not data.is_dir():
-        pytest.skip(f"no test data at {data}; set LLAMAY_TEST_DATA")
-    return data
 
 
 @pytest.fixture
@@ -108,8 +99,8 @@ def test_sha256_is_that_of_the_bytes(small: Path) -> None:
     assert gguf.open(small).sha256() == hashlib.sha256(small.read_bytes()).hexdigest()
 
 
-def test_every_part_of_a_split_model_opens_the_whole() -> None:
-    models = shared_data() / "models"
+def test_every_part_of_a_split_model_opens_the_whole(shared_data: Path) -> None:
+    models = shared_data / "models"
     whole = gguf.open(models / "stories260K.gguf")
     parts = sorted((models / "split").glob("*.gguf"))
     assert len(parts) == 3
@@ -178,9 +169,9 @@ def test_a_part_under_another_name_says_how_to_name_it(tmp_path: Path) -> None:
         gguf.open(tmp_path / "m-00001-of-00003.gguf")
 
 
-def test_the_reader_agrees_with_the_reference_reader_on_real_files() -> None:
+def test_the_reader_agrees_with_the_reference_reader_on_real_files(shared_data: Path) -> None:
     reference = pytest.importorskip("gguf")
-    for path in sorted((shared_data() / "models").glob("*.gguf")):
+    for path in sorted((shared_data / "models").glob("*.gguf")):
         if path.stat().st_size > 5_000_000:
             continue
         ours, theirs = gguf.open(path), reference.GGUFReader(path)

@@ -98,6 +98,11 @@ class Metadata(Mapping[str, Value]):
     def __repr__(self) -> str:
         return f"<Metadata of {len(self)} keys>"
 
+    @property
+    def native(self) -> _native.File:
+        """The native header, for this package's own use."""
+        return self._native
+
     def type_of(self, key: str) -> str:
         """Return the type that the file gives for a key, such as "uint32" or "array of string"."""
         return self._native.type(key)

@@ -1,0 +1,9 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace llamay {
+
+void bind_tokenizer(nanobind::module_& m);
+
+}  // namespace llamay

@@ -1,0 +1,30 @@
+"""The errors of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .. import _native
+from ..errors import ModelError
+
+
+class TokenizerError(ModelError, ValueError):
+    """A file's vocabulary cannot be used, or a text cannot be encoded."""
+
+
+class BadVocabularyError(Exception):
+    """What is wrong with a vocabulary, raised where the file's name is not at hand; `naming` adds it."""
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Turn the native code's error into a TokenizerError that names the file."""
+    try:
+        yield
+    except _native.FormatError as error:
+        problem, hint, _ = error.args
+        raise TokenizerError(f"{path}: {problem}; {hint}") from None
+    except BadVocabularyError as error:
+        raise TokenizerError(f"{path}: {error}") from None
