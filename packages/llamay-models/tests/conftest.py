@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from llamay_models.architectures import ARCHITECTURES, Architecture, Keys
 from llamay_models.plan import Needs, Program, Reference, Trace, Weights
 from llamay_models.plan._needs import Absent
@@ -17,7 +18,7 @@ from llamay_models.plan._needs import Absent
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of test data; tests that need it are skipped where it is not."""
+    """Return the folder of test data; tests that need it are skipped where it is not."""
     named = os.environ.get("LLAMAY_TEST_DATA")
     folder = Path(named) if named else Path(__file__).parents[4] / "shared" / "data"
     if not folder.is_dir():
@@ -107,7 +108,9 @@ def small_model() -> Callable[..., SmallModel]:
         for tensor, (rows, cols) in wanted.items():
             scale = 0.3 if rows == 1 else 2.0 / np.sqrt(cols)
             values = rng.normal(size=(rows, cols)) * scale + (1.0 if "norm" in tensor else 0.0)
-            model.tensors[tensor] = ArrayTensor(tensor, (values[0] if rows == 1 else values).astype(np.float32))
+            model.tensors[tensor] = ArrayTensor(
+                tensor, (values[0] if rows == 1 else values).astype(np.float32)
+            )
         return model
 
     return make

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 import llamay_kv
-
 from llamay_models.plan import Program
 
 Precision = Literal["f32", "f16"]

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import llamay_kernels as kernels
 import numpy as np
 
+import llamay_kernels as kernels
 from llamay_models.errors import TensorError
 from llamay_models.gguf import GGUFFile, TensorInfo
 from llamay_models.plan import Tensor
@@ -44,23 +44,30 @@ class FileTensor:
         return self.info.nbytes
 
     def dequantize(self) -> Floats:
-        """The values, float32 of shape (rows, cols)."""
+        """Return the values, float32 of shape (rows, cols)."""
         values: Floats = kernels.dequantize(self.info.data, self.format, self.rows * self.cols)
         return values.reshape(self.rows, self.cols)
 
 
 def file_tensors(file: GGUFFile) -> dict[str, FileTensor]:
-    """The tensors of a file by name. Raises TensorError for a format that the kernels lack, and for one of three dimensions."""
+    """Return the tensors of a file by name.
+
+    Raises TensorError for a format that the kernels lack, and for one of three dimensions.
+    """
     tensors = {}
     for name, info in file.tensors.items():
         if info.format not in kernels.FORMATS:
             known = ", ".join(sorted(kernels.FORMATS))
-            raise TensorError(f"the tensor {name} of {file.path} has the format {info.format}; supported are {known}")
+            raise TensorError(
+                f"the tensor {name} of {file.path} has the format {info.format}; supported are {known}"
+            )
         shape = tuple(info.shape)
         while len(shape) > 2 and shape[0] == 1:
             shape = shape[1:]
         if len(shape) > 2:
-            raise TensorError(f"the tensor {name} of {file.path} has shape {shape}; a matrix or vector is needed")
+            raise TensorError(
+                f"the tensor {name} of {file.path} has shape {shape}; a matrix or vector is needed"
+            )
         rows, cols = shape if len(shape) == 2 else (1, *shape)
         tensors[name] = FileTensor(info, rows, cols)
     return tensors
@@ -73,7 +80,7 @@ def pack(
     dequantized: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[kernels.Weight]:
-    """Packs tensors for the kernels, in parallel, each one's file pages given up as soon as it is packed.
+    """Pack tensors for the kernels, in parallel, each one's file pages given up as soon as it is packed.
 
     Vectors become F32, and with `dequantized` everything does. Raising from `progress` stops it.
     """
@@ -99,19 +106,20 @@ def pack(
 
 def _pack(source: Tensor, dequantized: bool) -> kernels.Weight:
     if isinstance(source, FileTensor) and source.rows > 1 and not dequantized:
-        data, format = source.info.data, source.format
+        data, kind = source.info.data, source.format
     else:
-        data, format = np.ascontiguousarray(source.dequantize(), np.float32).view(np.uint8).reshape(-1), "F32"
-    weight = kernels.Weight(data, format, source.rows, source.cols, name=source.name)
+        data, kind = np.ascontiguousarray(source.dequantize(), np.float32).view(np.uint8).reshape(-1), "F32"
+    weight = kernels.Weight(data, kind, source.rows, source.cols, name=source.name)
     if isinstance(source, FileTensor):
         _give_up(source.info.data)
     return weight
 
 
 def _give_up(data: np.ndarray[Any, Any]) -> None:
-    """Tells the system that these pages of the mapped file are not needed again, so that memory does not hold every weight twice.
+    """Tell the system that these pages of the mapped file are not needed again.
 
-    The mapping stays: a later read would fetch the page once more.
+    Otherwise memory would hold every weight twice. The mapping stays: a later read would fetch the page
+    once more.
     """
     advise = _madvise()
     if advise is None:

@@ -2,17 +2,17 @@
 
 LlamayError
 ├── ModelError            the file or what is in it
-│   ├── ArchitectureError   the architecture is not one of ours, or uses a feature that is not built
+│   ├── ArchitectureError   the architecture is not one of ours
 │   ├── MetadataError       a key is missing, has the wrong type, or makes no sense
 │   └── TensorError         a tensor is missing, unused, or has the wrong shape or format
 ├── PlanError             an architecture combines operations or widths that do not fit
-├── InterfaceError        two installed packages do not speak the same version of an interface (also an ImportError)
+├── InterfaceError        two installed packages do not fit together (also an ImportError)
 ├── PromptError           the prompt is empty, too long, or holds a token that the model does not have
 │   └── PromptTooLong       `.tokens` and `.limit` say by how much
 ├── SamplingError         a sampling option is outside its range
 ├── ContextError          the context is closed, in use, or asked for something it does not hold
 ├── SnapshotError         a snapshot cannot be written, is damaged, or does not fit
-│   └── IdentityMismatch    it was made with other weights, settings or arithmetic; `.field` names what differs
+│   └── IdentityMismatch    it was made with other weights or settings; `.field` names what differs
 ├── OutOfMemory           the K/V budget is used up
 ├── ConstraintError       a constraint allows no token, or refuses the one that was sampled
 └── EngineClosed          the model was closed
@@ -53,12 +53,13 @@ class PromptError(LlamayError):
     """A prompt is empty, too long for the context, or holds an unknown token."""
 
 
-class PromptTooLong(PromptError):
+class PromptTooLong(PromptError):  # noqa: N818 - it is caught by this name
     """A prompt has more `tokens` than the `limit` of the context."""
 
     def __init__(self, tokens: int, limit: int) -> None:
         super().__init__(
-            f"the prompt has {tokens} tokens but the context holds {limit}; shorten it or load the model with a larger ctx_size"
+            f"the prompt has {tokens} tokens but the context holds {limit}; "
+            f"shorten it or load the model with a larger ctx_size"
         )
         self.tokens, self.limit = tokens, limit
 
@@ -75,11 +76,11 @@ class SnapshotError(LlamayError):
     """A snapshot cannot be written, is damaged, or does not fit this model."""
 
 
-class IdentityMismatch(SnapshotError):
+class IdentityMismatch(SnapshotError):  # noqa: N818 - it is a mismatch
     """A snapshot was made with other weights, settings or arithmetic.
 
-    `field` is the first part of the identity that differs, `expected` what this model has there, `found` what the
-    snapshot has.
+    `field` is the first part of the identity that differs, `expected` what this model has there, `found`
+    what the snapshot has.
     """
 
     def __init__(self, message: str, field: str = "", expected: str = "", found: str = "") -> None:
@@ -87,7 +88,7 @@ class IdentityMismatch(SnapshotError):
         self.field, self.expected, self.found = field, expected, found
 
 
-class OutOfMemory(LlamayError):
+class OutOfMemory(LlamayError):  # noqa: N818 - as every engine calls it
     """The K/V budget is used up."""
 
 
@@ -95,7 +96,7 @@ class ConstraintError(LlamayError):
     """A constraint allows no token, or refuses the token that was sampled."""
 
 
-class EngineClosed(LlamayError):
+class EngineClosed(LlamayError):  # noqa: N818 - a state, not a mistake
     """The model, and with it its engine, was closed."""
 
 

@@ -8,16 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from typing import Any
 
-import llamay_kernels as kernels
-import llamay_kv
 import numpy as np
 
+import llamay_kernels as kernels
+import llamay_kv
 from llamay_models import gguf, tokenizer
 from llamay_models._cache_layout import Precision, cache_layout
 from llamay_models._tensors import file_tensors, pack
 from llamay_models.architectures import find
 from llamay_models.engine import Progress
-
 from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, Trace, Weights, check, fuse
 
@@ -40,24 +39,29 @@ def load(
     sha256: str | None = None,
     progress: Progress | None = None,
 ) -> Model:
-    """Loads a model, of a split one any part.
+    """Load a model, of a split one any part.
 
     Args:
         path: a GGUF file.
         threads: how many compute; None takes as many as this process may use.
         kv: precision of K/V, "f16" or "f32".
-        page_tokens: positions in a page of K/V, a power of two from 16 to 1024. Results do not depend on it.
+        page_tokens: positions in a page of K/V, a power of two from 16 to 1024. Results do not depend on
+            it.
         ctx_size: the most tokens a context may have; None takes what the model was made for.
-        kv_budget: bytes that the K/V of all contexts may take together; None takes a quarter of this machine's memory, or one full
-            context where that is more. Memory is used when it is needed.
+        kv_budget: bytes that the K/V of all contexts may take together; None takes a quarter of this
+            machine's memory, or one full context where that is more. Memory is used when it is needed.
         max_rows: the most tokens that one step computes.
         max_sequences: the most contexts that read or write at a time; more wait.
         dequantized: compute with the weights dequantized to F32, for verification. Slow and large.
-        sha256: of the file, where it is known already, such as from a content-addressed store; None computes it when it is needed.
-        progress: called as progress("loading", bytes done, bytes in all), in this thread; raising from it abandons the load.
+        sha256: of the file, where it is known already, such as from a content-addressed store; None
+            computes it when it is needed.
+        progress: called as progress("loading", bytes done, bytes in all), in this thread; raising from it
+            abandons the load.
 
-    Raises ModelError (GGUFError, ArchitectureError, MetadataError, TensorError) for a file that cannot be used, before
-    anything is computed; OSError where it cannot be read; ValueError for an argument out of range.
+    Raises ModelError (GGUFError, ArchitectureError, MetadataError, TensorError) for a file that cannot be
+    used, before anything is computed; OSError where it cannot be read; ValueError for an argument out of
+    range.
+
     """
     threads = _threads() if threads is None else threads
     for name, value, low, high in (("threads", threads, 1, 1024), ("max_rows", max_rows, 1, 8192)):
@@ -109,7 +113,7 @@ def load(
 
 
 def _packed(program: Program, weights: list[kernels.Weight]) -> Program:
-    """The program over the packed weights, so that nothing holds on to the file."""
+    """Return the program over the packed weights, so that nothing holds on to the file."""
     return Program(program.records, program.widths, tuple(weights), program.names)
 
 
@@ -123,7 +127,7 @@ def _name(file: gguf.GGUFFile) -> str:
 
 
 def _small(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    small = {}
+    small: dict[str, Any] = {}
     for key, value in metadata.items():
         if isinstance(value, bool | int | float | str):
             small[key] = value

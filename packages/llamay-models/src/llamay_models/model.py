@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import llamay_kernels as kernels
 import llamay_kv as kv
-
 from llamay_models.architectures import Decoder
 from llamay_models.engine import Context, Engine, Progress, Runner
 from llamay_models.engine._state import State
@@ -49,11 +49,14 @@ class Model:
     """A loaded model. `llamay_models.load` makes one; closing it frees its weights, its K/V and its thread.
 
     Attributes:
-        path, name, architecture, metadata: of the file. The metadata are those that are not the vocabulary.
+        path, name, architecture, metadata: of the file. The metadata are those that are not the
+            vocabulary.
         config: the architecture's hyper-parameters.
         tokenizer: None in a file that has none.
         engine: what runs everything; `engine.submit` takes a `Request`.
-        context_size: the most tokens a context may have here; `context_length` is what the model was made for.
+        context_size: the most tokens a context may have here; `context_length` is what the model was made
+            for.
+
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -66,10 +69,12 @@ class Model:
         self.tokenizer = parts.tokenizer
         self.context_size = parts.ctx_size
         self.pool = parts.pool
-        self.runner = Runner(parts.plan, parts.threads, parts.max_sequences)
+        self.runner = Runner(parts.plan, parts.threads)
         self.engine = Engine(
             self.runner, parts.pool, parts.tokenizer, parts.ctx_size, parts.max_sequences, parts.name
         )
+        # The engine's thread knows nothing of this object: dropping it, or leaving Python, ends the thread.
+        weakref.finalize(self, self.engine.close)
         self._lock = threading.Lock()
         self._sha256: str | None = None
         self._template: ChatTemplate | None = None
@@ -99,7 +104,7 @@ class Model:
     @property
     def nbytes(self) -> int:
         """Bytes that its weights take in memory."""
-        return sum(w.nbytes for w in self._parts.weights)
+        return sum(int(w.nbytes) for w in self._parts.weights)
 
     @property
     def threads(self) -> int:
@@ -113,7 +118,10 @@ class Model:
 
     @property
     def sha256(self) -> str:
-        """Of the file, all parts of a split one. Read once, when it is first asked for: loading does not wait for it."""
+        """Of the file, all parts of a split one.
+
+        Read once, when it is first asked for: loading does not wait for it.
+        """
         with self._lock:
             if self._sha256 is None:
                 self._sha256 = self._parts.sha256()
@@ -124,7 +132,9 @@ class Model:
         """The template that the file carries; None if it has none. Raises if it cannot be parsed."""
         source = self.metadata.get("tokenizer.chat_template")
         if self._template is None and isinstance(source, str) and self.tokenizer is not None:
-            from llamay_models.chat import ChatTemplate  # Jinja takes as long to import as a small model to load
+            from llamay_models.chat import (
+                ChatTemplate,
+            )  # Jinja takes as long to import as a small model to load
 
             self._template = ChatTemplate.from_metadata(self.metadata, self.tokenizer)
         return self._template
@@ -132,7 +142,9 @@ class Model:
     # -- text and tokens
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """Text to token ids. `add_special` adds what the model wants at the beginning; control tokens written out in the text count
+        """Text to token ids.
+
+        `add_special` adds what the model wants at the beginning; control tokens written out in the text count
         as such only with `parse_special`.
         """
         return list(self._tokenizer().encode(text, add_special=add_special, parse_special=parse_special))
@@ -152,9 +164,10 @@ class Model:
         parse_special: bool = False,
         progress: Progress | None = None,
     ) -> Context:
-        """A context with the prompt read: text, token ids, or `messages` written out by the model's chat template (up to where
-        the answer begins). Without any, an empty one.
+        """Return a context with the prompt read; without any, an empty one.
 
+        The prompt is text, token ids, or `messages`, which the model's chat template writes out up to
+        where the answer begins. Names of control tokens in text count as such only with `parse_special`.
         Blocks while it reads. Raises PromptError, PromptTooLong, OutOfMemory.
         """
         if prompt is not None and messages is not None:
@@ -180,20 +193,28 @@ class Model:
         add_generation_prompt: bool = True,
         **options: Any,
     ) -> list[int]:
-        """The tokens of a conversation, in which what people wrote holds no control tokens. Raises PromptError without a template."""
+        """Return the tokens of a conversation, in which what people wrote holds no control tokens.
+
+        Raises PromptError without a template.
+        """
         template = self.chat_template
         if template is None:
             raise PromptError(f"{self.name} has no chat template; give the prompt as text or tokens")
         return list(
             template.tokenize(
-                self._tokenizer(), messages, tools=tools, add_generation_prompt=add_generation_prompt, **options
+                self._tokenizer(),
+                messages,
+                tools=tools,
+                add_generation_prompt=add_generation_prompt,
+                **options,
             )
         )
 
     def restore(self, path: str | PathLike[str], *, progress: Progress | None = None) -> Context:
-        """The context that was saved at `path`, to go on exactly where it was.
+        """Return the context that was saved at `path`, to go on exactly where it was.
 
-        Raises SnapshotError for a file that is damaged, IdentityMismatch for one of another model or setting, OutOfMemory.
+        Raises SnapshotError for a file that is damaged, IdentityMismatch for one of another model or
+        setting, OutOfMemory.
         """
         from llamay_models.engine._snapshot import restore
 
@@ -207,13 +228,13 @@ class Model:
         return identity(self, self._parts)
 
     def close(self) -> None:
-        """Ends what runs and frees everything. Contexts of it are then closed. Closing twice is nothing."""
+        """End what runs and frees everything. Contexts of it are then closed. Closing twice is nothing."""
         self.engine.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

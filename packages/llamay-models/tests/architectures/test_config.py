@@ -1,9 +1,10 @@
-"""Hyper-parameters come from the metadata as llama.cpp means them; a key that is missing or wrong is named."""
+"""Hyper-parameters come from the metadata as llama.cpp means them; a missing or wrong key is named."""
 
 import math
 import re
 
 import pytest
+
 from llamay_models.architectures import ARCHITECTURES, find
 from llamay_models.errors import ArchitectureError, MetadataError
 from llamay_models.plan import Linear, Llama3, Yarn
@@ -69,17 +70,41 @@ def test_a_missing_key_is_named(key):
         ({"block_count": 0}, "llama.block_count must be a whole number from 1 to 4096, not 0"),
         ({"block_count": "12"}, "llama.block_count must be a whole number from 1 to 4096, not '12'"),
         ({"block_count": True}, "llama.block_count must be a whole number from 1 to 4096, not True"),
-        ({"context_length": 1.5}, "llama.context_length must be a whole number from 1 to 2147483648, not 1.5"),
-        ({"attention__head_count_kv": 5}, "llama.attention.head_count = 12 must be a multiple of llama.attention.head_count_kv = 5"),
-        ({"attention__head_count_kv": [4, 2]}, "llama.attention.head_count_kv differs from layer to layer ([4, 2])"),
-        ({"embedding_length": 770}, "llama.embedding_length = 770 must be a multiple of llama.attention.head_count = 12"),
-        ({"attention__layer_norm_rms_epsilon": 0.0}, "llama.attention.layer_norm_rms_epsilon must be a positive number, not 0.0"),
+        (
+            {"context_length": 1.5},
+            "llama.context_length must be a whole number from 1 to 2147483648, not 1.5",
+        ),
+        (
+            {"attention__head_count_kv": 5},
+            "llama.attention.head_count = 12 must be a multiple of llama.attention.head_count_kv = 5",
+        ),
+        (
+            {"attention__head_count_kv": [4, 2]},
+            "llama.attention.head_count_kv differs from layer to layer ([4, 2])",
+        ),
+        (
+            {"embedding_length": 770},
+            "llama.embedding_length = 770 must be a multiple of llama.attention.head_count = 12",
+        ),
+        (
+            {"attention__layer_norm_rms_epsilon": 0.0},
+            "llama.attention.layer_norm_rms_epsilon must be a positive number, not 0.0",
+        ),
         ({"attention__layer_norm_rms_epsilon": math.nan}, "must be a positive number, not nan"),
         ({"rope__freq_base": -1.0}, "llama.rope.freq_base must be a positive number, not -1.0"),
         ({"rope__freq_base": 1.0}, "llama.rope.freq_base must be more than 1, not 1.0"),
-        ({"rope__dimension_count": 66}, "llama.rope.dimension_count must be even and at most the head's 64, not 66"),
-        ({"rope__dimension_count": 31}, "llama.rope.dimension_count must be even and at most the head's 64, not 31"),
-        ({"rope__scaling__type": "longrope", "rope__scaling__factor": 2.0}, "llama.rope.scaling.type must be one of none, linear, yarn, llama3, not 'longrope'"),
+        (
+            {"rope__dimension_count": 66},
+            "llama.rope.dimension_count must be even and at most the head's 64, not 66",
+        ),
+        (
+            {"rope__dimension_count": 31},
+            "llama.rope.dimension_count must be even and at most the head's 64, not 31",
+        ),
+        (
+            {"rope__scaling__type": "longrope", "rope__scaling__factor": 2.0},
+            "llama.rope.scaling.type must be one of none, linear, yarn, llama3, not 'longrope'",
+        ),
         ({"expert_count": 8}, "llama.expert_count is 8, but a mixture of experts is not supported for llama"),
     ],
 )
@@ -91,16 +116,23 @@ def test_scaling_is_read_in_every_form():
     assert read(rope__scaling__type="linear", rope__scaling__factor=2.0).rope.scaling == Linear(2.0)
     assert read(rope__scale_linear=4.0).rope.scaling == Linear(4.0)
     assert read(rope__scaling__type="none", rope__scaling__factor=2.0).rope.scaling is None
-    yarn = read(rope__scaling__type="yarn", rope__scaling__factor=4.0, rope__scaling__original_context_length=1024)
+    yarn = read(
+        rope__scaling__type="yarn", rope__scaling__factor=4.0, rope__scaling__original_context_length=1024
+    )
     assert yarn.rope.scaling == Yarn(4.0, 1024, 32.0, 1.0, 0.0)
-    llama3 = read(rope__scaling__type="llama3", rope__scaling__factor=8.0, rope__scaling__original_context_length=8192)
+    llama3 = read(
+        rope__scaling__type="llama3", rope__scaling__factor=8.0, rope__scaling__original_context_length=8192
+    )
     assert llama3.rope.scaling == Llama3(8.0, 8192, 1.0, 4.0)
 
 
 def test_an_unknown_architecture_lists_the_known_ones():
-    with pytest.raises(ArchitectureError, match="the architecture 'mamba' is not supported; supported are gemma3, llama, qwen2, qwen3"):
+    with pytest.raises(
+        ArchitectureError,
+        match=r"'mamba' is not supported; supported are gemma3, llama, qwen2, qwen3$",
+    ):
         find({"general.architecture": "mamba"})
-    with pytest.raises(MetadataError, match="the key general.architecture is missing"):
+    with pytest.raises(MetadataError, match=r"the key general\.architecture is missing"):
         find({})
 
 
@@ -111,7 +143,11 @@ class TestGemma3:
         assert c.local_rope.base == 10000.0
 
     def test_keys_win_over_defaults(self):
-        keys = {"attention__sliding_window": 64, "attention__sliding_window_pattern": 2, "rope__freq_base_swa": 500.0}
+        keys = {
+            "attention__sliding_window": 64,
+            "attention__sliding_window_pattern": 2,
+            "rope__freq_base_swa": 500.0,
+        }
         c = read("gemma3", **keys)
         assert [c.is_local(i) for i in range(4)] == [True, False, True, False]
         assert c.local_rope.base == 500.0
@@ -125,7 +161,13 @@ class TestGemma3:
         assert c.local_rope.scaling is None
 
     def test_the_largest_model_scales_by_its_width(self):
-        c = read("gemma3", block_count=62, embedding_length=5376, attention__head_count=32, attention__key_length=128)
+        c = read(
+            "gemma3",
+            block_count=62,
+            embedding_length=5376,
+            attention__head_count=32,
+            attention__key_length=128,
+        )
         assert c.scale == 1 / math.sqrt(168)
 
 

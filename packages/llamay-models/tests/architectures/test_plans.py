@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from llamay_models.plan import Explain, explain, fuse
 
 FOLDER = Path(__file__).parent / "plans"
@@ -14,7 +15,14 @@ FOLDER = Path(__file__).parent / "plans"
 
 @pytest.mark.parametrize("name", ["gemma3", "llama", "qwen2", "qwen3"])
 def test_the_plan_is_the_one_that_was_agreed(small_model, name):
-    model = small_model(name, **({"block_count": 2, "attention.sliding_window_pattern": 2} if name == "gemma3" else {"block_count": 1}))
+    model = small_model(
+        name,
+        **(
+            {"block_count": 2, "attention.sliding_window_pattern": 2}
+            if name == "gemma3"
+            else {"block_count": 1}
+        ),
+    )
     traced = Explain()
     program = model.trace(traced)
     text = f"traced: {traced}\nfused: {explain(fuse(program))}"

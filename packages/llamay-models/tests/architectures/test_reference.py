@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from llamay_models import gguf
 from llamay_models._tensors import file_tensors
 from llamay_models.architectures import find

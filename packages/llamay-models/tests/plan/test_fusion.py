@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from llamay_models.plan import REWRITES, Trace, evaluate, fuse
 from llamay_models.plan._records import Record
 
@@ -42,12 +43,54 @@ def test_records_read_only_what_earlier_records_made(small_model, name):
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("llama", {"rope": 6, "glu": 3, "linear_add": 6, "linear_group": 3, "rms_norm": 7, "select": 2, "linear": 1}),
-        ("qwen2", {"rope": 6, "glu": 3, "linear_add": 6, "linear_group": 3, "rms_norm": 7, "select": 2, "linear": 1}),
-        ("qwen3", {"rope_norm": 6, "glu": 3, "linear_add": 6, "linear_group": 3, "rms_norm": 7, "select": 2, "linear": 1}),
+        (
+            "llama",
+            {
+                "rope": 6,
+                "glu": 3,
+                "linear_add": 6,
+                "linear_group": 3,
+                "rms_norm": 7,
+                "select": 2,
+                "linear": 1,
+            },
+        ),
+        (
+            "qwen2",
+            {
+                "rope": 6,
+                "glu": 3,
+                "linear_add": 6,
+                "linear_group": 3,
+                "rms_norm": 7,
+                "select": 2,
+                "linear": 1,
+            },
+        ),
+        (
+            "qwen3",
+            {
+                "rope_norm": 6,
+                "glu": 3,
+                "linear_add": 6,
+                "linear_group": 3,
+                "rms_norm": 7,
+                "select": 2,
+                "linear": 1,
+            },
+        ),
         (
             "gemma3",
-            {"rope_norm": 14, "glu": 7, "rms_norm_add": 14, "linear_group": 7, "rms_norm": 15, "select": 2, "linear": 15, "scale": 1},
+            {
+                "rope_norm": 14,
+                "glu": 7,
+                "rms_norm_add": 14,
+                "linear_group": 7,
+                "rms_norm": 15,
+                "select": 2,
+                "linear": 15,
+                "scale": 1,
+            },
         ),
     ],
 )

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+
 from llamay_models.errors import TensorError
 from llamay_models.plan import check
 
@@ -70,5 +71,5 @@ def test_rope_factors_of_another_length_are_refused(small_model):
     model = small_model("llama")
     table = model.tensors["output_norm.weight"]
     model.tensors["rope_freqs.weight"] = type(table)("rope_freqs.weight", np.ones(7, np.float32))
-    with pytest.raises(TensorError, match="rope_freqs.weight is a vector of 7 but must be a vector of 8"):
+    with pytest.raises(TensorError, match=r"rope_freqs\.weight is a vector of 7 but must be a vector of 8"):
         check(model.architecture.build, model.config, model.tensors)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from llamay_models.plan import Linear, Llama3, Rope, Yarn
 
 
@@ -22,13 +23,17 @@ def test_exact_powers_come_out_exactly():
 
 
 def test_linear_scaling_divides():
-    np.testing.assert_array_equal(Rope(8, 10000.0, scaling=Linear(4.0)).frequencies(), Rope(8, 10000.0).frequencies() / 4)
+    np.testing.assert_array_equal(
+        Rope(8, 10000.0, scaling=Linear(4.0)).frequencies(), Rope(8, 10000.0).frequencies() / 4
+    )
 
 
 def test_factors_divide_before_scaling():
     factors = np.array([1, 2, 4, 8], np.float32)
     rope = Rope(8, 10000.0, scaling=Linear(2.0))
-    np.testing.assert_allclose(rope.frequencies(factors), Rope(8, 10000.0).frequencies() / factors / 2, rtol=1e-15)
+    np.testing.assert_allclose(
+        rope.frequencies(factors), Rope(8, 10000.0).frequencies() / factors / 2, rtol=1e-15
+    )
 
 
 def test_yarn_keeps_fast_pairs_and_divides_slow_ones():

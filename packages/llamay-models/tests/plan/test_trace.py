@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+
 from llamay_models.errors import PlanError
 from llamay_models.plan import Rope, Trace
 

@@ -1,4 +1,4 @@
-"""The architectures: one file each, a pure function of (g, config, weights) and a reader of its hyper-parameters.
+"""The architectures, one file each: a pure function of (g, config, weights), and a reader of its config.
 
 To add one, write its file and add a line to `ARCHITECTURES`.
 """
@@ -37,9 +37,10 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def find(metadata: Mapping[str, Any]) -> tuple[Architecture, Decoder]:
-    """The architecture that a file's metadata names, and its hyper-parameters.
+    """Return the architecture that a file's metadata names, and its hyper-parameters.
 
-    Raises MetadataError if a key is missing or wrong, ArchitectureError if the architecture is not one of ours.
+    Raises MetadataError if a key is missing or wrong, ArchitectureError if the architecture is not one of
+    ours.
     """
     name = metadata.get("general.architecture")
     if not isinstance(name, str):

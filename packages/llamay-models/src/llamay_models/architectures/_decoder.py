@@ -32,7 +32,7 @@ class Decoder:
 
 
 def read_decoder(keys: Keys, style: Style) -> dict[str, Any]:
-    """The fields of Decoder from a file's metadata. Raises MetadataError that names the key."""
+    """Return the fields of Decoder from a file's metadata. Raises MetadataError that names the key."""
     width, heads = keys.integer("embedding_length"), keys.integer("attention.head_count")
     kv_heads = keys.integer("attention.head_count_kv", heads)
     if heads % kv_heads:
@@ -45,7 +45,8 @@ def read_decoder(keys: Keys, style: Style) -> dict[str, Any]:
         if width % heads:
             raise MetadataError(
                 f"{keys.name('embedding_length')} = {width} must be a multiple of "
-                f"{keys.name('attention.head_count')} = {heads} where {keys.name('attention.key_length')} is missing"
+                f"{keys.name('attention.head_count')} = {heads} "
+                f"where {keys.name('attention.key_length')} is missing"
             )
         k_dim = width // heads
     keys.refuse("expert_count", "a mixture of experts")
@@ -66,7 +67,7 @@ def read_decoder(keys: Keys, style: Style) -> dict[str, Any]:
 
 
 def read_rope(keys: Keys, style: Style, head_dim: int) -> Rope:
-    """The rotary embedding: rotated dimensions, base, and scaling as llama.cpp names and combines them."""
+    """Return the rotary embedding; its keys and how they combine are llama.cpp's."""
     dims = keys.integer("rope.dimension_count", head_dim)
     if dims % 2 or dims > head_dim:
         raise MetadataError(
@@ -99,14 +100,19 @@ def _read_scaling(keys: Keys) -> Linear | Yarn | Llama3 | None:
         low = keys.real("rope.scaling.low_freq_factor", 1.0)
         high = keys.real("rope.scaling.high_freq_factor", 4.0)
         if low >= high:
-            raise MetadataError(f"{keys.name('rope.scaling.high_freq_factor')} must be more than {low}, not {high}")
+            raise MetadataError(
+                f"{keys.name('rope.scaling.high_freq_factor')} must be more than {low}, not {high}"
+            )
         return Llama3(factor, original, low, high)
     known = "none, linear, yarn, llama3"
     raise MetadataError(f"{keys.name('rope.scaling.type')} must be one of {known}, not {kind!r}")
 
 
 def gated_mlp(g: Trace, h: Value, c: Decoder, w: Weights, i: int, act: str = "silu") -> Value:
-    """`down(act(gate(h)) * up(h))` (Shazeer 2020, https://arxiv.org/abs/2002.05202), with biases where a file has them."""
+    """`down(act(gate(h)) * up(h))`, with biases where a file has them.
+
+    Shazeer 2020, https://arxiv.org/abs/2002.05202.
+    """
     gate = g.linear(h, w[i, "ffn_gate"], c.hidden, w.get((i, "ffn_gate", "bias")))
     up = g.linear(h, w[i, "ffn_up"], c.hidden, w.get((i, "ffn_up", "bias")))
     gated = g.silu(gate) if act == "silu" else g.gelu_tanh(gate)

@@ -1,7 +1,8 @@
 """Gemma 3 (Gemma Team 2025, https://arxiv.org/abs/2503.19786).
 
-What differs from Llama: embeddings times sqrt(width); norms on queries and keys, and again after attention and MLP; GELU; five layers of
-six look back only `window` positions and rotate with a base of their own, every sixth sees everything.
+What differs from Llama: embeddings times sqrt(width); norms on queries and keys, and again after attention
+and MLP; GELU; five layers of six look back only `window` positions and rotate with a base of their own,
+every sixth sees everything.
 """
 
 import math
@@ -30,7 +31,7 @@ class Gemma3(Decoder):
 
 
 def gemma3(g: Trace, c: Gemma3, w: Weights) -> Value:
-    """The model, for one row."""
+    """Return the model, for one row."""
     x = g.scale(g.embed(w["token_embd"], c.vocab, c.width), math.sqrt(c.width))
     for i in range(c.layers):
         rope, window = (c.local_rope, c.window) if c.is_local(i) else (c.rope, 0)
@@ -50,7 +51,10 @@ def gemma3(g: Trace, c: Gemma3, w: Weights) -> Value:
 
 
 def config(keys: Keys) -> Gemma3:
-    """Hyper-parameters of a file. Period and local base have defaults: the first files of this architecture lack both keys."""
+    """Hyper-parameters of a file.
+
+    Period and local base have defaults: the first files of this architecture lack both keys.
+    """
     common = read_decoder(keys, "half")
     if common["layers"] == _LAYERS_OF_27B:
         common["scale"] = 1.0 / math.sqrt(common["width"] // common["heads"])

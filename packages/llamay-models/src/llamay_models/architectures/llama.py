@@ -1,7 +1,10 @@
-"""Llama (Touvron et al. 2023, https://arxiv.org/abs/2302.13971), and all that followed its shape: Mistral, SmolLM, TinyLlama.
+"""Llama (Touvron et al.
 
-Pre-norm, rotary positions, grouped-query attention, gated SiLU. GGUF files of this architecture keep Meta's order of the
-rotated pairs; Llama 3.1's scaled frequencies come as the tensor `rope_freqs`; some descendants have biases.
+2023, https://arxiv.org/abs/2302.13971), and all that followed its shape: Mistral, SmolLM, TinyLlama.
+
+Pre-norm, rotary positions, grouped-query attention, gated SiLU. GGUF files of this architecture keep
+Meta's order of the rotated pairs; Llama 3.1's scaled frequencies come as the tensor `rope_freqs`; some
+descendants have biases.
 """
 
 from llamay_models.architectures._decoder import Decoder, gated_mlp, head, read_decoder
@@ -10,7 +13,7 @@ from llamay_models.plan import Trace, Value, Weights
 
 
 def llama(g: Trace, c: Decoder, w: Weights) -> Value:
-    """The model, for one row."""
+    """Return the model, for one row."""
     factors = w.get("rope_freqs")
     x = g.embed(w["token_embd"], c.vocab, c.width)
     for i in range(c.layers):

@@ -1,4 +1,6 @@
-"""Qwen2 and Qwen2.5 (Yang et al. 2024, https://arxiv.org/abs/2407.10671): Llama whose queries, keys and values have a bias.
+"""Qwen2 and Qwen2.5 (Yang et al.
+
+2024, https://arxiv.org/abs/2407.10671): Llama whose queries, keys and values have a bias.
 
 Rotated pairs lie half a head apart.
 """
@@ -9,7 +11,7 @@ from llamay_models.plan import Trace, Value, Weights
 
 
 def qwen2(g: Trace, c: Decoder, w: Weights) -> Value:
-    """The model, for one row."""
+    """Return the model, for one row."""
     x = g.embed(w["token_embd"], c.vocab, c.width)
     for i in range(c.layers):
         h = g.rms_norm(x, w[i, "attn_norm"], c.eps)

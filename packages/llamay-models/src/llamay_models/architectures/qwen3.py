@@ -1,4 +1,6 @@
-"""Qwen3 (Yang et al. 2025, https://arxiv.org/abs/2505.09388): Llama whose queries and keys are normalised in each head.
+"""Qwen3 (Yang et al.
+
+2025, https://arxiv.org/abs/2505.09388): Llama whose queries and keys are normalised in each head.
 
 No biases; rotated pairs lie half a head apart.
 """
@@ -9,7 +11,7 @@ from llamay_models.plan import Trace, Value, Weights
 
 
 def qwen3(g: Trace, c: Decoder, w: Weights) -> Value:
-    """The model, for one row."""
+    """Return the model, for one row."""
     x = g.embed(w["token_embd"], c.vocab, c.width)
     for i in range(c.layers):
         h = g.rms_norm(x, w[i, "attn_norm"], c.eps)

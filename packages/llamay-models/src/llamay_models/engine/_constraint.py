@@ -12,10 +12,12 @@ Mask = npt.NDArray[np.uint32]
 
 @runtime_checkable
 class TokenConstraint(Protocol):
-    """Version 1 of the interface `token_constraint`. The engine calls it from its own thread, one call at a time.
+    """Version 1 of the interface `token_constraint`.
 
-    A mask has one bit a token, token `t` in bit `t % 32` of word `t // 32`, set where the token may come next. End tokens are
-    tokens like others: they are allowed exactly where the text may end.
+    The engine calls it from its own thread, one call at a time.
+
+    A mask has one bit a token, token `t` in bit `t % 32` of word `t // 32`, set where the token may come
+    next. End tokens are tokens like others: they are allowed exactly where the text may end.
     """
 
     def fill_mask(self, mask: Mask) -> None:
@@ -25,11 +27,11 @@ class TokenConstraint(Protocol):
         """Take the token that was chosen, one that the mask allows."""
 
     def fork(self) -> TokenConstraint:
-        """A constraint in the same state that goes its own way."""
+        """Return a constraint in the same state that goes its own way."""
 
     @property
     def finished(self) -> bool:
-        """Whether nothing but an end token could follow: the engine then ends the text without asking for one."""
+        """Whether nothing but an end token could follow: the engine then ends the text by itself."""
 
 
 def mask_words(vocab: int) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Self, TypeVar, overload
 
 from llamay_models.engine._constraint import TokenConstraint
 from llamay_models.engine._engine import Progress
@@ -19,13 +19,15 @@ from llamay_models.plan._records import Floats
 if TYPE_CHECKING:
     from llamay_models.model import Model
 
+T = TypeVar("T")
+
 
 class Context:
     """A sequence of tokens that the model has read. `Model.context` and `Model.restore` make one.
 
-    Forks share everything and cost the same at any length; what one of them does never shows in another. A context is in
-    use while a generation runs on it: only `fork`, `tokens`, `text` and `len` work meanwhile, everything else raises ContextError.
-    Any thread may use it, one at a time.
+    Forks share everything and cost the same at any length; what one of them does never shows in another. A
+    context is in use while a generation runs on it: only `fork`, `tokens`, `text` and `len` work
+    meanwhile, everything else raises ContextError. Any thread may use it, one at a time.
     """
 
     def __init__(self, model: Model, state: State) -> None:
@@ -42,7 +44,7 @@ class Context:
 
     @property
     def tokens(self) -> Sequence[int]:
-        """The tokens, those of finished generations included (also an end token, and the tokens of a stop string)."""
+        """The tokens, also those of generations, their end tokens and stop strings included."""
         return self._look(lambda: self._state.tokens)
 
     @property
@@ -52,7 +54,10 @@ class Context:
 
     @property
     def logits(self) -> Floats:
-        """Of the next token, after the last one: float32 (vocabulary,), read-only. Computed if it is not known."""
+        """Of the next token, after the last one: float32 (vocabulary,), read-only.
+
+        Computed if it is not known.
+        """
         self._settle()
         logits = self._state.logits
         assert logits is not None
@@ -72,7 +77,7 @@ class Context:
 
     @property
     def sampling(self) -> Sampling | None:
-        """How its last generation sampled, with the seed that was used. `generate()` goes on in the same way."""
+        """How its last generation sampled, with the seed that was used. `generate()` goes on so."""
         return self._state.sampling
 
     # -- what makes another, or changes it
@@ -82,10 +87,11 @@ class Context:
     @overload
     def fork(self, n: int) -> list[Context]: ...
     def fork(self, n: int | None = None) -> Context | list[Context]:
-        """A context with the same tokens, which goes its own way; with `n`, a list of so many.
+        """Return a context with the same tokens, which goes its own way; with `n`, a list of so many.
 
-        Allocates nothing that grows with the length. A single fork continues exactly as its parent would; of `n`, each draws from a
-        random stream of its own, so that one seed gives n different texts. A fork taken while a generation runs has the tokens so far.
+        Allocates nothing that grows with the length. A single fork continues exactly as its parent would;
+        of `n`, each draws from a random stream of its own, so that one seed gives n different texts. A
+        fork taken while a generation runs has the tokens so far.
         """
         if n is not None and n < 0:
             raise ContextError(f"cannot make {n} forks")
@@ -99,10 +105,11 @@ class Context:
         return forks
 
     def extend(self, more: str | Sequence[int], *, progress: Progress | None = None) -> Self:
-        """Reads more text, or tokens, after the last one. Returns itself. Blocks.
+        """Read more text, or tokens, after the last one. Returns itself. Blocks.
 
-        Text is taken as plain text: names of control tokens in it are not control tokens. Raises PromptError, PromptTooLong, OutOfMemory;
-        the context is then as it was, also where `progress` raised.
+        Text is taken as plain text: names of control tokens in it are not control tokens. Raises
+        PromptError, PromptTooLong, OutOfMemory; the context is then as it was, also where `progress`
+        raised.
         """
         if isinstance(more, str):
             more = self.model.encode(more, add_special=False)
@@ -127,9 +134,10 @@ class Context:
         return self
 
     def truncate(self, n: int) -> Self:
-        """Keeps the first n tokens. Returns itself.
+        """Keep the first n tokens. Returns itself.
 
-        Raises ContextError if there are fewer, or if a sliding window has already dropped what token n needs to be read again.
+        Raises ContextError if there are fewer, or if a sliding window has already dropped what token n
+        needs to be read again.
         """
         state = self._begin(None)
         try:
@@ -147,15 +155,15 @@ class Context:
         constraint: TokenConstraint | None = None,
         ignore_eos: bool = False,
     ) -> Generation:
-        """Continues the text. Returns at once; the generation delivers while it runs.
+        """Continue the text. Returns at once; the generation delivers while it runs.
 
-        Every token that is chosen becomes part of this context, a final end token and the tokens of a stop string included. Arguments as
-        in `Request`.
+        Every token that is chosen becomes part of this context, a final end token and the tokens of a stop
+        string included. Arguments as in `Request`.
         """
         return self.model.engine.submit(Request(self, sampling, max_tokens, stop, constraint, ignore_eos))
 
     def save(self, path: str | PathLike[str], *, progress: Progress | None = None) -> None:
-        """Writes everything to one file, so that `Model.restore` goes on exactly: tokens, K/V, logits, sampling.
+        """Write tokens, K/V, logits and sampling to one file, so that `Model.restore` goes on exactly.
 
         The file appears whole or not at all. Raises SnapshotError.
         """
@@ -169,7 +177,7 @@ class Context:
             self._end()
 
     def close(self) -> None:
-        """Gives its pages back; a generation that runs on it is cancelled. Closing twice is nothing."""
+        """Give its pages back; a generation that runs on it is cancelled. Closing twice is nothing."""
         with self._lock:
             busy, self._closed = self._busy, True
         if busy is not None:
@@ -181,7 +189,7 @@ class Context:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -191,7 +199,7 @@ class Context:
     # -- one owner at a time
 
     def _begin(self, channel: Channel | None) -> State:
-        """Takes the context for one operation; `_end` gives it back. Raises ContextError."""
+        """Take the context for one operation; `_end` gives it back. Raises ContextError."""
         while True:
             with self._lock:
                 if self._closed:
@@ -201,7 +209,9 @@ class Context:
                     self._busy = channel if channel is not None else Channel()
                     return self._state
             if not busy.cancelled:
-                raise ContextError("a generation runs on this context; read it to its end, cancel it, or fork the context")
+                raise ContextError(
+                    "a generation runs on this context; read it to its end, cancel it, or fork the context"
+                )
             busy.finished.wait()
 
     def _end(self) -> None:
@@ -214,14 +224,14 @@ class Context:
         sizes = cache.pool.page_bytes
         return [(sum(n >= 0 for n in cache.page_numbers(g)), size) for g, size in enumerate(sizes)]
 
-    def _look(self, function: Any) -> Any:
-        """Reads the state, between two steps if the engine is at work on it."""
+    def _look(self, function: Callable[[], T]) -> T:
+        """Read the state, between two steps if the engine is at work on it."""
         if self._closed:
             raise ContextError("the context is closed")
         return function() if self._busy is None else self.model.engine.call(function)
 
     def _settle(self) -> None:
-        """Computes what is pending, so that the logits are there."""
+        """Compute what is pending, so that the logits are there."""
         channel = Channel()
         state = self._begin(channel)
         if len(state) == 0:
@@ -233,7 +243,7 @@ class Context:
         self.model.engine.read(state, channel, self._end, None)
 
     def _restore(self, before: State) -> None:
-        """Goes back to what the context was."""
+        """Go back to what the context was."""
         state = self._begin(None)
         state.kv.close()
         state.kv, state.pending, state.logits = before.kv, before.pending, before.logits

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import llamay_kv as kv
 import numpy as np
 
+import llamay_kv as kv
 from llamay_models.engine._generation import Channel, Generation
 from llamay_models.engine._loop import Loop, Stats
 from llamay_models.engine._request import Request
@@ -21,7 +21,7 @@ from llamay_models.engine._text import StreamDecoder, TextStream
 from llamay_models.errors import PromptError, PromptTooLong
 
 if TYPE_CHECKING:
-    from llamay_models.engine._context import Context
+    pass
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
@@ -33,7 +33,7 @@ class Vocabulary(Protocol):
 
     @property
     def eog(self) -> frozenset[int]: ...
-    def stream_decoder(self) -> StreamDecoder: ...
+    def stream_decoder(self, *, skip_special: bool = False) -> StreamDecoder: ...
 
 
 class Engine:
@@ -42,6 +42,7 @@ class Engine:
     Attributes:
         ctx_size: the most tokens a context may have.
         max_sequences: how many read or write at a time; more wait in a queue.
+
     """
 
     def __init__(
@@ -76,10 +77,11 @@ class Engine:
         return self._loop.active
 
     def submit(self, request: Request) -> Generation:
-        """Queues a generation, which begins at once where there is a place.
+        """Queue a generation, which begins at once where there is a place.
 
-        Raises PromptError or PromptTooLong for a prompt that cannot be read, ContextError for a context that is in use or
-        closed, EngineClosed. What goes wrong later ends the generation with an error of its own.
+        Raises PromptError or PromptTooLong for a prompt that cannot be read, ContextError for a context
+        that is in use or closed, EngineClosed. What goes wrong later ends the generation with an error of
+        its own.
         """
         from llamay_models.engine._context import Context
 
@@ -109,8 +111,12 @@ class Engine:
             raise
         return generation
 
-    def read(self, state: State, channel: Channel, release: Callable[[], None], progress: Progress | None) -> None:
-        """Computes what is pending in a context, and the logits after it. Blocks. The context is released at the end.
+    def read(
+        self, state: State, channel: Channel, release: Callable[[], None], progress: Progress | None
+    ) -> None:
+        """Compute what is pending in a context, and the logits after it.
+
+        Blocks. The context is released at the end.
 
         Raises what went wrong, or what `progress` raised; what was not read is then still pending.
         """
@@ -139,15 +145,18 @@ class Engine:
             progress("reading", total, total)
 
     def call(self, function: Callable[[], T]) -> T:
-        """Runs a function between two steps, for what touches a context that is at work."""
+        """Run a function between two steps, for what touches a context that is at work."""
         return self._loop.call(function)
 
     def wake(self) -> None:
-        """Makes the thread look for what changed, such as a cancelled generation."""
+        """Make the thread look for what changed, such as a cancelled generation."""
         self._loop.wake.set()
 
     def check(self, tokens: Sequence[int]) -> list[int]:
-        """The tokens as a list of plain integers. Raises PromptError for one outside the vocabulary, PromptTooLong."""
+        """Return the tokens as a list of plain integers.
+
+        Raises PromptError for one outside the vocabulary, PromptTooLong.
+        """
         if len(tokens) > self.ctx_size:
             raise PromptTooLong(len(tokens), self.ctx_size)
         array = np.asarray(tokens)
@@ -160,7 +169,7 @@ class Engine:
         return ids
 
     def close(self) -> None:
-        """Ends every generation as cancelled, and the thread."""
+        """End every generation as cancelled, and the thread."""
         self._loop.close()
 
     def _prepare(
@@ -176,10 +185,12 @@ class Engine:
         room = self.ctx_size - size
         limit = room if request.max_tokens is None else min(room, max(0, request.max_tokens))
         ends = self._vocabulary.eog if self._vocabulary is not None else frozenset()
-        decoder: StreamDecoder = self._vocabulary.stream_decoder() if self._vocabulary is not None else _Silent()
+        decoder: StreamDecoder = _Silent()
+        if self._vocabulary is not None:
+            decoder = self._vocabulary.stream_decoder(skip_special=True)
         channel.prompt_tokens = size
         writing = Writing(
-            Chooser(sampling, self._vocab, ends if request.ignore_eos else frozenset()),
+            Chooser(sampling, state, self._vocab, ends if request.ignore_eos else frozenset()),
             TextStream(decoder, request.stop),
             frozenset() if request.ignore_eos else ends,
             limit,
@@ -191,7 +202,7 @@ class Engine:
 class _Silent:
     """For a model without a tokenizer: tokens, and no text."""
 
-    def feed(self, token: int) -> str:
+    def push(self, token: int) -> str:
         return ""
 
     def finish(self) -> str:

@@ -18,7 +18,7 @@ FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 @dataclass(frozen=True, slots=True)
 class TokenScore:
-    """A token with its natural-log probability under the model, and the likeliest alternatives, best first."""
+    """A token with its natural-log probability, and the likeliest alternatives, best first."""
 
     token: int
     logprob: float
@@ -57,7 +57,7 @@ Item = Piece | int
 
 
 class Channel:
-    """Items on their way from the engine's thread to whoever reads them: a thread, or a coroutine of any loop."""
+    """Items on their way from the engine's thread to a thread, or to a coroutine of any loop."""
 
     def __init__(self) -> None:
         self.finished = threading.Event()
@@ -78,7 +78,7 @@ class Channel:
             self._wake()
 
     def finish(self, reason: FinishReason, error: LlamayError | None = None) -> None:
-        """Ends the stream. Only the first call counts."""
+        """End the stream. Only the first call counts."""
         if self.finish_reason is None:
             self.finish_reason, self.error = reason, error
             self._items.put(None)
@@ -87,14 +87,14 @@ class Channel:
                 self._wake()
 
     def get(self) -> Item | None:
-        """The next item, or None at the end. Blocks."""
+        """Return the next item, or None at the end. Blocks."""
         item = self._items.get()
         if item is None:
             self._items.put(None)  # whoever asks again gets the same answer
         return item
 
     async def aget(self) -> Item | None:
-        """The next item, or None at the end."""
+        """Return the next item, or None at the end."""
         loop = asyncio.get_running_loop()
         while True:
             # Registered before the queue is looked at, so that no item can slip in between.
@@ -127,10 +127,13 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 class Generation:
-    """A running generation. Iterate over it (`for` or `async for`) to receive it piece by piece; `.text` runs it to the end.
+    """A running generation.
 
-    It runs whether or not anybody reads. Dropping the last reference to it cancels it. An error raises where the text is read, after
-    all that came before it; `finish_reason` and `error` tell without raising.
+    Iterate over it (`for` or `async for`) to receive it piece by piece; `.text` runs it to the end.
+
+    It runs whether or not anybody reads. Dropping the last reference to it cancels it. An error raises
+    where the text is read, after all that came before it; `finish_reason` and `error` tell without
+    raising.
     """
 
     def __init__(self, channel: Channel, sampling: Sampling, wake: threading.Event) -> None:
@@ -171,8 +174,8 @@ class Generation:
     def finish_reason(self) -> FinishReason | None:
         """Why it ended; None while it runs.
 
-        "stop": an end token, a stop string, or a finished constraint; "length": max_tokens, or the context is full;
-        "cancelled"; "error".
+        "stop": an end token, a stop string, or a finished constraint; "length": max_tokens, or the context
+        is full; "cancelled"; "error".
         """
         return self._channel.finish_reason
 
@@ -198,15 +201,17 @@ class Generation:
         c, now = self._channel, time.perf_counter()
         started = c.started or now
         first = c.first or now
-        return Timings(started - c.submitted, (first - started) if c.started else 0.0, max(0.0, c.last - first))
+        return Timings(
+            started - c.submitted, (first - started) if c.started else 0.0, max(0.0, c.last - first)
+        )
 
     def cancel(self) -> None:
-        """Stops it within one step. Harmless after the end. Does not wait; `wait` does."""
+        """Stop it within one step. Harmless after the end. Does not wait; `wait` does."""
         self._channel.cancelled = True
         self._wake.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits for the end without reading. Returns whether it came."""
+        """Wait for the end without reading. Returns whether it came."""
         return self._channel.finished.wait(timeout)
 
     def __del__(self) -> None:

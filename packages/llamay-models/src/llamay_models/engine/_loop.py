@@ -1,8 +1,9 @@
 """`Loop`: the one thread that computes for a model.
 
-A step gathers what is ready, one row of each sequence that writes and a chunk of the prompts that are read, runs the plan once,
-then chooses and delivers tokens. Sequences join and leave between steps. Arithmetic makes the result of a row independent of what else is in
-the step, so nothing here can change what is computed, only when.
+A step gathers what is ready, one row of each sequence that writes and a chunk of the prompts that are
+read, runs the plan once, then chooses and delivers tokens. Sequences join and leave between steps.
+Arithmetic makes the result of a row independent of what else is in the step, so nothing here can change
+what is computed, only when.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import llamay_kv as kv
-
-from llamay_models.engine._generation import Channel
 from llamay_models.engine._pace import Pace
 from llamay_models.engine._runner import Rows, Runner
 from llamay_models.engine._sequence import Sequence
@@ -28,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Stats:
-    """Counters since the engine began. Seconds are wall time of its thread: busy in all, and inside the plan."""
+    """Counters since the engine began. Seconds are its thread's wall time: in all, and inside the plan."""
 
     steps: int = 0
     rows: int = 0
@@ -74,7 +73,7 @@ class Loop:
         return self._closed
 
     def add(self, sequence: Sequence) -> None:
-        """Hands a sequence to the engine. Raises EngineClosed."""
+        """Hand a sequence to the engine. Raises EngineClosed."""
         with self._lock:
             if self._closed:
                 raise EngineClosed("the model was closed; load it again")
@@ -82,7 +81,7 @@ class Loop:
         self.wake.set()
 
     def call(self, function: Callable[[], T]) -> T:
-        """Runs a function on the engine's thread between two steps, and returns what it returns.
+        """Run a function on the engine's thread between two steps, and returns what it returns.
 
         For what touches a context that may be at work. Raises what the function raises, or EngineClosed.
         """
@@ -111,7 +110,7 @@ class Loop:
         return result[0]
 
     def close(self) -> None:
-        """Ends every sequence as cancelled, and the thread. Waits for it. Closing twice is nothing."""
+        """End every sequence as cancelled, and the thread. Waits for it. Closing twice is nothing."""
         with self._lock:
             self._closed = True
         self.wake.set()
@@ -130,7 +129,9 @@ class Loop:
             began = time.perf_counter()
             try:
                 self._step()
-            except Exception as error:  # the thread must outlive whatever went wrong, or every caller would wait for ever
+            except (
+                Exception
+            ) as error:  # the thread must outlive whatever went wrong, or every caller would wait for ever
                 for sequence in self._running:
                     self._end(sequence, LlamayError(f"the engine failed: {type(error).__name__}: {error}"))
                 self._running.clear()
@@ -167,7 +168,10 @@ class Loop:
         self._running = [s for s in self._running if not s.finished]
 
     def _share(self) -> list[tuple[Sequence, int]]:
-        """Who gets how many rows: writers one each, then readers in turn, so that a long prompt does not keep a short one waiting."""
+        """Decide who gets how many rows: writers one each, then readers.
+
+        Readers take turns, so that a long prompt does not keep a short one waiting.
+        """
         shares: list[tuple[Sequence, int]] = []
         readers: list[Sequence] = []
         for sequence in self._running:
@@ -222,7 +226,11 @@ class Loop:
             self._took(sequence, n, out[at] if rows.wanted else None)
             at += rows.wanted
         stats, total = self.stats, sum(len(rows.tokens) for _, rows in batch)
-        stats.steps, stats.rows, stats.run_seconds = stats.steps + 1, stats.rows + total, stats.run_seconds + seconds
+        stats.steps, stats.rows, stats.run_seconds = (
+            stats.steps + 1,
+            stats.rows + total,
+            stats.run_seconds + seconds,
+        )
         self._pace.observe(seconds, total - reading, reading)
 
     def _compute_apart(self, batch: list[tuple[Sequence, Rows]], error: Exception) -> None:
@@ -244,7 +252,7 @@ class Loop:
             self._fault(sequence, error)
 
     def _guard(self, sequence: Sequence, logits: Floats) -> None:
-        """Chooses from logits that are there already."""
+        """Choose from logits that are there already."""
         try:
             sequence.choose(logits)
         except Exception as error:

@@ -7,8 +7,10 @@ _LEAST = 16
 
 
 class Pace:
-    """Bounds the time of a step. While nothing is being written a step takes all the rows there are; otherwise as many as fit into
-    `stall` times the time of a step that only writes, by what recent steps have shown.
+    """Bounds the time of a step.
+
+    While nothing is being written a step takes all the rows there are; otherwise as many as fit into `stall`
+    times the time of a step that only writes, by what recent steps have shown.
 
     Results do not depend on it: how a prompt is cut does not change a bit of what is computed.
     """
@@ -30,11 +32,13 @@ class Pace:
         return min(room, max(_LEAST, rows // _GRAIN * _GRAIN))
 
     def observe(self, seconds: float, writing: int, reading: int) -> None:
-        """A step with so many rows of each kind took this long."""
+        """Return a step with so many rows of each kind took this long."""
         if not reading:
             self._writing_step = _blend(self._writing_step, seconds)
         elif reading >= _LEAST:
-            self._row = _blend(self._row, max(0.0, seconds - (self._writing_step if writing else 0.0)) / reading)
+            self._row = _blend(
+                self._row, max(0.0, seconds - (self._writing_step if writing else 0.0)) / reading
+            )
 
 
 def _blend(old: float, new: float) -> float:

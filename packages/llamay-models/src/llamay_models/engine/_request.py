@@ -25,6 +25,7 @@ class Request:
         constraint: decides which tokens may come next.
         ignore_eos: never choose an end token.
         stream: which random stream of the seed to draw from, so that equal prompts with one seed can differ.
+
     """
 
     prompt: Sequence[int] | Context

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import llamay_kernels as kernels
-import llamay_kv as kv
 import numpy as np
 
+import llamay_kernels as kernels
+import llamay_kv as kv
 from llamay_models.plan._records import Floats
 
 
 @dataclass(slots=True)
 class Rows:
-    """The next rows of one context: a lease on their K/V, their tokens, and how many of the last ones want logits."""
+    """The next rows of one context: a lease on their K/V, and how many of the last want logits."""
 
     lease: kv.Lease
     tokens: Sequence[int]
@@ -29,19 +29,19 @@ class Runner:
     Not for several threads at a time: the arrays are shared.
     """
 
-    def __init__(self, plan: kernels.Plan, threads: kernels.Threads, max_outputs: int) -> None:
+    def __init__(self, plan: kernels.Plan, threads: kernels.Threads) -> None:
         self.plan = plan
         self.threads = threads
         self.max_rows = plan.max_rows
         self._tokens = np.zeros(self.max_rows, np.int32)
         self._positions = np.zeros(self.max_rows, np.int32)
-        self._wanted = np.zeros(max(max_outputs, 1), np.int32)
+        self._wanted = np.zeros(self.max_rows, np.int32)
         self._counting = np.arange(self.max_rows, dtype=np.int32)
         # Made as it is needed: a row of a large vocabulary takes a megabyte.
         self._out = np.zeros((0, plan.output_width), np.float32)
 
     def run(self, batch: Sequence[Rows]) -> Floats:
-        """Computes the rows' K/V and returns the logits that are wanted, in order: float32 (wanted, vocabulary).
+        """Compute the rows' K/V, and the logits that are wanted, in order: float32 (wanted, vocabulary).
 
         The result is overwritten by the next run. Nothing is committed.
         """

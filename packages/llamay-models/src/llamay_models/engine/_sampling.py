@@ -17,18 +17,22 @@ class Sampling:
     """How the next token is chosen. Raises SamplingError, naming the option, if one is out of range.
 
     Attributes:
-        seed: of the random numbers; the same seed gives the same text, alone or in a batch. None draws one, which
-            `Generation.sampling` then tells.
+        seed: of the random numbers; the same seed gives the same text, alone or in a batch. None draws
+            one, which `Generation.sampling` then tells.
         temperature: divides the logits; 0 takes the most likely token.
         top_k: keep the k most likely tokens; 0 keeps all.
         top_p: keep the most likely tokens until they hold this much probability; 1 keeps all.
         min_p: keep tokens at least this fraction as likely as the most likely one; 0 keeps all.
-        repeat_penalty: divides positive logits, and multiplies negative ones, of tokens among the last `repeat_last_n`; 1 is off.
-        repeat_last_n: how many tokens the penalties look at, prompt included; 0 none, -1 the whole context.
+        repeat_penalty: divides positive logits, and multiplies negative ones, of tokens among the last
+            `repeat_last_n`; 1 is off.
+        repeat_last_n: how many tokens the penalties look at, prompt included; 0 none, -1 the whole
+            context.
         presence_penalty: subtracted from the logit of a token that occurs there at all.
         frequency_penalty: subtracted once for each time it occurs there.
         logit_bias: token id -> number added to its logit; -inf forbids it.
-        logprobs: how many alternatives to report with each token; None reports no probabilities, 0 only the chosen token's.
+        logprobs: how many alternatives to report with each token; None reports no probabilities, 0 only
+            the chosen token's.
+
     """
 
     seed: int | None = None
@@ -61,7 +65,7 @@ class Sampling:
                 raise SamplingError(f"logit_bias of token {token} must be a number or -inf, not {bias!r}")
 
     def seeded(self) -> Sampling:
-        """The same with a seed: its own, or one drawn now."""
+        """Return the same with a seed: its own, or one drawn now."""
         return self if self.seed is not None else replace(self, seed=secrets.randbits(32))
 
 

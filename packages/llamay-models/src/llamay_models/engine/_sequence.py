@@ -19,7 +19,7 @@ from llamay_models.plan._records import Floats
 class Writing:
     """How a sequence goes on once its prompt is read."""
 
-    __slots__ = ("chooser", "constraint", "ends", "limit", "mask", "text", "tokens", "scores")
+    __slots__ = ("chooser", "constraint", "ends", "limit", "mask", "scores", "text", "tokens")
 
     def __init__(
         self,
@@ -48,7 +48,13 @@ class Sequence:
     __slots__ = ("channel", "owned", "release", "state", "writing")
 
     def __init__(
-        self, state: State, channel: Channel, writing: Writing | None, release: Callable[[], None], *, owned: bool
+        self,
+        state: State,
+        channel: Channel,
+        writing: Writing | None,
+        release: Callable[[], None],
+        *,
+        owned: bool,
     ) -> None:
         self.state = state
         self.channel = channel
@@ -62,7 +68,10 @@ class Sequence:
         return not self.state.pending and self.state.logits is not None
 
     def took(self, n: int, logits: Floats | None) -> None:
-        """The first n pending tokens are computed. `logits` belong to the last of them where it is the last of all."""
+        """Return the first n pending tokens are computed.
+
+        `logits` belong to the last of them where it is the last of all.
+        """
         state = self.state
         state.pending = state.pending[n:]
         if state.pending:
@@ -78,7 +87,7 @@ class Sequence:
             self.choose(logits)
 
     def choose(self, logits: Floats) -> None:
-        """Chooses the next token, lets out the text it completes, and ends the sequence where it is to end.
+        """Choose the next token, lets out the text it completes, and ends the sequence where it is to end.
 
         At the end the context keeps the token as pending.
         """
@@ -94,8 +103,10 @@ class Sequence:
             assert writing.mask is not None
             writing.constraint.fill_mask(writing.mask)
             if not writing.mask.any():
-                raise ConstraintError(f"the constraint allows no token after {channel.completion_tokens} of its text")
-        token, score = writing.chooser.choose(logits, state, writing.mask)
+                raise ConstraintError(
+                    f"the constraint allows no token after {channel.completion_tokens} of its text"
+                )
+        token, score = writing.chooser.choose(logits, len(state), writing.mask)
         if writing.constraint is not None:
             writing.constraint.accept(token)
         state.append([token])
@@ -116,7 +127,7 @@ class Sequence:
             self.finish("length")
 
     def finish(self, reason: str, error: LlamayError | None = None) -> None:
-        """Ends the sequence: the rest of its text goes out, what it held is given back, then the caller is told."""
+        """End the sequence: let out the rest of its text, give back what it held, then tell the caller."""
         channel, writing = self.channel, self.writing
         if channel.finish_reason is not None:
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import llamay_kv as kv
-
 from llamay_models.engine._sampling import Sampling
 from llamay_models.errors import ContextError
 from llamay_models.plan._records import Floats
@@ -12,8 +11,9 @@ from llamay_models.plan._records import Floats
 class State:
     """Tokens, their K/V, and the logits after the last one.
 
-    `pending` are tokens of the context whose K/V is not computed yet: a prompt that is being read, or the last token of a generation,
-    which nobody has asked to continue. `logits` belong to the last token, and are there only when nothing is pending.
+    `pending` are tokens of the context whose K/V is not computed yet: a prompt that is being read, or the
+    last token of a generation, which nobody has asked to continue. `logits` belong to the last token, and
+    are there only when nothing is pending.
     """
 
     __slots__ = ("kv", "logits", "pending", "sampling", "stream")
@@ -34,7 +34,7 @@ class State:
         return [*self.kv.tokens, *self.pending]
 
     def last(self, n: int) -> list[int]:
-        """The last n tokens (all of them for -1), without reading the rest."""
+        """Return the last n tokens (all of them for -1), without reading the rest."""
         size = len(self)
         n = size if n < 0 else min(n, size)
         computed = len(self.kv)
@@ -48,14 +48,14 @@ class State:
         self.logits = None
 
     def fork(self) -> State:
-        """The same, sharing everything. Costs the same at any length but for what is pending."""
+        """Return the same, sharing everything. Costs the same at any length but for what is pending."""
         twin = State(self.kv.fork())
         twin.pending, twin.logits = list(self.pending), self.logits
         twin.sampling, twin.stream = self.sampling, self.stream
         return twin
 
     def truncate(self, n: int) -> None:
-        """Keeps the first n tokens. Raises ContextError if a sliding window has dropped what they need."""
+        """Keep the first n tokens. Raises ContextError if a sliding window has dropped what they need."""
         size = len(self)
         if not 0 <= n <= size:
             raise ContextError(f"cannot keep {n} tokens of a context of {size}")
@@ -65,7 +65,8 @@ class State:
         if n > computed:
             self.pending = self.pending[: n - computed]
         else:
-            # The logits after token n - 1 are not kept, so that token is computed once more when they are wanted.
+            # The logits after token n - 1 are not kept, so that token is computed once more when they are
+            # wanted.
             last = self.kv.token_slice(n - 1, n) if n else []
             try:
                 self.kv.truncate(max(0, n - 1))

@@ -9,16 +9,17 @@ from typing import Protocol
 class StreamDecoder(Protocol):
     """Turns tokens into text as they come, holding back bytes of an unfinished character."""
 
-    def feed(self, token: int) -> str: ...
+    def push(self, token: int) -> str: ...
     def finish(self) -> str: ...
 
 
 class TextStream:
     """Decodes tokens and watches for stop strings, also where they begin in one token and end in another.
 
-    `feed` returns the text that has become safe to show: text is held back only while it may still turn out to be the beginning of a
-    stop string. Once `stopped` names a stop string, that string and all after it are dropped. Which stop string wins does not depend on
-    where tokens begin: the one that is complete first, of several at the same place the longest.
+    `feed` returns the text that has become safe to show: text is held back only while it may still turn
+    out to be the beginning of a stop string. Once `stopped` names a stop string, that string and all after
+    it are dropped. Which stop string wins does not depend on where tokens begin: the one that is complete
+    first, of several at the same place the longest.
     """
 
     def __init__(self, decoder: StreamDecoder, stops: Sequence[str] = ()) -> None:
@@ -28,11 +29,11 @@ class TextStream:
         self.stopped: str | None = None
 
     def feed(self, token: int) -> str:
-        """The text that this token lets out."""
-        return self._push(self._decoder.feed(token))
+        """Return the text that this token lets out."""
+        return self._push(self._decoder.push(token))
 
     def finish(self) -> str:
-        """What is left at the end: held text that became no stop string, and bytes that became no character."""
+        """Return what is left: text that became no stop string, bytes that became no character."""
         text = self._push(self._decoder.finish())
         if self.stopped is None:
             text, self._held = text + self._held, ""

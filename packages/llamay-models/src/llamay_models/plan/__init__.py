@@ -1,7 +1,8 @@
 """The vocabulary in which architectures are written, and its meanings.
 
-An architecture is a pure function of (g, config, weights). What it does depends on g: `Trace` records a plan, `Reference` computes
-in float64, `Needs` lists the weights, `Explain` prints, `Watch` keeps every value. `fuse` rewrites what was recorded.
+An architecture is a pure function of (g, config, weights). What it does depends on g: `Trace` records a
+plan, `Reference` computes in float64, `Needs` lists the weights, `Explain` prints, `Watch` keeps every
+value. `fuse` rewrites what was recorded.
 """
 
 from llamay_models.plan._explain import Explain, explain

@@ -14,10 +14,10 @@ class Explain(Trace):
 
 
 def explain(program: Program) -> str:
-    """One line an operation: its value and width, its arguments, and its weights with their formats and sizes.
+    """Return one line an operation: its value and width, its arguments, its weights with formats and sizes.
 
-    The head line gives operations, parameters, bytes of weights and multiply-adds a row (attention over the context,
-    which grows with it, not included).
+    The head line gives operations, parameters, bytes of weights and multiply-adds a row (attention over
+    the context, which grows with it, not included).
     """
     parameters = sum(t.rows * t.cols for t in program.tensors)
     size = sum(t.nbytes for t in program.tensors)

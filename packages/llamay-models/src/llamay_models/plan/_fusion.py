@@ -1,8 +1,9 @@
 """Fusion: rewrites of a program's records into fewer, larger operations that compute the same.
 
-Each rewrite takes a program and returns one with the same output, as `evaluate` shows before and after. A value that is read only
-by what absorbs it disappears; a value that something else reads stays. Records keep the order of their inputs: a fused record
-stands where the last of its parts stood, except a group, whose parts share one input, which stands where the first stood.
+Each rewrite takes a program and returns one with the same output, as `evaluate` shows before and after. A
+value that is read only by what absorbs it disappears; a value that something else reads stays. Records
+keep the order of their inputs: a fused record stands where the last of its parts stood, except a group,
+whose parts share one input, which stands where the first stood.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ def fuse(program: Program) -> Program:
 
 
 def select_early(program: Program) -> Program:
-    """Moves `select` up to where rows last need each other: behind the last attention.
+    """Move `select` up to where rows last need each other: behind the last attention.
 
-    Of a prompt that is read only one row wants logits, or none; the others then skip the last layer's products.
+    Of a prompt that is read only one row wants logits, or none; the others then skip the last layer's
+    products.
     """
     selects = [r for r in program.records if r.op == "select"]
     if len(selects) != 1:
@@ -79,7 +81,7 @@ def rope_norm(program: Program) -> Program:
 
 
 def glu(program: Program) -> Program:
-    """`mul(act(linear(x, gate)), linear(x, up))` becomes one product that reads x once and writes one value."""
+    """`mul(act(linear(x, gate)), linear(x, up))` becomes one operation that reads x once."""
 
     def match(records: _Records, last: Record) -> tuple[Record, set[int]] | None:
         if last.op != "mul":
@@ -148,7 +150,7 @@ def add_rms_norm(program: Program) -> Program:
 
 
 def linear_group(program: Program) -> Program:
-    """Several products of one value: it is quantized once, and the products are one piece of work for the threads."""
+    """Several products of one value: it is quantized once, and they are one piece of work for the threads."""
     groups: dict[int, list[Record]] = defaultdict(list)
     for record in program.records:
         if record.op == "linear":
@@ -167,10 +169,19 @@ def linear_group(program: Program) -> Program:
     return replace(program, records=tuple(out))
 
 
-# What computes a row from that row alone, wherever it stands. A rotation needs the row's position, which a selected row has lost.
+# What computes a row from that row alone, wherever it stands. A rotation needs the row's position, which a
+# selected row has lost.
 _ROW_BY_ROW = frozenset({"linear", "rms_norm", "add", "mul", "scale", "silu", "gelu_tanh", "softcap"})
 
-REWRITES: tuple[Rewrite, ...] = (select_early, rope_norm, glu, rms_norm_add, linear_add, add_rms_norm, linear_group)
+REWRITES: tuple[Rewrite, ...] = (
+    select_early,
+    rope_norm,
+    glu,
+    rms_norm_add,
+    linear_add,
+    add_rms_norm,
+    linear_group,
+)
 
 
 class _Records:
@@ -185,13 +196,15 @@ class _Records:
                 self.readers[value].append(index)
 
     def made(self, value: int, *ops: str) -> Record | None:
-        """The record that makes `value`, if it is one of `ops` and nothing else reads the value."""
+        """Return the record that makes `value`, if it is one of `ops` and nothing else reads the value."""
         record = self.makers[value]
         return record if record.op in ops and self.uses[value] == 1 else None
 
 
-def _rewrite(program: Program, match: Callable[[_Records, Record], tuple[Record, set[int]] | None]) -> Program:
-    """Replaces each record that matches, and drops the records whose values it absorbed."""
+def _rewrite(
+    program: Program, match: Callable[[_Records, Record], tuple[Record, set[int]] | None]
+) -> Program:
+    """Replace each record that matches, and drops the records whose values it absorbed."""
     records = _Records(program)
     out: list[Record] = []
     gone: set[int] = set()

@@ -33,7 +33,10 @@ class Absent:
 
 
 class Needs(Trace):
-    """Runs an architecture to learn its weights. `wanted` maps each name to (rows, cols); a vector has one row."""
+    """Runs an architecture to learn its weights.
+
+    `wanted` maps each name to (rows, cols); a vector has one row.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +47,9 @@ class Needs(Trace):
         self._note(w, rows, cols)
         return 0
 
-    def _constant(self, op: str, w: Tensor | None, count: int) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+    def _constant(
+        self, op: str, w: Tensor | None, count: int
+    ) -> np.ndarray[Any, np.dtype[np.float32]] | None:
         if w is not None:
             self._note(w, 1, count)
         return None
@@ -64,11 +69,13 @@ class Needs(Trace):
             self.problems.append(problem)
 
 
-def check(architecture: Callable[..., Any], config: Any, tensors: Mapping[str, Tensor], where: str = "") -> Needs:
-    """Asks an architecture for its weights and compares them with a file's, before anything is computed.
+def check(
+    architecture: Callable[..., Any], config: Any, tensors: Mapping[str, Tensor], where: str = ""
+) -> Needs:
+    """Ask an architecture for its weights and compares them with a file's, before anything is computed.
 
-    Raises TensorError that names every tensor which is missing, has the wrong shape, or is not used (an unused tensor means
-    that the file says something the architecture would ignore).
+    Raises TensorError that names every tensor which is missing, has the wrong shape, or is not used (an
+    unused tensor means that the file says something the architecture would ignore).
     """
     needs, weights = Needs(), Weights(tensors, missing=Absent)
     architecture(needs, config, weights)
@@ -78,5 +85,7 @@ def check(architecture: Callable[..., Any], config: Any, tensors: Mapping[str, T
     if problems:
         shown = "; ".join(problems[:_LISTED])
         more = f"; and {len(problems) - _LISTED} more" if len(problems) > _LISTED else ""
-        raise TensorError(f"the tensors{f' of {where}' if where else ''} do not fit the architecture: {shown}{more}")
+        raise TensorError(
+            f"the tensors{f' of {where}' if where else ''} do not fit the architecture: {shown}{more}"
+        )
     return needs

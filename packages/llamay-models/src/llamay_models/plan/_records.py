@@ -16,8 +16,8 @@ Doubles = npt.NDArray[np.float64]
 class Tensor(Protocol):
     """A weight, wherever it lives: in a file, in memory, or packed for the kernels.
 
-    A vector has one row. `dequantize` returns float32 of shape (rows, cols), in the operations' fixed order of
-    docs/arithmetic.md.
+    A vector has one row. `dequantize` returns float32 of shape (rows, cols), in the operations' fixed
+    order of docs/arithmetic.md.
     """
 
     @property
@@ -48,7 +48,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One operation. `weights` are indices into the program's tensors; docs/plan.md lists operations and attributes."""
+    """One operation.
+
+    `weights` are indices into the program's tensors; docs/plan.md lists operations and attributes.
+    """
 
     op: str
     outs: tuple[int, ...]
@@ -59,7 +62,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Program:
-    """A straight list of operations. The last record's value is the output; only the number of rows is open."""
+    """A straight list of operations; only the number of rows is open. The last value is the output."""
 
     records: tuple[Record, ...]
     widths: tuple[int, ...]

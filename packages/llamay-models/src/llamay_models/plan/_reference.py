@@ -24,10 +24,10 @@ class Computed(Value):
 
 
 class Reference(Trace):
-    """Computes each operation as it is called, in float64 (see `_semantics`), for one context that begins at position 0.
+    """Computes each operation as it is called, in float64 (see `_semantics`), for a context from position 0.
 
-    `tokens` are the context's tokens; `wanted` the rows that `select` keeps, all where it is None. What the
-    architecture returns has its numbers in `.array`.
+    `tokens` are the context's tokens; `wanted` the rows that `select` keeps, all where it is None. What
+    the architecture returns has its numbers in `.array`.
     """
 
     def __init__(self, tokens: Sequence[int], wanted: Sequence[int] | None = None) -> None:
@@ -35,7 +35,13 @@ class Reference(Trace):
         self._rows = Rows(tokens, wanted)
 
     def _emit(
-        self, op: str, width: int, name: str, args: tuple[Value, ...], weights: tuple[int, ...] = (), **attrs: Any
+        self,
+        op: str,
+        width: int,
+        name: str,
+        args: tuple[Value, ...],
+        weights: tuple[int, ...] = (),
+        **attrs: Any,
     ) -> Value:
         value = super()._emit(op, width, name, args, weights, **attrs)
         arrays = [a.array for a in args if isinstance(a, Computed)]
@@ -44,8 +50,9 @@ class Reference(Trace):
 
 
 class Watch(Reference):
-    """A Reference that keeps every value under its name, for finding the first layer that differs from another
-    implementation: `watch.values["blk.3.attn_q.rope"]`.
+    """A Reference that keeps every value under its name: `watch.values["blk.3.attn_q.rope"]`.
+
+    For finding the first layer that differs from another implementation.
     """
 
     def __init__(self, tokens: Sequence[int], wanted: Sequence[int] | None = None) -> None:
@@ -53,7 +60,13 @@ class Watch(Reference):
         self.values: dict[str, Doubles] = {}
 
     def _emit(
-        self, op: str, width: int, name: str, args: tuple[Value, ...], weights: tuple[int, ...] = (), **attrs: Any
+        self,
+        op: str,
+        width: int,
+        name: str,
+        args: tuple[Value, ...],
+        weights: tuple[int, ...] = (),
+        **attrs: Any,
     ) -> Value:
         value = super()._emit(op, width, name, args, weights, **attrs)
         if isinstance(value, Computed):

@@ -1,7 +1,8 @@
 """Rotary frequencies, the same bits on every machine.
 
-They are computed in decimal arithmetic with 50 digits and rounded once to binary64. A `pow` or `log` of the C library may
-differ in the last bit from one system to the next, and with it every logit of a long context.
+They are computed in decimal arithmetic with 50 digits and rounded once to binary64. A `pow` or `log` of
+the C library may differ in the last bit from one system to the next, and with it every logit of a long
+context.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ _TWO_PI = 2 * Decimal("3.1415926535897932384626433832795028841971693993751058209
 
 @dataclass(frozen=True)
 class Linear:
-    """Position interpolation: every frequency divided by `factor` (Chen et al. 2023, https://arxiv.org/abs/2306.15595)."""
+    """Position interpolation: every frequency divided by `factor` (Chen et al.
+
+    2023, https://arxiv.org/abs/2306.15595).
+    """
 
     factor: float
 
     def apply(self, frequencies: list[Decimal], rope: Rope) -> list[Decimal]:
-        """The frequencies, interpolated."""
+        """Return the frequencies, interpolated."""
         return [f / Decimal(self.factor) for f in frequencies]
 
     def attention_factor(self) -> Decimal:
@@ -37,7 +41,9 @@ class Linear:
 
 @dataclass(frozen=True)
 class Yarn:
-    """YaRN (Peng et al. 2023, https://arxiv.org/abs/2309.00071): fast pairs keep their frequency, slow ones are divided by
+    """YaRN (Peng et al.
+
+    2023, https://arxiv.org/abs/2309.00071): fast pairs keep their frequency, slow ones are divided by
     `factor`, between `beta_fast` and `beta_slow` turns in the original context the two are mixed. The rotated
     values are lengthened by `0.1 ln(factor) + 1`, unless the file says otherwise.
     """
@@ -49,7 +55,7 @@ class Yarn:
     log_multiplier: float = 0.0
 
     def apply(self, frequencies: list[Decimal], rope: Rope) -> list[Decimal]:
-        """The frequencies, each mixed by where it lies between fast and slow."""
+        """Return the frequencies, each mixed by where it lies between fast and slow."""
         last = Decimal(rope.dims - 1)
         low = max(Decimal(0), self._dimension(self.beta_fast, rope).to_integral_value(ROUND_FLOOR))
         high = min(last, self._dimension(self.beta_slow, rope).to_integral_value(ROUND_CEILING))
@@ -66,20 +72,24 @@ class Yarn:
         log = Decimal(self.factor).ln()
         plain = 1 + Decimal("0.1") * log
         # DeepSeek's variant states a multiplier for all dimensions, and divides by what it gives.
-        return plain / (1 + Decimal("0.1") * Decimal(self.log_multiplier) * log) if self.log_multiplier else plain
+        return (
+            plain / (1 + Decimal("0.1") * Decimal(self.log_multiplier) * log)
+            if self.log_multiplier
+            else plain
+        )
 
     def _dimension(self, turns: float, rope: Rope) -> Decimal:
-        """The pair that makes this many turns in the original context."""
+        """Return the pair that makes this many turns in the original context."""
         ratio = Decimal(self.original_context) / (Decimal(turns) * _TWO_PI)
         return rope.dims * ratio.ln() / (2 * Decimal(rope.base).ln())
 
 
 @dataclass(frozen=True)
 class Llama3:
-    """Llama 3.1's rule: wavelengths beyond the original context are divided by `factor`, short ones stay, between
-    `low_frequency_factor` and `high_frequency_factor` the two are mixed.
+    """Llama 3.1's rule: pairs that turn slowly are divided by `factor`, fast ones stay.
 
-    Files made by llama.cpp's converter carry the result as the tensor `rope_freqs.weight` instead.
+    Between `low_frequency_factor` and `high_frequency_factor` turns in the original context the two are
+    mixed. Files made by llama.cpp's converter carry the result as the tensor `rope_freqs.weight` instead.
     """
 
     factor: float
@@ -88,7 +98,7 @@ class Llama3:
     high_frequency_factor: float = 4.0
 
     def apply(self, frequencies: list[Decimal], rope: Rope) -> list[Decimal]:
-        """The frequencies, each mixed by its wavelength."""
+        """Return the frequencies, each mixed by its wavelength."""
         low, high = Decimal(self.low_frequency_factor), Decimal(self.high_frequency_factor)
         mixed = []
         for f in frequencies:
@@ -98,7 +108,7 @@ class Llama3:
         return mixed
 
     def attention_factor(self) -> Decimal:
-        """The rule leaves the rotation's length alone."""
+        """Return the rule leaves the rotation's length alone."""
         return Decimal(1)
 
 
@@ -106,8 +116,9 @@ class Llama3:
 class Rope:
     """How positions turn the values of a head.
 
-    `style` "half" pairs value `i` with `i + dims / 2` (GPT-NeoX, most files); "pairs" pairs `2i` with `2i + 1` (Meta's own
-    order, which GGUF files of the architecture `llama` keep). Only the first `dims` values of a head turn.
+    `style` "half" pairs value `i` with `i + dims / 2` (GPT-NeoX, most files); "pairs" pairs `2i` with `2i
+    + 1` (Meta's own order, which GGUF files of the architecture `llama` keep). Only the first `dims`
+    values of a head turn.
     """
 
     dims: int

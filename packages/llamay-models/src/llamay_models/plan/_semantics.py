@@ -1,7 +1,8 @@
 """What every operation means, in float64: the specification that kernels, fusions and backends answer to.
 
-Slow and obvious on purpose, and never to be optimised. One context, positions from 0, no pages. Each function takes the
-arguments' arrays (rows, width), the weights and the record's attributes, and returns the outputs.
+Slow and obvious on purpose, and never to be optimised. One context, positions from 0, no pages. Each
+function takes the arguments' arrays (rows, width), the weights and the record's attributes, and returns
+the outputs.
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ Meaning = Callable[[Rows, Sequence[Doubles], Sequence[Tensor], Mapping[str, Any]
 
 
 def matrix(w: Tensor) -> Doubles:
-    """A weight's values as float64, (rows, cols)."""
+    """Return a weight's values as float64, (rows, cols)."""
     return w.dequantize().astype(np.float64)
 
 
 def vector(w: Tensor) -> Doubles:
-    """A vector's values as float64."""
+    """Return a vector's values as float64."""
     return w.dequantize().astype(np.float64).reshape(-1)
 
 
 def embed(rows: Rows, weights: Sequence[Tensor]) -> Doubles:
-    return weights[0].dequantize()[np.asarray(rows.tokens)].astype(np.float64)
+    table = weights[0].dequantize()
+    return np.asarray(table[np.asarray(rows.tokens)], np.float64)
 
 
 def linear(x: Doubles, w: Tensor, bias: Tensor | None = None) -> Doubles:
@@ -55,7 +57,9 @@ def rms_norm(x: Doubles, w: Tensor, eps: float) -> Doubles:
 def rope(x: Doubles, *, head_dim: int, style: str, freqs: Doubles, factor: float) -> Doubles:
     heads = x.reshape(len(x), x.shape[1] // head_dim, head_dim).copy()
     n = len(freqs)
-    first, second = (slice(0, n), slice(n, 2 * n)) if style == "half" else (slice(0, 2 * n, 2), slice(1, 2 * n, 2))
+    first, second = (
+        (slice(0, n), slice(n, 2 * n)) if style == "half" else (slice(0, 2 * n, 2), slice(1, 2 * n, 2))
+    )
     angle = np.arange(len(x))[:, None, None] * freqs
     a, b = heads[:, :, first].copy(), heads[:, :, second].copy()
     cos, sin = np.cos(angle) * factor, np.sin(angle) * factor
@@ -150,7 +154,7 @@ MEANINGS: dict[str, Meaning] = {
 
 
 def evaluate(program: Program, tokens: Sequence[int], wanted: Sequence[int] | None = None) -> Doubles:
-    """The program's output for a context of these tokens, float64 of shape (wanted rows or all, output width)."""
+    """Return the output for a context of these tokens, float64 (wanted rows or all, output width)."""
     rows, values = Rows(tokens, wanted), dict[int, Doubles]()
     for record in program.records:
         weights = [program.tensors[i] for i in record.weights]

@@ -12,11 +12,11 @@ from llamay_models.plan._rope import Rope
 
 
 class Trace:
-    """Records each call, checking widths and shapes, so that a mistake in an architecture is an error that names the
-    operation and both sizes. Nothing is computed.
+    """Records each call, and computes nothing.
 
-    The methods are the vocabulary: their docstrings say what each operation means for one row. `Reference` has the same
-    methods and computes it.
+    Widths and shapes are checked, so that a mistake in an architecture is an error that names the
+    operation and both sizes. The methods are the vocabulary: their docstrings say what each operation
+    means for one row. `Reference` has the same methods and computes it.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Trace:
         self._selected: Value | None = None
 
     def program(self) -> Program:
-        """What was recorded. Raises PlanError if nothing was."""
+        """Return what was recorded. Raises PlanError if nothing was."""
         if not self.records:
             raise PlanError("a plan needs at least one operation")
         return Program(tuple(self.records), tuple(self.widths), tuple(self.tensors), tuple(self.names))
@@ -36,7 +36,7 @@ class Trace:
     # -- operations with weights
 
     def embed(self, w: Tensor, vocab: int, width: int) -> Value:
-        """The table's row of the row's token; `w`: (vocab, width)."""
+        """Return the table's row of the row's token; `w`: (vocab, width)."""
         table = self._weight("embed", w, vocab, width)
         return self._emit("embed", width, _stem(w.name), (), (table,))
 
@@ -48,20 +48,22 @@ class Trace:
         return self._emit("linear", width, _stem(w.name), (x,), tuple(weights))
 
     def rms_norm(self, x: Value, w: Tensor, eps: float, heads: int = 1) -> Value:
-        """`x / sqrt(mean(x^2) + eps) * w` in each of `heads` equal parts of the row; `w`: (x's width / heads,).
+        """`x / sqrt(mean(x^2) + eps) * w` in each of `heads` parts of the row; `w`: (x's width / heads,).
 
         Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467.
         """
         if heads < 1 or x.width % heads:
-            raise PlanError(f"rms_norm: {x.name} has {x.width} values, which do not divide into {heads} heads")
+            raise PlanError(
+                f"rms_norm: {x.name} has {x.width} values, which do not divide into {heads} heads"
+            )
         weight = self._weight("rms_norm", w, 1, x.width // heads)
         return self._emit("rms_norm", x.width, _stem(w.name), (x,), (weight,), eps=float(eps))
 
     def rope(self, x: Value, heads: int, rope: Rope, factors: Tensor | None = None) -> Value:
-        """Rotates pairs of each head by the row's position times a frequency; `factors` divide the frequencies.
+        """Rotate pairs of each head by the row's position times a frequency.
 
-        Su et al. 2021, https://arxiv.org/abs/2104.09864. `factors`: (rotated dimensions / 2,), values known when
-        the plan is made.
+        Su et al. 2021, https://arxiv.org/abs/2104.09864. `factors`, (rotated dimensions / 2,), divide the
+        frequencies; they are read when the plan is made.
         """
         if heads < 1 or x.width % heads:
             raise PlanError(f"rope: {x.name} has {x.width} values, which do not divide into {heads} heads")
@@ -97,8 +99,9 @@ class Trace:
     ) -> Value:
         """Causal attention of this row over everything `layer` has seen in its context, this row included.
 
-        Query head `h` reads key/value head `h // (heads / kv_heads)`. `window` is how many positions a row may
-        look back, itself included; 0 for all. `softcap` bounds the scores by `cap * tanh(s / cap)`; 0 for none.
+        Query head `h` reads key/value head `h // (heads / kv_heads)`. `window` is how many positions a row
+        may look back, itself included; 0 for all. `softcap` bounds the scores by `cap * tanh(s / cap)`; 0
+        for none.
         """
         if heads < 1 or kv_heads < 1 or heads % kv_heads:
             raise PlanError(f"attention: {heads} query heads do not divide among {kv_heads} key/value heads")
@@ -107,7 +110,9 @@ class Trace:
                 raise PlanError(f"attention: {value.name} has {value.width} values for {count} heads")
         k_dim, v_dim = k.width // kv_heads, v.width // kv_heads
         if q.width != heads * k_dim:
-            raise PlanError(f"attention: a query head has {q.width // heads} values but a key head has {k_dim}")
+            raise PlanError(
+                f"attention: a query head has {q.width // heads} values but a key head has {k_dim}"
+            )
         return self._emit(
             "attention",
             heads * v_dim,
@@ -126,11 +131,11 @@ class Trace:
     # -- operations on values
 
     def add(self, a: Value, b: Value) -> Value:
-        """`a + b`."""
+        """Sum: `a + b`."""
         return self._pair("add", a, b)
 
     def mul(self, a: Value, b: Value) -> Value:
-        """`a * b`, value by value."""
+        """Product, value by value: `a * b`."""
         return self._pair("mul", a, b)
 
     def scale(self, x: Value, by: float) -> Value:
@@ -142,7 +147,7 @@ class Trace:
         return self._emit("silu", x.width, f"{x.name}.silu", (x,))
 
     def gelu_tanh(self, x: Value) -> Value:
-        """The tanh approximation of GELU: `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`."""
+        """Return the tanh approximation of GELU: `0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`."""
         return self._emit("gelu_tanh", x.width, f"{x.name}.gelu_tanh", (x,))
 
     def softcap(self, x: Value, cap: float) -> Value:
@@ -170,11 +175,15 @@ class Trace:
             self.tensors.append(w)
         return self._numbers[w.name]
 
-    def _constant(self, op: str, w: Tensor | None, count: int) -> np.ndarray[Any, np.dtype[np.float32]] | None:
+    def _constant(
+        self, op: str, w: Tensor | None, count: int
+    ) -> np.ndarray[Any, np.dtype[np.float32]] | None:
         if w is None:
             return None
         if (w.rows, w.cols) != (1, count):
-            raise PlanError(f"{op}: {w.name} is {_shape(w.rows, w.cols)} but {_shape(1, count)} is needed here")
+            raise PlanError(
+                f"{op}: {w.name} is {_shape(w.rows, w.cols)} but {_shape(1, count)} is needed here"
+            )
         return w.dequantize().reshape(-1)
 
     def _emit(

@@ -11,7 +11,7 @@ Key = str | tuple[int, str] | tuple[int, str, str]
 
 
 def tensor_name(key: Key) -> str:
-    """The tensor's name in the file.
+    """Return the tensor's name in the file.
 
     `"output"` is `output.weight`, `"output.bias"` its bias; `(3, "attn_q")` is `blk.3.attn_q.weight`, and
     `(3, "attn_q", "bias")` its bias.
@@ -31,7 +31,7 @@ class Weights:
         self.asked: set[str] = set()
 
     def __getitem__(self, key: Key) -> Tensor:
-        """A tensor that must be there. Raises TensorError if it is not."""
+        """Return a tensor that must be there. Raises TensorError if it is not."""
         name = tensor_name(key)
         self.asked.add(name)
         if (tensor := self._tensors.get(name)) is not None:
@@ -41,7 +41,7 @@ class Weights:
         raise TensorError(f"the tensor {name} is missing")
 
     def get(self, key: Key) -> Tensor | None:
-        """A tensor that some models have: a bias, an untied output."""
+        """Return a tensor that some models have: a bias, an untied output."""
         name = tensor_name(key)
         if name not in self._tensors:
             return None

@@ -1,0 +1,127 @@
+"""How likely a model finds a given text: logits of every position, log-likelihoods, perplexity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from llamay_models.engine import Progress
+from llamay_models.engine._runner import Rows
+from llamay_models.errors import OutOfMemory, PromptError
+from llamay_models.model import Model
+from llamay_models.plan._records import Doubles, Floats
+
+# Logits that are held at a time: a row of a large vocabulary takes a megabyte.
+_LOGITS = 16 << 20
+
+
+def logits(model: Model, tokens: Sequence[int], first: int = 0) -> Iterator[Floats]:
+    """Yield the logits after each token from number `first` on, in pieces: float32 (rows, vocabulary).
+
+    Runs between the steps of whatever else the model does. Raises PromptError for a token that the model
+    does not have, OutOfMemory.
+    """
+    import llamay_kv
+
+    ids = model.engine.check(tokens)
+    most = max(1, min(model.runner.max_rows, _LOGITS // (4 * model.vocab_size)))
+    with model.pool.context() as context:
+
+        def step(begin: int, end: int, wanted: int) -> Floats:
+            try:
+                lease = context.reserve(end - begin)
+            except llamay_kv.OutOfPages as error:
+                raise OutOfMemory(f"no K/V memory is left to score this text: {error}") from error
+            with lease:
+                rows = Rows(lease, ids[begin:end], begin, wanted)
+                out = model.runner.run([rows]).copy()
+                lease.commit(rows.tokens)
+            return out
+
+        at = 0
+        while at < len(ids):
+            end = min(first, at + model.runner.max_rows) if at < first else min(len(ids), at + most)
+            begin, at = at, end
+            out = model.engine.call(lambda b=begin, e=end: step(b, e, 0 if b < first else e - b))  # type: ignore[misc]
+            if begin >= first:
+                yield out
+
+
+def log_softmax(values: Floats) -> Doubles:
+    """Natural-log probabilities of rows of logits, in float64."""
+    x = values.astype(np.float64)
+    x -= x.max(-1, keepdims=True)
+    x -= np.log(np.exp(x).sum(-1, keepdims=True))
+    return x
+
+
+def log_likelihoods(
+    model: Model, tokens: Sequence[int], first: int = 0, *, progress: Progress | None = None
+) -> npt.NDArray[np.float64]:
+    """Return the natural-log probability of each token after number `first`, given all tokens before it.
+
+    float64 of shape (len(tokens) - 1 - first,): entry i belongs to token first + 1 + i. Their sum is the
+    log-likelihood of the text.
+    """
+    if not 0 <= first < len(tokens) - 1:
+        raise PromptError(
+            f"scoring needs at least one token after number {first}, but there are {len(tokens)}"
+        )
+    scores: list[Doubles] = []
+    at = first
+    for piece in logits(model, list(tokens)[:-1], first):
+        following = np.asarray(tokens[at + 1 : at + 1 + len(piece)])
+        scores.append(log_softmax(piece)[np.arange(len(piece)), following])
+        at += len(piece)
+        if progress is not None:
+            progress("scoring", at - first, len(tokens) - 1 - first)
+    return np.concatenate(scores)
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """The exponential of the mean negative log-likelihood, and its standard error."""
+
+    value: float
+    error: float
+    tokens: int
+    windows: int
+
+
+def perplexity(
+    model: Model, text: str | Sequence[int], window: int = 512, *, progress: Progress | None = None
+) -> Perplexity:
+    """Perplexity as llama.cpp's `llama-perplexity` defines it, so that figures can be compared.
+
+    The text is cut into windows of `window` tokens, what is left over at the end is dropped. Each window
+    is read by itself; where the model wants a beginning token, it takes the place of the window's first.
+    Only the second half is scored, so that every scored token has at least half a window before it. Raises
+    PromptError where the text is shorter than one window.
+    """
+    tokens = model.encode(text) if isinstance(text, str) else list(text)
+    if window < 4:
+        raise PromptError(f"a window must have at least 4 tokens, not {window}")
+    count = len(tokens) // window
+    if count == 0:
+        raise PromptError(f"the text has {len(tokens)} tokens, fewer than one window of {window}")
+    bos = model.tokenizer.bos if model.tokenizer is not None and model.tokenizer.adds_bos else None
+    scores: list[npt.NDArray[np.float64]] = []
+    for i in range(count):
+        part = tokens[i * window : (i + 1) * window]
+        if bos is not None:
+            part[0] = bos
+        scores.append(log_likelihoods(model, part, window // 2))
+        if progress is not None:
+            progress("scoring", i + 1, count)
+    losses = -np.concatenate(scores)
+    value = math.exp(losses.mean())
+    spread = float(losses.var())
+    error = math.sqrt(spread / (len(losses) - 1)) * value if spread > 0 else 0.0
+    return Perplexity(value, error, len(losses), count)
+
+
+__all__ = ["Perplexity", "log_likelihoods", "log_softmax", "logits", "perplexity"]

@@ -1,0 +1,44 @@
+"""An inference engine for GGUF models whose contexts are values.
+
+    import llamay
+
+    model = llamay.load("model.gguf")
+    context = model.context("The capital of France is")
+    print(context.generate(max_tokens=16).text)
+
+The names here are those of `llamay_models`, for whoever needs no more than a model that answers.
+"""
+
+from llamay_models import (
+    Context,
+    Engine,
+    Generation,
+    LlamayError,
+    Model,
+    Piece,
+    Request,
+    Sampling,
+    TokenConstraint,
+    TokenScore,
+    Usage,
+    errors,
+    load,
+    score,
+)
+
+__all__ = [
+    "Context",
+    "Engine",
+    "Generation",
+    "LlamayError",
+    "Model",
+    "Piece",
+    "Request",
+    "Sampling",
+    "TokenConstraint",
+    "TokenScore",
+    "Usage",
+    "errors",
+    "load",
+    "score",
+]
