@@ -19,9 +19,12 @@ from . import (
     _contexts_api,
     _llamacpp,
     _missing,
+    _ollama,
+    _ollama_models,
     _openai_chat,
     _openai_completions,
     _openai_models,
+    _responses,
 )
 from ._call import call_of
 from ._config import Config, read_keys
@@ -31,10 +34,12 @@ from ._gate import Gate
 from ._http import Whole
 from ._keys import Keys
 from ._metrics import Metrics
-from ._models import Models, Source
+from ._models import Models
 from ._protocol import Loader, Model
+from ._responses_store import Responses
 from ._run import Admission
 from ._services import Services
+from ._store import Store
 from ._version import VERSION
 
 log = logging.getLogger("llamay.server")
@@ -61,11 +66,11 @@ def create_app(
     *,
     config: Config | None = None,
     loader: Loader | None = None,
-    source: Source | None = None,
+    store: Store | None = None,
 ) -> Application:
     """An ASGI application that serves `models` (loaded ones, files, or NAME=FILE; `config.models` come after).
 
-    `loader` turns a file into a model; without one, files are loaded by llamay_models. `source` knows more models by
+    `loader` turns a file into a model; without one, files are loaded by llamay_models. `store` knows more models by
     name. Raises `ConfigError` where the configuration cannot be used.
     """
     config = config if config is not None else Config()
@@ -76,16 +81,19 @@ def create_app(
     keys = Keys(read_keys(config))
     config.check_exposure(len(keys))
     metrics = Metrics()
-    registry = Models(config, metrics, loader, source)
+    registry = Models(config, metrics, loader, store)
     for item in (*models, *config.models):
         registry.add(item)
     metrics.watch_engines(registry.stats)
+    responses = Responses(config.max_responses, config.response_contexts)
+    registry.before_unload.append(responses.drop_contexts)
     services = Services(
         config=config,
         models=registry,
         metrics=metrics,
         admission=Admission(config.max_queue, config.max_streams, metrics),
         contexts=Contexts(config, registry, metrics),
+        responses=responses,
         version=VERSION,
         started=time.time(),
     )
@@ -99,6 +107,7 @@ def create_app(
             housekeeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await housekeeping
+            services.responses.close()
             services.contexts.close()
             await services.models.close()
 
@@ -115,7 +124,7 @@ def create_app(
 
 
 def _handlers() -> Iterable[Any]:
-    for module in (_llamacpp, _openai_models, _openai_chat, _openai_completions, _anthropic, _contexts_api, _missing):
+    for module in (_llamacpp, _openai_models, _openai_chat, _openai_completions, _responses, _anthropic, _ollama, _ollama_models, _contexts_api, _missing):
         yield from module.HANDLERS
 
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ._errors import Dialect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from ._errors import ApiError
 
 _KEY = "llamay.call"
 
@@ -29,6 +31,8 @@ class Call:
     phase: str | None = "receive"
     model: str = ""
     started: float = field(default_factory=time.monotonic)
+    fail_frame: Callable[[ApiError], bytes] | None = None
+    """How a stream of this request says that it cannot go on, where that differs from its dialect's usual way."""
     notes: dict[str, str] = field(default_factory=dict)
     """Headers that the answer gets, such as warnings about tools that were left out."""
 

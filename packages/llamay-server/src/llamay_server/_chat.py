@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ._errors import ApiError, invalid
 from ._options import Bound
 from ._output import THINK, Event, Finished, OutputParser
-from ._protocol import Model, Prompt, PromptTooLong
+from ._http import in_thread, release
+from ._protocol import Context, Model, Progress, Prompt, PromptTooLong
 from ._run import Delta, Run, Spec, Totals
 from ._tools import OPEN, Toolbox, call_text, system_text
 
@@ -158,6 +159,10 @@ class ChatRun:
         self.totals = Totals()
         self.rendered: Rendered | None = None
         self.run: Run | None = None
+        self.resume: Context | None = None
+        """A computed conversation that this one may go on from; it is forked, never changed."""
+        self.keep_context = False
+        self._context: Context | None = None
         self.parsers: list[OutputParser] = []
 
     async def prepare(self) -> Rendered:
@@ -193,12 +198,27 @@ class ChatRun:
             reuse=request.reuse,
             tenant=request.tenant,
         )
+        if self.keep_context or self.resume is not None:
+            spec.cached = await self._take_up(rendered.prompt.tokens)
+            assert self._context is not None
+            spec.contexts, spec.prompt = [self._context], self._context
         if request.think_budget is not None:
             async with contextlib.aclosing(self._thinking_within(request.think_budget, spec)) as thinking:
                 async for item in thinking:
                     yield item
             return
         run = self.run = Run(self.model, spec, self.call, self.admission, self.totals)
+        done = False
+        try:
+            async with contextlib.aclosing(self._parsed(run)) as parsed:
+                async for item in parsed:
+                    yield item
+            done = True
+        finally:
+            if not (done and self.keep_context) and (context := self.take_context()) is not None:
+                release(context)
+
+    async def _parsed(self, run: Run) -> AsyncGenerator[Event, None]:
         async with contextlib.aclosing(run.events()) as events:
             async for event in events:
                 parser = self.parsers[event.index]
@@ -211,6 +231,37 @@ class ChatRun:
                         self.totals.reasoning_tokens += parser.reasoning_tokens
                     yield item
 
+
+    async def _take_up(self, tokens: list[int]) -> int:
+        """A context that holds the prompt, from the one to resume as far as they agree; gives how many tokens agreed."""
+        self.call.phase = "prefill"
+        base = self.resume
+        held = list(base.tokens) if base is not None else []
+        same = min(common(held, tokens), len(tokens) - 1)
+        tenant = self.request.tenant
+        if base is None or same == 0:
+            context = await in_thread(lambda progress: self.model.context(tokens, tenant=tenant, progress=progress))
+            self._context = context
+            return context.cached_tokens
+        fork = base.fork(1)[0]
+        try:
+
+            def read(progress: Progress) -> None:
+                if same < len(held):
+                    fork.truncate(same)
+                fork.extend(tokens[same:], progress=progress)
+
+            await in_thread(read)
+        except BaseException:
+            release(fork)
+            raise
+        self._context = fork
+        return same
+
+    def take_context(self) -> Context | None:
+        """The context that holds prompt and answer, once; whoever takes it closes it."""
+        context, self._context = self._context, None
+        return context
 
     async def _thinking_within(self, budget: int, spec: Spec) -> AsyncGenerator[Event, None]:
         """One choice whose reasoning is closed after `budget` tokens: the answer goes on from the thought so far."""
@@ -270,6 +321,14 @@ class ChatRun:
         limit = self.request.max_tokens
         full = used >= self.model.info.context_length
         return full and (limit is None or self.totals.completion_tokens < limit)
+
+
+def common(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    n = min(len(a), len(b))
+    if list(a[:n]) == list(b[:n]):
+        return n
+    return next(i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
 
 
 def check_constraints(request: ChatRequest) -> None:

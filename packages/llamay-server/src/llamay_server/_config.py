@@ -83,6 +83,8 @@ class Config:
     context_ttl: float = _setting(
         0.0, "idle time after which a context is dropped; 0 keeps it", unit="seconds"
     )
+    max_responses: int = _setting(1000, "responses kept for previous_response_id and reading again")
+    response_contexts: int = _setting(32, "kept responses whose computed context is kept too")
     ctx_dir: str = _setting("", "folder for snapshots in passing; empty takes the system's temporary one")
     metrics: bool = _setting(True, "serve /metrics")
     metrics_open: bool = _setting(False, "serve /metrics without a key")

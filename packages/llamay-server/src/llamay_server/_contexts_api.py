@@ -16,7 +16,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from msgspec import Meta, Struct
 
 from ._call import Call, call_of
-from ._chat import ChatRequest, render
+from ._chat import ChatRequest, common, render
 from ._contexts import Named, Writer
 from ._errors import ApiError, from_engine, invalid
 from ._http import Streamed, Whole, decode_json, in_thread, read_json, release, sse
@@ -304,7 +304,7 @@ async def _read_more(
             raise invalid("prompt: it is missing; give prompt, tokens or messages", "prompt")
         chat = _chat(data, _conversation(named, model))
         wanted = (await asyncio.to_thread(render, model, chat)).prompt.tokens
-        keep = _common(held, wanted)
+        keep = common(held, wanted)
         # The last token is read again where nothing is left to read: its scores are needed to go on.
         keep = min(keep, len(wanted) - 1)
         ids = wanted[keep:]
@@ -336,15 +336,6 @@ def _conversation(named: Named, model: Model) -> list[dict[str, Any]]:
     eos = model.info.eos_token
     said = said.removesuffix(eos) if eos else said
     return [*named.messages, {"role": "assistant", "content": said}] if said.strip() else list(named.messages)
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    n = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        n += 1
-    return n
 
 
 class _Generating:
@@ -637,7 +628,8 @@ async def _receive_into(path: Path, request: Request[Any, Any, Any], service: Se
     with path.open("wb") as file:
         while True:
             try:
-                message = await asyncio.wait_for(request.receive(), service.config.body_timeout)
+                async with asyncio.timeout(service.config.body_timeout):
+                    message = await request.receive()
             except TimeoutError:
                 raise ApiError(
                     "slow", "The snapshot came too slowly.", headers={"connection": "close"}

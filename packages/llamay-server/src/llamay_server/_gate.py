@@ -215,7 +215,8 @@ class Gate:
         size = 0
         while True:
             try:
-                message = await asyncio.wait_for(receive(), self.config.body_timeout)
+                async with asyncio.timeout(self.config.body_timeout):
+                    message = await receive()
             except TimeoutError:
                 raise ApiError(
                     "slow", "The request body came too slowly.", headers={"connection": "close"}

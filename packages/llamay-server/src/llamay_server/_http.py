@@ -102,13 +102,9 @@ class Streamed:
     def __init__(
         self, frames: Frames, first: asyncio.Task[bytes], ping: bytes | None, interval: float, media: str
     ) -> None:
-        self._frames, self._first, self._ping, self._interval, self._media = (
-            frames,
-            first,
-            ping,
-            interval,
-            media,
-        )
+        self._frames, self._first = frames, first
+        self._ping, self._interval, self._media = ping, interval, media
+        self._last = 0.0
 
     @classmethod
     async def start(cls, frames: Frames, *, media: str, ping: bytes | None, interval: float) -> Streamed:
@@ -142,27 +138,24 @@ class Streamed:
             (b"cache-control", b"no-cache"),
             (b"x-accel-buffering", b"no"),
         ]
-        quiet = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._last = loop.time()
         pinger: asyncio.Task[None] | None = None
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             if self._ping is not None:
-                pinger = asyncio.ensure_future(self._keep_alive(send, quiet, self._ping))
+                pinger = asyncio.ensure_future(self._keep_alive(send, self._ping))
             try:
                 await send({"type": "http.response.body", "body": await self._first, "more_body": True})
                 async for frame in self._frames:
-                    quiet.set()
+                    self._last = loop.time()
                     await send({"type": "http.response.body", "body": frame, "more_body": True})
             except Exception as e:
-                if not isinstance(e, ApiError):
+                error = from_engine(e)
+                if error.kind == "internal":
                     log.exception("request %s failed in its stream", call.request_id)
-                await send(
-                    {
-                        "type": "http.response.body",
-                        "body": error_frame(from_engine(e), call),
-                        "more_body": True,
-                    }
-                )
+                frame = error_frame(error, call)
+                await send({"type": "http.response.body", "body": frame, "more_body": True})
             call.phase = None
             if pinger is not None:
                 pinger.cancel()
@@ -176,13 +169,15 @@ class Streamed:
                     await self._first
             await self._frames.aclose()
 
-    async def _keep_alive(self, send: Send, quiet: asyncio.Event, ping: bytes) -> None:
+    async def _keep_alive(self, send: Send, ping: bytes) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            try:
-                await asyncio.wait_for(quiet.wait(), self._interval)
-            except TimeoutError:
+            silence = loop.time() - self._last
+            if silence >= self._interval:
+                self._last = loop.time()
                 await send({"type": "http.response.body", "body": ping, "more_body": True})
-            quiet.clear()
+            else:
+                await asyncio.sleep(self._interval - silence)
 
 
 def sse(data: Any, event: str | None = None) -> bytes:
@@ -200,20 +195,16 @@ def ndjson(data: Any) -> bytes:
 
 def error_frame(error: ApiError, call: Call) -> bytes:
     """An error after the first byte, as this dialect's clients notice it."""
+    if call.fail_frame is not None:
+        return call.fail_frame(error)
     content = body(error, call.dialect, call.request_id)
     if call.dialect is Dialect.OLLAMA:
         return ndjson(content)
     if call.dialect is Dialect.ANTHROPIC:
         return sse(content, "error")
-    if call.notes.get("framing") == "responses":
-        detail = {
-            "type": "error",
-            "code": error.code or error.kind,
-            "message": error.message,
-            "param": error.param,
-        }
-        return sse(detail | {"sequence_number": int(call.notes.get("sequence", "0"))}, "error")
-    return sse(content if call.dialect is Dialect.OPENAI else {"error": content})
+    if call.dialect is Dialect.OWN:
+        return sse(content, "error")
+    return sse(content)
 
 
 async def in_thread(work: Callable[[Callable[..., None]], T]) -> T:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+
 
 from ._call import Call
 from ._config import Config
@@ -16,16 +16,7 @@ from ._errors import ApiError, from_engine
 from ._http import Abandoned
 from ._metrics import Metrics
 from ._protocol import Loader, Model
-
-
-class Source(Protocol):
-    """Where models come from that were not named at the start: a store that knows names."""
-
-    def find(self, name: str) -> Path | None:
-        """The file of a name, or None."""
-
-    def names(self) -> Iterable[str]:
-        """All names."""
+from ._store import Store
 
 
 @dataclass(slots=True)
@@ -41,7 +32,7 @@ class Entry:
     keep_alive: float = -1.0
     last_used: float = field(default_factory=time.monotonic)
     last_used_wall: float = field(default_factory=time.time)
-    load_seconds: float = 0.0
+    loaded_at: float = 0.0
     pinned: bool = False
     """Handed in ready made: there is no file to load it from again, so it is never unloaded."""
 
@@ -55,11 +46,12 @@ class Models:
     """All entries by name; the first one is the default."""
 
     def __init__(
-        self, config: Config, metrics: Metrics, loader: Loader | None, source: Source | None = None
+        self, config: Config, metrics: Metrics, loader: Loader | None, store: Store | None = None
     ) -> None:
-        self.config, self.metrics, self.loader, self.source = config, metrics, loader, source
+        self.config, self.metrics, self.loader, self.store = config, metrics, loader, store
         self.entries: dict[str, Entry] = {}
         self.holders: dict[str, int] = {}
+        self.before_unload: list[Callable[[str], None]] = []
 
     def add(self, item: Model | str | Path) -> Entry:
         """Offer a loaded model, a path, or `NAME=PATH`."""
@@ -80,14 +72,14 @@ class Models:
 
     def find(self, name: str | None) -> Entry:
         """The entry of a name as clients write it. Raises 404."""
-        if not self.entries and not (self.source and name):
+        if not self.entries and not (self.store and name):
             raise ApiError("not_found", "No model is served here.", param="model", code="model_not_found")
         if not name or (self.config.single_model and name not in self.entries):
             return next(iter(self.entries.values()))
         for candidate in (name, name.removesuffix(":latest"), name + ":latest"):
             if entry := self.entries.get(candidate):
                 return entry
-        if self.source and (path := self.source.find(name)):
+        if self.store and (path := self.store.find(name)):
             entry = self.entries[name] = Entry(name, path, keep_alive=self.config.keep_alive)
             return entry
         known = ", ".join(list(self.entries)[:8])
@@ -129,7 +121,6 @@ class Models:
         loader, path = self.loader, entry.path
         if loader is None or path is None:
             raise ApiError("internal", f"model {entry.name} cannot be loaded: it has no file")
-        began = time.monotonic()
 
         def progress(stage: str, done: int, total: int) -> None:
             if entry.waiters == 0:
@@ -146,7 +137,7 @@ class Models:
             ) from e
         finally:
             entry.loading = None
-        entry.model, entry.load_seconds = model, time.monotonic() - began
+        entry.model, entry.loaded_at = model, time.monotonic()
         self.metrics.models_loaded.inc()
         return model
 
@@ -171,6 +162,8 @@ class Models:
         """Give the memory back; the next use loads it again."""
         model, entry.model = entry.model, None
         if model is not None:
+            for tell in self.before_unload:
+                tell(entry.name)
             self.metrics.models_loaded.dec()
             await asyncio.to_thread(model.close)
 

@@ -97,7 +97,7 @@ class OutputParser:
         self._buffer += text
         self._scores += scores
         self._tokens += tokens
-        if self._mode == "text" and not self._thinks and not self.box.active:
+        if self._mode == "text" and not (self._thinks or self._trim or self.box.active):
             yield self._text(self._buffer)
             self._buffer = ""
             return

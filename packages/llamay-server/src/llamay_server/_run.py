@@ -51,6 +51,8 @@ class Spec:
     reuse: bool = True
     tenant: str = ""
     first_index: int = 0
+    cached: int | None = None
+    """Where contexts are given: how many of their tokens were computed before this request."""
     contexts: list[Context] | None = None
     """One context for each choice, the caller's own, to go on from in place; `prompt` is then the first of them."""
 
@@ -158,6 +160,8 @@ class Run:
                     last[slot] = now
                     yield event
             self._account(began)
+            # Nothing is left to interrupt: a client that leaves now got all it asked for.
+            call.phase = None
         finally:
             for generation in self.generations:
                 if generation.finish_reason is None:
@@ -172,6 +176,8 @@ class Run:
 
     def cached_tokens(self) -> int:
         """Tokens of the prompt that were found computed."""
+        if self.spec.cached is not None:
+            return self.spec.cached
         if self._owned:
             return self._owned[0].cached_tokens
         return self.generations[0].usage.cached_tokens if self.generations else 0

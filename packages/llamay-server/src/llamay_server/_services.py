@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ._contexts import Contexts
     from ._metrics import Metrics
     from ._models import Models
+    from ._responses_store import Responses
     from ._run import Admission
 
 
@@ -25,6 +26,7 @@ class Services:
     metrics: Metrics
     admission: Admission
     contexts: Contexts
+    responses: Responses
     version: str
     started: float
 

@@ -1,0 +1,452 @@
+"""POST /v1/responses and its companions: OpenAI's Responses API."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from litestar import Request, delete, get, post
+from litestar.types import ASGIApp
+
+from ._call import Call, call_of
+from ._chat import ChatRequest, ChatRun, Message, render, template_options
+from ._errors import ApiError, from_engine, invalid
+from ._http import Streamed, Whole, read_json, sse
+from ._openai_chat import PING
+from ._options import bound, sampling, unsupported
+from ._output import Event, Finished, Reasoning, Text, ToolCall
+from ._protocol import Model
+from ._responses_items import read_input, read_tools, seal
+from ._responses_schema import ResponsesRequest
+from ._responses_store import Stored
+from ._scores import chat_logprobs
+from ._services import Services, services
+from ._tools import openai_choice
+
+log = logging.getLogger("llamay.server")
+_LOGPROBS = "message.output_text.logprobs"
+_SEALED = "reasoning.encrypted_content"
+
+
+def read_request(
+    data: ResponsesRequest, model: Model, service: Services, call: Call
+) -> tuple[ChatRequest, list[dict[str, Any]], Stored | None]:
+    """The neutral request, the input items, and the response it goes on from."""
+    for name in ("conversation", "prompt"):
+        if getattr(data, name) is not None:
+            raise unsupported(name)
+    if data.background and data.store is False:
+        raise invalid("background: it needs store to be true", "background")
+    if data.background and data.stream:
+        raise unsupported("background", "a background response cannot be streamed")
+    previous = None
+    earlier: list[Message] = []
+    if data.previous_response_id:
+        previous = service.responses.get(data.previous_response_id, call.owner, param="previous_response_id")
+        earlier = previous.messages
+    # Without input the turn is an empty one, as in the original.
+    given = "" if data.input is None and not earlier else data.input
+    new, items = read_input(given, lambda item_id: service.responses.item(item_id, call.owner))
+    messages = [*earlier, *new]
+    if not messages:
+        raise invalid("input: it is missing", "input")
+    if data.instructions:
+        messages.insert(0, {"role": "system", "content": data.instructions})
+    text, reasoning = data.text, data.reasoning
+    template = template_options(data.chat_template_kwargs)
+    think = None
+    if reasoning is not None and reasoning.effort is not None:
+        template.setdefault("reasoning_effort", reasoning.effort)
+        think = False if reasoning.effort == "none" else None
+    scored = _LOGPROBS in (data.include or ()) or bool(data.top_logprobs)
+    request = ChatRequest(
+        messages=messages,
+        sampling=sampling(data, model),
+        box=openai_choice(data.tool_choice, read_tools(data.tools, call), data.parallel_tool_calls),
+        bound=bound(data, _format(text.format) if text is not None else None),
+        max_tokens=data.max_output_tokens,
+        logprobs=(data.top_logprobs or 0) if scored else None,
+        ignore_eos=bool(data.ignore_eos),
+        reuse=data.cache_prompt is not False,
+        tenant=service.tenant(call, data.cache_salt),
+        continue_final=False,
+        think=think,
+        template=template,
+        shorten=data.truncation == "auto",
+    )
+    return request, items, previous
+
+
+def _format(form: Mapping[str, Any] | None) -> Any:
+    """`text.format` holds name and schema beside its type, where chat has them one level down."""
+    if form is None or form.get("type") != "json_schema":
+        return form
+    return {"type": "json_schema", "json_schema": {k: v for k, v in form.items() if k != "type"}}
+
+
+class ResponseWriter:
+    """Writes one response: its events, and the object that grows with them."""
+
+    def __init__(self, run: ChatRun, name: str, data: ResponsesRequest) -> None:
+        self.run, self.data = run, data
+        self.sequence = 0
+        self.item: dict[str, Any] | None = None
+        self.seals = _SEALED in (data.include or ())
+        text = data.text.format if data.text and data.text.format else {"type": "text"}
+        reasoning = data.reasoning
+        self.response: dict[str, Any] = {
+            "id": f"resp_{secrets.token_hex(16)}",
+            "object": "response",
+            "created_at": int(time.time()),
+            "completed_at": None,
+            "status": "in_progress",
+            "background": bool(data.background),
+            "error": None,
+            "incomplete_details": None,
+            "instructions": data.instructions,
+            "max_output_tokens": data.max_output_tokens,
+            "max_tool_calls": data.max_tool_calls,
+            "model": name,
+            "output": [],
+            "parallel_tool_calls": data.parallel_tool_calls is not False,
+            "previous_response_id": data.previous_response_id,
+            "reasoning": {
+                "effort": reasoning.effort if reasoning else None,
+                "summary": reasoning.summary if reasoning else None,
+            },
+            "service_tier": "default",
+            "store": data.store is not False,
+            "temperature": run.request.sampling.get("temperature", 1.0),
+            "text": {"format": text, "verbosity": (data.text.verbosity if data.text else None) or "medium"},
+            "tool_choice": data.tool_choice if data.tool_choice is not None else "auto",
+            "tools": [_echo(tool) for tool in data.tools or ()],
+            "top_logprobs": data.top_logprobs or 0,
+            "top_p": run.request.sampling.get("top_p", 1.0),
+            "truncation": data.truncation or "disabled",
+            "usage": None,
+            "user": data.user,
+            "metadata": data.metadata or {},
+        }
+
+    def _event(self, kind: str, **content: Any) -> bytes:
+        out = sse({"type": kind, **content, "sequence_number": self.sequence}, kind)
+        self.sequence += 1
+        return out
+
+    def _where(self) -> dict[str, Any]:
+        assert self.item is not None
+        return {"item_id": self.item["id"], "output_index": len(self.response["output"]) - 1}
+
+    def _usage(self) -> dict[str, Any]:
+        totals = self.run.totals
+        return {
+            "input_tokens": totals.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": totals.cached_tokens, "cache_write_tokens": 0},
+            "output_tokens": totals.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": totals.reasoning_tokens},
+            "total_tokens": totals.prompt_tokens + totals.completion_tokens,
+        }
+
+    def _open(self, kind: str, item: dict[str, Any]) -> bytes:
+        """Begin an item where it is not the one already open."""
+        if self.item is not None and self.item["type"] == kind and kind != "function_call":
+            return b""
+        out = self._close()
+        self.item = item
+        self.response["output"].append(item)
+        shown = {**item, "content": []} if kind == "message" else item
+        out += self._event("response.output_item.added", output_index=len(self.response["output"]) - 1, item=dict(shown))
+        if kind == "message":
+            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            item["content"].append(part)
+            out += self._event("response.content_part.added", **self._where(), content_index=0, part=dict(part))
+        return out
+
+    def _close(self) -> bytes:
+        """End the open item with its whole content."""
+        item = self.item
+        if item is None:
+            return b""
+        out = b""
+        index = len(self.response["output"]) - 1
+        if item["type"] == "message":
+            part = item["content"][0]
+            scores = part["logprobs"]
+            out += self._event("response.output_text.done", **self._where(), content_index=0, text=part["text"], logprobs=scores)
+            out += self._event("response.content_part.done", **self._where(), content_index=0, part=part)
+        elif item["type"] == "reasoning":
+            text = item["content"][0]["text"]
+            out += self._event("response.reasoning_text.done", **self._where(), content_index=0, text=text)
+            if self.seals:
+                item["encrypted_content"] = seal(text)
+        item["status"] = "completed"
+        out += self._event("response.output_item.done", output_index=index, item=item)
+        self.item = None
+        return out
+
+    def _frame(self, event: Event) -> bytes:
+        match event:
+            case Text() if event.text or event.scores:
+                item_id = f"msg_{secrets.token_hex(12)}"
+                item = {"id": item_id, "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+                out = self._open("message", item)
+                assert self.item is not None
+                scores: list[Any] = []
+                if self.run.request.logprobs is not None:
+                    scores = chat_logprobs(event.scores, self.run.model)["content"]
+                part = self.item["content"][0]
+                part["text"] += event.text
+                part["logprobs"] += scores
+                delta = {"content_index": 0, "delta": event.text, "logprobs": scores}
+                return out + self._event("response.output_text.delta", **self._where(), **delta)
+            case Reasoning():
+                item = {"id": f"rs_{secrets.token_hex(12)}", "type": "reasoning", "summary": []}
+                item |= {"content": [{"type": "reasoning_text", "text": ""}], "status": "in_progress"}
+                out = self._open("reasoning", item)
+                assert self.item is not None
+                self.item["content"][0]["text"] += event.text
+                return out + self._event("response.reasoning_text.delta", **self._where(), content_index=0, delta=event.text)
+            case ToolCall():
+                item = {"id": f"fc_{event.id.removeprefix('call_')}", "type": "function_call", "call_id": event.id}
+                item |= {"name": event.name, "arguments": "", "status": "in_progress"}
+                out = self._open("function_call", item)
+                item["arguments"] = event.arguments
+                out += self._event("response.function_call_arguments.delta", **self._where(), delta=event.arguments)
+                done = {"arguments": event.arguments, "name": event.name}
+                out += self._event("response.function_call_arguments.done", **self._where(), **done)
+                return out + self._close()
+        return b""
+
+    def _finish(self, end: Finished) -> None:
+        cut = end.reason == "length"
+        self.response["status"] = "incomplete" if cut else "completed"
+        if cut:
+            self.response["incomplete_details"] = {"reason": "max_output_tokens"}
+            if self.response["output"] and self.response["output"][-1]["type"] == "message":
+                self.response["output"][-1]["status"] = "incomplete"
+        self.response["completed_at"] = int(time.time())
+        self.response["usage"] = self._usage()
+
+    def failed(self, error: ApiError) -> bytes:
+        """The frame that ends a stream which cannot go on; clients reconnect after a stream without one."""
+        self.response["status"] = "failed"
+        self.response["error"] = {"code": error.code or "server_error", "message": error.message}
+        return self._event("response.failed", response=self.response)
+
+    async def frames(self) -> AsyncGenerator[bytes, None]:
+        """All events; the object is complete with the last one."""
+        end = Finished(0, "stop")
+        started = False
+        async with contextlib.aclosing(self.run.events()) as events:
+            async for event in events:
+                out = b""
+                if not started:
+                    started = True
+                    out = self._event("response.created", response=self.response)
+                    out += self._event("response.in_progress", response=self.response)
+                if isinstance(event, Finished):
+                    end = event
+                else:
+                    out += self._frame(event)
+                if out:
+                    yield out
+        last = self._close()
+        self._finish(end)
+        yield last + self._event(f"response.{self.response['status']}", response=self.response)
+
+    async def whole(self) -> dict[str, Any]:
+        """The complete object."""
+        async with contextlib.aclosing(self.frames()) as frames:
+            async for _ in frames:
+                pass
+        return self.response
+
+
+def _echo(tool: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(tool)
+    if out.get("type") == "function":
+        out.setdefault("strict", True)
+        out.setdefault("parameters", None)
+        out.setdefault("description", None)
+    return out
+
+
+def _keep(service: Services, writer: ResponseWriter, items: list[dict[str, Any]], call: Call) -> Stored:
+    """Keep a finished response, with its conversation and its context."""
+    for n, item in enumerate(items):
+        item.setdefault("id", f"{'msg' if item.get('type', 'message') == 'message' else 'item'}_{secrets.token_hex(8)}{n}")
+        item.setdefault("type", "message")
+        if item["type"] == "message" and isinstance(item.get("content"), str):
+            kind = "output_text" if item.get("role") == "assistant" else "input_text"
+            item["content"] = [{"type": kind, "text": item["content"]}]
+    messages = list(writer.run.request.messages)
+    if writer.data.instructions:
+        messages = messages[1:]
+    said, _ = read_input(writer.response["output"], lambda _: None)
+    stored = Stored(call.owner, call.model, writer.response, items, [*messages, *said], writer.run.take_context())
+    service.responses.add(stored)
+    return stored
+
+
+def _prepare(service: Services, data: ResponsesRequest, call: Call, name: str, model: Model) -> tuple[ResponseWriter, list[Any]]:
+    request, items, previous = read_request(data, model, service, call)
+    run = ChatRun(model, request, call, service.admission)
+    if data.store is not False:
+        run.keep_context = True
+    if previous is not None and previous.context is not None and previous.model == name:
+        run.resume = previous.context
+    writer = ResponseWriter(run, name, data)
+    call.fail_frame = writer.failed
+    return writer, items
+
+
+async def _holding(service: Services, data: ResponsesRequest, call: Call) -> AsyncGenerator[bytes, None]:
+    async with service.models.use(data.model, call) as (entry, model):
+        writer, items = _prepare(service, data, call, entry.name, model)
+        async with contextlib.aclosing(writer.frames()) as frames:
+            async for frame in frames:
+                if writer.response["usage"] is not None and data.store is not False:
+                    _keep(service, writer, items, call)
+                yield frame
+
+
+@post("/v1/responses", status_code=200)
+async def responses(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Answer an input."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, ResponsesRequest)
+    if data.stream:
+        frames = _holding(service, data, call)
+        return await Streamed.start(frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval)
+    if data.background:
+        return await _in_background(service, data, call)
+    async with service.models.use(data.model, call) as (entry, model):
+        writer, items = _prepare(service, data, call, entry.name, model)
+        answer = await writer.whole()
+        if data.store is not False:
+            _keep(service, writer, items, call)
+        return Whole(answer)
+
+
+async def _in_background(service: Services, data: ResponsesRequest, call: Call) -> ASGIApp:
+    """Begin, answer "queued", and go on without the client."""
+    ready: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
+
+    async def work() -> None:
+        stored: Stored | None = None
+        try:
+            async with service.models.use(data.model, call) as (entry, model):
+                writer, items = _prepare(service, data, call, entry.name, model)
+                await writer.run.prepare()
+                writer.response["status"] = "queued"
+                stored = Stored(call.owner, entry.name, writer.response, items, [])
+                service.responses.add(stored)
+                ready.set_result(stored)
+                await writer.whole()
+                _keep(service, writer, items, call)
+        except asyncio.CancelledError:
+            if stored is not None:
+                stored.response["status"] = "cancelled"
+            if not ready.done():
+                ready.cancel()
+            raise
+        except Exception as e:
+            error = from_engine(e)
+            if not ready.done():
+                ready.set_exception(error)
+                return
+            if error.kind == "internal":
+                log.exception("background response failed")
+            if stored is not None:
+                stored.response["status"] = "failed"
+                stored.response["error"] = {"code": error.code or "server_error", "message": error.message}
+
+    task = asyncio.ensure_future(work())
+    try:
+        stored = await ready
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    stored.task = task
+    return Whole(stored.response)
+
+
+def _stored(request: Request[Any, Any, Any]) -> tuple[Services, Stored]:
+    service = services(request)
+    return service, service.responses.get(str(request.path_params["response_id"]), call_of(request.scope).owner)
+
+
+@get("/v1/responses/{response_id:str}")
+async def retrieve(request: Request[Any, Any, Any]) -> ASGIApp:
+    """A kept response."""
+    if request.query_params.get("stream") == "true":
+        raise unsupported("stream", "a stream cannot be resumed")
+    return Whole(_stored(request)[1].response)
+
+
+@delete("/v1/responses/{response_id:str}", status_code=200)
+async def remove(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Forget a kept response."""
+    service, stored = _stored(request)
+    response_id = stored.response["id"]
+    service.responses.remove(response_id)
+    return Whole({"id": response_id, "object": "response.deleted", "deleted": True})
+
+
+@post("/v1/responses/{response_id:str}/cancel", status_code=200)
+async def cancel(request: Request[Any, Any, Any]) -> ASGIApp:
+    """End a background response."""
+    _, stored = _stored(request)
+    if not stored.response["background"]:
+        raise invalid("only a response that was made with background can be cancelled")
+    if stored.task is not None and not stored.task.done():
+        stored.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await stored.task
+        stored.response["status"] = "cancelled"
+    return Whole(stored.response)
+
+
+@get("/v1/responses/{response_id:str}/input_items")
+async def input_items(request: Request[Any, Any, Any]) -> ASGIApp:
+    """The input of a kept response, newest first unless `order=asc`."""
+    _, stored = _stored(request)
+    query = request.query_params
+    items = list(stored.items) if query.get("order") == "asc" else list(reversed(stored.items))
+    raw = query.get("limit", "20")
+    if not (raw.isascii() and raw.isdigit() and len(raw) < 5 and 1 <= int(raw) <= 100):
+        raise invalid("limit: it must be from 1 to 100", "limit")
+    after = query.get("after")
+    if after is not None:
+        places = [n for n, item in enumerate(items) if item["id"] == after]
+        if not places:
+            raise invalid(f"after: there is no item {after[:80]!r}", "after")
+        items = items[places[0] + 1 :]
+    page = items[: int(raw)]
+    ends = {"first_id": page[0]["id"] if page else None, "last_id": page[-1]["id"] if page else None}
+    return Whole({"object": "list", "data": page, "has_more": len(page) < len(items), **ends})
+
+
+@post("/v1/responses/input_tokens", status_code=200)
+async def input_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
+    """How many input tokens a response with this body has."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, ResponsesRequest)
+    async with service.models.use(data.model, call) as (_, model):
+        chat, _, _ = read_request(data, model, service, call)
+        tokens = await asyncio.to_thread(lambda: len(render(model, chat).prompt.tokens))
+        return Whole({"object": "response.input_tokens", "input_tokens": tokens})
+
+
+@post("/v1/responses/compact", status_code=200)
+async def compact(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Not built."""
+    raise ApiError("not_supported", "Compacting a conversation is not available on this server.")
+
+
+HANDLERS = [responses, retrieve, remove, cancel, input_items, input_tokens, compact]
