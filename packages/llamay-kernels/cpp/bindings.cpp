@@ -4,12 +4,16 @@
 
 #include "dispatch.hpp"
 #include "matmul/bind.hpp"
+#include "ops/bind.hpp"
 #include "plan/bind.hpp"
+#include "probe/bind.hpp"
+#include "sampling/bind.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 NB_MODULE(_kernels, m) {
+  nb::set_leak_warnings(false);  // a plan held by a module until the very end is no leak
   llamay::active_isa();  // a bad $LLAMAY_ISA fails the import, not the first token
 
   m.def("isa", [] { return llamay::name(llamay::active_isa()); }, "The kernel set in use.");
@@ -26,4 +30,7 @@ NB_MODULE(_kernels, m) {
       "The kernel sets this CPU runs, fastest first; 'portable' comes last.");
   bind_plan(m);
   bind_matmul(m);
+  bind_sampling(m);
+  bind_probe(m);
+  bind_ops(m);
 }

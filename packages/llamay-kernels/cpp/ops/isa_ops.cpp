@@ -35,6 +35,8 @@ void elementwise(Elementwise op, const float* a, const float* b, float by, float
     case Elementwise::softcap: return map(a, out, n, [c](f32x16 x) { return softcap(x, c); });
     case Elementwise::silu_mul: return map(a, b, out, n, [](f32x16 x, f32x16 y) { return silu(x) * y; });
     case Elementwise::gelu_mul: return map(a, b, out, n, [](f32x16 x, f32x16 y) { return gelu_tanh(x) * y; });
+    case Elementwise::exp: return map(a, out, n, [](f32x16 x) { return exp(x); });
+    case Elementwise::tanh: return map(a, out, n, [](f32x16 x) { return tanh(x); });
     case Elementwise::copy: memmove(out, a, n * sizeof *a); return;
   }
 }
@@ -62,6 +64,16 @@ void rms_norm(const float* x, const float* w, size_t groups, size_t width, float
     map(x, w, out, width, [inverse](f32x16 v, f32x16 weight) { return (v * inverse) * weight; });
   }
 }
+
+#if defined(__AVX512VNNI__)
+constexpr const char* compiled_for = "avx512_vnni";
+#elif defined(__AVX512F__)
+constexpr const char* compiled_for = "avx512";
+#elif defined(__AVX2__)
+constexpr const char* compiled_for = "avx2";
+#else
+constexpr const char* compiled_for = "portable";
+#endif
 
 void rope_half(const float* x, const float* table, size_t heads, size_t head_dim, size_t half, float* out) {
   for (size_t h = 0; h < heads; ++h, x += head_dim, out += head_dim) {
@@ -92,5 +104,5 @@ void rope_pairs(const float* x, const float* table, size_t heads, size_t head_di
 }  // namespace llamay
 
 extern "C" const llamay::OpsTable LLAMAY_TABLE(ops);
-const llamay::OpsTable LLAMAY_TABLE(ops) = {llamay::elementwise, llamay::rms_norm, llamay::rope_half,
+const llamay::OpsTable LLAMAY_TABLE(ops) = {llamay::compiled_for, llamay::elementwise, llamay::rms_norm, llamay::rope_half,
                                             llamay::rope_pairs};

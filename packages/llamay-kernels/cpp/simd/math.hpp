@@ -37,7 +37,7 @@ LLAMAY_LANES f32x16 tanh(f32x16 x) {
   p = fma(p, z, splat(-0.3333332f));
   const f32x16 small = fma(p * z, x, x);
   const f32x16 large = splat(1.0f) - splat(2.0f) / (exp(a + a) + splat(1.0f));
-  return select(less(splat(0.55f), a), copysign(large, x), small);
+  return copysign(select(less(splat(0.55f), a), large, small), x);
 }
 
 LLAMAY_LANES f32x16 silu(f32x16 x) { return x / (splat(1.0f) + exp(negate(x))); }

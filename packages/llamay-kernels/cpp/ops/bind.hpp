@@ -1,0 +1,6 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+/// The elementary functions, for tests of their accuracy.
+void bind_ops(nanobind::module_& m);

@@ -1,0 +1,6 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+/// limits, Limits.
+void bind_probe(nanobind::module_& m);

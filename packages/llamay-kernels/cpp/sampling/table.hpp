@@ -1,0 +1,26 @@
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+// No C++ library header here: the sources of the kernel sets include this file.
+
+namespace llamay {
+
+/// Passes over a whole vocabulary, one table a kernel set; all give the same bits.
+struct SamplingTable {
+  static constexpr size_t kBlock = 64;  // of maxima and of sums
+
+  /// out = logits, but -infinity where the mask has no bit. Without a mask a copy.
+  void (*masked)(const float* logits, const uint32_t* mask, size_t n, float* out);
+  /// The largest value of each block of kBlock. Returns whether all values are numbers below infinity.
+  bool (*maxima)(const float* logits, size_t n, float* block_max);
+  /// Indices of the values >= threshold, increasing, into ids (room for n). Returns how many.
+  size_t (*at_least)(const float* logits, size_t n, float threshold, uint32_t* ids);
+  /// weights = exp((logits - largest) * by); +0 for -infinity.
+  void (*weights)(const float* logits, size_t n, float largest, float by, float* weights);
+  /// The sum of the weights of each block of kBlock: lane i % 16, increasing, then tree16.
+  void (*sums)(const float* weights, size_t n, float* block_sum);
+};
+
+}  // namespace llamay
