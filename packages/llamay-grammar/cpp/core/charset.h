@@ -1,0 +1,61 @@
+// Sets of Unicode scalar values as sorted ranges.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace llamay::grammar {
+
+constexpr uint32_t kMaxCodePoint = 0x10FFFF;
+
+struct CharSet {
+  std::vector<std::pair<uint32_t, uint32_t>> ranges;  // inclusive, sorted, disjoint, not adjacent
+
+  static CharSet of(std::initializer_list<std::pair<uint32_t, uint32_t>> r) {
+    CharSet s;
+    s.ranges.assign(r.begin(), r.end());
+    s.normalise();
+    return s;
+  }
+  static CharSet all() { return of({{0, 0xD7FF}, {0xE000, kMaxCodePoint}}); }
+  void add(uint32_t lo, uint32_t hi) { ranges.emplace_back(lo, hi); }
+  void add(const CharSet& o) { ranges.insert(ranges.end(), o.ranges.begin(), o.ranges.end()); }
+  bool has(uint32_t c) const {
+    auto it = std::upper_bound(ranges.begin(), ranges.end(), std::make_pair(c, kMaxCodePoint + 1));
+    return it != ranges.begin() && std::prev(it)->second >= c;
+  }
+  void normalise() {
+    std::sort(ranges.begin(), ranges.end());
+    std::vector<std::pair<uint32_t, uint32_t>> out;
+    for (auto r : ranges) {
+      if (!out.empty() && r.first <= out.back().second + 1)
+        out.back().second = std::max(out.back().second, r.second);
+      else
+        out.push_back(r);
+    }
+    ranges = std::move(out);
+  }
+  CharSet complement() const {  // within the scalar values
+    CharSet s;
+    uint32_t next = 0;
+    for (auto r : ranges) {
+      if (r.first > next) s.add(next, r.first - 1);
+      next = r.second + 1;
+    }
+    if (next <= kMaxCodePoint) s.add(next, kMaxCodePoint);
+    return s.without_surrogates();
+  }
+  CharSet without_surrogates() const {
+    CharSet s;
+    for (auto r : ranges) {
+      if (r.first < 0xD800) s.add(r.first, std::min(r.second, 0xD7FFu));
+      if (r.second > 0xDFFF) s.add(std::max(r.first, 0xE000u), r.second);
+    }
+    s.normalise();
+    return s;
+  }
+};
+
+}  // namespace llamay::grammar

@@ -1,0 +1,47 @@
+// Errors and budgets that every stage of the compiler shares.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace llamay::grammar {
+
+// A grammar that cannot be compiled. `pointer` is the JSON pointer of the keyword (or the position in a regex or
+// grammar text), `keyword` the keyword itself.
+class CompileError : public std::runtime_error {
+ public:
+  CompileError(std::string keyword_, std::string pointer_, const std::string& message)
+      : std::runtime_error(message), keyword(std::move(keyword_)), pointer(std::move(pointer_)) {}
+  std::string keyword;
+  std::string pointer;
+};
+
+// What one compilation may use. Everything that can grow asks here first, so that a hostile input is refused in
+// bounded time and memory and the next one finds the process as it was.
+struct Budget {
+  double seconds = 5.0;
+  uint32_t automaton_states = 20000;  // of one automaton
+  uint64_t total_states = 2000000;    // table cells of all automata of one grammar, in units of a state
+  uint32_t alternatives = 4096;       // of one value
+  uint32_t nodes = 200000;            // distinct values, formulas
+  uint32_t depth = 256;               // nesting of the source text
+
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  uint32_t ticks = 0;
+
+  // Cheap enough for inner loops: looks at the clock once in 256 calls.
+  void tick() {
+    if ((++ticks & 255u) == 0) check_time();
+  }
+  void check_time() const {
+    std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
+    if (used.count() > seconds)
+      throw CompileError("budget", "", "compilation took longer than the time budget of " +
+                                           std::to_string(seconds) + " s");
+  }
+};
+
+}  // namespace llamay::grammar

@@ -1,0 +1,37 @@
+// From sources to grammars.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "matcher.h"
+#include "schema.h"
+
+namespace llamay::grammar {
+
+enum class CompileMode : uint8_t {
+  Exact,        // every keyword is enforced, or the schema is refused
+  Approximate,  // keywords that cannot be enforced are dropped, each with a warning
+  Annotate,     // the same, and `format` says nothing
+};
+
+struct CompileOptions {
+  CompileMode mode = CompileMode::Exact;
+  Draft draft = Draft::Any;
+  Whitespace whitespace = Whitespace::Flexible;
+  uint32_t max_whitespace = 32;
+  bool schema_order = false;
+  Budget budget;
+  std::function<std::optional<std::string>(const std::string&)> resolver;
+};
+
+using VocabularyPtr = std::shared_ptr<const Vocabulary>;
+using GrammarPtr = std::shared_ptr<Grammar>;
+
+GrammarPtr compile_json_schema(const std::string& schema, const VocabularyPtr& v, const CompileOptions& options);
+GrammarPtr compile_regex(const std::string& source, bool whole, const VocabularyPtr& v,
+                         const CompileOptions& options);
+
+}  // namespace llamay::grammar

@@ -1,0 +1,160 @@
+// Regular languages over Unicode scalar values, as trimmed deterministic automata: every state that exists can
+// still reach an accepting one, so "live" is "not kDead".
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "charset.h"
+#include "common.h"
+
+namespace llamay::grammar {
+
+constexpr uint32_t kDead = 0xFFFFFFFFu;
+constexpr uint32_t kInf = 0xFFFFFFFFu;
+
+class Lang;
+using LangPtr = std::shared_ptr<const Lang>;
+
+// Two representations. Dense: a table over classes of code points, for anything with loops. Trie: the UTF-8 bytes of
+// a finite set of words, for enumerations and property names, whose alphabets make a table wasteful.
+class Lang {
+ public:
+  uint64_t uid = 0;  // never reused in a process: the key under which masks are cached
+  bool trie = false;
+
+  bool empty() const { return trie ? words.empty() : table.empty(); }
+  uint32_t start() const { return 0; }
+
+  uint32_t next(uint32_t s, uint32_t cp) const {
+    if (trie) return trie_next(s, cp);
+    uint32_t c = cp < 128 ? ascii_class[cp] : class_of(cp);
+    return table[size_t{s} * n_classes + c];
+  }
+  // kDead when not accepting, otherwise the label of the word (0 where labels mean nothing).
+  uint32_t label(uint32_t s) const { return trie ? nodes[s].word : labels[s]; }
+  bool accepts(uint32_t s) const { return label(s) != kDead; }
+
+  // Whether `pred(next state)` holds for some code point in [lo, hi].
+  template <class P>
+  bool any_next(uint32_t s, uint32_t lo, uint32_t hi, P pred) const;
+
+  uint32_t min_length(uint32_t s) const { return min_len[s]; }
+  uint32_t max_length(uint32_t s) const { return max_len[s]; }  // kInf when unbounded
+  uint32_t n_states() const { return static_cast<uint32_t>(trie ? nodes.size() : labels.size()); }
+  bool infinite(uint32_t s) const { return max_len[s] == kInf; }
+  // Number of words from s, saturating.
+  uint64_t count_words(uint32_t s) const { return n_words[s]; }
+  bool matches(std::string_view utf8) const { return run(utf8) != kDead; }
+  // The label of the word, or kDead.
+  uint32_t run(std::string_view utf8) const;
+
+  // Every window of lengths that the ends of the interval allow contains a word: then min/max lengths can be checked
+  // with two comparisons.
+  bool gap_free = true;
+  bool all_infinite = false;   // from every state
+  uint32_t longest_min = 0;    // the largest min_length
+
+  // Dense.
+  uint32_t n_classes = 0;
+  uint16_t ascii_class[128] = {};
+  std::vector<uint32_t> range_start;  // from 128 on; range i is [range_start[i], range_start[i + 1])
+  std::vector<uint16_t> range_class;
+  std::vector<uint32_t> table;
+  std::vector<uint32_t> labels;
+
+  // Trie.
+  struct Node {
+    uint32_t first_child = 0;
+    uint32_t word = kDead;
+    uint32_t lo = 0, hi = 0;  // the words below, in sorted order
+    uint16_t n_children = 0;
+    uint8_t byte = 0;
+  };
+  std::vector<Node> nodes;
+  std::vector<std::string> words;  // sorted
+
+  uint32_t child(uint32_t s, uint8_t byte) const {
+    const Node& n = nodes[s];
+    uint32_t lo = n.first_child, hi = lo + n.n_children;
+    if (n.n_children > 8) {
+      while (lo < hi) {
+        uint32_t mid = (lo + hi) / 2;
+        if (nodes[mid].byte < byte)
+          lo = mid + 1;
+        else
+          hi = mid;
+      }
+      return lo < n.first_child + n.n_children && nodes[lo].byte == byte ? lo : kDead;
+    }
+    for (; lo < hi; ++lo)
+      if (nodes[lo].byte == byte) return lo;
+    return kDead;
+  }
+
+  std::vector<uint32_t> min_len, max_len;
+  std::vector<uint64_t> n_words;
+
+ private:
+  uint32_t class_of(uint32_t cp) const {
+    size_t lo = 0, hi = range_start.size();
+    while (hi - lo > 1) {
+      size_t mid = (lo + hi) / 2;
+      (range_start[mid] <= cp ? lo : hi) = mid;
+    }
+    return range_class[lo];
+  }
+  uint32_t trie_next(uint32_t s, uint32_t cp) const;
+  bool trie_any(uint32_t s, uint32_t lo, uint32_t hi, uint32_t acc, int more,
+                const std::function<bool(uint32_t)>& pred) const;
+};
+
+template <class P>
+bool Lang::any_next(uint32_t s, uint32_t lo, uint32_t hi, P pred) const {
+  if (trie) return trie_any(s, lo, hi, 0, -1, pred);
+  const uint32_t* row = &table[size_t{s} * n_classes];
+  for (uint32_t c = lo; c <= hi && c < 128; ++c)
+    if (uint32_t t = row[ascii_class[c]]; t != kDead && pred(t)) return true;
+  if (hi < 128) return false;
+  uint32_t from = lo < 128 ? 128 : lo;
+  size_t a = 0, b = range_start.size();
+  while (b - a > 1) {
+    size_t mid = (a + b) / 2;
+    (range_start[mid] <= from ? a : b) = mid;
+  }
+  for (; a < range_start.size() && range_start[a] <= hi; ++a)
+    if (uint32_t t = row[range_class[a]]; t != kDead && pred(t)) return true;
+  return false;
+}
+
+// A complete description from which a dense Lang is made: states by number, kDead where there is no move.
+struct RawDfa {
+  std::vector<uint32_t> starts;   // starts of the ranges of code points, first is 0
+  std::vector<uint16_t> classes;  // class of each range
+  uint32_t n_classes = 0;
+  std::vector<uint32_t> table;  // n_states * n_classes; state 0 is the start
+  std::vector<uint32_t> labels;
+};
+
+// Trims, computes lengths and counts, numbers it. An empty language is a Lang with empty().
+LangPtr finish(RawDfa&& raw, Budget& budget);
+
+LangPtr lang_of_words(std::vector<std::string> words, Budget& budget);
+const LangPtr& lang_any();  // every string
+
+// Accepts where `accept` says so; when labels are wanted, the result's label is label(a) * n_labels_b + label(b).
+enum class Combine { And, Or, AndNot };
+LangPtr combine(const LangPtr& a, const LangPtr& b, Combine how, Budget& budget);
+LangPtr complement(const LangPtr& a, Budget& budget);
+// The language with words of min..max code points only, as an automaton that counts.
+LangPtr with_length(const LangPtr& a, uint32_t min, uint32_t max, Budget& budget);
+// A labelled automaton: the label of a word is the set of languages that it belongs to, as an index into `sets`.
+LangPtr classify(const std::vector<LangPtr>& langs, std::vector<std::vector<bool>>& sets, Budget& budget);
+// The dense form of a finite language.
+LangPtr dense(const LangPtr& a, Budget& budget);
+
+}  // namespace llamay::grammar

@@ -1,0 +1,162 @@
+// The machine that reads a document byte by byte: threads, each with a stack of frames.
+//
+// A thread is one way to understand what was read; it exists only as long as some document continues it, so the bytes
+// a machine can read are exactly those that a valid document continues with. Frames and links are immutable once
+// made, so a thread is copied by copying a pointer: that is what makes forking and rolling back free.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "program.h"
+#include "scanner.h"
+
+namespace llamay::grammar {
+
+// A piece of text in a list: the names already used in an object, or the name being read.
+struct Link {
+  mutable std::atomic<uint32_t> refs{0};
+  bool heap = false;
+  bool unknown = false;  // stands for a name that is not spelled out (while computing masks)
+  mutable const Link* kept = nullptr;  // the copy that outlives the scratch memory
+  const Link* previous = nullptr;
+  uint64_t hash = 0;
+  uint32_t length = 0;
+  char text[4];  // `length` bytes
+};
+
+enum class Place : uint8_t { Root, Array, Object, Net };
+
+struct Frame {
+  mutable std::atomic<uint32_t> refs{0};
+  bool heap = false;
+  Place place = Place::Root;
+  uint16_t n_words = 0;  // of each of the two bit sets
+  uint32_t atom = 0;     // of the array or object; the state to go on with (Net)
+  mutable const Frame* kept = nullptr;
+  const Frame* parent = nullptr;
+  uint64_t count = 0;    // items or members begun
+  uint32_t gained = 0;   // obligations met (objects)
+  uint32_t have[6] = {};  // items that count for each contains
+  const Link* names = nullptr;  // members that are not declared
+  uint64_t bits[1];  // members seen, then members that may come next
+
+  uint64_t* seen() { return bits; }
+  const uint64_t* seen() const { return bits; }
+  uint64_t* open() { return bits + n_words; }
+  const uint64_t* open() const { return bits + n_words; }
+};
+
+// Memory for one mask or one token, thrown away at once.
+class Scratch {
+ public:
+  void* take(size_t n) {
+    n = (n + 7) & ~size_t{7};
+    if (n > left_) grow(n);
+    char* p = at_;
+    at_ += n, left_ -= n, used_ += n;
+    return p;
+  }
+  void reset();
+  size_t used() const { return used_; }
+
+ private:
+  void grow(size_t n);
+  std::vector<std::unique_ptr<char[]>> blocks_;
+  std::vector<size_t> sizes_;
+  size_t block_ = 0;
+  char* at_ = nullptr;
+  size_t left_ = 0, used_ = 0;
+};
+
+enum class Mode : uint8_t {
+  Value,     // a value begins; a: node
+  String,    // inside a string; a: atom
+  Number,    // inside a number; a: atom
+  Raw,       // inside a lexeme of the net; a: index of the lexeme
+  Literal,   // inside null, true or false; a: which, count: position
+  ArrayHead,   // after '['
+  ObjectHead,  // after '{'
+  NextName,    // after ',' in an object
+  Name,        // inside a name; b: node in the trie of declared names, state: state of the rest
+  Colon,       // after a name; a: node of its value
+  After,       // after a value
+  Token,       // a special token; a: which
+};
+
+struct Thread {
+  Mode mode = Mode::Value;
+  bool gap = false;      // after ',' or ':', where the spaced style has its space
+  uint16_t spaces = 0;   // whitespace read here
+  uint32_t a = 0, b = 0;
+  uint32_t state = 0;    // of the automaton
+  uint32_t scan = 0;     // of the scanner
+  uint32_t count = 0;    // code points read
+  const Frame* top = nullptr;
+  const Link* partial = nullptr;  // the undeclared name being read
+};
+
+bool same_thread(const Thread& a, const Thread& b);
+
+using Threads = std::vector<Thread>;
+
+class Machine {
+ public:
+  explicit Machine(const Program& program) : p_(program) {}
+
+  void start(Threads& out, Scratch& s) const;
+  // All threads that `t` becomes by reading one byte.
+  void step(const Thread& t, uint8_t byte, Threads& out, Scratch& s) const;
+  void step_token(const Thread& t, uint32_t token, Threads& out, Scratch& s) const;
+  // The threads after the value or lexeme that `t` is inside of (or at the end of), if it may end here.
+  void finish_lexeme(const Thread& t, Threads& out, Scratch& s) const;
+  bool may_end_here(const Thread& t) const;  // String (before the quote), Number, Raw
+  bool accepts(const Thread& t) const;       // the document may end
+
+  // For masks: what happens when a name ends.
+  void close_known(const Thread& t, uint32_t word, Threads& out, Scratch& s) const;
+  void close_unknown(const Thread& t, uint32_t label, const Link* name, Threads& out, Scratch& s) const;
+  bool rest_open(const Frame* f) const;
+  bool name_used(const Frame* f, std::string_view name) const;
+  bool any_open(const Frame* f, uint32_t lo, uint32_t hi) const;
+  static std::string spelled(const Link* partial);
+
+  const Program& program() const { return p_; }
+
+ private:
+  Frame* frame(Place place, uint32_t atom, const Frame* parent, uint32_t words, Scratch& s) const;
+  Frame* copy(const Frame* f, Scratch& s) const;
+  void complete(const Frame* top, Threads& out, Scratch& s) const;
+  void network(uint32_t state, const Frame* parent, Threads& out, Scratch& s, uint32_t depth) const;
+  bool space(Thread& t, uint8_t b, Threads& out) const;
+  bool space_missing(const Thread& t) const;
+  void begin_value(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
+  void begin_item(const Thread& t, Threads& out, Scratch& s) const;
+  bool can_begin_item(const Frame* f) const;
+  bool item_option_ok(const Frame* f, const Option& o) const;
+  bool array_feasible(const ArrayAtom& a, uint64_t count, uint64_t have) const;
+  bool can_close_array(const Frame* f) const;
+  bool can_close_object(const Frame* f) const;
+  bool can_add(const Frame* f) const;
+  void refresh(Frame* f) const;  // which declared members may come next
+  void begin_name(const Thread& t, Threads& out) const;
+  void step_string(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
+  void step_raw(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
+  void step_name(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
+  bool rest_live(const Thread& t, uint32_t state, const Link* partial) const;
+  void members(const Thread& t, Frame* f, const Slot& slot, Threads& out, Scratch& s) const;
+
+  const Program& p_;
+};
+
+// Whether a language with a window of lengths still has a word: `state` after `count` code points.
+inline bool length_open(const Lang& l, uint32_t state, uint32_t count, uint32_t min, uint32_t max) {
+  if (max != kInf && (count > max || l.min_len[state] > max - count)) return false;
+  return count >= min || l.max_len[state] == kInf || l.max_len[state] >= min - count;
+}
+
+}  // namespace llamay::grammar

@@ -1,0 +1,270 @@
+#include "mask.h"
+
+#include <algorithm>
+
+#include "json.h"
+
+namespace llamay::grammar {
+
+namespace {
+
+// Below this many nodes it is cheaper to read the bytes than to look up what is remembered.
+constexpr uint32_t kSmallSubtree = 24;
+
+void set_bit(uint32_t* mask, uint32_t t) { mask[t / 32] |= 1u << (t % 32); }
+void clear_bit(uint32_t* mask, uint32_t t) { mask[t / 32] &= ~(1u << (t % 32)); }
+
+// Limits that no token can reach are the same as none, so that states far from their limits share one entry.
+void normalise(const Lang& l, const Vocabulary& v, uint32_t& min, uint32_t& max) {
+  if (max != kInf && max >= v.longest() + l.longest_min + 1) max = kInf;
+  if (l.all_infinite && min > v.longest() + 1) min = v.longest() + 1;
+}
+
+}  // namespace
+
+struct Masker::Walk {
+  const Machine& m;
+  const Vocabulary& v;
+  const Trie& main;
+  uint32_t* mask;
+  Scratch& s;
+  // Tokens whose reading met a name that this walk does not spell out: they are read byte by byte afterwards.
+  std::vector<uint32_t> doubtful;
+
+  void tokens(const Trie& t, uint32_t n) {
+    const uint32_t* x = t.tokens_at(n);
+    for (uint32_t i = 0, k = t.n_at(n); i < k; ++i) set_bit(mask, x[i]);
+  }
+  void subtree(const Trie& t, uint32_t n, bool on) {
+    const uint32_t* x = t.tokens_at(n);
+    for (uint32_t i = 0, k = t.n_below(n); i < k; ++i) on ? set_bit(mask, x[i]) : clear_bit(mask, x[i]);
+  }
+
+  void stay(const Entry& e) {
+    if (!e.dense.empty()) {
+      for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= e.dense[i];
+    } else {
+      for (uint32_t t : e.sparse) set_bit(mask, t);
+    }
+  }
+
+  // Everything that can follow node n of the trie when `t` is the state there. The tokens at n are already set.
+  void walk(const Trie& trie, uint32_t n, const Thread& t) {
+    const bool large = &trie == &main && trie.end(n) - n >= kSmallSubtree;
+    if (large) {
+      switch (t.mode) {
+        case Mode::String: {
+          const StringAtom& a = m.program().strings[t.a];
+          if (a.lang->trie) break;
+          uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
+          normalise(*a.lang, v, min, max);
+          return lexeme(trie, n, t, *v.entry(Lexeme::JsonString, *a.lang, t.state, t.scan, min, max, n), false);
+        }
+        case Mode::Number: {
+          const NumberAtom& a = m.program().numbers[t.a];
+          if (a.lang->trie) break;
+          uint32_t min = 0, max = a.max == kInf ? kInf : a.max - t.count;
+          if (max != kInf && max >= 16 + a.lang->longest_min) max = kInf;
+          if (max != kInf) break;
+          return lexeme(trie, n, t, *v.entry(Lexeme::Plain, *a.lang, t.state, t.scan, min, max, n), true);
+        }
+        case Mode::Raw: {
+          const StringAtom& a = m.program().lexemes[t.a];
+          if (a.lang->trie || !only_ends(t.top)) break;
+          const bool counted = a.min > 0 || a.max != kInf;
+          uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
+          if (!counted) min = 0;
+          normalise(*a.lang, v, min, max);
+          return lexeme(trie, n, t, *v.entry(Lexeme::Last, *a.lang, t.state, t.scan, min, max, n), true);
+        }
+        case Mode::Name: {
+          const ObjectAtom& a = m.program().objects[t.top->atom];
+          if (t.state == kDead || !a.rest->all_infinite || a.rest->trie) break;
+          return name(trie, n, t);
+        }
+        default: break;
+      }
+    }
+    Threads next;
+    for (uint32_t c = n + 1, end = trie.end(n); c < end; c = trie.end(c)) {
+      next.clear();
+      m.step(t, trie.byte(c), next, s);
+      if (next.empty()) continue;
+      bool real = false;
+      for (const Thread& x : next) {
+        if (x.mode == Mode::Name && x.top->names && x.top->names->unknown) {
+          const uint32_t* id = trie.tokens_at(c);
+          doubtful.insert(doubtful.end(), id, id + trie.n_below(c));
+          continue;
+        }
+        real = true;
+        if (trie.end(c) > c + 1) walk(trie, c, x);
+      }
+      if (real) tokens(trie, c);
+    }
+  }
+
+  // A lexeme of the net after which only more of it, or the end of the document, can follow needs no walk behind its
+  // end; where anything else follows, its ends are too many to be remembered.
+  static bool only_ends(const Frame* top) { return top->place == Place::Root; }
+
+  void lexeme(const Trie& trie, uint32_t n, const Thread& t, const Entry& e, bool open_ended) {
+    stay(e);
+    if (!e.exits.empty() || open_ended) {
+      Threads after;
+      m.finish_lexeme(t, after, s);
+      for (const auto& x : e.exits)
+        for (const Thread& f : after) {
+          if (!open_ended) tokens(x.rest, 0);
+          walk(x.rest, 0, f);
+        }
+      if (open_ended && m.may_end_here(t))
+        for (const Thread& f : after) walk(trie, n, f);
+    }
+  }
+
+  // Inside a name that need not be a declared one: the remembered masks hold for every name that is neither declared
+  // nor used before; the few that are get a walk of their own.
+  void name(const Trie& trie, uint32_t n, const Thread& t) {
+    const ObjectAtom& a = m.program().objects[t.top->atom];
+    const bool declared = t.b != kDead, used = t.top->names != nullptr;
+    std::vector<uint32_t> own;
+    uint32_t* outer = mask;
+    if (declared || used) {
+      own.assign(v.words(), 0);
+      mask = own.data();
+    }
+    EntryPtr e = v.entry(Lexeme::JsonString, *a.rest, t.state, t.scan, 0, kInf, n);
+    stay(*e);
+    for (const auto& x : e->exits) {
+      Link* link = new (s.take(sizeof(Link))) Link;
+      link->unknown = true, link->previous = t.top->names;
+      Threads after;
+      m.close_unknown(t, x.label, link, after, s);
+      if (after.empty()) continue;
+      tokens(x.rest, 0);
+      for (const Thread& f : after) walk(x.rest, 0, f);
+    }
+    if (declared) declared_names(trie, n, t, t.b, t.scan);
+    if (used) {
+      std::string prefix = Machine::spelled(t.partial);
+      for (const Link* l = t.top->names; l; l = l->previous) {
+        std::string_view text(l->text, l->length);
+        if (!l->unknown && text.substr(0, prefix.size()) == prefix) used_name(trie, n, text.substr(prefix.size()), t.scan);
+      }
+    }
+    if (declared || used) {
+      mask = outer;
+      for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= own[i];
+    }
+  }
+
+  void declared_names(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan) {
+    const Lang& names = *m.program().objects[t.top->atom].names;
+    for (uint32_t c = n + 1, end = trie.end(n); c < end; c = trie.end(c)) {
+      uint32_t to = node, sc = scan;
+      Scan r = scan_byte<true>(
+          sc, trie.byte(c),
+          [&](uint32_t cp) {
+            to = names.next(to, cp);
+            return to != kDead;
+          },
+          [&](uint32_t lo, uint32_t hi) { return names.any_next(to, lo, hi, [](uint32_t) { return true; }); });
+      if (r == Scan::Dead) continue;
+      if (r == Scan::Close) {
+        uint32_t word = names.label(node);
+        if (word == kDead) continue;
+        subtree(trie, c, false);
+        if (!m.any_open(t.top, word, word + 1)) continue;
+        Threads after;
+        m.close_known(t, word, after, s);
+        for (const Thread& f : after) {
+          tokens(trie, c);
+          walk(trie, c, f);
+        }
+        continue;
+      }
+      if (m.any_open(t.top, names.nodes[to].lo, names.nodes[to].hi)) {
+        if (sc == 0) {
+          tokens(trie, c);
+        } else if (names.any_next(to, 0, kMaxCodePoint, [&](uint32_t x) {
+                     return m.any_open(t.top, names.nodes[x].lo, names.nodes[x].hi);
+                   })) {
+          // Inside an escape or a character: the exact question is asked by reading the token.
+          const uint32_t* id = trie.tokens_at(c);
+          doubtful.insert(doubtful.end(), id, id + trie.n_at(c));
+        }
+      }
+      declared_names(trie, c, t, to, sc);
+    }
+  }
+
+  void used_name(const Trie& trie, uint32_t n, std::string_view rest, uint32_t scan) {
+    for (uint32_t c = n + 1, end = trie.end(n); c < end; c = trie.end(c)) {
+      std::string_view left = rest;
+      uint32_t sc = scan;
+      auto head = [&]() -> uint32_t {
+        if (left.empty()) return kMaxCodePoint + 1;
+        uint8_t b = static_cast<uint8_t>(left[0]);
+        uint32_t k = b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
+        uint32_t cp = k == 1 ? b : k == 2 ? b & 31u : k == 3 ? b & 15u : b & 7u;
+        for (uint32_t i = 1; i < k && i < left.size(); ++i) cp = (cp << 6) | (static_cast<uint8_t>(left[i]) & 63u);
+        return cp;
+      };
+      Scan r = scan_byte<true>(
+          sc, trie.byte(c),
+          [&](uint32_t cp) {
+            if (cp != head()) return false;
+            left.remove_prefix(cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4);
+            return true;
+          },
+          [&](uint32_t lo, uint32_t hi) { return head() >= lo && head() <= hi; });
+      if (r == Scan::Dead) continue;
+      if (r == Scan::Close) {
+        if (rest.empty()) subtree(trie, c, false);
+        continue;
+      }
+      used_name(trie, c, left, sc);
+    }
+  }
+
+  bool reads(const Threads& from, std::string_view text) {
+    Threads now = from, next;
+    for (char ch : text) {
+      next.clear();
+      for (const Thread& t : now) m.step(t, static_cast<uint8_t>(ch), next, s);
+      if (next.empty()) return false;
+      std::swap(now, next);
+    }
+    return true;
+  }
+};
+
+void Masker::add(const Threads& threads, uint32_t* mask, Scratch& scratch) const {
+  Walk w{m_, v_, v_.trie(), mask, scratch, {}};
+  for (const Thread& t : threads) {
+    if (t.mode == Mode::Token) {
+      set_bit(mask, t.a);
+      continue;
+    }
+    if ((t.mode == Mode::Number || t.mode == Mode::Raw) && m_.may_end_here(t)) {
+      Threads after;
+      m_.finish_lexeme(t, after, scratch);
+      for (const Thread& x : after)
+        if (x.mode == Mode::Token) set_bit(mask, x.a);
+    }
+    w.walk(v_.trie(), 0, t);
+  }
+  if (!w.doubtful.empty()) {
+    std::sort(w.doubtful.begin(), w.doubtful.end());
+    w.doubtful.erase(std::unique(w.doubtful.begin(), w.doubtful.end()), w.doubtful.end());
+    for (uint32_t t : w.doubtful) {
+      if (w.reads(threads, v_.bytes(t)))
+        set_bit(mask, t);
+      else
+        clear_bit(mask, t);
+    }
+  }
+}
+
+}  // namespace llamay::grammar

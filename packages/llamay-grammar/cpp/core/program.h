@@ -1,0 +1,95 @@
+// What a compiled grammar is at run time: values as unions of one-type alternatives, and a network of rules above them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lang.h"
+
+namespace llamay::grammar {
+
+constexpr uint32_t kNone = 0xFFFFFFFFu;
+
+// One way to fill a place: the value it takes, and which of the container's obligations it meets.
+struct Option {
+  uint32_t node = 0;
+  uint32_t gain = 0;  // bit i: counts for contains i (arrays), fulfils exists i (objects)
+};
+using Slot = std::vector<Option>;
+
+struct StringAtom {
+  LangPtr lang;
+  uint32_t min = 0, max = kInf;
+};
+
+struct NumberAtom {
+  LangPtr lang;
+  uint32_t max = kInf;  // characters
+};
+
+struct ContainsRule {
+  uint64_t min = 0, max = UINT64_MAX;
+};
+
+struct ArrayAtom {
+  std::vector<Slot> prefix;
+  Slot rest;
+  uint64_t min = 0, max = UINT64_MAX;
+  std::vector<ContainsRule> contains;
+  bool unique = false;
+  uint64_t count_cap = 0;  // from here on, the exact number of items no longer matters
+};
+
+struct ObjectAtom {
+  LangPtr names;             // the declared names, a trie (empty: none)
+  std::vector<Slot> known;   // by number of the name
+  std::vector<uint32_t> rank;  // by number of the name: its place in the schema, for property_order = schema
+  LangPtr rest;              // every other name: label = index into rest_slots (null: no other name)
+  std::vector<Slot> rest_slots;
+  std::vector<uint64_t> possible, required;  // bits over the declared names
+  std::vector<std::pair<uint32_t, std::vector<uint64_t>>> depends;
+  uint64_t min = 0, max = UINT64_MAX;
+  uint32_t exists = 0;  // how many obligations "some member ..." there are
+  uint32_t words() const { return static_cast<uint32_t>(possible.size()); }
+};
+
+struct Node {
+  std::vector<uint32_t> strings, numbers, arrays, objects;  // indices of atoms
+  uint8_t literals = 0;                                     // of kNull, kFalse, kTrue
+  bool possible = false;
+};
+
+// A network of rules (Woods' recursive transition network): states with edges that read a lexeme, a JSON value or a
+// special token, or call another rule.
+struct Edge {
+  enum Kind : uint8_t { Lexeme, Value, Call, Token } kind = Lexeme;
+  uint32_t arg = 0;  // Lexeme: index into lexemes. Value: node. Call: state. Token: token id
+  uint32_t to = 0;
+};
+struct NetState {
+  std::vector<Edge> edges;
+  bool final = false;
+};
+
+enum class Whitespace : uint8_t { Compact, Spaced, Flexible };
+
+struct Program {
+  std::vector<StringAtom> strings;
+  std::vector<NumberAtom> numbers;
+  std::vector<ArrayAtom> arrays;
+  std::vector<ObjectAtom> objects;
+  std::vector<Node> nodes;
+  std::vector<NetState> net;
+  std::vector<StringAtom> lexemes;
+  uint32_t start = 0;  // a state of the net
+  Whitespace whitespace = Whitespace::Flexible;
+  uint32_t max_whitespace = 32;
+  bool schema_order = false;
+  std::vector<std::string> warnings;
+  // A content that contains no JSON and no rule, only one lexeme, has masks that depend on nothing else.
+  size_t memory() const;
+};
+
+}  // namespace llamay::grammar

@@ -1,0 +1,30 @@
+"""JSON Schema, regular expressions and grammars as exact token masks.
+
+A `Vocabulary` is made from token bytes once; a `Grammar` is compiled over it; a `Matcher` follows one document and
+says after every token which tokens may come next. A token is allowed if and only if some valid document continues
+with it.
+"""
+
+from ._compile import Budget, Grammar, compile_json_object, compile_json_schema, compile_regex
+from ._errors import CompileError, RefusedToken, RestoreError
+from ._matcher import Matcher, fill_masks
+from ._protocol import TokenConstraint
+from ._vocabulary import Vocabulary
+
+INTERFACE = {"token_constraint": (1, 0), "vocabulary": (1, 0)}
+
+__all__ = [
+    "INTERFACE",
+    "Budget",
+    "CompileError",
+    "Grammar",
+    "Matcher",
+    "RefusedToken",
+    "RestoreError",
+    "TokenConstraint",
+    "Vocabulary",
+    "compile_json_object",
+    "compile_json_schema",
+    "compile_regex",
+    "fill_masks",
+]

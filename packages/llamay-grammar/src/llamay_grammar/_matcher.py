@@ -1,0 +1,154 @@
+"""Positions in documents."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _grammar
+from ._errors import RestoreError
+
+if TYPE_CHECKING:
+    from ._compile import Grammar
+
+__all__ = ["Matcher", "fill_masks"]
+
+_MAGIC = b"llmM\x01"
+
+
+class Matcher:
+    """A document being written under a grammar. Made by `Grammar.matcher`; satisfies `TokenConstraint`.
+
+    Forking and rolling back cost the same wherever the document stands. A matcher is used by one thread at a time;
+    forks of it by others are fine.
+    """
+
+    __slots__ = ("_native", "grammar")
+
+    def __init__(self, grammar: Grammar, native: _grammar._Matcher | None = None) -> None:
+        self.grammar = grammar
+        self._native = _grammar._Matcher(grammar._native) if native is None else native
+
+    def fill_mask(self, out: npt.NDArray[np.uint32]) -> None:
+        """Write the mask of the tokens that may come next.
+
+        Args:
+            out: ``uint32``, at least `Vocabulary.mask_words` long, contiguous. Token ``t`` is bit ``t % 32`` of word
+                ``t // 32``. The GIL is released meanwhile.
+        """
+        self._native.fill_mask(out)
+
+    def fill_pointer(self, address: int) -> None:
+        """As `fill_mask`, at an address in memory with room for `Vocabulary.mask_words` words."""
+        self._native.fill_pointer(address)
+
+    def mask(self) -> npt.NDArray[np.uint32]:
+        """Return a fresh mask."""
+        out = np.empty(self.grammar.vocabulary.mask_words, np.uint32)
+        self._native.fill_mask(out)
+        return out
+
+    def allows(self, token: int) -> bool:
+        """Whether one token may come next. Does not build a mask."""
+        return bool(self._native.allows(token))
+
+    def accept(self, token: int) -> None:
+        """Move past a token.
+
+        Raises:
+            RefusedToken: naming the token, where the document stands and what was expected; nothing has changed.
+        """
+        self._native.accept(token)
+
+    def rollback(self, n: int) -> None:
+        """Take back the last n tokens. Raises IndexError when fewer were accepted."""
+        self._native.rollback(n)
+
+    def fork(self) -> Matcher:
+        """Return an independent matcher at the same position, in constant time."""
+        return Matcher(self.grammar, self._native.fork())
+
+    def forced_tokens(self, limit: int = 64) -> list[int]:
+        """Return the tokens that come next whatever the model says: each is the only one its mask allows.
+
+        They are not accepted. Taking them without asking the model changes nothing that it could have said.
+        """
+        return list(self._native.forced(limit))
+
+    def forced_bytes(self, limit: int = 4096) -> bytes:
+        """Return the text that comes next in every valid document.
+
+        It may be tokenized in several ways, between which the model chooses under the mask; an engine that always
+        uses its tokenizer's way for it may prefill it, all but the last token, which what follows may still change.
+        """
+        return bytes(self._native.forced_bytes(limit))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the document may end here: then, and only then, the end-of-sequence tokens are allowed."""
+        return bool(self._native.complete)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether an end-of-sequence token was accepted."""
+        return bool(self._native.ended)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens accepted so far."""
+        return list(self._native.tokens())
+
+    def __len__(self) -> int:
+        return int(self._native.length)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def expected(self) -> str:
+        """What may come next, for messages."""
+        return str(self._native.expected())
+
+    def serialize(self) -> bytes:
+        """Return the position as bytes, for `Grammar.restore`: the grammar's identity and the tokens, checksummed."""
+        tokens = np.asarray(self.tokens, np.uint32)
+        body = _MAGIC + self.grammar.digest + struct.pack("<Q", tokens.size) + tokens.astype("<u4").tobytes()
+        return body + hashlib.sha256(body).digest()[:16]
+
+    def __llamay_token_constraint__(self) -> object:
+        """Return the capsule of ``llamay/token_constraint.h``. It shares this matcher's position."""
+        return self._native.constraint()
+
+    def __repr__(self) -> str:
+        state = "ended" if self.has_ended else "complete" if self.is_complete else "open"
+        return f"Matcher({len(self)} tokens, {state})"
+
+
+def read_position(data: bytes, digest: bytes) -> list[int]:
+    """Return the tokens of a serialised matcher of the grammar with this digest."""
+    if len(data) < len(_MAGIC) + 32 + 8 + 16 or not data.startswith(_MAGIC):
+        raise RestoreError("not a serialised matcher, or cut short")
+    body, check = data[:-16], data[-16:]
+    if hashlib.sha256(body).digest()[:16] != check:
+        raise RestoreError("the serialised matcher is damaged: its checksum does not match")
+    at = len(_MAGIC)
+    if body[at : at + 32] != digest:
+        raise RestoreError("the serialised matcher belongs to another grammar or vocabulary")
+    (n,) = struct.unpack_from("<Q", body, at + 32)
+    if len(body) != at + 40 + 4 * n:
+        raise RestoreError("the serialised matcher is damaged: its length does not match")
+    return np.frombuffer(body, "<u4", offset=at + 40).tolist()
+
+
+def fill_masks(matchers: Sequence[Matcher], out: npt.NDArray[np.uint32]) -> None:
+    """Fill one row of `out` per matcher in one call, without the GIL.
+
+    Args:
+        matchers: distinct or not; of any grammars over vocabularies that fit the rows.
+        out: ``uint32``, shape (rows >= len(matchers), words), C-contiguous.
+    """
+    _grammar._fill_masks([m._native for m in matchers], out)
