@@ -14,11 +14,11 @@ import llamay_kernels as kernels
 import llamay_kv
 from llamay_models import gguf, tokenizer
 from llamay_models._cache_layout import Precision, cache_layout
-from llamay_models._tensors import file_tensors, pack
 from llamay_models.architectures import find
 from llamay_models.engine import Progress
 from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, Trace, Weights, check, fuse
+from llamay_models.tensors import file_tensors, pack
 
 _PRECISIONS = ("f16", "f32")
 # Metadata larger than this are vocabulary: they stay in the file, where the tokenizer reads them.

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from llamay_models import gguf
-from llamay_models._tensors import file_tensors
 from llamay_models.architectures import find
 from llamay_models.plan import Reference, Watch, Weights, check
+from llamay_models.tensors import file_tensors
 
 TOKENS = [1, 20, 33, 47, 301, 8, 99, 100]
 

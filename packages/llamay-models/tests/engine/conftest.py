@@ -1,0 +1,120 @@
+"""Models for the engine's tests:
+
+random weights, real kernels, and a vocabulary in which every token is one character.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import llamay_kernels as kernels
+import llamay_kv
+from llamay_models._cache_layout import cache_layout
+from llamay_models.model import Model, Parts
+from llamay_models.plan import Program, fuse
+from llamay_models.tensors import pack
+
+# Token 0 ends a text, 1 to 4 are one character of four bytes in pieces, the rest are letters.
+PIECES = "🦙".encode()
+
+
+class Letters:
+    """A tokenizer of single characters."""
+
+    eog = frozenset({0})
+    bos, adds_bos = None, False
+
+    def encode(self, text, *, add_special=True, parse_special=False):
+        return [ord(c) - 92 for c in text]
+
+    def token_bytes(self, token):
+        return b"" if token == 0 else PIECES[token - 1 : token] if token < 5 else chr(token + 92).encode()
+
+    def decode(self, tokens):
+        return b"".join(self.token_bytes(t) for t in tokens).decode(errors="replace")
+
+    def digest(self):
+        return "letters"
+
+    def stream_decoder(self, *, skip_special=False):
+        return LettersStream(self)
+
+
+class LettersStream:
+    def __init__(self, tokenizer):
+        self.tokenizer, self.rest = tokenizer, b""
+
+    def push(self, token):
+        self.rest += self.tokenizer.token_bytes(token)
+        for keep in range(min(4, len(self.rest) + 1)):
+            try:
+                text = self.rest[: len(self.rest) - keep].decode()
+            except UnicodeDecodeError:
+                continue
+            if keep and not PIECES.startswith(self.rest[len(self.rest) - keep :]):
+                break
+            self.rest = self.rest[len(self.rest) - keep :]
+            return text
+        text, self.rest = self.rest.decode(errors="replace"), b""
+        return text
+
+    def finish(self):
+        text, self.rest = self.rest.decode(errors="replace"), b""
+        return text
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return Letters()
+
+
+@pytest.fixture
+def make_model(small_model) -> Callable[..., Model]:
+    """`make_model("qwen3", page_tokens=16)`; closed at the end of the test."""
+    made = []
+
+    def make(
+        name: str = "llama",
+        *,
+        seed: int = 0,
+        page_tokens: int = 16,
+        precision: str = "f32",
+        budget: int = 64 << 20,
+        ctx_size: int = 256,
+        max_rows: int = 64,
+        max_sequences: int = 16,
+        threads: int = 1,
+        **keys: object,
+    ) -> Model:
+        small = small_model(name, seed=seed, **keys)
+        program = fuse(small.trace())
+        weights = pack(program.tensors, 1)
+        model = Model(
+            Parts(
+                path=Path("small.gguf"),
+                name=f"small {name}",
+                architecture=name,
+                config=small.config,
+                metadata={},
+                program=Program(program.records, program.widths, tuple(weights), program.names),
+                weights=weights,
+                plan=kernels.Plan(program.records, program.widths, weights, max_rows=max_rows),
+                threads=kernels.Threads(threads),
+                tokenizer=Letters(),
+                pool=llamay_kv.Pool(cache_layout(program, precision), page_tokens, budget_bytes=budget),
+                precision=precision,
+                dequantized=False,
+                ctx_size=ctx_size,
+                max_sequences=max_sequences,
+                sha256=lambda: f"{seed:064x}",
+            )
+        )
+        made.append(model)
+        return model
+
+    yield make
+    for model in made:
+        model.close()

@@ -1,0 +1,332 @@
+"""The engine gives every request what it would get alone, and one request's trouble stays its own."""
+
+import asyncio
+import gc
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from llamay_models.engine import Request, Sampling
+from llamay_models.errors import (
+    ConstraintError,
+    ContextError,
+    EngineClosed,
+    LlamayError,
+    OutOfMemory,
+    PromptError,
+    PromptTooLong,
+)
+
+GREEDY = Sampling(temperature=0)
+
+
+def alone(model, prompt, n, sampling=GREEDY, **more):
+    return model.engine.submit(Request(prompt, sampling, n, **more)).tokens
+
+
+def test_greedy_text_is_what_the_reference_says(make_model, small_model):
+    small, model = small_model("qwen3"), make_model("qwen3")
+    tokens = [7, 9, 30, 21]
+    for token in alone(model, tokens, 12, ignore_eos=True):
+        logits = small.reference(tokens)[-1]
+        logits[0] = -np.inf
+        best, second = np.sort(logits)[::-1][:2]
+        if best - second < 1e-3:
+            break
+        assert token == int(logits.argmax())
+        tokens.append(token)
+
+
+def test_many_requests_get_what_each_gets_alone(make_model):
+    model = make_model("gemma3", max_sequences=5)
+    prompts = [[5 + (7 * i + j * j) % 50 for j in range(1 + 9 * i)] for i in range(9)]
+    samplings = [Sampling(seed=i, temperature=0.9) for i in range(9)]
+    expected = [alone(model, p, 20, s) for p, s in zip(prompts, samplings, strict=True)]
+    running = [model.engine.submit(Request(p, s, 20)) for p, s in zip(prompts, samplings, strict=True)]
+    assert [g.tokens for g in running] == expected
+
+
+def test_pieces_join_to_the_text_and_hold_every_token(make_model, tokenizer):
+    generation = make_model().engine.submit(Request([9, 9, 12], Sampling(seed=4, temperature=2.0), 40))
+    pieces = list(generation)
+    tokens = [t for p in pieces for t in p.tokens]
+    assert "".join(p.text for p in pieces) == tokenizer.decode(tokens)
+    assert generation.text == tokenizer.decode(tokens)
+    assert generation.tokens == tuple(tokens)
+    assert generation.usage.completion_tokens == len(tokens)
+    assert generation.usage.prompt_tokens == 3
+
+
+def test_a_stop_string_ends_the_text_before_it(make_model):
+    model = make_model()
+    text = model.engine.submit(Request([9, 9, 12], GREEDY, 30, ignore_eos=True)).text
+    stop = text[7:10]
+    generation = model.engine.submit(Request([9, 9, 12], GREEDY, 30, stop=(stop,), ignore_eos=True))
+    assert generation.text == text[: text.index(stop)]
+    assert generation.finish_reason == "stop"
+    assert generation.stop_sequence == stop
+
+
+def test_an_end_token_ends_the_text(make_model):
+    model = make_model()
+    generation = model.engine.submit(Request([9, 9], Sampling(temperature=0, logit_bias={0: 1000.0}), 30))
+    assert generation.text == ""
+    assert generation.tokens == (0,)
+    assert generation.finish_reason == "stop"
+
+
+def test_ignoring_the_end_goes_on(make_model):
+    generation = make_model().engine.submit(
+        Request([9, 9], Sampling(temperature=0, logit_bias={0: 1000.0}), 30, ignore_eos=True)
+    )
+    assert len(generation.tokens) == 30
+    assert generation.finish_reason == "length"
+
+
+def test_no_tokens_may_be_asked_for(make_model):
+    generation = make_model().engine.submit(Request([9, 9], GREEDY, 0))
+    assert generation.tokens == ()
+    assert generation.finish_reason == "length"
+
+
+def test_a_full_context_ends_the_text(make_model):
+    model = make_model(ctx_size=40)
+    generation = model.engine.submit(Request([9] * 30, GREEDY, ignore_eos=True))
+    assert len(generation.tokens) == 10
+    assert generation.finish_reason == "length"
+
+
+class TestPrompts:
+    def test_too_long(self, make_model):
+        with pytest.raises(PromptTooLong, match="the prompt has 41 tokens but the context holds 40") as error:
+            make_model(ctx_size=40).engine.submit(Request([9] * 41))
+        assert (error.value.tokens, error.value.limit) == (41, 40)
+
+    def test_empty(self, make_model):
+        with pytest.raises(PromptError, match="the prompt is empty"):
+            make_model().engine.submit(Request([]))
+
+    @pytest.mark.parametrize("token", [-1, 61, 1 << 40])
+    def test_unknown_token(self, make_model, token):
+        with pytest.raises(PromptError, match=f"token {token} is outside the vocabulary of 61"):
+            make_model().engine.submit(Request([5, token]))
+
+    def test_not_tokens(self, make_model):
+        with pytest.raises(PromptError, match="a prompt is a sequence of token ids"):
+            make_model().engine.submit(Request([1.5]))
+
+
+class Only:
+    """A constraint that allows the tokens of a script, one after the other."""
+
+    def __init__(self, script, wrong_at=None):
+        self.script, self.at, self.wrong_at = list(script), 0, wrong_at
+
+    def fill_mask(self, mask):
+        if self.at == self.wrong_at:
+            raise RuntimeError("out of order")
+        mask[:] = 0
+        for token in self.script[self.at]:
+            mask[token // 32] |= np.uint32(1 << (token % 32))
+
+    def accept(self, token):
+        assert token in self.script[self.at]
+        self.at += 1
+
+    def fork(self):
+        twin = Only(self.script)
+        twin.at = self.at
+        return twin
+
+    @property
+    def finished(self):
+        return self.at == len(self.script)
+
+
+class TestConstraints:
+    def test_only_allowed_tokens_are_chosen(self, make_model):
+        script = [[7], [40, 41], [33], [8, 60]]
+        generation = make_model().engine.submit(Request([9, 9], Sampling(seed=1), constraint=Only(script)))
+        tokens = generation.tokens
+        assert len(tokens) == 4
+        assert all(t in allowed for t, allowed in zip(tokens, script, strict=True))
+        assert generation.finish_reason == "stop"
+
+    def test_nothing_allowed_is_an_error_of_that_request_alone(self, make_model):
+        model = make_model()
+        other = model.engine.submit(Request([9, 9], GREEDY, 20, ignore_eos=True))
+        generation = model.engine.submit(Request([9, 9], GREEDY, 20, constraint=Only([[7], []])))
+        with pytest.raises(ConstraintError, match="the constraint allows no token after 1"):
+            list(generation)
+        assert generation.finish_reason == "error"
+        assert other.tokens == alone(model, [9, 9], 20, ignore_eos=True)
+
+    def test_a_constraint_that_fails_ends_its_request_alone(self, make_model):
+        model = make_model()
+        other = model.engine.submit(Request([9, 9], GREEDY, 20, ignore_eos=True))
+        generation = model.engine.submit(Request([9, 9], GREEDY, 20, constraint=Only([[7]] * 9, wrong_at=3)))
+        assert generation.wait(10)
+        with pytest.raises(ConstraintError, match="RuntimeError: out of order"):
+            _ = generation.text
+        assert len(other.tokens) == 20
+
+
+def test_memory_that_runs_out_ends_one_request_and_no_other(make_model):
+    roomy = make_model(page_tokens=16)
+    expected = alone(roomy, [9] * 10, 20, ignore_eos=True)
+    page = sum(roomy.pool.page_bytes)
+    model = make_model(page_tokens=16, budget=4 * page)
+    small = model.engine.submit(Request([9] * 10, GREEDY, 20, ignore_eos=True))
+    large = model.engine.submit(Request([9] * 100, GREEDY, 20))
+    with pytest.raises(OutOfMemory, match="no K/V memory is left"):
+        list(large)
+    assert small.tokens == expected
+    assert model.pool.used_bytes == 0
+    assert alone(model, [9] * 10, 20, ignore_eos=True) == expected
+
+
+def test_a_failed_step_ends_the_request_at_fault_alone(make_model, monkeypatch):
+    model = make_model()
+    expected = alone(model, [9, 8], 20, ignore_eos=True)
+    run = model.runner.run
+
+    def faulty(batch):
+        if any(rows.tokens == [9, 50] for rows in batch):
+            raise RuntimeError("no good")
+        return run(batch)
+
+    monkeypatch.setattr(model.runner, "run", faulty)
+    good = model.engine.submit(Request([9, 8], GREEDY, 20, ignore_eos=True))
+    bad = model.engine.submit(Request([9, 50], GREEDY, 20))
+    with pytest.raises(LlamayError, match="a step of the model failed: no good"):
+        list(bad)
+    assert good.tokens == expected
+
+
+class TestCancel:
+    def test_frees_everything(self, make_model):
+        model = make_model(ctx_size=256)
+        generation = model.engine.submit(Request([9] * 20, GREEDY, ignore_eos=True))
+        next(iter(generation))
+        generation.cancel()
+        assert generation.wait(10)
+        assert generation.finish_reason == "cancelled"
+        assert model.pool.used_bytes == 0
+
+    def test_of_what_waits_in_the_queue(self, make_model):
+        model = make_model(max_sequences=1)
+        first = model.engine.submit(Request([9] * 20, GREEDY, 200, ignore_eos=True))
+        second = model.engine.submit(Request([9] * 20, GREEDY, 10, ignore_eos=True))
+        second.cancel()
+        assert second.wait(10)
+        assert second.tokens == ()
+        assert first.finish_reason is None
+        first.cancel()
+
+    def test_twice_and_after_the_end(self, make_model):
+        generation = make_model().engine.submit(Request([9], GREEDY, 3, ignore_eos=True))
+        assert len(generation.tokens) == 3
+        generation.cancel()
+        generation.cancel()
+        assert generation.finish_reason == "length"
+
+    def test_a_generation_that_nobody_holds_is_cancelled(self, make_model):
+        model = make_model()
+        model.engine.submit(Request([9] * 20, GREEDY, ignore_eos=True))
+        gc.collect()
+        deadline = time.monotonic() + 10
+        while model.engine.active or model.engine.queued:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert model.pool.used_bytes == 0
+
+
+class TestClose:
+    def test_ends_what_runs(self, make_model):
+        model = make_model()
+        generation = model.engine.submit(Request([9] * 20, GREEDY, ignore_eos=True))
+        next(iter(generation))
+        model.close()
+        assert generation.finish_reason == "cancelled"
+        with pytest.raises(EngineClosed, match="the model was closed"):
+            model.engine.submit(Request([9]))
+        model.close()
+
+    def test_a_context_of_a_closed_model_says_so(self, make_model):
+        model = make_model()
+        context = model.context([9, 9])
+        model.close()
+        with pytest.raises(EngineClosed):
+            context.extend([9])
+        with pytest.raises(EngineClosed):
+            context.generate()
+
+
+def test_pieces_arrive_in_any_event_loop(make_model):
+    model = make_model()
+    expected = alone(model, [9, 4, 9], 30, ignore_eos=True)
+
+    async def one():
+        generation = model.engine.submit(Request([9, 4, 9], GREEDY, 30, ignore_eos=True))
+        return tuple([t async for piece in generation for t in piece.tokens])
+
+    async def several():
+        return await asyncio.gather(*(one() for _ in range(4)))
+
+    for _ in range(2):
+        assert asyncio.run(several()) == [expected] * 4
+
+
+def test_an_error_reaches_a_coroutine(make_model):
+    async def run():
+        async for _ in make_model().engine.submit(Request([9, 9], GREEDY, 20, constraint=Only([[7], []]))):
+            pass
+
+    with pytest.raises(ConstraintError):
+        asyncio.run(run())
+
+
+def test_many_threads_may_submit(make_model):
+    model, results = make_model(), {}
+    expected = {i: alone(model, [5 + i, 9], 15, ignore_eos=True) for i in range(8)}
+
+    def work(i):
+        results[i] = alone(model, [5 + i, 9], 15, ignore_eos=True)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert results == expected
+
+
+def together(model, *requests):
+    """Submits requests so that the engine sees all of them in the same step."""
+    return model.engine.call(lambda: [model.engine.submit(r) for r in requests])
+
+
+def test_a_short_prompt_is_not_kept_waiting_by_a_long_one(make_model):
+    model = make_model(ctx_size=512, max_rows=16)
+    long, short = together(model, Request([9] * 500, GREEDY, 1), Request([9] * 5, GREEDY, 1))
+    assert long.wait(60)
+    assert short.wait(60)
+    assert short.timings.queue + short.timings.prompt < (long.timings.queue + long.timings.prompt) / 2
+
+
+def test_a_context_at_work_refuses_a_second_owner(make_model):
+    context = make_model().context([9, 9])
+    generation = context.generate(GREEDY, ignore_eos=True)
+    for second in (
+        context.generate,
+        lambda: context.extend([5]),
+        lambda: context.truncate(1),
+        lambda: context.logits,
+    ):
+        with pytest.raises(ContextError, match="a generation runs on this context"):
+            second()
+    generation.cancel()
+    generation.wait()
+    context.truncate(1)

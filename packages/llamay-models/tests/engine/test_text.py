@@ -1,0 +1,80 @@
+"""Text is let out whole, and stop strings are found wherever tokens begin."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamay_models.engine._text import TextStream
+
+
+class Parts:
+    """A decoder whose tokens are given pieces of text."""
+
+    def __init__(self, parts):
+        self.parts = parts
+
+    def push(self, token):
+        return self.parts[token]
+
+    def finish(self):
+        return ""
+
+
+def run(parts, stops):
+    stream, shown = TextStream(Parts(parts), stops), []
+    for token in range(len(parts)):
+        shown.append(stream.feed(token))
+        if stream.stopped is not None:
+            break
+    return "".join(shown) + stream.finish(), stream.stopped
+
+
+def first_stop(text, stops):
+    """Obviously: the shortest beginning of the text that ends in a stop string."""
+    for end in range(1, len(text) + 1):
+        found = [s for s in stops if s and text[:end].endswith(s)]
+        if found:
+            stop = max(found, key=len)
+            return text[: end - len(stop)], stop
+    return text, None
+
+
+@given(
+    st.lists(st.text("ab", max_size=4), max_size=12),
+    st.lists(st.text("ab", max_size=5), max_size=4),
+)
+def test_stop_strings_do_not_depend_on_where_tokens_begin(parts, stops):
+    assert run(parts, stops) == first_stop("".join(parts), stops)
+
+
+@given(
+    st.lists(st.text("abc", max_size=4), max_size=12),
+    st.lists(st.text("ab", min_size=1, max_size=5), max_size=3),
+)
+def test_no_part_of_a_stop_string_is_ever_shown(parts, stops):
+    stream, shown = TextStream(Parts(parts), stops), ""
+    for token in range(len(parts)):
+        shown += stream.feed(token)
+        whole = "".join(parts[: token + 1])
+        expected, stopped = first_stop(whole, stops)
+        assert expected.startswith(shown)
+        if stopped:
+            assert shown == expected
+            break
+        held = whole[len(shown) :]
+        assert not held or any(s.startswith(held) for s in stops)
+
+
+@pytest.mark.parametrize(
+    ("parts", "stops", "expected"),
+    [
+        (["Hello", " wor", "ld"], ["o w"], ("Hell", "o w")),
+        (["ab", "c"], ["abd"], ("abc", None)),
+        (["aab", "aac"], ["aaac"], ("aabaac", None)),
+        (["abcd"], ["bc", "abcd"], ("a", "bc")),
+        (["xabc"], ["bc", "abc"], ("x", "abc")),
+        (["text"], [""], ("text", None)),
+    ],
+)
+def test_examples(parts, stops, expected):
+    assert run(parts, stops) == expected

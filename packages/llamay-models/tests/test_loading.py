@@ -1,0 +1,209 @@
+"""A file becomes a model that computes what it should, or one clear error before anything runs."""
+
+import re
+
+import numpy as np
+import pytest
+
+from llamay_models import gguf, load, score
+from llamay_models.engine import Sampling
+from llamay_models.errors import ArchitectureError, MetadataError, ModelError, TensorError
+from llamay_models.plan import explain
+
+TOKENS = [1, 20, 33, 47, 301, 8, 99, 100]
+
+
+def all_logits(model, tokens=TOKENS):
+    return np.concatenate(list(score.logits(model, tokens)))
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3"])
+def test_logits_are_those_of_transformers(shared_data, name):
+    with load(shared_data / "models" / f"{name}.gguf", kv="f32", threads=1) as model:
+        expected = np.load(shared_data / "models" / f"{name}.logits.npy")
+        np.testing.assert_allclose(all_logits(model), expected, atol=1e-4)
+
+
+def test_a_split_model_is_the_whole_model(shared_data):
+    whole = load(shared_data / "models" / "stories260K.gguf", threads=1)
+    split = load(shared_data / "models" / "split" / "s-00002-of-00003.gguf", threads=1)
+    tokens = whole.encode("Once upon a time there was a little girl")
+    assert np.array_equal(all_logits(whole, tokens), all_logits(split, tokens))
+    greedy = Sampling(temperature=0)
+    text = whole.context(tokens).generate(greedy, max_tokens=40).text
+    assert text == split.context(tokens).generate(greedy, max_tokens=40).text
+    assert text.startswith(" named ")
+    whole.close()
+    split.close()
+
+
+def test_a_model_says_what_it_is(shared_data):
+    path = shared_data / "models" / "stories260K.gguf"
+    with load(path, threads=2, ctx_size=100) as model:
+        assert (model.architecture, model.name, model.path, model.threads) == ("llama", "llama", path, 2)
+        assert (model.vocab_size, model.embedding_length, model.context_length) == (512, 64, 2048)
+        assert model.context_size == 100
+        assert model.n_parameters == 292_800
+        assert model.nbytes >= 4 * model.n_parameters
+        assert model.metadata["llama.block_count"] == 5
+        assert "tokenizer.ggml.tokens" not in model.metadata
+        assert re.fullmatch("[0-9a-f]{64}", model.sha256)
+        assert model.chat_template is None
+        assert "linear_group" in explain(model.program)
+
+
+def test_dequantized_weights_are_the_values_that_the_file_means(tmp_path, quantized):
+    path, reference = quantized
+    with load(path, kv="f32", dequantized=True, threads=1) as model:
+        np.testing.assert_allclose(all_logits(model, [3, 4, 5]), reference([3, 4, 5]), atol=2e-4)
+        exact = model.identity
+    with load(path, kv="f32", threads=1) as model:
+        logits = all_logits(model, [3, 4, 5])
+        assert model.identity.difference(exact) == "dequantized"
+        np.testing.assert_allclose(logits, reference([3, 4, 5]), atol=0.3)
+        assert not np.allclose(logits, reference([3, 4, 5]), atol=2e-4)
+
+
+def test_progress_counts_bytes_and_may_stop_the_load(shared_data):
+    path, seen = shared_data / "models" / "stories260K.gguf", []
+    load(path, progress=lambda *a: seen.append(a)).close()
+    assert seen[-1] == ("loading", 1_171_200, 1_171_200)
+    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load(path, progress=stop)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ({"kv": "f8"}, "kv must be one of f16, f32, not 'f8'"),
+        ({"threads": 0}, "threads must be from 1 to 1024, not 0"),
+        ({"max_rows": 0}, "max_rows must be from 1 to 8192, not 0"),
+        ({"ctx_size": 0}, "ctx_size must be 1 or more, not 0"),
+    ],
+)
+def test_an_argument_out_of_range_is_named(shared_data, argument, message):
+    with pytest.raises(ValueError, match=message):
+        load(shared_data / "models" / "stories260K.gguf", **argument)
+
+
+class TestBadFiles:
+    def test_an_unknown_architecture_is_named(self, shared_data):
+        with pytest.raises(ArchitectureError, match="'mamba' is not supported"):
+            load(shared_data / "models" / "mamba.gguf")
+
+    def test_a_missing_key_is_named(self, write_model):
+        path = write_model(lambda keys, tensors: keys.pop("llama.block_count"))
+        with pytest.raises(MetadataError, match=r"the key llama\.block_count is missing"):
+            load(path)
+
+    def test_a_missing_tensor_is_named(self, write_model):
+        path = write_model(lambda keys, tensors: tensors.pop("blk.1.ffn_up.weight"))
+        with pytest.raises(TensorError, match=r"model\.gguf .*blk\.1\.ffn_up\.weight is missing \(48 x 32\)"):
+            load(path)
+
+    def test_a_wrong_shape_is_named(self, write_model):
+        def change(keys, tensors):
+            tensors["output_norm.weight"] = np.zeros(31, np.float32)
+
+        with pytest.raises(
+            TensorError, match=r"output_norm\.weight is a vector of 31 but must be a vector of 32"
+        ):
+            load(write_model(change))
+
+    def test_three_dimensions_are_refused(self, write_model):
+        def change(keys, tensors):
+            tensors["output_norm.weight"] = np.zeros((2, 4, 4), np.float32)
+
+        with pytest.raises(TensorError, match=r"output_norm\.weight .* has shape \(2, 4, 4\)"):
+            load(write_model(change))
+
+    def test_a_format_without_kernels_is_named(self, write_model):
+        path = write_model(formats={"blk.0.ffn_up.weight": ("I8", 48 * 32)})
+        with pytest.raises(
+            TensorError, match=r"blk\.0\.ffn_up\.weight .* has the format I8; supported are BF16, F16"
+        ):
+            load(path)
+
+    def test_what_is_no_model_at_all_says_so(self, tmp_path):
+        (tmp_path / "text.gguf").write_text("hello")
+        with pytest.raises(ModelError, match=r"text\.gguf"):
+            load(tmp_path / "text.gguf")
+        with pytest.raises(OSError, match="No such file"):
+            load(tmp_path / "none.gguf")
+
+
+@pytest.fixture
+def write_model(tmp_path, small_model):
+    """`write_model(change)`: a small llama as a file, after `change(metadata, arrays)`."""
+
+    def write(change=lambda keys, tensors: None, formats=None, quantize=None):
+        small = small_model("llama", **{"attention.head_count": 2, "attention.head_count_kv": 1})
+        c = small.config
+        keys = {
+            "general.architecture": "llama",
+            "llama.block_count": c.layers,
+            "llama.context_length": c.context_length,
+            "llama.embedding_length": c.width,
+            "llama.feed_forward_length": c.hidden,
+            "llama.attention.head_count": c.heads,
+            "llama.attention.head_count_kv": c.kv_heads,
+            "llama.attention.key_length": c.k_dim,
+            "llama.attention.value_length": c.v_dim,
+            "llama.attention.layer_norm_rms_epsilon": c.eps,
+            "llama.vocab_size": c.vocab,
+        }
+        tensors = {name: t.values for name, t in small.tensors.items()}
+        change(keys, tensors)
+        stored = []
+        for name, values in tensors.items():
+            kind, data = "F32", values.tobytes()
+            if formats and name in formats:
+                kind, size = formats[name]
+                data = bytes(size)
+            elif quantize and values.ndim == 2:
+                kind, data = "Q8_0", quantize(values)
+            stored.append(gguf.TensorData(name, kind, values.shape, data))
+        path = tmp_path / "model.gguf"
+        gguf.write(path, keys, stored)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def quantized(write_model, small_model):
+    """A Q8_0 file, and the reference logits of what its numbers mean."""
+    import llamay_kernels as kernels
+
+    meant = {}
+
+    def quantize(values):
+        data = kernels.quantize(np.ascontiguousarray(values).reshape(-1), "Q8_0")
+        meant[values.tobytes()] = kernels.dequantize(np.frombuffer(data, np.uint8), "Q8_0", values.size)
+        return bytes(data)
+
+    def change(keys, tensors):
+        # Rows of whole blocks of 32.
+        keys["llama.feed_forward_length"] = 64
+        rng = np.random.default_rng(5)
+        for name, values in tensors.items():
+            if "ffn_down" in name:
+                tensors[name] = (rng.normal(size=(32, 64)) / 5).astype(np.float32)
+            elif "ffn" in name and values.ndim == 2:
+                tensors[name] = (rng.normal(size=(64, 32)) / 4).astype(np.float32)
+        change.tensors = tensors
+
+    path = write_model(change, quantize=quantize)
+    small = small_model(
+        "llama", feed_forward_length=64, **{"attention.head_count": 2, "attention.head_count_kv": 1}
+    )
+    for name, values in change.tensors.items():
+        small.tensors[name].values = (
+            meant[values.tobytes()].reshape(values.shape) if values.ndim == 2 else values
+        )
+    return path, small.reference
