@@ -1,0 +1,5 @@
+"""`python -m llamay_cli` is `llamay`."""
+
+from . import main
+
+main()

@@ -1,0 +1,35 @@
+"""Shell completion: the scripts, and what completes MODEL."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+SHELLS = ("bash", "zsh", "fish")
+SOURCES = ("pypi:", "hf:", "https://")
+
+
+@click.command(short_help="Print the completion script of a shell.")
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script that completes verbs, options and model names in SHELL.
+
+    \b
+    bash:  llamay completion bash > ~/.local/share/bash-completion/completions/llamay
+    zsh:   llamay completion zsh > "${fpath[1]}/_llamay"
+    fish:  llamay completion fish > ~/.config/fish/completions/llamay.fish
+    """  # noqa: D301
+    script = get_completion_class(shell)
+    assert script is not None
+    click.echo(script(ctx.find_root().command, {}, "llamay", "_LLAMAY_COMPLETE").source())
+
+
+def complete_model(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete a name of the store, or leave it to the shell where a path begins."""
+    from .store import Store
+
+    if incomplete.startswith((".", "/", "~")):
+        return [CompletionItem(incomplete, type="file")]
+    names = [CompletionItem(name) for name in Store().names() if name.startswith(incomplete.casefold())]
+    return names + [CompletionItem(s) for s in SOURCES if incomplete and s.startswith(incomplete)]

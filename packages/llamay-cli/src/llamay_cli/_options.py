@@ -1,0 +1,220 @@
+"""Options that several verbs share, and the objects they become."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from ._progress import MODES, Mode
+from .errors import CliError
+
+if TYPE_CHECKING:
+    from llamay_models import Model, Sampling
+
+    from .models import Resolved
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SAMPLING_DEFAULTS: Mapping[str, float] = {
+    "temperature": 0.8,
+    "top_k": 40,
+    "top_p": 0.95,
+    "min_p": 0.05,
+    "repeat_penalty": 1.0,
+    "repeat_last_n": 64,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+"""The engine's defaults, repeated here so that `--help` need not import the engine; a test compares them."""
+
+
+def sampling_options(command: F) -> F:
+    """Add the sampling options; the verb gets them in `**options`."""
+    d = SAMPLING_DEFAULTS
+    for decorate in reversed(
+        (
+            click.option(
+                "--seed", type=click.IntRange(0, 2**64 - 1), help="Same seed, same text.  [default: random]"
+            ),
+            _number("--temperature", d["temperature"], "Randomness; 0 takes the most likely token."),
+            _whole("--top-k", d["top_k"], "Keep the K most likely tokens; 0 keeps all.", low=0),
+            _number("--top-p", d["top_p"], "Keep tokens until they hold this much probability.", high=1.0),
+            _number("--min-p", d["min_p"], "Keep tokens this likely relative to the likeliest.", high=1.0),
+            _number(
+                "--repeat-penalty", d["repeat_penalty"], "Penalty of recent tokens; 1 is none.", low=1e-6
+            ),
+            _whole("--repeat-last-n", d["repeat_last_n"], "Tokens that penalties look at; -1 all.", low=-1),
+            _number(
+                "--presence-penalty", d["presence_penalty"], "Penalty of tokens that occurred.", low=-1e6
+            ),
+            _number("--frequency-penalty", d["frequency_penalty"], "Penalty for each occurrence.", low=-1e6),
+        )
+    ):
+        command = decorate(command)
+    return command
+
+
+def generation_options(command: F) -> F:
+    """Add how long and in what form an answer may be."""
+    for decorate in reversed(
+        (
+            click.option(
+                "-n", "--max-tokens", type=click.IntRange(0), help="Stop after N tokens.  [default: no limit]"
+            ),
+            click.option("--stop", multiple=True, metavar="TEXT", help="Stop before TEXT; may be repeated."),
+            click.option("--ignore-eos", is_flag=True, help="Go on past the end-of-text token."),
+            click.option(
+                "--schema", metavar="JSON|FILE", help="Answer with JSON that fits this JSON Schema."
+            ),
+            click.option(
+                "--grammar", metavar="FILE", help="Answer with a sentence of this GBNF or EBNF grammar."
+            ),
+            click.option("--regex", metavar="PATTERN", help="Answer with text that matches all of PATTERN."),
+        )
+    ):
+        command = decorate(command)
+    return command
+
+
+def model_options(command: F) -> F:
+    """Add how the model is loaded."""
+    for decorate in reversed(
+        (
+            click.option(
+                "-c", "--ctx-size", type=click.IntRange(1), envvar="LLAMAY_CTX_SIZE", help=_CTX_SIZE
+            ),
+            click.option(
+                "-t", "--threads", type=click.IntRange(1, 1024), envvar="LLAMAY_THREADS", help=_THREADS
+            ),
+            click.option(
+                "--kv", type=click.Choice(["f16", "f32"]), envvar="LLAMAY_KV", default="f16", help=_KV
+            ),
+            click.option("--offline", is_flag=True, envvar="LLAMAY_OFFLINE", help="Pull nothing."),
+            click.option(
+                "--progress", type=click.Choice(MODES), default="auto", help="How to show progress (stderr)."
+            ),
+        )
+    ):
+        command = decorate(command)
+    return command
+
+
+_CTX_SIZE = "Tokens that a context may hold.  [default: what the model was made for]"
+_THREADS = "CPU threads.  [default: one per core]"
+_KV = "Precision of keys and values.  [default: f16]"
+
+
+def _number(
+    name: str, default: float, text: str, *, low: float = 0.0, high: float | None = None
+) -> Callable[[F], F]:
+    kind = click.FloatRange(low, high)
+    return click.option(name, type=kind, metavar="X", help=f"{text}  [default: {default:g}]")
+
+
+def _whole(name: str, default: float, text: str, *, low: int) -> Callable[[F], F]:
+    return click.option(
+        name, type=click.IntRange(low, 2**31), metavar="N", help=f"{text}  [default: {default:g}]"
+    )
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How to load a model."""
+
+    ctx_size: int | None
+    threads: int | None
+    kv: str
+    offline: bool = False
+    progress: Mode = "auto"
+
+    @classmethod
+    def take(cls, options: dict[str, Any]) -> Loading:
+        """Take the model options out of what click collected."""
+        return cls(
+            options.pop("ctx_size"),
+            options.pop("threads"),
+            options.pop("kv"),
+            options.pop("offline"),
+            cast(Mode, options.pop("progress")),
+        )
+
+    def resolve(self, model: str) -> Resolved:
+        """Find the file that MODEL means."""
+        from .models import resolve
+
+        return resolve(model, mode=self.progress, offline=self.offline)
+
+    def load(self, resolved: Resolved, **more: Any) -> Model:
+        """Load it, with progress."""
+        from ._progress import reporting
+
+        with reporting(self.progress) as report:
+            return load_model()(
+                resolved.path,
+                threads=self.threads,
+                kv=self.kv,
+                ctx_size=self.ctx_size,
+                sha256=resolved.sha256,
+                progress=report,
+                **more,
+            )
+
+
+def load_model() -> Callable[..., Model]:
+    """Return `llamay_models.load`, imported only now; tests put another in its place."""
+    import llamay_models
+
+    return llamay_models.load
+
+
+def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the sampling options that the user gave out of what click collected."""
+    taken = {name: options.pop(name) for name in ("seed", *SAMPLING_DEFAULTS)}
+    return {name: value for name, value in taken.items() if value is not None}
+
+
+def sampling(given: Mapping[str, Any]) -> Sampling:
+    """Return the engine's Sampling with what the user gave."""
+    from llamay_models import Sampling
+
+    return Sampling(**given)
+
+
+def take_generation(options: dict[str, Any], model: Model) -> dict[str, Any]:
+    """Take the generation options, as keyword arguments of `Context.generate`."""
+    kinds = {name: options.pop(name) for name in ("schema", "grammar", "regex")}
+    asked = {name: value for name, value in kinds.items() if value is not None}
+    if len(asked) > 1:
+        raise click.UsageError(f"--{' and --'.join(asked)} exclude each other")
+    if options["ignore_eos"] and asked:
+        raise click.UsageError(f"--ignore-eos would break what --{next(iter(asked))} promises")
+    constraint = None
+    if asked:
+        from . import _constraint
+
+        kind, text = next(iter(asked.items()))
+        constraint = _constraint.build(model, kind, text)
+    return {
+        "max_tokens": options.pop("max_tokens"),
+        "stop": tuple(options.pop("stop")),
+        "ignore_eos": options.pop("ignore_eos"),
+        "constraint": constraint,
+    }
+
+
+def read_text(path: str) -> str:
+    """Read a text file, or stdin for `-`; raises CliError where it is not UTF-8."""
+    try:
+        if path == "-":
+            data: bytes = sys.stdin.buffer.read()
+            return data.decode()
+        return Path(path).read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise CliError(f"{'stdin' if path == '-' else path} is not UTF-8 text (byte {error.start})") from None
+    except IsADirectoryError:
+        raise CliError(f"{path} is a folder") from None

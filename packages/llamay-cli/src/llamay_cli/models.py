@@ -1,0 +1,68 @@
+"""From what a user writes for MODEL to a file: a name in the store, a source to pull from, or a path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ._progress import Mode, reporting
+from .errors import NotFoundError
+from .store import Entry, Store
+
+__all__ = ["Resolved", "fetch", "resolve"]
+
+if TYPE_CHECKING:
+    from .pull import Options, Source
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A GGUF file to load, the name to call it by, and its entry if it is in the store."""
+
+    path: Path
+    name: str
+    entry: Entry | None = None
+
+    @property
+    def sha256(self) -> str | None:
+        """The SHA-256 of the file, where the store knows it; of a split model it has none for the whole."""
+        models = self.entry.models if self.entry is not None else ()
+        return models[0].digest.removeprefix("sha256-") if len(models) == 1 else None
+
+
+def resolve(
+    model: str, *, mode: Mode = "auto", offline: bool = False, store: Store | None = None
+) -> Resolved:
+    """Find MODEL, pulling it if it is a source that the store does not have yet."""
+    store = store or Store()
+    if entry := store.find(model):
+        return Resolved(store.path(entry), entry.manifest.name, entry)
+    from .pull import Local, Options, parse
+
+    source = parse(model)
+    if source is None:
+        path = Path(model)
+        if path.is_file():
+            return Resolved(path, path.name)
+        store.get(model)  # says what is wrong with the name
+        raise NotFoundError(f"no model named {model}")
+    if isinstance(source, Local):
+        if not source.path.exists():
+            raise NotFoundError(f"{source.path} does not exist")
+        return Resolved(source.path, source.path.name)
+    if entry := store.find_source(str(source)):
+        return Resolved(store.path(entry), entry.manifest.name, entry)
+    click.echo(f"{source} is not in the store yet: pulling it", err=True)
+    entry = fetch(source, store, Options(offline=offline), mode)
+    return Resolved(store.path(entry), entry.manifest.name, entry)
+
+
+def fetch(source: Source, store: Store, options: Options, mode: Mode) -> Entry:
+    """Pull with progress on stderr."""
+    from .pull import pull
+
+    with reporting(mode, unit="bytes") as report:
+        return pull(source, store, options, report)

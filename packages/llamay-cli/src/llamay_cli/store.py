@@ -1,0 +1,409 @@
+"""The model store: names -> manifest -> blobs named by the SHA-256 of their bytes.
+
+    $LLAMAY_HOME/
+      manifests/<name>.json    what a name means: source, files, digests, sizes
+      blobs/sha256-<64 hex>    the bytes, read-only
+      views/<id>/              split models under the file names that their parts need
+      partial/<key>/           downloads that are not finished; never read by anything but the download itself
+      lock
+
+A blob appears under its name only whole and verified, and a manifest only after all its blobs, so a reader
+never sees half a model. Names are case-insensitive (`Qwen` and `qwen` are one name), because some file
+systems are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from .errors import CliError, IntegrityError, NotFoundError
+
+__all__ = [
+    "BrokenManifestError",
+    "Entry",
+    "File",
+    "Incoming",
+    "Manifest",
+    "Role",
+    "Store",
+    "check_name",
+    "home",
+]
+
+Role = Literal["model", "license", "notice", "readme"]
+DIGEST = re.compile(r"sha256-[0-9a-f]{64}")
+SCHEMA = 1
+_PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9])?")
+_RESERVED = re.compile(r"(?i)(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?")
+_MAX_NAME = 180
+_MAX_MANIFEST = 1 << 20
+
+
+class BrokenManifestError(CliError):
+    """A manifest that cannot be read as one; the model behind it has to be pulled again."""
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a model: its own name, where its bytes are, how many, and what it is for."""
+
+    name: str
+    digest: str
+    size: int
+    role: Role
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a name in the store means."""
+
+    name: str
+    source: str
+    created: float
+    files: tuple[File, ...]
+    details: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the canonical text; its SHA-256 is the model's id."""
+        files = [{"name": f.name, "digest": f.digest, "size": f.size, "role": f.role} for f in self.files]
+        document = {
+            "schema": SCHEMA,
+            "name": self.name,
+            "source": self.source,
+            "created": self.created,
+            "files": files,
+            "details": dict(self.details),
+        }
+        return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Parse strictly; raises ValueError saying what is wrong."""
+        document = json.loads(text)
+        if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+            raise ValueError(f"schema is not {SCHEMA}")
+        name, source, created = (document.get(key) for key in ("name", "source", "created"))
+        details, files = document.get("details"), document.get("files")
+        if not isinstance(name, str) or not isinstance(source, str) or not isinstance(created, int | float):
+            raise ValueError("name, source or created is missing")
+        if not isinstance(details, dict) or not all(isinstance(v, str) for v in details.values()):
+            raise ValueError("details is not a mapping to text")
+        if not isinstance(files, list) or not files:
+            raise ValueError("it lists no files")
+        return cls(check_name(name), source, float(created), tuple(_file(item) for item in files), details)
+
+
+def _file(item: Any) -> File:
+    if not isinstance(item, dict):
+        raise ValueError("a file is not an object")
+    name, digest, size, role = (item.get(key) for key in ("name", "digest", "size", "role"))
+    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+        raise ValueError("a digest is not sha256-<64 hex>")
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 1 << 62:
+        raise ValueError(f"the size of {digest} is not one")
+    if not isinstance(name, str) or not name or name != Path(name).name or name.startswith("."):
+        raise ValueError(f"the file name of {digest} is not one")
+    if role not in get_args(Role):
+        raise ValueError(f"the role of {name} is unknown")
+    return File(name, digest, size, cast(Role, role))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A manifest and its id (SHA-256 of its text, hex)."""
+
+    manifest: Manifest
+    id: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.manifest.files)
+
+    @property
+    def models(self) -> tuple[File, ...]:
+        """The GGUF files, in order: one, or the parts of a split model."""
+        return tuple(file for file in self.manifest.files if file.role == "model")
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """A finished file, on the store's own disk, whose SHA-256 has been computed; `add` moves it in."""
+
+    path: Path
+    name: str
+    sha256: str
+    role: Role
+
+
+def home() -> Path:
+    """Return `$LLAMAY_HOME`, or the data folder that this platform gives to applications."""
+    if chosen := os.environ.get("LLAMAY_HOME"):
+        return Path(chosen).expanduser()
+    from platformdirs import user_data_path
+
+    return user_data_path("llamay", appauthor=False)
+
+
+def check_name(name: str) -> str:
+    """Return `name` if it is one: up to four parts `[A-Za-z0-9._+-]` joined by `/`, then perhaps `:tag`."""
+    path, colon, tag = name.partition(":")
+    parts = [*path.split("/"), tag] if colon else path.split("/")
+    good = len(name) <= _MAX_NAME and len(path.split("/")) <= 4
+    if not good or not all(
+        _PART.fullmatch(part) and ".." not in part and not _RESERVED.fullmatch(part) for part in parts
+    ):
+        raise CliError(
+            f"{name[:100]!r} is not a model name",
+            "a name is letters, digits and . _ + - in up to four parts joined by /, then perhaps :tag",
+        )
+    return name
+
+
+class Store:
+    """A model store in a folder, which is made when something is first written."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or home()
+        self.manifests = self.root / "manifests"
+        self.blobs = self.root / "blobs"
+        self.views = self.root / "views"
+        self.partial = self.root / "partial"
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield every readable model, by name."""
+        for name in self.names():
+            with contextlib.suppress(BrokenManifestError, NotFoundError):
+                yield self.get(name)
+
+    def names(self) -> list[str]:
+        """Return the names, sorted, without opening anything: what completion needs."""
+        try:
+            found = [path.stem for path in self.manifests.iterdir() if path.suffix == ".json"]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(stem.replace("!", "/").replace("@", ":") for stem in found if not stem.startswith("."))
+
+    def get(self, name: str) -> Entry:
+        """Return what `name` means; raises NotFoundError or BrokenManifestError."""
+        path = self._manifest_path(name)
+        try:
+            with path.open("rb") as file:
+                raw = file.read(_MAX_MANIFEST + 1)
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._unknown(name) from None
+        try:
+            if len(raw) > _MAX_MANIFEST:
+                raise ValueError(f"longer than {_MAX_MANIFEST} bytes")
+            manifest = Manifest.from_json(raw.decode())
+        except (ValueError, CliError, RecursionError) as error:
+            raise BrokenManifestError(
+                f"the manifest of {name} is damaged ({error}): {path}",
+                f"`llamay rm {name}`, then pull it again",
+            ) from None
+        return Entry(manifest, hashlib.sha256(raw).hexdigest())
+
+    def find(self, name: str) -> Entry | None:
+        """Return what `name` means, or None where it means nothing (or is not a name)."""
+        try:
+            return self.get(check_name(name))
+        except NotFoundError:
+            return None
+        except BrokenManifestError:
+            raise
+        except CliError:
+            return None
+
+    def find_source(self, source: str) -> Entry | None:
+        """Return the model that was pulled from exactly `source`."""
+        return next((entry for entry in self if entry.manifest.source == source), None)
+
+    def find_digest(self, sha256: str) -> Entry | None:
+        """Return the model whose (one) GGUF file has these bytes."""
+        wanted = f"sha256-{sha256}"
+        return next((e for e in self if len(e.models) == 1 and e.models[0].digest == wanted), None)
+
+    def blob(self, file: File) -> Path:
+        """Return where the bytes of `file` are; raises IntegrityError if they are absent or not as many."""
+        path = self.blobs / file.digest
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:
+            raise IntegrityError(
+                f"{file.name} is missing from the store: {path}", "pull the model again"
+            ) from None
+        if size != file.size:
+            raise IntegrityError(
+                f"{file.name} has {size} bytes in the store where {file.size} belong: {path}",
+                "pull the model again",
+            )
+        return path
+
+    def path(self, entry: Entry) -> Path:
+        """Return the path to hand to `llamay_models.load`: the blob, or the first part of a split model."""
+        if not entry.models:
+            raise IntegrityError(f"{entry.manifest.name} holds no GGUF file", "pull the model again")
+        paths = [self.blob(file) for file in entry.models]
+        if len(paths) == 1:
+            return paths[0]
+        # Parts find each other by their file names, which blobs do not have.
+        view = self.views / entry.id
+        view.mkdir(parents=True, exist_ok=True)
+        for file, blob in zip(entry.models, paths, strict=True):
+            link = view / file.name
+            if not link.exists():
+                with contextlib.suppress(FileExistsError):
+                    _link(blob, link)
+        return view / entry.models[0].name
+
+    def add(self, name: str, source: str, files: Sequence[Incoming], details: Mapping[str, str]) -> Entry:
+        """Move verified files in and let `name` mean them, from one moment to the next."""
+        path = self._manifest_path(check_name(name))
+        self.blobs.mkdir(parents=True, exist_ok=True)
+        self.manifests.mkdir(parents=True, exist_ok=True)
+        with self.lock():
+            listed = tuple(self._keep(file) for file in files)
+            manifest = Manifest(name, source, round(time.time(), 3), listed, dict(details))
+            text = manifest.to_json().encode()
+            temporary = path.with_name(f".{path.name}.new")
+            with temporary.open("wb") as out:
+                out.write(text)
+                out.flush()
+                os.fsync(out.fileno())
+            temporary.replace(path)
+            _sync_folder(self.blobs)
+            _sync_folder(self.manifests)
+            self._collect()
+        return Entry(manifest, hashlib.sha256(text).hexdigest())
+
+    def remove(self, name: str) -> int:
+        """Forget `name`, delete what no other name needs, and return how many bytes that freed."""
+        path = self._manifest_path(name)
+        with self.lock():
+            try:
+                path.unlink()
+            except (FileNotFoundError, NotADirectoryError):
+                raise self._unknown(name) from None
+            return self._collect()
+
+    def remove_downloads(self) -> int:
+        """Delete unfinished downloads that no running pull holds; return the bytes freed."""
+        from filelock import FileLock, Timeout
+
+        freed = 0
+        for folder in self.partial.iterdir() if self.partial.is_dir() else ():
+            with contextlib.suppress(Timeout), FileLock(folder.with_suffix(".lock"), blocking=False):
+                freed += sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+                shutil.rmtree(folder, ignore_errors=True)
+        return freed
+
+    @contextlib.contextmanager
+    def download(self, key: str) -> Iterator[Path]:
+        """Hold the folder in which the download of `key` gathers; a second process that pulls the same waits.
+
+        The folder is left when the block is interrupted, so that the next attempt resumes, and deleted when
+        it ends well or when what was fetched is wrong.
+        """
+        from filelock import FileLock
+
+        folder = self.partial / hashlib.sha256(key.encode()).hexdigest()[:32]
+        self.partial.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.parent / f"{folder.name}.lock"):
+            folder.mkdir(exist_ok=True)
+            try:
+                yield folder
+            except (IntegrityError, NotFoundError):
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from changing what names mean."""
+        from filelock import FileLock
+
+        self.root.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.root / "lock"):
+            yield
+
+    def free_space(self) -> int:
+        """Return the free bytes on the disk that the store is on."""
+        folder = self.root
+        while not folder.exists():
+            folder = folder.parent
+        return shutil.disk_usage(folder).free
+
+    def _manifest_path(self, name: str) -> Path:
+        return self.manifests / (check_name(name).casefold().replace("/", "!").replace(":", "@") + ".json")
+
+    def _unknown(self, name: str) -> NotFoundError:
+        import difflib
+
+        near = difflib.get_close_matches(name.casefold(), self.names(), n=1)
+        hint = (
+            f"did you mean {near[0]}?"
+            if near
+            else "`llamay list` shows what is there, `llamay pull` fetches more"
+        )
+        return NotFoundError(f"no model named {name} in the store ({self.root})", hint)
+
+    def _keep(self, file: Incoming) -> File:
+        size = file.path.stat().st_size
+        digest = f"sha256-{file.sha256}"
+        if not DIGEST.fullmatch(digest):
+            raise ValueError(f"{digest!r} is not a digest")
+        blob = self.blobs / digest
+        with file.path.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        file.path.chmod(0o444)
+        # Also over a blob of that name: these bytes were just verified, those on the disk may have rotted.
+        file.path.replace(blob)
+        return File(file.name, digest, size, file.role)
+
+    def _collect(self) -> int:
+        """Delete the blobs and views that no manifest names; with one manifest unreadable, delete nothing."""
+        needed: set[str] = set()
+        ids: set[str] = set()
+        for name in self.names():
+            try:
+                entry = self.get(name)
+            except BrokenManifestError:
+                return 0
+            needed |= {file.digest for file in entry.manifest.files}
+            ids.add(entry.id)
+        freed = 0
+        for blob in self.blobs.iterdir() if self.blobs.is_dir() else ():
+            if DIGEST.fullmatch(blob.name) and blob.name not in needed:
+                freed += blob.stat().st_size
+                blob.unlink()
+        for view in self.views.iterdir() if self.views.is_dir() else ():
+            if view.name not in ids:
+                shutil.rmtree(view, ignore_errors=True)
+        return freed
+
+
+def _link(blob: Path, link: Path) -> None:
+    try:
+        link.hardlink_to(blob)
+    except OSError:
+        link.symlink_to(blob.resolve())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make renames in `folder` survive a power cut, where the platform can open folders."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
