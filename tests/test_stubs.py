@@ -10,7 +10,9 @@ ROOT = Path(__file__).parents[1]
 STUBS = sorted(ROOT.glob("packages/*/src/*/_*.pyi"))
 
 
-@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="what stubgen writes depends on the Python that runs it")
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="what stubgen writes depends on the Python that runs it"
+)
 @pytest.mark.parametrize("path", STUBS, ids=lambda p: p.parent.name)
 def test_the_committed_stub_is_what_the_module_says(path: Path) -> None:
     stubgen = pytest.importorskip("nanobind.stubgen")
