@@ -8,24 +8,11 @@
 
 #include <optional>
 
-#include "context.hpp"
+#include "bindings.hpp"
 #include "copy.hpp"
 #include "crc64.hpp"
 
-namespace nb = nanobind;
-using namespace nb::literals;
-using namespace llamay::kv;
-
 namespace {
-
-struct PyPool {
-  std::shared_ptr<Pool> core;
-};
-
-struct PyContext {
-  std::shared_ptr<Context> core;
-  nb::object pool;  // the object the user made, so that context.pool is that one
-};
 
 struct PyLease {
   std::optional<Lease> core;
@@ -212,11 +199,7 @@ void write_positions(const PyLease& self, uint32_t layer, const Rows& k, const R
 
 /// A fork has the class of its parent: llamay_kv.Context derives from this one.
 nb::object wrap(nb::handle like, std::shared_ptr<Context> core) {
-  const auto& parent = *nb::inst_ptr<PyContext>(like);
-  nb::object o = nb::inst_alloc(like.type());
-  new (nb::inst_ptr<PyContext>(o)) PyContext{std::move(core), parent.pool};
-  nb::inst_mark_ready(o);
-  return o;
+  return wrap_context(like.type(), nb::inst_ptr<PyContext>(like)->pool, std::move(core));
 }
 
 nb::object fork_one(nb::handle self) { return wrap(self, nb::inst_ptr<PyContext>(self)->core->fork()); }
@@ -225,12 +208,6 @@ nb::list fork_many(nb::handle self, uint32_t n) {
   nb::list forks;
   for (uint32_t i = 0; i < n; ++i) forks.append(fork_one(self));
   return forks;
-}
-
-std::vector<int32_t> to_ids(nb::handle tokens) {
-  Ids array;
-  if (nb::try_cast(tokens, array, false)) return {array.data(), array.data() + array.shape(0)};
-  return nb::cast<std::vector<int32_t>>(tokens);
 }
 
 nb::dict side(const PyContext& self) {
@@ -337,6 +314,19 @@ std::shared_ptr<Pool> make_pool(const std::vector<GroupTuple>& groups, uint32_t 
 }
 
 }  // namespace
+
+nb::object wrap_context(nb::handle type, nb::object pool, std::shared_ptr<Context> core) {
+  nb::object o = nb::inst_alloc(type);
+  new (nb::inst_ptr<PyContext>(o)) PyContext{std::move(core), std::move(pool)};
+  nb::inst_mark_ready(o);
+  return o;
+}
+
+std::vector<int32_t> to_ids(nb::handle tokens) {
+  Ids array;
+  if (nb::try_cast(tokens, array, false)) return {array.data(), array.data() + array.shape(0)};
+  return nb::cast<std::vector<int32_t>>(tokens);
+}
 
 NB_MODULE(_kv, m) {
   m.def(
@@ -546,4 +536,6 @@ NB_MODULE(_kv, m) {
           LLAMAY_KV_VIEW_METHOD,
           [](const PyLease& l, uint32_t major) { return to_capsule(l.core->view(), major); },
           "major"_a = LLAMAY_KV_VIEW_MAJOR, "A view for one step, as abi/llamay/kv_view.h describes it.");
+
+  bind_prefix_tree(m);
 }

@@ -49,6 +49,12 @@ Context::Context(Private, std::shared_ptr<Pool> pool, Ref<Table> table, Ref<Toke
       side_(std::move(side)),
       n_tokens_(n_tokens) {}
 
+std::shared_ptr<Context> Context::adopt(std::shared_ptr<Pool> pool, Ref<Table> table, Ref<Tokens> tokens,
+                                        uint32_t n_tokens) {
+  return std::make_shared<Context>(Private{}, std::move(pool), std::move(table), std::move(tokens), n_tokens,
+                                   nullptr);
+}
+
 void Context::enter() const {
   if (!table_) throw Closed("the context is closed");
   if (lease_ && lease_thread_ != std::this_thread::get_id())
@@ -210,7 +216,7 @@ void Context::close() {
   table_ = {};
   tokens_ = {};
   side_.reset();
-  n_tokens_ = n_reserved_ = 0;
+  n_tokens_ = 0;
   lease_ = 0;
 }
 
@@ -240,24 +246,26 @@ void Context::set_side(std::shared_ptr<const SideStates> side) {
   side_ = std::move(side);
 }
 
-Lease reserve(const std::shared_ptr<Context>& context, uint32_t n, std::span<const uint32_t> first) {
-  Context& c = *context;
-  std::lock_guard lock(c.mutex_);
-  c.enter_to_change();
-  if (n > std::numeric_limits<int32_t>::max() - c.n_tokens_)
+Lease Context::open_lease(const std::shared_ptr<Context>& self, uint32_t n, std::span<const uint32_t> first) {
+  std::lock_guard lock(mutex_);
+  enter_to_change();
+  if (n > std::numeric_limits<int32_t>::max() - n_tokens_)
     throw std::invalid_argument("cannot reserve " + std::to_string(n) + " tokens after " +
-                                std::to_string(c.n_tokens_) + ": a context holds at most 2147483647");
-  if (!first.empty()) c.start_at(first, n);
+                                std::to_string(n_tokens_) + ": a context holds at most 2147483647");
+  if (!first.empty()) start_at(first, n);
   try {
-    c.own(c.n_tokens_, c.n_tokens_ + n);
+    own(n_tokens_, n_tokens_ + n);
   } catch (...) {
-    c.trim();
+    trim();
     throw;
   }
-  c.n_reserved_ = n;
-  c.lease_ = ++c.leases_;
-  c.lease_thread_ = std::this_thread::get_id();
-  return Lease(context, c.lease_, c.n_tokens_, n);
+  lease_ = ++leases_;
+  lease_thread_ = std::this_thread::get_id();
+  return Lease(self, lease_, n_tokens_, n);
+}
+
+Lease reserve(const std::shared_ptr<Context>& context, uint32_t n, std::span<const uint32_t> first) {
+  return with_reclaim(*context->pool(), [&] { return context->open_lease(context, n, first); });
 }
 
 void Lease::enter() const {
@@ -292,7 +300,6 @@ void Lease::commit(std::span<const int32_t> ids) {
     c.side_.reset();
   }
   c.lease_ = 0;
-  c.n_reserved_ = 0;
   c.trim();
   c.drop_behind_windows();
 }
@@ -303,7 +310,6 @@ void Lease::release() noexcept {
   Context& c = *context_;
   if (!c.table_ || c.lease_ != number_) return;
   c.lease_ = 0;
-  c.n_reserved_ = 0;
   try {
     c.trim();
   } catch (const std::bad_alloc&) {

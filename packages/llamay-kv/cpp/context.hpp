@@ -31,6 +31,21 @@ struct SideState {
 };
 using SideStates = std::map<std::string, SideState>;
 
+/// Run f; when it is out of pages, ask the pool's other holders for some and run it again. f must leave
+/// things as they were when it throws, and hold no lock by then.
+template <class F>
+auto with_reclaim(Pool& pool, F&& f) {
+  for (;;) {
+    uint64_t missing = 0;
+    try {
+      return f();
+    } catch (const OutOfPages& e) {
+      missing = e.missing_bytes;
+      if (!pool.reclaim(missing)) throw;
+    }
+  }
+}
+
 /// What a kernel reads and writes through: a kv_view and what keeps its pages alive.
 class Export {
  public:
@@ -62,6 +77,10 @@ class Context {
   Context(Private, std::shared_ptr<Pool> pool, Ref<Table> table, Ref<Tokens> tokens, uint32_t n_tokens,
           std::shared_ptr<const SideStates> side);
 
+  /// A context over a table and tokens that nobody else has.
+  static std::shared_ptr<Context> adopt(std::shared_ptr<Pool> pool, Ref<Table> table, Ref<Tokens> tokens,
+                                        uint32_t n_tokens);
+
   const std::shared_ptr<Pool>& pool() const { return pool_; }
   uint32_t size() const;
   bool closed() const;
@@ -79,13 +98,15 @@ class Context {
   /// table, and forget side state.
   template <class Write>
   void overwrite(uint32_t begin, uint32_t end, Write&& write) {
-    std::lock_guard lock(mutex_);
-    enter_to_change();
-    if (begin > end || end > n_tokens_) throw_range(begin, end, n_tokens_);
-    require_present(begin, end);
-    own(begin, end);
-    write(*table_);
-    side_.reset();
+    with_reclaim(*pool_, [&] {
+      std::lock_guard lock(mutex_);
+      enter_to_change();
+      if (begin > end || end > n_tokens_) throw_range(begin, end, n_tokens_);
+      require_present(begin, end);
+      own(begin, end);
+      write(*table_);
+      side_.reset();
+    });
   }
 
   /// Give everything up. Views stay valid until they are released. An open lease ends. Closing twice is
@@ -102,6 +123,7 @@ class Context {
  private:
   friend class Lease;
   friend Lease reserve(const std::shared_ptr<Context>&, uint32_t, std::span<const uint32_t>);
+  Lease open_lease(const std::shared_ptr<Context>& self, uint32_t n, std::span<const uint32_t> first);
 
   void enter() const;            // refuses a closed context, and other threads during a lease
   void enter_to_change() const;  // refuses an open lease as well
@@ -119,7 +141,6 @@ class Context {
   Ref<Tokens> tokens_;
   std::shared_ptr<const SideStates> side_;
   uint32_t n_tokens_ = 0;
-  uint32_t n_reserved_ = 0;
   uint64_t lease_ = 0;  // number of the open lease, or 0
   uint64_t leases_ = 0;
   std::thread::id lease_thread_;

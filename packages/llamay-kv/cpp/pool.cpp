@@ -53,8 +53,9 @@ void Pool::take(std::span<const uint32_t> need, std::vector<std::vector<int32_t>
   const uint64_t used = used_bytes();
   if (bytes > budget_bytes_ - used)
     throw OutOfPages("out of pages: " + std::to_string(bytes) + " bytes wanted, " +
-                     std::to_string(budget_bytes_ - used) + " of the budget of " +
-                     std::to_string(budget_bytes_) + " bytes left; close contexts or raise the budget");
+                         std::to_string(budget_bytes_ - used) + " of the budget of " +
+                         std::to_string(budget_bytes_) + " bytes left; close contexts or raise the budget",
+                     bytes - (budget_bytes_ - used));
   for (size_t g = 0; g < groups_.size(); ++g) {
     Group& group = *groups_[g];
     for (uint32_t i = 0; i < need[g]; ++i) {
@@ -119,7 +120,34 @@ uint64_t Pool::live_tables() const {
   return n;
 }
 
+void Pool::enlist(std::weak_ptr<Holder> holder) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(holders_, [](const auto& h) { return h.expired(); });
+  holders_.push_back(std::move(holder));
+}
+
+bool Pool::reclaim(uint64_t bytes) {
+  std::vector<std::weak_ptr<Holder>> holders;
+  {
+    std::lock_guard lock(mutex_);
+    holders = holders_;
+  }
+  uint64_t freed = 0;
+  for (const auto& weak : holders)
+    if (const auto holder = weak.lock(); holder && freed < bytes) freed += holder->reclaim(bytes - freed);
+  return freed > 0;
+}
+
 void Pool::audit() const {
+  std::vector<std::vector<uint32_t>> others(groups_.size());
+  std::vector<std::weak_ptr<Holder>> holders;
+  {
+    std::lock_guard lock(mutex_);
+    holders = holders_;
+    for (size_t g = 0; g < groups_.size(); ++g) others[g].resize(groups_[g]->fresh);
+  }
+  for (const auto& weak : holders)
+    if (const auto holder = weak.lock()) holder->count(others);
   std::lock_guard lock(mutex_);
   const auto fail = [](const std::string& what) { throw std::logic_error("audit: " + what); };
   uint64_t bytes = 0;
@@ -128,7 +156,7 @@ void Pool::audit() const {
     std::unordered_map<const int32_t*, uint32_t> block_holders;
     for (const Table* t = tables_; t; t = t->next_)
       for (const int32_t* block : t->group(g).blocks) ++block_holders[block];
-    std::vector<uint32_t> expected(group.fresh, 0);
+    std::vector<uint32_t>& expected = others[g];
     for (const auto& [pages, n] : block_holders) {
       if (Block::of(const_cast<int32_t*>(pages))->holders.load() != n)
         fail("a block of group " + std::to_string(g) + " does not count its holders");

@@ -15,15 +15,26 @@ namespace llamay::kv {
 
 /// The budget does not reach. Whoever throws it has changed nothing.
 struct OutOfPages : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  OutOfPages(const std::string& what, uint64_t missing) : std::runtime_error(what), missing_bytes(missing) {}
+  uint64_t missing_bytes;
+};
+
+/// Something that holds pages outside of page tables, and can give some up.
+class Holder {
+ public:
+  virtual ~Holder() = default;
+  /// Make so many bytes free in the pool if possible; returns how many were. Must not call into contexts.
+  virtual uint64_t reclaim(uint64_t bytes) = 0;
+  /// Add what it holds, for audit. Throws std::logic_error if its own sums are wrong.
+  virtual void count(std::vector<std::vector<uint32_t>>& holders) const = 0;
 };
 
 class Table;
 
 /// Pages for many contexts: per group an arena, a free list and, for each page, the number of its holders.
 ///
-/// A holder is a block of a page table. Counts are atomic, so sharing and dropping need no lock; only taking
-/// pages, freeing them and registering tables do.
+/// A holder is a block of a page table, or a node of a prefix tree. Counts are atomic, so sharing and
+/// dropping need no lock; only taking pages, freeing them and registering tables do.
 class Pool {
  public:
   Pool(std::vector<GroupSpec> groups, uint32_t page_tokens, uint64_t budget_bytes);
@@ -66,6 +77,10 @@ class Pool {
   /// Give the memory of free pages back to the system. Returns the bytes of the pages concerned.
   uint64_t trim();
 
+  /// Ask whoever has enlisted to give pages up. True if anything came free.
+  bool reclaim(uint64_t bytes);
+  void enlist(std::weak_ptr<Holder> holder);
+
   /// Recount everything from the live tables and throw std::logic_error at the first difference. For quiet
   /// moments: the caller makes sure that nobody changes the pool meanwhile.
   void audit() const;
@@ -94,6 +109,7 @@ class Pool {
   std::atomic<uint64_t> used_bytes_{0}, peak_bytes_{0};
   mutable std::mutex mutex_;
   Table* tables_ = nullptr;  // every live table, for audit
+  std::vector<std::weak_ptr<Holder>> holders_;
 };
 
 /// Pages that have been taken and are not yet in a table: they go back unless popped.

@@ -4,6 +4,7 @@
 
 #include "../context.hpp"
 #include "../copy.hpp"
+#include "../prefix_tree.hpp"
 #include "check.hpp"
 
 using namespace llamay::kv;
@@ -149,6 +150,37 @@ void two_threads_cannot_both_lease() {
   CHECK(int(context->size()) == committed);
 }
 
+/// Threads allocate under a tree that must keep giving pages up, while others match, insert and pin.
+void eviction_races_allocation() {
+  auto pool = make_pool(40);
+  auto tree = PrefixTree::make(pool, 30 * pool->layout(0).page_bytes, {});
+  std::atomic<int> refused = 0, hits = 0;
+  in_threads(8, [&](int t) {
+    for (int i = 0; i < 150; ++i) {
+      try {
+        const int32_t value = (t + i) % 5;
+        const std::vector<int32_t> prompt(48, value);
+        auto context = tree->match(prompt, "", "");
+        expect(context, 0, context->size(), float(value));
+        hits += context->size() > 0;
+        append(context, 60 - context->size(), float(value));
+        expect(context, 0, 60, float(value));
+        tree->insert(*context, "", "", 0);
+        const auto [pin, kept] = tree->pin(prompt, "", "");
+        if (i % 7 == 0) tree->reclaim(2 * pool->layout(0).page_bytes);
+        tree->unpin(pin);
+      } catch (const OutOfPages&) {
+        ++refused;
+      }
+    }
+  });
+  pool->audit();
+  CHECK(hits > 0);
+  tree->clear();
+  pool->audit();
+  CHECK(pool->used_bytes() == 0);
+}
+
 }  // namespace
 
 int main() {
@@ -157,5 +189,6 @@ int main() {
   forks_in_the_middle_of_a_lease_are_independent();
   threads_compete_for_the_last_pages();
   two_threads_cannot_both_lease();
+  eviction_races_allocation();
   std::puts("ok");
 }

@@ -6,6 +6,7 @@ from llamay_kv._format import Manifest
 from llamay_kv._identity import Identity
 from llamay_kv._kv import Closed, ContextBusy, Lease, OutOfPages
 from llamay_kv._layout import Group, Layer, Layout
+from llamay_kv._prefix_tree import Miss, Pin, PrefixTree
 from llamay_kv._snapshot import inspect, verify
 from llamay_kv._vfs import File, LocalVfs, Vfs
 
@@ -27,8 +28,11 @@ __all__ = [
     "LegacyWarning",
     "LocalVfs",
     "Manifest",
+    "Miss",
     "OutOfPages",
+    "Pin",
     "Pool",
+    "PrefixTree",
     "SnapshotError",
     "Vfs",
     "inspect",

@@ -228,3 +228,38 @@ class Lease:
 
     def __llamay_kv_view__(self, major: int = 1) -> CapsuleType:
         """A view for one step, as abi/llamay/kv_view.h describes it."""
+
+class PrefixTree:
+    """Prefixes that were computed. llamay_kv.PrefixTree is what to use."""
+
+    def __init__(self, pool: object, context_class: object, budget_bytes: int, per_token: float, per_token_and_position: float) -> None: ...
+
+    def insert_in(self, context: Context, space: bytes, tenant: bytes, shared: int) -> int: ...
+
+    def match_in(self, tokens: Sequence[int] | numpy.ndarray, space: bytes, tenant: bytes) -> Context: ...
+
+    def trace_in(self, tokens: Sequence[int] | numpy.ndarray, space: bytes, tenant: bytes) -> tuple[int, int, bool, int]: ...
+
+    def pin_in(self, tokens: Sequence[int] | numpy.ndarray, space: bytes, tenant: bytes) -> tuple[int, int]: ...
+
+    def entries_in(self, space: bytes) -> list[tuple[int, int, int, list[int], list[int]]]:
+        """
+        What is stored, depth first: (begin, owner, pins, tokens, page of each group).
+
+        Owner 0 is everybody; children come by owner and then by tokens.
+        """
+
+    def unpin(self, number: int) -> None: ...
+
+    def reclaim(self, bytes: int) -> int:
+        """
+        Give up leaves until so many bytes have become free in the pool; returns how many did.
+
+        A pool that runs out of pages does this by itself.
+        """
+
+    def clear(self) -> None:
+        """Give up everything, pins included."""
+
+    def counters(self) -> dict[str, int]:
+        """Sizes, and sums since the tree was made."""

@@ -1,0 +1,156 @@
+"""A tree of computed prefixes, in the terms that its users have: identities and tenants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from llamay_kv import _kv
+from llamay_kv._context import Context, Pool
+from llamay_kv._identity import Identity
+
+Tokens = Sequence[int] | np.ndarray
+
+_NOBODY = Identity()
+
+
+class PrefixTree(_kv.PrefixTree):
+    """Prefixes that were computed, shared with every context that begins alike.
+
+    Args:
+        pool: where the pages are. When it runs out of pages, the tree gives up what it can.
+        budget_bytes: what the pages that the tree holds may take.
+        per_token: what a token costs to compute again, in seconds or any other unit.
+        per_token_and_position: what it costs more for each position before it.
+
+    What is cheap for its bytes, and was not of use for long, goes first.
+
+    Entries are apart by identity. Within one they belong to a tenant, or to everybody. A tenant finds its own
+    and everybody's, and nothing can tell it what others have.
+
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        budget_bytes: int,
+        *,
+        per_token: float = 1.0,
+        per_token_and_position: float = 1 / 4096,
+    ) -> None:
+        super().__init__(pool, Context, budget_bytes, per_token, per_token_and_position)
+        self.pool = pool
+        self._identities: dict[bytes, Identity] = {}
+
+    def insert(
+        self, context: Context, *, identity: Identity = _NOBODY, tenant: str = "", shared: int = 0
+    ) -> int:
+        """Keep what the context holds; return how many of its tokens the tree has afterwards.
+
+        Args:
+            context: it stays as it is, and shares its pages with the tree.
+            identity: what computed it.
+            tenant: whose it is; without one it is everybody's.
+            shared: so many tokens from the start are everybody's, rounded down to pages: a system prompt
+                that all tenants have. Only ask for this where it is no secret.
+
+        Fewer tokens than the context has are kept where the budget is taken up by pins and by the same path.
+
+        """
+        self._identities.setdefault(identity.digest, identity)
+        return self.insert_in(context, identity.digest, tenant.encode(), shared)
+
+    def match(self, tokens: Tokens, *, identity: Identity = _NOBODY, tenant: str = "") -> Context:
+        """Return a context with the longest prefix of the tokens that can be used; it may have none.
+
+        An engine that wants the logits after the last token leaves that one out.
+        """
+        found = self.match_in(tokens, identity.digest, tenant.encode())
+        assert isinstance(found, Context)
+        return found
+
+    def pin(self, tokens: Tokens, *, identity: Identity = _NOBODY, tenant: str = "") -> Pin:
+        """Keep the pages of these tokens, as far as they are in the tree, until the pin is released."""
+        number, kept = self.pin_in(tokens, identity.digest, tenant.encode())
+        return Pin(self, number, kept)
+
+    def explain_miss(self, tokens: Tokens, *, identity: Identity = _NOBODY, tenant: str = "") -> Miss:
+        """Say how far the tokens are known, and what is different where they stop."""
+        equal, usable, ends, stored = self.trace_in(tokens, identity.digest, tenant.encode())
+        wanted = None if equal == len(tokens) else int(tokens[equal])
+        best, field = equal, None
+        for digest, other in self._identities.items():
+            if digest != identity.digest:
+                known = self.trace_in(tokens, digest, tenant.encode())[0]
+                if known > best:
+                    best, field = known, identity.difference(other)
+        return Miss(len(tokens), equal, usable, wanted, None if ends else stored, best, field)
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the pages that the tree holds, each counted once."""
+        return self.counters()["used_bytes"]
+
+    def __repr__(self) -> str:
+        c = self.counters()
+        return f"<PrefixTree {c['used_bytes']} of {c['budget_bytes']} bytes, {c['nodes']} pages of tokens>"
+
+
+class Pin:
+    """Pages that the tree must keep. As a context manager it is released at the end."""
+
+    __slots__ = ("_number", "_tree", "tokens")
+
+    def __init__(self, tree: PrefixTree, number: int, tokens: int) -> None:
+        self._tree = tree
+        self._number = number
+        self.tokens = tokens
+        """How many of the tokens are kept."""
+
+    def release(self) -> None:
+        """Let the pages go with the others. Doing it twice is nothing."""
+        self._tree.unpin(self._number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Why a prefix is not longer.
+
+    Attributes:
+        length: how many tokens were asked for.
+        equal: how many of them the tree knows under this identity and tenant.
+        usable: how many of those a context can be made of; less where pages inside a window are gone.
+        wanted: the token after the equal ones, None if there is none.
+        stored: a token that the tree has in its place, None if it has nothing there.
+        elsewhere: how many it knows under another identity, if that is more.
+        field: the first field in which that identity differs.
+
+    """
+
+    length: int
+    equal: int
+    usable: int
+    wanted: int | None
+    stored: int | None
+    elsewhere: int
+    field: str | None
+
+    def __str__(self) -> str:
+        parts = [f"{self.usable} of {self.length} tokens can be used"]
+        if self.usable < self.equal:
+            parts.append(f"{self.equal} are known, but pages inside the window of the later ones are gone")
+        if self.wanted is not None:
+            instead = "nothing is stored there" if self.stored is None else f"{self.stored} is stored there"
+            parts.append(f"token {self.equal} is {self.wanted}, {instead}")
+        if self.field is not None:
+            parts.append(f"{self.elsewhere} are known for another {self.field}")
+        return "; ".join(parts)

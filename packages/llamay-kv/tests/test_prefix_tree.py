@@ -1,0 +1,282 @@
+"""The tree finds the longest prefix, is exact to the byte, and gives up what a flat list would."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from kv_flat_tree import FlatTree
+
+from llamay_kv import Group, Identity, Layer, Layout, OutOfPages, Pool, PrefixTree
+
+P = 16
+
+
+def fill(context, tokens, chunk=10**9):
+    """Values are a function of token and position, so that any mix-up shows."""
+    layout = context.pool.layout
+    for at in range(0, len(tokens), chunk):
+        part = np.asarray(tokens[at : at + chunk])
+        with context.reserve(len(part)) as lease:
+            base = (part % 97 + np.arange(lease.begin, lease.begin + len(part)) * 100).astype("f4")
+            for group in layout.groups:
+                for layer in group.layers:
+                    k = base[:, None, None] + np.zeros((1, layer.kv_heads, layer.k_dim), "f4")
+                    lease.write(layer.index, k, -k[:, :, : layer.v_dim])
+            lease.commit(part.tolist())
+    return context
+
+
+def check(context, tokens):
+    assert context.tokens == list(tokens)
+    base = np.asarray(tokens) % 97 + np.arange(len(tokens)) * 100
+    first = context.first_positions()
+    for g, group in enumerate(context.pool.layout.groups):
+        for layer in group.layers:
+            k, v = context.read(layer.index, first[g])
+            assert (k[:, 0, 0] == base[first[g] :]).all()
+            assert (v[:, 0, 0] == -base[first[g] :]).all()
+
+
+LAYOUTS = [
+    Layout([Group.full([Layer(0, 1, 2, 2)], "f32")]),
+    Layout([Group.full([Layer(0, 1, 2, 2)], "f32"), Group.sliding(20, [Layer(1, 1, 3, 3)], "f32")]),
+]
+TENANTS = ["", "alice", "bob"]
+
+
+class TreeLockstep(RuleBasedStateMachine):
+    contexts = Bundle("contexts")
+
+    @initialize(layout=st.sampled_from(LAYOUTS), budget=st.integers(0, 30), steep=st.booleans())
+    def first(self, layout, budget, steep):
+        per_position = 0.01 * steep
+        self.pool = Pool(layout, P, pages=400)
+        page_bytes = self.pool.page_bytes
+        self.budget = budget * sum(page_bytes) + 7
+        self.tree = PrefixTree(self.pool, self.budget, per_token=1.0, per_token_and_position=per_position)
+        self.flat = FlatTree(layout.groups, P, page_bytes, self.budget, 1.0, per_position)
+        self.pins = []
+        self.seen = [[1]]
+
+    def _tokens(self, data):
+        """Something like what was seen, so that prefixes meet."""
+        base = data.draw(st.sampled_from(self.seen))
+        keep = data.draw(st.integers(0, len(base)))
+        more = data.draw(st.lists(st.integers(1, 2), max_size=3)) * data.draw(st.sampled_from([1, 5, 17]))
+        tokens = base[:keep] + more
+        self.seen.append(tokens)
+        return tokens
+
+    @rule(target=contexts, data=st.data(), chunk=st.sampled_from([7, 16, 100]))
+    def compute(self, data, chunk):
+        return fill(self.pool.context(), self._tokens(data), chunk)
+
+    @rule(context=contexts, tenant=st.sampled_from(TENANTS), shared=st.sampled_from([0, 0, 16, 40, 1000]))
+    def insert(self, context, tenant, shared):
+        numbers = [context.page_numbers(g) for g in range(len(self.pool.layout.groups))]
+        kept = self.flat.insert(context.tokens, numbers, context.first_positions(), tenant, shared)
+        assert self.tree.insert(context, tenant=tenant, shared=shared) == kept
+
+    @rule(target=contexts, data=st.data(), tenant=st.sampled_from(TENANTS))
+    def match(self, data, tenant):
+        tokens = self._tokens(data)
+        expected = self.flat.match(tokens, tenant)
+        context = self.tree.match(tokens, tenant=tenant)
+        assert len(context) == expected
+        check(context, tokens[:expected])
+        return context
+
+    @rule(context=contexts, data=st.data())
+    def go_on(self, context, data):
+        tokens = data.draw(st.lists(st.integers(1, 2), max_size=20))
+        before = context.tokens
+        fill(context, tokens)
+        check(context, before + tokens)
+
+    @rule(data=st.data(), tenant=st.sampled_from(TENANTS))
+    def pin(self, data, tenant):
+        tokens = self._tokens(data)
+        path, _ = self.flat.walk(self.flat.owners.get(tenant, 0), tuple(tokens))
+        pin = self.tree.pin(tokens, tenant=tenant)
+        if path:
+            path[-1].pins += 1
+            self.pins.append((pin, path[-1].chain))
+        else:
+            assert pin.tokens == 0
+
+    @rule(where=st.floats(0, 1))
+    def unpin(self, where):
+        if self.pins:
+            pin, _ = self.pins.pop(int(where * (len(self.pins) - 1)))
+            before = {entry[0]: entry[1] for entry in self._dump()}
+            pin.release()
+            after = {entry[0]: entry[1] for entry in self._dump()}
+            (chain,) = [c for c in before if before[c] != after[c]]
+            self.flat.find(chain).pins -= 1
+
+    def _dump(self):
+        chain, out = [], []
+        for begin, owner, pins, tokens, pages in self.tree.entries_in(Identity().digest):
+            chain[begin // P :] = [(owner, tuple(tokens))]
+            out.append((tuple(chain), pins, pages))
+        return sorted(out)
+
+    @invariant()
+    def the_tree_is_the_list(self):
+        if not hasattr(self, "pool"):
+            return
+        self.pool.audit()
+        assert self.tree.used_bytes == self.flat.used <= self.budget
+        assert self._dump() == self.flat.dump()
+        for tenant in TENANTS:
+            for tokens in self.seen[-3:]:
+                miss = self.tree.explain_miss(tokens, tenant=tenant)
+                assert (miss.equal, miss.usable) == self.flat.trace(tokens, tenant)
+
+    def teardown(self):
+        if hasattr(self, "pool"):
+            self.tree.clear()
+            self.pool.audit()
+            assert self.tree.used_bytes == 0
+
+
+TestTreeLockstep = TreeLockstep.TestCase
+TestTreeLockstep.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def make(pages=64, budget=None, layout=LAYOUTS[0]):
+    pool = Pool(layout, P, pages=pages)
+    return pool, PrefixTree(pool, pool.budget_bytes if budget is None else budget * sum(pool.page_bytes))
+
+
+def test_a_match_shares_the_pages_it_finds():
+    pool, tree = make()
+    context = fill(pool.context(), range(50))
+    assert tree.insert(context) == 50
+    live = pool.live_pages
+    found = tree.match([*range(40), 99])
+    check(found, range(40))
+    assert pool.live_pages == live
+    fill(found, [5, 6])
+    check(found, [*range(40), 5, 6])
+    check(context, range(50))
+    check(tree.match(range(60)), range(50))
+
+
+def test_a_pool_out_of_pages_takes_them_from_the_tree():
+    pool, tree = make(pages=8)
+    with fill(pool.context(), range(64)) as context:
+        tree.insert(context)
+    assert pool.live_pages == (4,)
+    pinned = tree.pin(range(16))
+    big = fill(pool.context(), range(1000, 1000 + 7 * P))
+    assert tree.explain_miss(range(64)).equal == 16
+    with pytest.raises(OutOfPages):
+        pool.context().reserve(1)
+    pinned.release()
+    fill(pool.context(), range(P))
+    assert tree.used_bytes == 0
+    check(big, range(1000, 1000 + 7 * P))
+    pool.audit()
+
+
+def test_pages_that_a_context_uses_too_are_not_given_up_for_nothing():
+    pool, tree = make(pages=8)
+    context = fill(pool.context(), range(64))
+    tree.insert(context)
+    with pytest.raises(OutOfPages):
+        pool.context().reserve(5 * P)
+    assert tree.explain_miss(range(64)).equal == 64
+    assert tree.counters()["evicted_pages"] == 0
+
+
+def test_what_is_dear_to_recompute_stays_longer():
+    pool = Pool(LAYOUTS[0], P, pages=64)
+    tree = PrefixTree(pool, 6 * sum(pool.page_bytes), per_token=1.0, per_token_and_position=1.0)
+    tree.insert(fill(pool.context(), range(4 * P)))  # the late pages cost most
+    tree.insert(fill(pool.context(), range(100, 100 + P)))
+    tree.insert(fill(pool.context(), range(200, 200 + P)))
+    tree.insert(fill(pool.context(), range(300, 300 + P)))
+    assert tree.explain_miss(range(4 * P)).equal == 4 * P
+    assert tree.explain_miss(range(100, 100 + P)).equal == 0
+    assert tree.explain_miss(range(300, 300 + P)).equal == P
+
+
+def test_tenants_share_a_system_prompt_and_nothing_else():
+    pool, tree = make()
+    system = list(range(2 * P))
+    tree.insert(fill(pool.context(), [*system, 7, 8, 9]), tenant="alice", shared=len(system))
+    assert len(tree.match([*system, 7, 8, 9], tenant="alice")) == 2 * P + 3
+    for stranger in ("bob", ""):
+        miss = tree.explain_miss([*system, 7, 8, 9], tenant=stranger)
+        assert (miss.equal, miss.stored) == (2 * P, None), "what alice said must not show"
+        assert len(tree.match([*system, 7, 8, 9], tenant=stranger)) == 2 * P
+    tree.insert(fill(pool.context(), range(500, 540)), tenant="alice")
+    assert len(tree.match(range(500, 540), tenant="bob")) == 0
+
+
+def test_a_miss_is_explained_by_the_token_or_the_field_that_differs():
+    pool, tree = make()
+    ours = Identity(weights=b"a", rope_base=1e4)
+    tree.insert(fill(pool.context(), range(40)), identity=ours)
+    miss = tree.explain_miss([*range(20), 777, 21], identity=ours)
+    assert (miss.equal, miss.usable, miss.wanted, miss.stored) == (20, 20, 777, 20)
+    assert str(miss) == "20 of 22 tokens can be used; token 20 is 777, 20 is stored there"
+    miss = tree.explain_miss(range(40), identity=Identity(weights=b"a", rope_base=2e4))
+    assert (miss.usable, miss.elsewhere, miss.field) == (0, 40, "rope_base")
+    assert str(miss).endswith("40 are known for another rope_base")
+    miss = tree.explain_miss(range(40), identity=ours)
+    assert (miss.usable, miss.wanted, miss.field) == (40, None, None)
+
+
+def test_a_match_needs_the_pages_inside_the_window():
+    pool, tree = make(layout=LAYOUTS[1])
+    whole = fill(pool.context(), range(100))  # one step: only the last window is left
+    tree.insert(whole)
+    assert len(tree.match(range(100))) == 100
+    assert len(tree.match([*range(60), 7])) == 0
+    assert "pages inside the window of the later ones are gone" in str(tree.explain_miss([*range(60), 7]))
+    for n in range(20, 120, 20):  # as an engine does that keeps every chunk of a prefill
+        tree.insert(fill(pool.context(), range(n)))
+    found = tree.match([*range(60), 7])
+    check(found, range(60))
+    fill(found, [1, 2, 3])
+
+
+def test_a_context_of_another_pool_is_refused():
+    _, tree = make()
+    pool, _ = make()
+    with pytest.raises(ValueError, match="the context's pages are in another pool"):
+        tree.insert(fill(pool.context(), range(3)))
+
+
+def test_a_look_up_does_not_get_slower_with_many_entries():
+    pool = Pool(Layout.uniform(1, 1, 1), P, pages=60_000)
+    tree = PrefixTree(pool, pool.budget_bytes)
+    rng = np.random.default_rng(0)
+
+    def look_up(tokens):
+        best = 1.0
+        for _ in range(30):
+            start = time.perf_counter()
+            tree.match(tokens).close()
+            best = min(best, time.perf_counter() - start)
+        return best
+
+    target = np.arange(20 * P, dtype=np.int32)
+    with pool.context() as context, context.reserve(len(target)) as lease:
+        lease.commit(target)
+        tree.insert(context)
+    alone = look_up(target)
+    for _ in range(2000):
+        tokens = np.concatenate(
+            [target[: rng.integers(0, 20 * P)], rng.integers(0, 1000, 200, dtype=np.int32)]
+        )
+        with pool.context() as context, context.reserve(len(tokens)) as lease:
+            lease.commit(tokens)
+            tree.insert(context)
+    assert tree.counters()["nodes"] > 20_000
+    assert look_up(target) < 5 * alone + 1e-4
