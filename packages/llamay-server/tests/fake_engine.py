@@ -274,7 +274,7 @@ class FakeContext:
     def save(self, path: Path, *, progress: p.Progress | None = None) -> None:
         if self.model.disk_full:
             raise OSError(28, "No space left on device")
-        body = json.dumps({"sha": self.model.info.sha256, "tokens": list(self.tokens)}).encode()
+        body = json.dumps({"sha": self.model.sha, "tokens": list(self.tokens)}).encode()
         path.write_bytes(b"FAKE" + zlib.crc32(body).to_bytes(4, "little") + body)
 
     def close(self) -> None:
@@ -305,7 +305,6 @@ class FakeModel:
             embedding_length=64,
             n_parameters=1_000,
             nbytes=4_000,
-            sha256=sha,
             quantization="F32",
             chat_template="chatml" + (" tools" if takes_tools else ""),
             metadata={"general.architecture": "fake", "fake.context_length": context_length},
@@ -316,6 +315,7 @@ class FakeModel:
             sampling_options=OPTIONS,
         )
         self.script = script
+        self.sha = sha
         self.prefill_delay = self.decode_delay = 0.0
         self.blocked = threading.Event()
         self.fail = ""
@@ -411,11 +411,11 @@ class FakeModel:
         if raw[:4] != b"FAKE" or zlib.crc32(raw[8:]).to_bytes(4, "little") != raw[4:8]:
             raise p.BadSnapshot("the snapshot is damaged or cut short")
         body = json.loads(raw[8:])
-        if body["sha"] != self.info.sha256:
+        if body["sha"] != self.sha:
             raise p.IdentityConflict(
-                f"the snapshot was made by weights {body['sha'][:8]}, not {self.info.sha256[:8]}",
+                f"the snapshot was made by weights {body['sha'][:8]}, not {self.sha[:8]}",
                 fieldname="weights",
-                expected=self.info.sha256,
+                expected=self.sha,
                 found=body["sha"],
             )
         return FakeContext(self, body["tokens"])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any
 
+import msgspec
 from litestar import Request, post
 from litestar.types import ASGIApp
 
@@ -26,11 +27,12 @@ from ._anthropic_schema import (
 )
 from ._call import Call, call_of
 from ._chat import ChatRequest, ChatRun, Message, render
-from ._errors import invalid
+from ._errors import ApiError, invalid
 from ._http import Streamed, Whole, read_json, sse
 from ._options import SamplingFields, format_bound, sampling, stop_list, unsupported
 from ._output import Event, Finished, Reasoning, Text, ToolCall
 from ._protocol import Model
+from ._responses_store import Stored
 from ._services import Services, services
 from ._tools import Tool, Toolbox, choose, make_tool
 
@@ -40,13 +42,18 @@ SIGNATURE = "bGxhbWF5"
 _BILLING = "x-anthropic-billing-header:"
 
 
-def read_messages(messages: Sequence[InputMessage], system: str | list[TextBlock] | None) -> list[Message]:
-    """Anthropic's messages in the neutral form: results become tool messages, in the order of their blocks."""
+def read_messages(
+    messages: Sequence[InputMessage], system: str | list[TextBlock] | None, made: Iterable[str] = ()
+) -> list[Message]:
+    """Anthropic's messages in the neutral form: results become tool messages, in the order of their blocks.
+
+    `made` holds the ids of calls made before these messages.
+    """
     out: list[Message] = []
     text = system if isinstance(system, str) else _join(b.text for b in system or () if not b.text.startswith(_BILLING))
     if text and not text.startswith(_BILLING):
         out.append({"role": "system", "content": text})
-    known: set[str] = set()
+    known = set(made)
     for n, message in enumerate(messages):
         where = f"messages[{n}]"
         if isinstance(message.content, str):
@@ -152,9 +159,9 @@ def _result(block: ToolResultBlock, where: str) -> str:
     return f"Error: {text}" if block.is_error else text
 
 
-def _tools(data: CountTokensRequest, call: Call) -> list[Tool]:
+def _tools(tools: Sequence[dict[str, Any]] | None, call: Call) -> list[Tool]:
     out = []
-    for n, item in enumerate(data.tools or ()):
+    for n, item in enumerate(tools or ()):
         kind = item.get("type") or "custom"
         if kind != "custom":
             # Tools that run on Anthropic's own machines: agents always list some, so they are left out and named.
@@ -185,13 +192,33 @@ def _choice(value: dict[str, Any] | None, tools: Sequence[Tool]) -> Toolbox:
     raise invalid(f"tool_choice.type: {str(kind)[:40]!r} is unknown; use auto, any, tool or none", "tool_choice.type")
 
 
-def _neutral(data: CountTokensRequest, call: Call) -> ChatRequest:
+def _thread(data: CountTokensRequest, service: Services, call: Call) -> Stored | None:
+    """The kept conversation that a request goes on from."""
+    thread = data.thread
+    if thread is None or thread.type == "create":
+        return None
+    if not thread.previous_message_id:
+        raise invalid("thread.previous_message_id: it is missing", "thread.previous_message_id")
+    found = service.threads.find(thread.previous_message_id, call.owner)
+    if found is None:
+        message = f"There is no message {thread.previous_message_id[:80]!r} to go on from."
+        raise ApiError("not_found", message, param="thread.previous_message_id", code="thread_not_found")
+    for name in ("system", "tools"):
+        if getattr(data, name) is not None:
+            raise invalid(f"{name}: a thread keeps what it was created with", name)
+    return found
+
+
+def _neutral(data: CountTokensRequest, thread: Stored | None, call: Call) -> ChatRequest:
     """What counting and answering have in common."""
     if not data.messages:
         raise invalid("messages: at least one message is required", "messages")
     if data.mcp_servers:
         raise unsupported("mcp_servers")
-    messages = read_messages(data.messages, data.system)
+    earlier: list[Message] = thread.messages if thread is not None else []
+    tools = thread.items if thread is not None else data.tools
+    made = {c["id"] for m in earlier for c in m.get("tool_calls", ())}
+    messages = [*earlier, *read_messages(data.messages, data.system, made)]
     config = data.output_config or {}
     form = data.output_format if data.output_format is not None else config.get("format")
     limit = format_bound(form, "output_config.format" if data.output_format is None else "output_format")
@@ -200,7 +227,7 @@ def _neutral(data: CountTokensRequest, call: Call) -> ChatRequest:
     return ChatRequest(
         messages=messages,
         sampling={},
-        box=_choice(data.tool_choice, _tools(data, call)),
+        box=_choice(data.tool_choice, _tools(tools, call)),
         bound=limit,
         continue_final=messages[-1]["role"] == "assistant",
         think=think,
@@ -208,9 +235,11 @@ def _neutral(data: CountTokensRequest, call: Call) -> ChatRequest:
     )
 
 
-def read_request(data: MessagesRequest, model: Model, service: Services, call: Call) -> ChatRequest:
+def read_request(
+    data: MessagesRequest, thread: Stored | None, model: Model, service: Services, call: Call
+) -> ChatRequest:
     """The neutral request of a Messages body."""
-    request = _neutral(data, call)
+    request = _neutral(data, thread, call)
     thinking = data.thinking
     if thinking and thinking.type == "enabled" and thinking.budget_tokens and model.info.template_thinks:
         request.think_budget = thinking.budget_tokens
@@ -231,6 +260,9 @@ class MessageWriter:
     def __init__(self, run: ChatRun, name: str, data: MessagesRequest) -> None:
         self.run, self.data = run, data
         self.shows_thinking = not (data.thinking and data.thinking.display == "omitted")
+        self.content: list[dict[str, Any]] = []
+        self.tools: list[dict[str, Any]] = []
+        self.finished = False
         self.base = {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant", "model": name}
 
     def _usage(self, output: int) -> dict[str, Any]:
@@ -255,26 +287,35 @@ class MessageWriter:
 
     async def whole(self) -> dict[str, Any]:
         """The complete message."""
-        content: list[dict[str, Any]] = []
         end = Finished(0, "stop")
         async with contextlib.aclosing(self.run.events()) as events:
             async for event in events:
-                match event:
-                    case Text() if event.text:
-                        if not content or content[-1]["type"] != "text":
-                            content.append({"type": "text", "text": ""})
-                        content[-1]["text"] += event.text
-                    case Reasoning():
-                        if not content or content[-1]["type"] != "thinking":
-                            content.append({"type": "thinking", "thinking": "", "signature": SIGNATURE})
-                        if self.shows_thinking:
-                            content[-1]["thinking"] += event.text
-                    case ToolCall():
-                        content.append(_tool_block(event, json.loads(event.arguments)))
-                    case Finished():
-                        end = event
-        totals = self.run.totals
-        return {**self.base, "content": content, **self._stop(end), "usage": self._usage(totals.completion_tokens)}
+                self._gather(event)
+                if isinstance(event, Finished):
+                    end = event
+        usage = self._usage(self.run.totals.completion_tokens)
+        return {**self.base, "content": self.shown(), **self._stop(end), "usage": usage}
+
+    def _gather(self, event: Event) -> None:
+        """Add an event to the content."""
+        content = self.content
+        match event:
+            case Text() if event.text:
+                if not content or content[-1]["type"] != "text":
+                    content.append({"type": "text", "text": ""})
+                content[-1]["text"] += event.text
+            case Reasoning():
+                if not content or content[-1]["type"] != "thinking":
+                    content.append({"type": "thinking", "thinking": "", "signature": SIGNATURE})
+                content[-1]["thinking"] += event.text
+            case ToolCall():
+                content.append(_tool_block(event, json.loads(event.arguments)))
+
+    def shown(self) -> list[dict[str, Any]]:
+        """The content as the client gets it: without the words of reasoning it does not want to see."""
+        if self.shows_thinking:
+            return self.content
+        return [b | {"thinking": ""} if b["type"] == "thinking" else b for b in self.content]
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """The message as events."""
@@ -327,6 +368,7 @@ class MessageWriter:
         async with contextlib.aclosing(self.run.events()) as events:
             async for event in events:
                 out = b""
+                self._gather(event)
                 if not started:
                     started = True
                     message = {**self.base, "content": [], "stop_reason": None, "stop_sequence": None}
@@ -338,6 +380,7 @@ class MessageWriter:
                 if out:
                     yield out
         usage = self._usage(self.run.totals.completion_tokens)
+        self.finished = True
         yield close() + emit("message_delta", delta=self._stop(end), usage=usage) + emit("message_stop")
 
 
@@ -346,11 +389,36 @@ def _tool_block(call: ToolCall, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"type": "tool_use", "id": call_id, "name": call.name, "input": arguments}
 
 
+def _prepare(service: Services, data: MessagesRequest, call: Call, name: str, model: Model) -> MessageWriter:
+    thread = _thread(data, service, call)
+    run = ChatRun(model, read_request(data, thread, model, service, call), call, service.admission)
+    run.keep_context = data.thread is not None
+    if thread is not None and thread.context is not None and thread.model == name:
+        run.resume = thread.context
+    writer = MessageWriter(run, name, data)
+    writer.tools = thread.items if thread is not None else list(data.tools or ())
+    return writer
+
+
+def _keep(service: Services, writer: MessageWriter, call: Call) -> None:
+    """Keep the conversation under the message's id, with the context that holds it."""
+    if writer.data.thread is None:
+        return
+    said: Message = {"role": "assistant", "content": ""}
+    if writer.content:
+        said = _assistant(msgspec.convert(writer.content, list[Block]), "content", set())
+    messages = [*writer.run.request.messages, said]
+    kept = {"id": writer.base["id"], "output": []}
+    service.threads.add(Stored(call.owner, call.model, kept, writer.tools, messages, writer.run.take_context()))
+
+
 async def _holding(service: Services, data: MessagesRequest, call: Call) -> AsyncGenerator[bytes, None]:
     async with service.models.use(data.model, call) as (entry, model):
-        run = ChatRun(model, read_request(data, model, service, call), call, service.admission)
-        async with contextlib.aclosing(MessageWriter(run, entry.name, data).frames()) as frames:
+        writer = _prepare(service, data, call, entry.name, model)
+        async with contextlib.aclosing(writer.frames()) as frames:
             async for frame in frames:
+                if writer.finished:
+                    _keep(service, writer, call)
                 yield frame
 
 
@@ -361,10 +429,14 @@ async def messages(request: Request[Any, Any, Any]) -> ASGIApp:
     data = await read_json(request, MessagesRequest)
     if data.stream:
         frames = _holding(service, data, call)
-        return await Streamed.start(frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval)
+        return await Streamed.start(
+            frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
+        )
     async with service.models.use(data.model, call) as (entry, model):
-        run = ChatRun(model, read_request(data, model, service, call), call, service.admission)
-        return Whole(await MessageWriter(run, entry.name, data).whole())
+        writer = _prepare(service, data, call, entry.name, model)
+        answer = await writer.whole()
+        _keep(service, writer, call)
+        return Whole(answer)
 
 
 @post("/v1/messages/count_tokens", status_code=200)
@@ -373,7 +445,7 @@ async def count_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
     service, call = services(request), call_of(request.scope)
     data = await read_json(request, CountTokensRequest)
     async with service.models.use(data.model, call) as (_, model):
-        return Whole({"input_tokens": len(render(model, _neutral(data, call)).prompt.tokens)})
+        return Whole({"input_tokens": len(render(model, _neutral(data, _thread(data, service, call), call)).prompt.tokens)})
 
 
 HANDLERS = [messages, count_tokens]

@@ -93,6 +93,13 @@ class Thinking(Struct):
     display: Literal["omitted", "summarized", "full"] | None = None
 
 
+class Thread(Struct):
+    """A conversation that the server keeps: begin one, or go on from the reply that `previous_message_id` names."""
+
+    type: Literal["create", "continue"]
+    previous_message_id: str | None = None
+
+
 class CountTokensRequest(Struct, kw_only=True):
     """Body of POST /v1/messages/count_tokens."""
 
@@ -104,6 +111,7 @@ class CountTokensRequest(Struct, kw_only=True):
     thinking: Thinking | None = None
     output_config: dict[str, Any] | None = None
     output_format: dict[str, Any] | None = None
+    thread: Thread | None = None
     mcp_servers: list[Any] | None = None
 
 

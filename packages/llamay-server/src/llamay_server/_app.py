@@ -86,7 +86,8 @@ def create_app(
         registry.add(item)
     metrics.watch_engines(registry.stats)
     responses = Responses(config.max_responses, config.response_contexts)
-    registry.before_unload.append(responses.drop_contexts)
+    threads = Responses(config.max_responses, config.response_contexts)
+    registry.before_unload += [responses.drop_contexts, threads.drop_contexts]
     services = Services(
         config=config,
         models=registry,
@@ -94,6 +95,7 @@ def create_app(
         admission=Admission(config.max_queue, config.max_streams, metrics),
         contexts=Contexts(config, registry, metrics),
         responses=responses,
+        threads=threads,
         version=VERSION,
         started=time.time(),
     )
@@ -108,6 +110,7 @@ def create_app(
             with contextlib.suppress(asyncio.CancelledError):
                 await housekeeping
             services.responses.close()
+            services.threads.close()
             services.contexts.close()
             await services.models.close()
 

@@ -78,7 +78,7 @@ class ApiError(Exception):
         self.kind, self.message, self.param, self.code = kind, message, param, code
         self.extra: dict[str, Any] = dict(extra or {})
         self.headers: dict[str, str] = dict(headers or {})
-        if retry is False:
+        if retry is False or kind == "not_supported":
             self.headers["x-should-retry"] = "false"
         if kind in ("busy", "unavailable") and retry is not False:
             self.headers.setdefault("retry-after", "1")
@@ -101,11 +101,11 @@ def body(error: ApiError, dialect: Dialect, request_id: str = "") -> dict[str, A
         if error.kind == "overflow" and "n_prompt_tokens" in error.extra:
             # Claude Code reads both numbers out of exactly this sentence.
             message = f"prompt is too long: {error.extra['n_prompt_tokens']} tokens > {error.extra['n_ctx']} maximum"
-        return {
-            "type": "error",
-            "error": {"type": anthropic_type, "message": message},
-            "request_id": request_id,
-        }
+        detail: dict[str, Any] = {"type": anthropic_type, "message": message}
+        if error.code is not None and error.code.startswith("thread_"):
+            # What the client's helpers read to know that they must send the whole conversation again.
+            detail["details"] = {"error_code": error.code}
+        return {"type": "error", "error": detail, "request_id": request_id}
     if dialect is Dialect.OLLAMA:
         return {"error": error.message}
     if dialect is Dialect.OWN:

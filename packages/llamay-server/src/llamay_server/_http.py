@@ -51,7 +51,7 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 def decode_json(data: bytes, kind: type[T]) -> T:
     """Decode strictly: no coercion, no NaN, no lone surrogate, bounded depth."""
     if not data.strip():
-        raise invalid("The request has no body; send a JSON object.", code="missing_body")
+        raise invalid("missing request body", code="missing_body")
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)

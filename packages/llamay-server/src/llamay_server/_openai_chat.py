@@ -206,7 +206,7 @@ class ChatWriter:
         self.run, self.data = run, data
         self.legacy = bool(data.functions) and not data.tools
         self.base = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": name}
-        self.base["system_fingerprint"] = f"llamay-{run.model.info.sha256[:12]}"
+        self.base["system_fingerprint"] = f"llamay-{run.model.info.fingerprint}"
 
     async def whole(self) -> dict[str, Any]:
         """The complete object."""

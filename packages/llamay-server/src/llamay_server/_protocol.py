@@ -6,6 +6,7 @@ the tests fulfil them with a deterministic stand-in. Token ids are integers, tim
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +63,6 @@ class ModelInfo:
     embedding_length: int
     n_parameters: int
     nbytes: int
-    sha256: str
     path: Path | None = None
     quantization: str = "unknown"
     created: float = 0.0
@@ -74,6 +74,12 @@ class ModelInfo:
     template_thinks: bool = False
     sampling_options: frozenset[str] = frozenset()
     """Names that `Work.sampling` may hold; a request that sets another is refused, never quietly loosened."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text that changes with the model and how it was quantized."""
+        facts = (self.name, self.architecture, self.n_parameters, self.nbytes, self.quantization)
+        return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)

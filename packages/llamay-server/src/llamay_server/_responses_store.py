@@ -53,6 +53,13 @@ class Responses:
         if context is not None:
             release(context)
 
+    def find(self, response_id: str, owner: str) -> Stored | None:
+        """As `get`, with None for what is not there."""
+        try:
+            return self.get(response_id, owner)
+        except ApiError:
+            return None
+
     def get(self, response_id: str, owner: str, *, param: str | None = None) -> Stored:
         """A response of this owner. Another's is as unknown as one that never was."""
         stored = self._kept.get(response_id)

@@ -27,6 +27,7 @@ class Services:
     admission: Admission
     contexts: Contexts
     responses: Responses
+    threads: Responses
     version: str
     started: float
 

@@ -1,0 +1,319 @@
+"""llamay_models as the engine that `_protocol` describes. Nothing else in this package imports it."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import llamay_models
+from llamay_models import errors
+
+from . import _protocol as p
+from ._config import Config
+from ._grammar import Grammars
+
+# general.file_type of GGUF, as llama.cpp numbers it
+_FILE_TYPES = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    10: "Q2_K",
+    11: "Q3_K_S",
+    12: "Q3_K_M",
+    13: "Q3_K_L",
+    14: "Q4_K_S",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    32: "BF16",
+}
+_SAMPLING = frozenset(f.name for f in dataclasses.fields(llamay_models.Sampling)) - {"logprobs"}
+
+
+def load(config: Config) -> p.Loader:
+    """A loader with this configuration's settings."""
+
+    def loader(path: Path, *, progress: p.Progress | None = None) -> p.Model:
+        try:
+            model = llamay_models.load(
+                path,
+                threads=config.threads or None,
+                kv=config.kv,  # type: ignore[arg-type]
+                ctx_size=config.ctx_size or None,
+                kv_budget=config.kv_budget or None,
+                progress=progress,
+            )
+        except errors.LlamayError as e:
+            raise p.EngineError(str(e)) from e
+        return Engine(model)
+
+    return loader
+
+
+def translate(error: BaseException, path: Path | None = None) -> BaseException:
+    """An error of llamay_models as the server knows it. A path on this machine is not the client's to know."""
+    text = str(error)
+    if path is not None:
+        text = text.replace(str(path), "the snapshot").replace("the snapshot the snapshot", "the snapshot")
+    match error:
+        case errors.PromptTooLong():
+            return p.PromptTooLong(error.tokens, error.limit)
+        case errors.PromptError() | errors.SamplingError() | errors.ContextError():
+            return p.BadPrompt(text)
+        case errors.IdentityMismatch():
+            return p.IdentityConflict(text, fieldname=error.field, expected=error.expected, found=error.found)
+        case errors.SnapshotError():
+            cause = error.__cause__
+            full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            return cause if full and cause is not None else p.BadSnapshot(text)
+        case errors.OutOfMemory():
+            return p.OutOfMemory(text)
+        case errors.ConstraintError():
+            return p.UnsupportedConstraint(text)
+        case _:
+            return error
+
+
+class Generation:
+    """A generation whose errors the server knows."""
+
+    def __init__(self, inner: llamay_models.Generation) -> None:
+        self._inner = inner
+
+    @property
+    def finish_reason(self) -> p.FinishReason | None:
+        """Why it ended; None while it runs."""
+        return self._inner.finish_reason
+
+    @property
+    def stop_sequence(self) -> str | None:
+        """The stop string that ended it, if one did."""
+        return self._inner.stop_sequence
+
+    @property
+    def usage(self) -> p.Usage:
+        """Tokens so far."""
+        u = self._inner.usage
+        return p.Usage(u.prompt_tokens, u.cached_tokens, u.completion_tokens)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What went wrong."""
+        return None if self._inner.error is None else translate(self._inner.error)
+
+    def cancel(self) -> None:
+        """Stop within one step."""
+        self._inner.cancel()
+
+    async def __aiter__(self) -> AsyncIterator[p.Piece]:
+        """Pieces in order."""
+        try:
+            async for piece in self._inner:
+                scores = tuple(p.TokenScore(s.token, s.logprob, s.top) for s in piece.logprobs)
+                yield p.Piece(piece.text, piece.tokens, scores)
+        except errors.LlamayError as e:
+            raise translate(e) from e
+
+
+class Context:
+    """A context whose errors the server knows."""
+
+    def __init__(self, inner: llamay_models.Context, cached: int = 0) -> None:
+        self.inner, self.cached_tokens = inner, cached
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The ids."""
+        return self.inner.tokens
+
+    @property
+    def pages(self) -> int:
+        """Pages held."""
+        return self.inner.pages
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of those pages."""
+        return self.inner.nbytes
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def fork(self, n: int) -> list[p.Context]:
+        """N contexts that share all pages with this one; each continues exactly as it would."""
+        # Single forks: `fork(n)` would give each a random stream of its own, and seeds already tell them apart.
+        return [Context(self.inner.fork(), len(self.inner)) for _ in range(n)]
+
+    def truncate(self, n: int) -> None:
+        """Keep the first n tokens."""
+        with _translated():
+            self.inner.truncate(n)
+
+    def extend(self, tokens: Sequence[int], *, progress: p.Progress | None = None) -> None:
+        """Read more tokens."""
+        with _translated():
+            self.inner.extend(tokens, progress=progress)
+
+    def save(self, path: Path, *, progress: p.Progress | None = None) -> None:
+        """Write a snapshot."""
+        with _translated(path):
+            self.inner.save(path, progress=progress)
+
+    def close(self) -> None:
+        """Give the pages back."""
+        self.inner.close()
+
+
+class _translated:  # noqa: N801 - reads as a statement
+    """Raise what the server knows instead of what the engine raised."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, errors.LlamayError):
+            raise translate(error, self._path) from error
+
+
+class Engine:
+    """A model of llamay_models as the server's `Model`."""
+
+    def __init__(self, model: llamay_models.Model) -> None:
+        self.model = model
+        self.info = _info(model)
+        tokenizer = model.tokenizer
+        self._grammars = Grammars(tokenizer, model.vocab_size) if tokenizer is not None else None
+
+    def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        """Text to ids."""
+        with _translated():
+            return self.model.encode(text, add_special=add_special, parse_special=parse_special)
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that a token stands for, empty for control tokens."""
+        words = self.model.tokenizer
+        return b"" if words is None or words.is_special(token) else words.token_bytes(token)
+
+    def token_name(self, token: int) -> str:
+        """A token as the vocabulary spells it."""
+        return "" if self.model.tokenizer is None else self.model.tokenizer.token_text(token)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Ids to text."""
+        with _translated():
+            return self.model.decode(tokens)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> p.Prompt:
+        """A conversation as the model's template writes it."""
+        if self.info.chat_template is None:
+            raise p.BadPrompt(f"{self.info.name} has no chat template; use a completions route instead.")
+        more = dict(options or {})
+        if continue_final:
+            # The template writes up to where the answer begins; what the answer begins with is plain text.
+            head = self.render(messages[:-1], tools=tools, options=options)
+            start = messages[-1].get("content") or ""
+            return p.Prompt(head.text + start, [*head.tokens, *self.encode(start, add_special=False, parse_special=False)])
+        with _translated():
+            try:
+                ids = self.model.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, **more)
+            except (errors.LlamayError, MemoryError):
+                raise
+            except Exception as e:
+                raise p.BadPrompt(f"The model's chat template refused the messages: {e}") from e
+        return p.Prompt(self.model.decode(ids), list(ids))
+
+    def constraint(self, kind: str, value: Any) -> Any:
+        """A token constraint."""
+        if self._grammars is None:
+            raise p.UnsupportedConstraint("this model has no tokenizer, so its output cannot be bound")
+        return self._grammars.constraint(kind, value)
+
+    def submit(self, work: p.Work) -> Generation:
+        """Queue a generation."""
+        options = {name: value for name, value in work.sampling.items() if name in _SAMPLING}
+        options["seed"] = int(options.get("seed", 0)) % 2**64
+        prompt = work.prompt.inner if isinstance(work.prompt, Context) else work.prompt
+        with _translated():
+            request = llamay_models.Request(
+                prompt,  # type: ignore[arg-type]
+                llamay_models.Sampling(**options, logprobs=work.logprobs),
+                work.max_tokens,
+                work.stop,
+                work.constraint,
+                work.ignore_eos,
+                stream=0,
+            )
+            return Generation(self.model.engine.submit(request))
+
+    def context(self, tokens: Sequence[int], *, tenant: str = "", progress: p.Progress | None = None) -> Context:
+        """Read a prompt."""
+        with _translated():
+            return Context(self.model.context(tokens, progress=progress))
+
+    def restore(self, path: Path, *, progress: p.Progress | None = None) -> Context:
+        """Read a snapshot."""
+        with _translated(path):
+            return Context(self.model.restore(path, progress=progress))
+
+    def stats(self) -> Mapping[str, float]:
+        """What the engine counts."""
+        engine = self.model.engine
+        out: dict[str, float] = {f"{k}_total": v for k, v in dataclasses.asdict(engine.stats).items()}
+        pool = self.model.pool
+        out |= {"queued": engine.queued, "active": engine.active, "kv_bytes": pool.used_bytes}
+        return out
+
+    def close(self) -> None:
+        """Unload."""
+        self.model.close()
+
+
+def _info(model: llamay_models.Model) -> p.ModelInfo:
+    metadata, words = model.metadata, model.tokenizer
+    source = metadata.get("tokenizer.chat_template")
+    source = source if isinstance(source, str) and words is not None else None
+    kind = metadata.get("general.file_type")
+    spelled = {
+        role: words.token_text(token)
+        for role in ("bos", "eos")
+        if words is not None and (token := getattr(words, role)) is not None
+    }
+    return p.ModelInfo(
+        name=model.path.name.removesuffix(".gguf"),
+        architecture=model.architecture,
+        context_length=model.context_size,
+        vocab_size=model.vocab_size,
+        embedding_length=model.embedding_length,
+        n_parameters=model.n_parameters,
+        nbytes=model.nbytes,
+        path=model.path,
+        quantization=_FILE_TYPES.get(kind, "unknown") if isinstance(kind, int) else "unknown",
+        created=model.path.stat().st_mtime if model.path.exists() else time.time(),
+        chat_template=source,
+        metadata=metadata,
+        bos_token=spelled.get("bos", ""),
+        eos_token=spelled.get("eos", ""),
+        template_takes_tools=source is not None and "tools" in source,
+        template_thinks=source is not None and "<think>" in source,
+        sampling_options=_SAMPLING,
+    )
