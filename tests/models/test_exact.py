@@ -77,20 +77,23 @@ def test_a_snapshot_goes_on_in_another_process(key, model, model_file, tmp_path)
     assert result.stderr == ""
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_stays_near_the_size_of_the_file(key, model_file):
     code = (
-        "import resource, sys, llamay\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "import sys, llamay\n"
+        "def peak(): return int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])\n"
+        "before = peak()\n"
         "with llamay.load(sys.argv[1], ctx_size=512) as model:\n"
         "    model.context([5]).generate(max_tokens=2).wait()\n"
-        "    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, model.nbytes)\n"
+        "    print(peak() - before, model.nbytes, model.vocab_size * model.embedding_length)\n"
     )
     path = model_file(key)
     result = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True, timeout=120
     )
-    peak, weights = (int(x) for x in result.stdout.split())
-    size = path.stat().st_size >> 20
-    print(f"{key}: peak {peak / 1024:.0f} MiB, file {size} MiB, weights {weights >> 20} MiB")
-    assert weights < 1.1 * path.stat().st_size
-    assert peak * 1024 < 1.6 * path.stat().st_size + (64 << 20)
+    peak, weights, table = (int(x) for x in result.stdout.split())
+    size = path.stat().st_size
+    print(f"{key}: peak {peak >> 10} MiB, file {size >> 20} MiB, weights {weights >> 20} MiB")
+    assert weights < 1.1 * size
+    # While a tensor is packed it is there twice; the largest is the embedding table, at about a byte a value.
+    assert peak * 1024 < weights + 1.2 * table + (96 << 20)

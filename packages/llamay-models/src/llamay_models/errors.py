@@ -53,7 +53,7 @@ class PromptError(LlamayError):
     """A prompt is empty, too long for the context, or holds an unknown token."""
 
 
-class PromptTooLong(PromptError):  # noqa: N818 - it is caught by this name
+class PromptTooLong(PromptError):
     """A prompt has more `tokens` than the `limit` of the context."""
 
     def __init__(self, tokens: int, limit: int) -> None:
@@ -76,7 +76,7 @@ class SnapshotError(LlamayError):
     """A snapshot cannot be written, is damaged, or does not fit this model."""
 
 
-class IdentityMismatch(SnapshotError):  # noqa: N818 - it is a mismatch
+class IdentityMismatch(SnapshotError):
     """A snapshot was made with other weights, settings or arithmetic.
 
     `field` is the first part of the identity that differs, `expected` what this model has there, `found`
@@ -88,7 +88,7 @@ class IdentityMismatch(SnapshotError):  # noqa: N818 - it is a mismatch
         self.field, self.expected, self.found = field, expected, found
 
 
-class OutOfMemory(LlamayError):  # noqa: N818 - as every engine calls it
+class OutOfMemory(LlamayError):
     """The K/V budget is used up."""
 
 
@@ -96,7 +96,7 @@ class ConstraintError(LlamayError):
     """A constraint allows no token, or refuses the token that was sampled."""
 
 
-class EngineClosed(LlamayError):  # noqa: N818 - a state, not a mistake
+class EngineClosed(LlamayError):
     """The model, and with it its engine, was closed."""
 
 

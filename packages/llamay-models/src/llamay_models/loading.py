@@ -85,9 +85,10 @@ def load(
     budget = _budget(layout, ctx_size, page_tokens) if kv_budget is None else kv_budget
     pool = llamay_kv.Pool(layout, page_tokens, budget_bytes=budget)
 
+    workers = kernels.Threads(threads)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="llamay tokenizer") as aside:
         reading = aside.submit(_tokenizer, file)
-        weights = pack(program.tensors, threads, dequantized=dequantized, progress=progress)
+        weights = pack(program.tensors, workers, dequantized=dequantized, progress=progress)
         words = reading.result()
     plan = kernels.Plan(program.records, program.widths, weights, max_rows=max_rows)
     return Model(
@@ -100,7 +101,7 @@ def load(
             program=_packed(program, weights),
             weights=weights,
             plan=plan,
-            threads=kernels.Threads(threads),
+            threads=workers,
             tokenizer=words,
             pool=pool,
             precision=kv,

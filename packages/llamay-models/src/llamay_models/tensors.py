@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import sys
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -75,41 +74,32 @@ def file_tensors(file: GGUFFile) -> dict[str, FileTensor]:
 
 def pack(
     tensors: Iterable[Tensor],
-    threads: int,
+    threads: kernels.Threads,
     *,
     dequantized: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[kernels.Weight]:
-    """Pack tensors for the kernels, in parallel, each one's file pages given up as soon as it is packed.
+    """Pack tensors for the kernels, each in parallel; its pages of the file are given up as soon as it is packed.
 
     Vectors become F32, and with `dequantized` everything does. Raising from `progress` stops it.
     """
     sources = list(tensors)
-    weights: list[Any] = [None] * len(sources)
+    weights: list[kernels.Weight] = []
     total, done = sum(t.nbytes for t in sources), 0
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="llamay pack") as workers:
-        # The largest first, so that no worker is left alone with it at the end.
-        order = sorted(range(len(sources)), key=lambda i: -sources[i].nbytes)
-        futures = {workers.submit(_pack, sources[i], dequantized): i for i in order}
-        try:
-            for future in as_completed(futures):
-                index = futures[future]
-                weights[index] = future.result()
-                done += sources[index].nbytes
-                if progress is not None:
-                    progress("loading", done, total)
-        except BaseException:
-            workers.shutdown(wait=False, cancel_futures=True)
-            raise
+    for source in sources:
+        weights.append(_pack(source, threads, dequantized))
+        done += source.nbytes
+        if progress is not None:
+            progress("loading", done, total)
     return weights
 
 
-def _pack(source: Tensor, dequantized: bool) -> kernels.Weight:
+def _pack(source: Tensor, threads: kernels.Threads, dequantized: bool) -> kernels.Weight:
     if isinstance(source, FileTensor) and source.rows > 1 and not dequantized:
         data, kind = source.info.data, source.format
     else:
         data, kind = np.ascontiguousarray(source.dequantize(), np.float32).view(np.uint8).reshape(-1), "F32"
-    weight = kernels.Weight(data, kind, source.rows, source.cols, name=source.name)
+    weight = kernels.Weight(data, kind, source.rows, source.cols, name=source.name, threads=threads)
     if isinstance(source, FileTensor):
         _give_up(source.info.data)
     return weight

@@ -91,7 +91,7 @@ def make_model(small_model) -> Callable[..., Model]:
     ) -> Model:
         small = small_model(name, seed=seed, **keys)
         program = fuse(small.trace())
-        weights = pack(program.tensors, 1)
+        weights = pack(program.tensors, kernels.Threads(1))
         model = Model(
             Parts(
                 path=Path("small.gguf"),

@@ -7,6 +7,8 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from llamay_models.engine import Request, Sampling
 from llamay_models.errors import (
@@ -17,6 +19,7 @@ from llamay_models.errors import (
     OutOfMemory,
     PromptError,
     PromptTooLong,
+    SamplingError,
 )
 
 GREEDY = Sampling(temperature=0)
@@ -330,3 +333,86 @@ def test_a_context_at_work_refuses_a_second_owner(make_model):
     generation.cancel()
     generation.wait()
     context.truncate(1)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_mix_gives_every_request_what_it_gets_alone(make_model, data):
+    """Joins, cancels, forks, stops and different samplings in one engine, each compared with the same request
+    alone.
+    """
+    name = data.draw(st.sampled_from(["gemma3", "llama", "qwen3"]))
+    model = make_model(
+        name, max_rows=data.draw(st.sampled_from([16, 64])), max_sequences=data.draw(st.integers(1, 9))
+    )
+    base = model.context([7, 8, 9, 10])
+    mix = []
+    for _ in range(data.draw(st.integers(2, 10))):
+        prompt = data.draw(st.lists(st.integers(1, 60), min_size=1, max_size=70))
+        sampling = Sampling(
+            seed=data.draw(st.integers(0, 5)),
+            temperature=data.draw(st.sampled_from([0.0, 0.8, 2.0])),
+            repeat_penalty=data.draw(st.sampled_from([1.0, 1.3])),
+            repeat_last_n=data.draw(st.sampled_from([-1, 5, 64])),
+            logprobs=data.draw(st.sampled_from([None, 2])),
+        )
+        how = {
+            "max_tokens": data.draw(st.integers(0, 25)),
+            "stop": data.draw(st.lists(st.text("abc", min_size=1), max_size=2)),
+        }
+        mix.append((data.draw(st.sampled_from(["ids", "fork", "cancel"])), prompt, sampling, how))
+
+    def start(kind, prompt, sampling, how):
+        if kind == "fork":
+            return base.fork().generate(sampling, **how)
+        return model.engine.submit(Request(prompt, sampling, **how))
+
+    def result(generation):
+        pieces = list(generation)
+        return [
+            (t, s) for p in pieces for t, s in zip(p.tokens, p.logprobs or p.tokens, strict=True)
+        ], generation.text
+
+    running = [start(*m) for m in mix]
+    for (kind, *_), generation in zip(mix, running, strict=True):
+        if kind == "cancel":
+            generation.cancel()
+    together = [result(g) for g in running]
+    for m, got in zip(mix, together, strict=True):
+        expected = result(start(*m))
+        if m[0] == "cancel":
+            assert expected[1].startswith(got[1])
+            assert expected[0][: len(got[0])] == got[0]
+        else:
+            assert got == expected
+    gc.collect()
+    base.close()
+    model.close()
+
+
+def test_what_was_done_is_counted(make_model):
+    model = make_model()
+    alone(model, [9] * 20, 10, ignore_eos=True)
+    stats = model.engine.stats
+    assert (stats.prompt_tokens, stats.generated_tokens, stats.rows) == (20, 10, 29)
+    assert stats.steps == 10
+    assert 0 < stats.run_seconds < stats.busy_seconds
+    assert (model.engine.active, model.engine.queued) == (0, 0)
+
+
+def test_scores_are_those_of_the_logits(make_model):
+    model = make_model()
+    context = model.context([9, 9, 12])
+    logits = context.logits.astype(np.float64)
+    expected = logits - np.log(np.exp(logits).sum())
+    (piece,) = context.generate(Sampling(seed=1, logprobs=3), max_tokens=1, ignore_eos=True)
+    (score,) = piece.logprobs
+    assert score.logprob == pytest.approx(expected[score.token], abs=1e-5)
+    best = np.argsort(-expected)[:3]
+    assert [t for t, _ in score.top] == best.tolist()
+    assert [p for _, p in score.top] == pytest.approx(expected[best], abs=1e-5)
+
+
+def test_a_bias_outside_the_vocabulary_is_named(make_model):
+    with pytest.raises(SamplingError, match="logit_bias names token 61, but the vocabulary has 61"):
+        make_model().engine.submit(Request([9], Sampling(logit_bias={61: 1.0})))

@@ -31,7 +31,7 @@ class Machine:
     def __init__(self, small, program, precision="f32"):
         self.small = small
         self.layout = cache_layout(program, precision)
-        self.weights = pack(program.tensors, 1)
+        self.weights = pack(program.tensors, kernels.Threads(1))
         self.plan = kernels.Plan(program.records, program.widths, self.weights, max_rows=64)
 
     def compute(self, tokens, steps, page_tokens=16, threads=1):

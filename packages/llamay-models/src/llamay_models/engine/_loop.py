@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import llamay_kv as kv
@@ -176,8 +177,9 @@ class Loop:
         readers: list[Sequence] = []
         for sequence in self._running:
             if sequence.ready:
-                assert sequence.state.logits is not None
-                self._guard(sequence, sequence.state.logits)
+                logits = sequence.state.logits
+                assert logits is not None
+                self._advance(sequence, partial(sequence.choose, logits))
                 if sequence.finished:
                     continue
             if sequence.writing is not None and len(sequence.state.pending) == 1:
@@ -246,17 +248,16 @@ class Loop:
     def _took(self, sequence: Sequence, n: int, logits: Floats | None) -> None:
         if not sequence.channel.completion_tokens:
             self.stats.prompt_tokens += n
-        try:
-            sequence.took(n, logits)
-        except Exception as error:
-            self._fault(sequence, error)
+        self._advance(sequence, partial(sequence.took, n, logits))
 
-    def _guard(self, sequence: Sequence, logits: Floats) -> None:
-        """Choose from logits that are there already."""
+    def _advance(self, sequence: Sequence, step: Callable[[], None]) -> None:
+        """Let a sequence go on; what goes wrong in it ends it alone."""
+        before = sequence.channel.completion_tokens
         try:
-            sequence.choose(logits)
+            step()
         except Exception as error:
             self._fault(sequence, error)
+        self.stats.generated_tokens += sequence.channel.completion_tokens - before
 
     def _fault(self, sequence: Sequence, error: Exception) -> None:
         if isinstance(error, LlamayError):
