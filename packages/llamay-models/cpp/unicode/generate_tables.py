@@ -81,7 +81,7 @@ def first_of_decomposition() -> Iterator[str]:
         parts = unicodedata.normalize("NFD", chr(c))
         if parts != chr(c):
             padded = [ord(p) for p in parts] + [0] * (4 - len(parts))
-            yield "{" + ", ".join(f"0x{p:X}" for p in [c, *padded]) + "}"
+            yield f"{{0x{c:X}, {{" + ", ".join(f"0x{p:X}" for p in padded) + "}}"
 
 
 def combining_classes() -> Iterator[str]:
