@@ -56,7 +56,7 @@ COMMANDS: dict[str, Command] = {
 ALIASES = {"?": "help", "exit": "bye", "quit": "bye", "branch": "branches"}
 
 
-class Leave(Exception):  # noqa: N818 - not an error
+class Leave(Exception):
     """Raised to end the chat."""
 
 

@@ -60,7 +60,7 @@ class Check:
                 equal, detail = False, f"{way}: {difference.detail}"
         if not ways:
             return Difference(False, float("inf"), 0, "nothing was compared")
-        return Difference(equal, largest, places, detail or f"{', '.join(ways)}; logits at {places} places")
+        return Difference(equal, largest, places, detail or f"{', '.join(ways)}; {places} logit vectors")
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ def batch_equals_alone(subject: Subject, model: Model, expected: Tokens, actual:
             context.close()
     if rows < BATCH / 2 * steps:
         raise RuntimeError(f"the engine did not batch: {rows} rows in {steps} steps")
-    for i, (want, got) in enumerate(zip(alone, seen, strict=True)):
-        yield f"context {i}", want, got
+    for length, want, got in zip(lengths, alone, seen, strict=True):
+        yield f"{length} tokens", want, got
 
 
 def fork_is_exact(subject: Subject, model: Model, expected: Tokens, actual: Tokens) -> Iterator[Pair]:
