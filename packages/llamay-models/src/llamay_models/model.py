@@ -109,7 +109,7 @@ class Model:
     @property
     def threads(self) -> int:
         """Threads that compute."""
-        return self._parts.threads.n
+        return int(self._parts.threads.n)
 
     @property
     def program(self) -> Program:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+import llamay_kernels as kernels
+import llamay_kv
 from llamay_models.engine import Progress
 from llamay_models.engine._runner import Rows
 from llamay_models.errors import OutOfMemory, PromptError
@@ -16,7 +18,7 @@ from llamay_models.model import Model
 from llamay_models.plan._records import Doubles, Floats
 
 # Logits that are held at a time: a row of a large vocabulary takes a megabyte.
-_LOGITS = 16 << 20
+_LOGITS = 64 << 20
 
 
 def logits(model: Model, tokens: Sequence[int], first: int = 0) -> Iterator[Floats]:
@@ -25,8 +27,6 @@ def logits(model: Model, tokens: Sequence[int], first: int = 0) -> Iterator[Floa
     Runs between the steps of whatever else the model does. Raises PromptError for a token that the model
     does not have, OutOfMemory.
     """
-    import llamay_kv
-
     ids = model.engine.check(tokens)
     most = max(1, min(model.runner.max_rows, _LOGITS // (4 * model.vocab_size)))
     with model.pool.context() as context:
@@ -71,15 +71,15 @@ def log_likelihoods(
         raise PromptError(
             f"scoring needs at least one token after number {first}, but there are {len(tokens)}"
         )
-    scores: list[Doubles] = []
-    at = first
-    for piece in logits(model, list(tokens)[:-1], first):
-        following = np.asarray(tokens[at + 1 : at + 1 + len(piece)])
-        scores.append(log_softmax(piece)[np.arange(len(piece)), following])
-        at += len(piece)
+    scores = np.zeros(len(tokens) - 1 - first)
+    done = 0
+    for piece in logits(model, tokens[:-1], first):
+        for row in piece:
+            scores[done], _ = kernels.logprobs(row, tokens[first + 1 + done])
+            done += 1
         if progress is not None:
-            progress("scoring", at - first, len(tokens) - 1 - first)
-    return np.concatenate(scores)
+            progress("scoring", done, len(scores))
+    return scores
 
 
 @dataclass(frozen=True)
