@@ -102,8 +102,8 @@ def relative_error(values: np.ndarray, name: str) -> float:
     return float(np.sqrt(np.mean((back - values.ravel()) ** 2) / np.mean(values**2)))
 
 
-# Root mean square error over that of the values, for normal, heavy-tailed and shifted weights: docs/formats.md.
-BOUNDS = {"Q4_K": (0.0725, 0.092, 0.036), "Q5_K": (0.0355, 0.047, 0.0175), "Q6_K": (0.0179, 0.0215, 0.0150)}
+# Root mean square error over that of the values, for normal, heavy-tailed and shifted weights (docs).
+BOUNDS = {"Q4_K": (0.0710, 0.084, 0.034), "Q5_K": (0.0351, 0.042, 0.0165), "Q6_K": (0.0176, 0.0214, 0.0137)}
 
 
 @pytest.mark.parametrize("name", K_FORMATS)
@@ -146,9 +146,10 @@ def test_k_quants_stay_within_a_step_of_every_value(name: str, values: np.ndarra
     back = kernels.dequantize(kernels.quantize(values, name), name, 256)
     levels = {"Q4_K": 15, "Q5_K": 31, "Q6_K": 31}[name]
 
-    # The scales have 6 bits beside the largest of the super-block, hence the second part.
-    worst = np.abs(values).max() * (2 / levels + 2 / 63)
-    assert np.abs(back - values).max() <= worst + 1e-6
+    # The scales have 6 bits beside the largest of the super-block, hence the second part; and that one is a half, with
+    # 6e-8 its smallest, hence the third.
+    worst = np.abs(values).max() * (2 / levels + 2 / 63) + 1.5e-4
+    assert np.abs(back - values).max() <= worst
 
 
 @pytest.mark.parametrize("name", BLOCK_FORMATS)
