@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
+
+#include "feasible.h"
 
 namespace llamay::grammar {
 
@@ -155,8 +158,74 @@ struct Expander::Impl {
     for (FormulaId k : o.kids)
       if (std::binary_search(leaves.begin(), leaves.end(), k))
         return dnf(d, {}, std::move(leaves), std::move(ors), std::move(seen));
+    if (d.type == kObject) {
+      // What speaks about single members need not be multiplied out: the object remembers that it is still to be met.
+      std::vector<FormulaId> simple;
+      for (FormulaId k : o.kids)
+        if (literal(k)) simple.push_back(k);
+      if (simple.size() > 1) {
+        FormulaId clause = f.any(simple);
+        auto with = leaves;
+        with.push_back(clause);
+        auto again = seen;
+        again.push_back(clause);
+        dnf(d, {}, std::move(with), ors, std::move(again));
+        for (FormulaId k : o.kids)
+          if (std::find(simple.begin(), simple.end(), k) == simple.end()) dnf(d, {k}, leaves, ors, seen);
+        return;
+      }
+    }
     for (FormulaId k : o.kids) dnf(d, {k}, leaves, ors, seen);
   }
+
+  // One assertion about the members of an object, as `negate` writes them.
+  struct Literal {
+    enum Kind { Absent, Present, Exists } kind;
+    std::string name;
+    FormulaId value;
+    LangPtr names;
+  };
+
+  std::optional<Literal> literal(FormulaId id) {
+    const Formula& x = f.at(id);
+    if (x.op == Op::Require) return Literal{Literal::Present, f.name_at(x), f.yes(), nullptr};
+    if (x.op == Op::Exists) return Literal{Literal::Exists, "", f.exists_at(x).value, exists_names(f.exists_at(x))};
+    if (x.op == Op::Props) {
+      const PropsSpec& s = f.props_at(x);
+      if (s.names.size() == 1 && s.patterns.empty() && s.additional == f.yes() && s.names[0].second == f.no())
+        return Literal{Literal::Absent, s.names[0].first, f.no(), nullptr};
+      return std::nullopt;
+    }
+    if (x.op != Op::And) return std::nullopt;
+    std::optional<Literal> require, value;
+    const PropsSpec* props = nullptr;
+    for (FormulaId k : x.kids) {
+      const Formula& y = f.at(k);
+      if (y.op == Op::Type) continue;
+      if (y.op == Op::Require && !require) {
+        require = literal(k);
+      } else if (y.op == Op::Props && !props) {
+        props = &f.props_at(y);
+      } else if (y.op == Op::Exists && x.kids.size() == 2) {
+        return literal(k);
+      } else {
+        return std::nullopt;
+      }
+    }
+    if (props && !require && x.kids.size() == 2) {
+      for (FormulaId k : x.kids)
+        if (f.at(k).op == Op::Props) return literal(k);
+    }
+    if (!require) return std::nullopt;
+    if (!props) return require;
+    if (props->names.size() != 1 || !props->patterns.empty() || props->additional != f.yes() ||
+        props->names[0].first != require->name)
+      return std::nullopt;
+    require->value = props->names[0].second;
+    return require;
+  }
+
+  LangPtr exists_names(const ExistsSpec& s) { return s.names ? s.names : string_language(s.name_rule); }
 
   // Cheap contradictions, so that hopeless combinations are dropped before they multiply.
   bool contradicts(const Leaves& leaves, uint8_t t) {
@@ -172,7 +241,7 @@ struct Expander::Impl {
   // Two assertions about one type that cannot both hold.
   bool clash(FormulaId a, FormulaId b, int depth) {
     const Formula &x = f.at(a), &y = f.at(b);
-    if (x.types != y.types) return false;
+    if (x.types != y.types || x.op < Op::Number || y.op < Op::Number) return false;
     if (x.op == Op::Require && y.op == Op::Props) return forbids(f.props_at(y), f.name_at(x));
     if (y.op == Op::Require && x.op == Op::Props) return forbids(f.props_at(x), f.name_at(y));
     if (x.op == Op::String && y.op == Op::String) {
@@ -367,7 +436,7 @@ struct Expander::Impl {
           s.words = std::move(both);
         }
       } else {
-        s.min = std::max(s.min, x.min), s.max = std::min(s.max, x.max);
+        s.min = std::max(s.min, x.min), s.max = std::min(s.max, x.max), s.counted |= x.counted;
         langs.push_back(x.lang);
       }
     }
@@ -399,7 +468,7 @@ struct Expander::Impl {
         a.min = a.min <= a.lang->min_length(0) ? 0 : a.min;
         a.max = a.max >= a.lang->max_length(0) ? kInf : a.max;
         // Without a minimum, "the shortest way out fits" decides; with one, gaps in the lengths would matter.
-        if (a.min > 0 && !a.lang->gap_free) a.lang = with_length(a.lang, a.min, a.max, budget), a.min = 0, a.max = kInf;
+        if ((a.min > 0 && !a.lang->gap_free) || s.counted) a.lang = with_length(a.lang, a.min, a.max, budget), a.min = 0, a.max = kInf;
       }
     }
     if (a.lang->empty() || a.lang->min_length(0) > a.max || a.lang->max_length(0) < a.min) return it->second = kNone;
@@ -460,6 +529,7 @@ struct Expander::Impl {
       } else {
         a.lang = number_lang(spec, budget);
         a.max = kMaxNumberLength;
+        if (spec.canonical) a.lang = with_length(a.lang, 0, 20, budget), a.max = kInf;
         if (!a.lang->empty() && a.lang->min_length(0) > a.max) a.max = a.lang->min_length(0) + kMaxNumberLength;
       }
       if (!a.lang->empty()) {
@@ -468,6 +538,47 @@ struct Expander::Impl {
       }
     }
     node.numbers.push_back(it->second);
+  }
+
+  // Scalars spelled in one way only, and in automata whose words can be counted: what uniqueItems needs.
+  FormulaId one_spelling() {
+    NumberSpec n;
+    n.canonical = true;
+    StringSpec s;
+    s.lang = lang_any(), s.counted = true;
+    return f.all({f.number(n), f.string(s)});
+  }
+
+  void check_unique(ArrayAtom& a) {
+    if (!a.unique || a.max <= 1) {
+      a.unique = false;
+      return;
+    }
+    bool free = true;
+    auto check = [&](const Slot& s) {
+      for (auto& o : s) {
+        const Node& n = p.nodes[o.node];
+        if (!n.arrays.empty() || !n.objects.empty())
+          throw CompileError("uniqueItems", "", "uniqueItems with items that are arrays or objects");
+        bool endless = false;
+        for (uint32_t x : n.strings) endless |= p.strings[x].lang->infinite(0) || p.strings[x].lang->count_words(0) > 1u << 30;
+        for (uint32_t x : n.numbers) endless |= p.numbers[x].lang->count_words(0) > 1u << 30;
+        free &= endless;
+      }
+    };
+    for (auto& s : a.prefix) check(s);
+    check(a.rest);
+    if (free) return;
+    if (!a.prefix.empty() || !a.contains.empty() || a.rest.size() != 1)
+      throw CompileError("uniqueItems", "", "uniqueItems together with contains or positional items of few values");
+    const Node& n = p.nodes[a.rest[0].node];
+    if (n.strings.size() > 1 || n.numbers.size() > 1)
+      throw CompileError("uniqueItems", "", "uniqueItems over alternatives of few values");
+    uint64_t values = static_cast<uint64_t>(__builtin_popcount(n.literals));
+    for (uint32_t x : n.strings) values += std::min<uint64_t>(p.strings[x].lang->count_words(0), 1u << 30);
+    for (uint32_t x : n.numbers) values += std::min<uint64_t>(p.numbers[x].lang->count_words(0), 1u << 30);
+    a.max = std::min(a.max, values);
+    if (a.max < a.min) throw CompileError("uniqueItems", "", "uniqueItems needs more different items than there are");
   }
 
   uint32_t array(const Leaves& leaves) {
@@ -500,6 +611,7 @@ struct Expander::Impl {
     for (auto& c : contains) a.contains.push_back({c.min, c.max});
     auto slot = [&](size_t i, bool rest) {
       std::vector<FormulaId> base;
+      if (a.unique) base = {one_spelling()};
       for (auto& s : items) base.push_back(!rest && i < s.prefix.size() ? s.prefix[i] : s.rest);
       Slot out;
       for (uint32_t gain = 0; gain < (1u << contains.size()); ++gain) {
@@ -533,7 +645,7 @@ struct Expander::Impl {
     ObjectAtom a;
     std::vector<PropsSpec> props;
     std::vector<FormulaId> name_rules;
-    std::vector<ExistsSpec> exists;
+    std::vector<std::vector<Literal>> clauses;
     std::vector<DependSpec> depends;
     std::vector<std::string> names;
     std::set<std::string> required;
@@ -552,31 +664,50 @@ struct Expander::Impl {
           break;
         }
         case Op::Names: name_rules.push_back(x.kids[0]); break;
-        case Op::Exists: exists.push_back(f.exists_at(x)); break;
+        case Op::Exists: clauses.push_back({*literal(id)}); break;
+        case Op::Or: {
+          clauses.emplace_back();
+          for (FormulaId k : std::vector<FormulaId>(x.kids)) clauses.back().push_back(*literal(k));
+          break;
+        }
         default: break;
       }
     }
-    if (exists.size() > 6) throw CompileError("not", "", "more than six existential conditions on one object");
+    if (clauses.size() > 24) throw CompileError("budget", "", "more than 24 conditions on the members of one object");
     names.insert(names.end(), required.begin(), required.end());
     for (auto& d : depends) {
       names.push_back(d.name);
       names.insert(names.end(), d.needs.begin(), d.needs.end());
     }
     std::vector<std::string> order = names;
+    for (auto& c : clauses)
+      for (auto& l : c)
+        if (l.kind != Literal::Exists) names.push_back(l.name);
     LangPtr rule = lang_any();
     for (FormulaId r : name_rules) rule = combine(rule, string_language(r), Combine::And, budget);
     if (rule->trie) names.insert(names.end(), rule->words.begin(), rule->words.end());
     a.names = lang_of_words(names, budget);
     const auto& words = a.names->words;
-    a.exists = static_cast<uint32_t>(exists.size());
-    // The options of a name whose plain value is `base`, when it may fulfil the obligations in `can`.
-    auto options = [&](FormulaId base, uint32_t can) {
+    // The options of a place whose plain value is `base`, when each condition c would be met by a value that
+    // satisfies meets[c] (no(): by none).
+    auto options = [&](FormulaId base, const std::vector<FormulaId>& meets) {
       Slot out;
-      for (uint32_t gain = 0; gain < (1u << exists.size()); ++gain) {
-        if (gain & ~can) continue;
+      if (base == f.no()) return out;
+      uint32_t always = 0;
+      std::vector<uint32_t> maybe;
+      for (uint32_t c = 0; c < meets.size(); ++c) {
+        if (meets[c] == f.no() || disjoint_all(base, meets[c], 2)) continue;
+        if (meets[c] == f.yes() || disjoint_all(base, f.negate(meets[c]), 2))
+          always |= 1u << c;
+        else
+          maybe.push_back(c);
+      }
+      if (maybe.size() > 8) throw CompileError("budget", "", "too many conditions meet in one member");
+      for (uint32_t pick = 0; pick < (1u << maybe.size()); ++pick) {
         std::vector<FormulaId> and_{base};
-        for (size_t e = 0; e < exists.size(); ++e)
-          if (gain >> e & 1) and_.push_back(exists[e].value);
+        uint32_t gain = always;
+        for (size_t i = 0; i < maybe.size(); ++i)
+          if (pick >> i & 1) and_.push_back(meets[maybe[i]]), gain |= 1u << maybe[i];
         FormulaId v = and_.size() == 1 ? base : f.all(std::move(and_));
         if (v != f.no()) out.push_back({node(v), gain});
       }
@@ -597,12 +728,26 @@ struct Expander::Impl {
       for (auto& s : props) and_.push_back(value_for(s, words[i]));
       FormulaId base = and_.size() == 1 ? and_[0] : f.all(std::move(and_));
       if (!rule->matches(words[i])) base = f.no();
-      uint32_t can = 0;
-      for (size_t e = 0; e < exists.size(); ++e)
-        if (exists[e].names->matches(words[i])) can |= 1u << e;
-      a.known.push_back(base == f.no() ? Slot{} : options(base, can));
+      std::vector<FormulaId> meets;
+      for (auto& c : clauses) {
+        std::vector<FormulaId> any;
+        for (auto& l : c)
+          if (l.kind == Literal::Exists ? l.names->matches(words[i]) : l.kind == Literal::Present && l.name == words[i])
+            any.push_back(l.value);
+        meets.push_back(f.any(std::move(any)));
+      }
+      a.known.push_back(options(base, meets));
       if (!a.known.back().empty()) a.possible[i / 64] |= uint64_t{1} << (i % 64);
     }
+    for (auto& c : clauses) {
+      a.clauses.emplace_back();
+      for (auto& l : c)
+        if (l.kind == Literal::Absent) a.clauses.back().absent.push_back(place(l.name));
+    }
+    for (uint32_t c = 0; c < clauses.size(); ++c)
+      for (uint32_t k = 0; k < a.known.size(); ++k)
+        if (std::any_of(a.known[k].begin(), a.known[k].end(), [&](auto& o) { return o.gain >> c & 1; }))
+          a.clauses[c].present.push_back(k);
     for (auto& r : required) {
       uint32_t k = place(r);
       a.required[k / 64] |= uint64_t{1} << (k % 64);
@@ -627,7 +772,10 @@ struct Expander::Impl {
       for (size_t s = 0; s < props.size(); ++s)
         for (size_t k = 0; k < props[s].patterns.size(); ++k)
           langs.push_back(props[s].patterns[k].first), from.push_back({s, k});
-      for (auto& e : exists) langs.push_back(e.names);
+      std::vector<std::pair<size_t, const Literal*>> somewhere;  // clause, literal
+      for (size_t c = 0; c < clauses.size(); ++c)
+        for (auto& l : clauses[c])
+          if (l.kind == Literal::Exists) langs.push_back(l.names), somewhere.emplace_back(c, &l);
       auto base_of = [&](const std::vector<bool>& set) {
         std::vector<FormulaId> and_;
         for (size_t s = 0; s < props.size(); ++s) {
@@ -642,18 +790,18 @@ struct Expander::Impl {
         FormulaId base = base_of({});
         if (base != f.no()) {
           a.rest = rule;
-          a.rest_slots.push_back(options(base, 0));
+          a.rest_slots.push_back(options(base, {}));
         }
       } else {
         std::vector<std::vector<bool>> sets;
         LangPtr all = classify(langs, sets, budget);
         bool some = false;
         for (auto& set : sets) {
-          uint32_t can = 0;
-          for (size_t e = 0; e < exists.size(); ++e)
-            if (set[from.size() + e]) can |= 1u << e;
-          FormulaId base = base_of(set);
-          a.rest_slots.push_back(base == f.no() ? Slot{} : options(base, can));
+          std::vector<FormulaId> meets(clauses.size(), f.no());
+          for (size_t e = 0; e < somewhere.size(); ++e)
+            if (set[from.size() + e])
+              meets[somewhere[e].first] = f.any({meets[somewhere[e].first], somewhere[e].second->value});
+          a.rest_slots.push_back(options(base_of(set), meets));
           some |= !a.rest_slots.back().empty();
         }
         if (some) a.rest = restrict_labels(all, rule, a.rest_slots);
@@ -739,21 +887,13 @@ struct Expander::Impl {
     reach = std::min(reach, a.max);
     if (reach < a.min) return false;
     if (a.contains.empty()) return true;
-    std::vector<uint64_t> most(a.contains.size(), 0);
-    for (size_t c = 0; c < a.contains.size(); ++c) {
-      auto count_in = [&](const Slot& s) {
-        return std::any_of(s.begin(), s.end(), [&](const Option& o) { return (o.gain >> c & 1) && p.nodes[o.node].possible; });
-      };
-      for (uint64_t i = 0; i < std::min<uint64_t>(reach, a.prefix.size()); ++i) most[c] += count_in(a.prefix[i]);
-      if (reach > a.prefix.size() && count_in(a.rest)) most[c] = reach == UINT64_MAX ? UINT64_MAX : most[c] + reach - a.prefix.size();
-      if (most[c] < a.contains[c].min) return false;
-    }
-    return true;
+    uint32_t none[6] = {};
+    return array_feasible(p, a, 0, none);
   }
 
   bool object_possible(const ObjectAtom& a) const {
     uint64_t need = 0, have = 0;
-    std::vector<uint64_t> req = close(a, a.required);
+    std::vector<uint64_t> req = with_dependencies(a, a.required);
     for (size_t i = 0; i < a.known.size(); ++i) {
       bool r = req[i / 64] >> (i % 64) & 1, u = usable(a.known[i]);
       if (r && !u) return false;
@@ -768,28 +908,10 @@ struct Expander::Impl {
           break;
         }
     if (need > a.max || have < a.min || a.min > a.max) return false;
-    for (uint32_t e = 0; e < a.exists; ++e) {
-      bool ok = false;
-      auto can = [&](const Slot& s) {
-        for (auto& o : s) ok |= (o.gain >> e & 1) && p.nodes[o.node].possible;
-      };
-      for (auto& s : a.known) can(s);
-      if (a.rest)
-        for (auto& s : a.rest_slots) can(s);
-      if (!ok) return false;
-    }
-    return true;
-  }
-
-  static std::vector<uint64_t> close(const ObjectAtom& a, std::vector<uint64_t> bits) {
-    for (bool more = !a.depends.empty(); more;) {
-      more = false;
-      for (auto& [name, needs] : a.depends)
-        if (bits[name / 64] >> (name % 64) & 1)
-          for (size_t w = 0; w < bits.size(); ++w)
-            if (needs[w] & ~bits[w]) bits[w] |= needs[w], more = true;
-    }
-    return bits;
+    if (a.clauses.empty()) return true;
+    // While this is asked, impossible members are not marked as such yet; the search looks at the options.
+    std::vector<uint64_t> seen(a.words(), 0);
+    return object_feasible(p, a, seen.data(), 0, 0);
   }
 
   // The schema that a formula comes from: the nearest one inside it whose origin is known.
@@ -861,6 +983,7 @@ struct Expander::Impl {
       for (size_t k = 0; k < a.prefix.size(); ++k)
         if (a.prefix[k].empty()) a.prefix.resize(k), a.rest.clear(), a.max = std::min<uint64_t>(a.max, k);
       if (a.rest.empty()) a.max = std::min<uint64_t>(a.max, a.prefix.size());
+      check_unique(a);
       a.count_cap = std::max<uint64_t>(a.prefix.size(), a.max == UINT64_MAX ? a.min : UINT64_MAX);
       check_contains(a);
     }
@@ -884,7 +1007,7 @@ struct Expander::Impl {
             }
         }
       }
-      a.required = close(a, a.required);
+      a.required = with_dependencies(a, a.required);
       bool gone = false;
       for (auto& s : a.rest_slots) {
         bool had = !s.empty();
@@ -897,19 +1020,32 @@ struct Expander::Impl {
       if (a.rest && !a.rest->infinite(0) && !a.names->empty())
         a.rest = without_names(a);
       if (a.rest && a.rest->empty()) a.rest = nullptr;
-      if (a.exists && a.max != UINT64_MAX)
-        throw CompileError("not", "", "an existential condition together with maxProperties");
-      if (a.exists > 0) {
-        // Fulfilling one obligation must never make another impossible: each needs a place that stays free.
-        for (uint32_t e = 0; e < a.exists; ++e) {
-          bool open = false;
-          if (a.rest && a.rest->infinite(0))
-            for (auto& s : a.rest_slots)
-              for (auto& o : s) open |= o.gain == (1u << e);
-          if (!open) throw CompileError("not", "", "an existential condition that only few members can fulfil");
-        }
-      }
+      if (!a.clauses.empty() && a.max != UINT64_MAX && a.rest)
+        for (auto& x : a.rest_slots)
+          for (auto& y : a.rest_slots)
+            if (!x.empty() && !y.empty() && !std::equal(x.begin(), x.end(), y.begin(), y.end(), [](auto& i, auto& j) { return i.gain == j.gain; }))
+              throw CompileError("not", "", "conditions on members told apart by patterns, together with maxProperties");
+      for (auto& s : a.known) dominated(s);
+      for (auto& s : a.rest_slots) dominated(s);
     }
+  }
+
+  // An option that meets less than another one with the same value is of no use.
+  void dominated(Slot& s) {
+    if (s.size() < 2) return;
+    auto same = [&](const Node& x, const Node& y) {
+      return x.literals == y.literals && x.strings == y.strings && x.numbers == y.numbers && x.arrays == y.arrays &&
+             x.objects == y.objects;
+    };
+    Slot keep;
+    for (size_t i = 0; i < s.size(); ++i) {
+      bool worse = false;
+      for (size_t j = 0; j < s.size() && !worse; ++j)
+        worse = i != j && (s[i].gain & s[j].gain) == s[i].gain && s[i].gain != s[j].gain &&
+                same(p.nodes[s[i].node], p.nodes[s[j].node]);
+      if (!worse) keep.push_back(s[i]);
+    }
+    s = std::move(keep);
   }
 
   LangPtr without_names(const ObjectAtom& a) {
@@ -938,19 +1074,8 @@ struct Expander::Impl {
   void check_contains(const ArrayAtom& a) const {
     if (a.contains.empty()) return;
     for (auto& c : a.contains)
-      if (c.min > 100000 || (a.min > 100000 && a.max != UINT64_MAX))
-        throw CompileError("contains", "", "a contains together with more than 100000 items");
-    if (a.contains.size() == 1) return;
-    for (size_t c = 0; c < a.contains.size(); ++c) {
-      bool open = false, none = false;
-      for (auto& o : a.rest) open |= o.gain == (1u << c), none |= o.gain == 0;
-      if (a.max != UINT64_MAX || a.contains[c].max != UINT64_MAX || !open || !none)
-        throw CompileError("contains", "", "several contains on one array together with a maximum");
-    }
-  }
-
-  void check_unique(const ArrayAtom&) const {
-    throw CompileError("uniqueItems", "", "uniqueItems is not supported for these items");
+      if (c.min > 10000 || (c.max != UINT64_MAX && c.max > 10000) || a.min > 10000)
+        throw CompileError("contains", "", "a contains together with more than 10000 items");
   }
 };
 

@@ -73,11 +73,11 @@ std::string uri_template() {  // RFC 6570
 
 // Regular expressions are not a regular language; these have groups nested at most two deep.
 std::string regex_subset() {
-  std::string plain = "[^\\\\^$.*+?()\\[\\]{}|/]";
+  std::string plain = "[^\\\\^$.*+?()\\[\\]{}|]";
   std::string escape = "\\\\[dDwWsSfnrtv^$\\\\.*+?()\\[\\]{}|/]";
   std::string in_class = "(?:[A-Za-z0-9 _.,:;@#%&+*?!$()/]|" + escape + ")";
   std::string cls = "\\[\\^?(?:" + in_class + "|a-z|A-Z|0-9)+-?\\]";
-  std::string quant = "(?:[*+?]\\??|\\{\\d\\}|\\{\\d,\\}|\\{0,[1-9]\\})?";
+  std::string quant = "(?:[*+?]\\??|\\{\\d{1,3},?\\}|\\{(?:[01],[1-9]\\d{0,2}|\\d,[1-9]\\d{1,2}|\\d\\d,[1-9]\\d\\d)\\})?";
   std::string atom = "(?:" + plain + "|\\.|" + escape + "|" + cls + ")";
   std::string term = "(?:" + atom + quant + ")";
   for (int depth = 0; depth < 2; ++depth) {

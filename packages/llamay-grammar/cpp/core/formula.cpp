@@ -146,9 +146,9 @@ FormulaId Formulas::string(StringSpec spec) {
     for (auto& w : spec.words) put(key, w);
   } else {
     if (spec.lang->empty() || spec.min > spec.max) return type(kAnyType & ~kString);
-    if (spec.lang == lang_any() && spec.min == 0 && spec.max == kInf) return yes();
+    if (spec.lang == lang_any() && spec.min == 0 && spec.max == kInf && !spec.counted) return yes();
     put(key, spec.lang->uid);
-    put(key, spec.min), put(key, spec.max);
+    put(key, spec.min), put(key, spec.max), put(key, spec.counted);
   }
   INTERN(key, (f.op = Op::String, f.types = kString, f.payload = static_cast<uint32_t>(strings_.size()),
                strings_.push_back(std::move(spec))));
@@ -243,9 +243,9 @@ FormulaId Formulas::names(FormulaId string_formula) {
 }
 
 FormulaId Formulas::exists(ExistsSpec s) {
-  if (s.names->empty() || s.value == no()) return type(kAnyType & ~kObject);
+  if ((s.names ? s.names->empty() : s.name_rule == no()) || s.value == no()) return type(kAnyType & ~kObject);
   std::string key = "E";
-  put(key, s.names->uid), put(key, s.value);
+  put(key, s.names ? s.names->uid : 0), put(key, s.value), put(key, s.name_rule);
   INTERN(key, (f.op = Op::Exists, f.types = kObject, f.payload = static_cast<uint32_t>(exists_.size()),
                exists_.push_back(std::move(s))));
 }
@@ -456,13 +456,13 @@ FormulaId Formulas::negate(FormulaId id) {
         parts.push_back(all({type(kObject), require(name), props(std::move(bad))}));
       }
       for (auto& [lang, value] : s.patterns)
-        if (value != yes()) parts.push_back(guarded(kObject, exists({lang, negate(value)})));
+        if (value != yes()) parts.push_back(guarded(kObject, exists({lang, negate(value), 0})));
       if (s.additional != yes()) {
         std::vector<std::string> words;
         for (auto& n : s.names) words.push_back(n.first);
         LangPtr others = words.empty() ? lang_any() : complement(lang_of_words(std::move(words), budget_), budget_);
         for (auto& p : s.patterns) others = combine(others, p.first, Combine::AndNot, budget_);
-        parts.push_back(guarded(kObject, exists({others, negate(s.additional)})));
+        parts.push_back(guarded(kObject, exists({others, negate(s.additional), 0})));
       }
       out = any(std::move(parts));
       break;
@@ -482,10 +482,14 @@ FormulaId Formulas::negate(FormulaId id) {
       break;
     }
     case Op::Names:
-      // Some name breaks the rule. The names are strings, so the rule's string part is all that counts.
-      throw CompileError("propertyNames", "", "the negation of propertyNames is not supported");
+      out = guarded(kObject, exists({nullptr, yes(), negate(f.kids[0])}));
+      break;
     case Op::Exists: {
       const ExistsSpec s = exists_[f.payload];
+      if (!s.names) {  // made from propertyNames
+        out = guarded(kObject, names(negate(s.name_rule)));
+        break;
+      }
       PropsSpec p;
       p.patterns.emplace_back(s.names, negate(s.value));
       p.additional = yes();

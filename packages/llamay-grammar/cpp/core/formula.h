@@ -56,6 +56,7 @@ struct StringSpec {  // a finite set, or a language with a window of lengths
   std::vector<std::string> words;  // sorted
   LangPtr lang;
   uint32_t min = 0, max = kInf;
+  bool counted = false;  // the window belongs into the automaton, whose words are going to be counted
 };
 
 struct Range {
@@ -85,8 +86,9 @@ struct DependSpec {
 };
 
 struct ExistsSpec {
-  LangPtr names;
+  LangPtr names;            // null: the strings that satisfy name_rule
   FormulaId value = 0;
+  FormulaId name_rule = 0;
 };
 
 class Formulas {

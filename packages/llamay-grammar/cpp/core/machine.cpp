@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "feasible.h"
 #include "json.h"
 
 namespace llamay::grammar {
@@ -140,9 +141,12 @@ bool Machine::may_end_here(const Thread& t) const {
   switch (t.mode) {
     case Mode::String: {
       const StringAtom& a = p_.strings[t.a];
-      return a.lang->accepts(t.state) && t.count >= a.min;
+      return a.lang->accepts(t.state) && t.count >= a.min &&
+             !(unique_item(t) && t.top->names && name_used(t.top, '"' + spelled(t.partial)));
     }
-    case Mode::Number: return p_.numbers[t.a].lang->accepts(t.state);
+    case Mode::Number:
+      return p_.numbers[t.a].lang->accepts(t.state) &&
+             !(unique_item(t) && t.top->names && name_used(t.top, '#' + spelled(t.partial)));
     case Mode::Raw: {
       const StringAtom& a = p_.lexemes[t.a];
       return t.count > 0 && t.count >= a.min && a.lang->accepts(t.state);
@@ -151,7 +155,49 @@ bool Machine::may_end_here(const Thread& t) const {
   }
 }
 
-void Machine::finish_lexeme(const Thread& t, Threads& out, Scratch& s) const { complete(t.top, out, s); }
+void Machine::finish_lexeme(const Thread& t, Threads& out, Scratch& s) const { finish_value(t, out, s); }
+
+// ---- Items that must differ: the values used so far are texts with a letter for their type in front ----
+
+namespace {
+char kind_of(const Thread& t) { return t.mode == Mode::String ? '"' : t.mode == Mode::Number ? '#' : '!'; }
+}  // namespace
+
+void Machine::finish_value(const Thread& t, Threads& out, Scratch& s) const {
+  if (!unique_item(t)) return complete(t.top, out, s);
+  std::string value = kind_of(t) + (t.mode == Mode::Literal ? std::string(literal_text(t.a)) : spelled(t.partial));
+  Link* link = make_link(value, t.top->names, s);
+  link->hash = hash_text(value);
+  close_item(t, link, out, s);
+}
+
+void Machine::close_item(const Thread& t, const Link* value, Threads& out, Scratch& s) const {
+  Frame* f = copy(t.top, s);
+  f->names = value;
+  complete(f, out, s);
+}
+
+bool Machine::words_left(const Frame* f, const Lang& l, uint32_t state, char kind, const Link* partial) const {
+  if (l.infinite(state)) return true;
+  std::string prefix = kind + spelled(partial);
+  uint64_t used = 0;
+  for (const Link* n = f->names; n; n = n->previous) {
+    std::string_view text(n->text, n->length);
+    used += text.substr(0, prefix.size()) == prefix && l.matches(text.substr(1));
+  }
+  return l.count_words(state) > used;
+}
+
+bool Machine::value_left(const Frame* f, uint32_t node) const {
+  const Node& n = p_.nodes[node];
+  for (uint32_t which : {1u, 2u, 4u})
+    if ((n.literals & which) && !name_used(f, std::string("!") + literal_text(which))) return true;
+  for (uint32_t a : n.strings)
+    if (words_left(f, *p_.strings[a].lang, 0, '"', nullptr)) return true;
+  for (uint32_t a : n.numbers)
+    if (words_left(f, *p_.numbers[a].lang, 0, '#', nullptr)) return true;
+  return false;
+}
 
 void Machine::step_token(const Thread& t, uint32_t token, Threads& out, Scratch& s) const {
   if (t.mode == Mode::Token && t.a == token) complete(t.top, out, s);
@@ -187,7 +233,7 @@ void Machine::step(const Thread& in, uint8_t b, Threads& out, Scratch& s) const 
       step_raw(in, b, out, s);
       if (may_end_here(in)) {
         Threads after;
-        complete(in.top, after, s);
+        finish_value(in, after, s);
         for (const Thread& t : after) step(t, b, out, s);
       }
       return;
@@ -197,7 +243,7 @@ void Machine::step(const Thread& in, uint8_t b, Threads& out, Scratch& s) const 
       if (static_cast<uint8_t>(text[in.count]) != b) return;
       Thread t = in;
       if (text[++t.count] == 0)
-        complete(t.top, out, s);
+        finish_value(t, out, s);
       else
         out.push_back(t);
       return;
@@ -265,7 +311,10 @@ void Machine::begin_value(const Thread& in, uint8_t b, Threads& out, Scratch& s)
   switch (b) {
     case '"':
       t.mode = Mode::String;
-      for (uint32_t a : n.strings) t.a = a, out.push_back(t);
+      for (uint32_t a : n.strings) {
+        t.a = a;
+        if (!unique_item(t) || words_left(t.top, *p_.strings[a].lang, 0, '"', nullptr)) out.push_back(t);
+      }
       return;
     case '{':
       t.mode = Mode::ObjectHead;
@@ -289,7 +338,7 @@ void Machine::begin_value(const Thread& in, uint8_t b, Threads& out, Scratch& s)
       uint32_t which = b == 'n' ? 1 : b == 'f' ? 2 : 4;
       if (!(n.literals & which)) return;
       t.mode = Mode::Literal, t.a = which, t.count = 1;
-      out.push_back(t);
+      if (!unique_item(t) || !name_used(t.top, std::string("!") + literal_text(which))) out.push_back(t);
       return;
     }
     default:
@@ -305,22 +354,39 @@ void Machine::begin_value(const Thread& in, uint8_t b, Threads& out, Scratch& s)
 void Machine::step_string(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
   const StringAtom& a = p_.strings[in.a];
   const Lang& l = *a.lang;
+  const bool unique = unique_item(in);
   Thread t = in;
   Scan r = scan_byte<true>(
       t.scan, b,
       [&](uint32_t cp) {
         t.state = l.next(t.state, cp);
-        return t.state != kDead && length_open(l, t.state, ++t.count, a.min, a.max);
+        if (t.state == kDead || !length_open(l, t.state, ++t.count, a.min, a.max)) return false;
+        if (!unique) return true;
+        std::string utf8;
+        append_utf8(utf8, cp);
+        t.partial = make_link(utf8, t.partial, s);
+        return words_left(t.top, l, t.state, '"', t.partial);
       },
       [&](uint32_t lo, uint32_t hi) {
+        if (unique && !l.infinite(t.state)) {  // few words are left: ask each character
+          for (uint32_t cp = lo; cp <= hi; ++cp) {
+            uint32_t n = l.next(t.state, cp);
+            if (n == kDead) continue;
+            if (l.infinite(n)) return true;
+            std::string utf8;
+            append_utf8(utf8, cp);
+            if (words_left(t.top, l, n, '"', make_link(utf8, t.partial, s))) return true;
+          }
+          return false;
+        }
         return l.any_next(t.state, lo, hi, [&](uint32_t n) { return length_open(l, n, t.count + 1, a.min, a.max); });
       });
   if (r == Scan::Live) out.push_back(t);
-  if (r == Scan::Close && may_end_here(in)) complete(in.top, out, s);
+  if (r == Scan::Close && may_end_here(in)) finish_value(in, out, s);
 }
 
-void Machine::step_raw(const Thread& in, uint8_t b, Threads& out, Scratch&) const {
-  const bool number = in.mode == Mode::Number;
+void Machine::step_raw(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
+  const bool number = in.mode == Mode::Number, unique = number && unique_item(in);
   const Lang& l = number ? *p_.numbers[in.a].lang : *p_.lexemes[in.a].lang;
   const uint32_t min = number ? 0 : p_.lexemes[in.a].min, max = number ? p_.numbers[in.a].max : p_.lexemes[in.a].max;
   const bool counted = min > 0 || max != kInf;
@@ -332,7 +398,11 @@ void Machine::step_raw(const Thread& in, uint8_t b, Threads& out, Scratch&) cons
         if (t.state == kDead) return false;
         // The count of a lexeme without limits only says whether anything was read.
         t.count = counted ? t.count + 1 : 1;
-        return !counted || length_open(l, t.state, t.count, min, max);
+        if (counted && !length_open(l, t.state, t.count, min, max)) return false;
+        if (!unique) return true;
+        const char c = static_cast<char>(cp);
+        t.partial = make_link(std::string_view(&c, 1), t.partial, s);
+        return words_left(t.top, l, t.state, '#', t.partial);
       },
       [&](uint32_t lo, uint32_t hi) {
         return l.any_next(t.state, lo, hi, [&](uint32_t n) {
@@ -344,42 +414,26 @@ void Machine::step_raw(const Thread& in, uint8_t b, Threads& out, Scratch&) cons
 
 // ---- Arrays ----
 
-bool Machine::array_feasible(const ArrayAtom& a, uint64_t count, uint64_t have) const {
-  const ContainsRule& c = a.contains[0];
-  auto both = [](const Slot& s, bool& in, bool& out) {
-    in = out = false;
-    for (auto& o : s) (o.gain ? in : out) = true;
-  };
-  uint64_t lo = have, hi = have;
-  for (uint64_t n = count;; ++n) {
-    if (n >= a.min && hi >= c.min && lo <= c.max) return true;
-    if (n >= a.max || lo > c.max) return false;
-    if (n > a.prefix.size() + a.min + c.min + 1) return false;
-    bool in, out;
-    both(n < a.prefix.size() ? a.prefix[n] : a.rest, in, out);
-    if (!in && !out) return false;
-    // Where the limit is near, an item that may count need not.
-    lo += in && !out, hi += in;
-  }
-}
-
 bool Machine::item_option_ok(const Frame* f, const Option& o) const {
   const ArrayAtom& a = p_.arrays[f->atom];
   if (a.contains.empty()) return true;
-  if (a.contains.size() == 1) {
-    if (o.gain && a.contains[0].max == UINT64_MAX && f->have[0] >= a.contains[0].min) return false;  // adds nothing
-    return array_feasible(a, f->count + 1, f->have[0] + o.gain);
+  uint32_t have[6];
+  for (size_t c = 0; c < a.contains.size(); ++c) {
+    const bool counts = o.gain >> c & 1;
+    // Counting what needs no more counting: the option without it says the same.
+    if (counts && a.contains[c].max == UINT64_MAX && f->have[c] >= a.contains[c].min) return false;
+    have[c] = f->have[c] + counts;
   }
-  for (size_t c = 0; c < a.contains.size(); ++c)
-    if ((o.gain >> c & 1) && f->have[c] >= a.contains[c].min) return false;
-  return true;
+  return array_feasible(p_, a, f->count + 1, have);
 }
 
 bool Machine::can_begin_item(const Frame* f) const {
   const ArrayAtom& a = p_.arrays[f->atom];
   if (f->count >= a.max) return false;
   const Slot& slot = f->count < a.prefix.size() ? a.prefix[f->count] : a.rest;
-  return std::any_of(slot.begin(), slot.end(), [&](const Option& o) { return item_option_ok(f, o); });
+  return std::any_of(slot.begin(), slot.end(), [&](const Option& o) {
+    return item_option_ok(f, o) && (!a.unique || value_left(f, o.node));
+  });
 }
 
 void Machine::begin_item(const Thread& in, Threads& out, Scratch& s) const {
@@ -387,7 +441,7 @@ void Machine::begin_item(const Thread& in, Threads& out, Scratch& s) const {
   const ArrayAtom& a = p_.arrays[f->atom];
   const Slot& slot = f->count < a.prefix.size() ? a.prefix[f->count] : a.rest;
   for (const Option& o : slot) {
-    if (!item_option_ok(f, o)) continue;
+    if (!item_option_ok(f, o) || (a.unique && !value_left(f, o.node))) continue;
     Frame* g = copy(f, s);
     g->count = std::min(g->count + 1, a.count_cap);
     for (size_t c = 0; c < a.contains.size(); ++c)
@@ -418,21 +472,21 @@ void Machine::refresh(Frame* f) const {
     for (uint32_t i = 0; i < w; ++i) open[i] = 0;
     return;
   }
+  if (!a.clauses.empty())
+    for (uint32_t k = 0; k < a.known.size(); ++k) {
+      if (!bit(open, k)) continue;
+      seen[k / 64] |= uint64_t{1} << (k % 64);
+      ++f->count;
+      bool ok = std::any_of(a.known[k].begin(), a.known[k].end(), [&](const Option& o) { return option_ok(f, o); });
+      --f->count;
+      seen[k / 64] &= ~(uint64_t{1} << (k % 64));
+      if (!ok) open[k / 64] &= ~(uint64_t{1} << (k % 64));
+    }
   const bool simple = a.max == UINT64_MAX && !p_.schema_order;
   if (simple) return;
-  auto closed = [&](std::vector<uint64_t> bits) {
-    for (bool more = !a.depends.empty(); more;) {
-      more = false;
-      for (auto& [name, needs] : a.depends)
-        if (bit(bits.data(), name))
-          for (uint32_t i = 0; i < w; ++i)
-            if (needs[i] & ~bits[i]) bits[i] |= needs[i], more = true;
-    }
-    return bits;
-  };
   std::vector<uint64_t> need(a.required.begin(), a.required.end());
   for (uint32_t i = 0; i < w; ++i) need[i] |= seen[i];
-  need = closed(std::move(need));
+  need = with_dependencies(a, std::move(need));
   auto missing = [&](const std::vector<uint64_t>& bits) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < w; ++i) n += static_cast<uint64_t>(__builtin_popcountll(bits[i] & ~seen[i]));
@@ -442,7 +496,7 @@ void Machine::refresh(Frame* f) const {
     if (!bit(open, k)) continue;
     std::vector<uint64_t> with = need;
     with[k / 64] |= uint64_t{1} << (k % 64);
-    if (!a.depends.empty()) with = closed(std::move(with));
+    if (!a.depends.empty()) with = with_dependencies(a, std::move(with));
     bool ok = a.max == UINT64_MAX || f->count + missing(with) <= a.max;
     if (ok && p_.schema_order) {
       ok = f->names == nullptr;  // undeclared members come last
@@ -485,18 +539,21 @@ bool Machine::rest_open(const Frame* f) const {
   if (a.max != UINT64_MAX || p_.schema_order) {
     std::vector<uint64_t> bits(f->n_words);
     for (uint32_t i = 0; i < f->n_words; ++i) bits[i] = a.required[i] | f->seen()[i];
-    for (bool more = !a.depends.empty(); more;) {
-      more = false;
-      for (auto& [name, needs] : a.depends)
-        if (bit(bits.data(), name))
-          for (uint32_t i = 0; i < f->n_words; ++i)
-            if (needs[i] & ~bits[i]) bits[i] |= needs[i], more = true;
-    }
+    bits = with_dependencies(a, std::move(bits));
     for (uint32_t i = 0; i < f->n_words; ++i)
       need += static_cast<uint64_t>(__builtin_popcountll(bits[i] & ~f->seen()[i]));
     if (p_.schema_order && need) return false;
   }
   if (f->count >= a.max || f->count + 1 + need > a.max) return false;
+  if (!a.clauses.empty() && a.max != UINT64_MAX) {
+    // Every label has the same options here (the compiler saw to it).
+    uint64_t others = 1;
+    for (const Link* n = f->names; n; n = n->previous) ++others;
+    auto fits = [&](const Option& o) { return object_feasible(p_, a, f->seen(), others, f->gained | o.gain); };
+    bool ok = false;
+    for (const Slot& s : a.rest_slots) ok = ok || std::any_of(s.begin(), s.end(), fits);
+    if (!ok) return false;
+  }
   if (a.rest->infinite(0)) return true;
   uint64_t used = 0;
   for (const Link* n = f->names; n; n = n->previous) ++used;
@@ -509,7 +566,11 @@ bool Machine::can_add(const Frame* f) const {
 
 bool Machine::can_close_object(const Frame* f) const {
   const ObjectAtom& a = p_.objects[f->atom];
-  if (f->count < a.min || f->gained != (1u << a.exists) - 1) return false;
+  if (f->count < a.min) return false;
+  for (size_t c = 0; c < a.clauses.size(); ++c)
+    if (!(f->gained >> c & 1) && std::all_of(a.clauses[c].absent.begin(), a.clauses[c].absent.end(),
+                                            [&](uint32_t n) { return bit(f->seen(), n); }))
+      return false;
   for (uint32_t i = 0; i < f->n_words; ++i)
     if (a.required[i] & ~f->seen()[i]) return false;
   for (auto& [name, needs] : a.depends)
@@ -611,14 +672,25 @@ void Machine::step_name(const Thread& in, uint8_t b, Threads& out, Scratch& s) c
   close_unknown(in, label, link, out, s);
 }
 
+bool Machine::option_ok(const Frame* after, const Option& o) const {
+  const ObjectAtom& a = p_.objects[after->atom];
+  if (a.clauses.empty()) return true;
+  uint64_t undeclared = 0;
+  for (const Link* n = after->names; n; n = n->previous) ++undeclared;
+  return object_feasible(p_, a, after->seen(), undeclared, after->gained | o.gain);
+}
+
 void Machine::members(const Thread& in, Frame* f, const Slot& slot, Threads& out, Scratch& s) const {
   ++f->count;
-  refresh(f);
   for (const Option& o : slot) {
-    if (o.gain & in.top->gained) continue;  // already met: another option says the same without it
+    if (!option_ok(f, o)) continue;
+    // Meeting what is met already: the option without it says the same.
+    if (o.gain & in.top->gained)
+      if (std::any_of(slot.begin(), slot.end(), [&](const Option& x) { return x.gain == (o.gain & ~in.top->gained); })) continue;
     Frame* g = f;
     if (slot.size() > 1) g = copy(f, s);
     g->gained |= o.gain;
+    refresh(g);
     Thread t;
     t.mode = Mode::Colon, t.a = o.node, t.top = g;
     out.push_back(t);

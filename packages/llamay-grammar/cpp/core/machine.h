@@ -40,9 +40,9 @@ struct Frame {
   mutable const Frame* kept = nullptr;
   const Frame* parent = nullptr;
   uint64_t count = 0;    // items or members begun
-  uint32_t gained = 0;   // obligations met (objects)
+  uint32_t gained = 0;   // conditions met (objects)
   uint32_t have[6] = {};  // items that count for each contains
-  const Link* names = nullptr;  // members that are not declared
+  const Link* names = nullptr;  // members that are not declared; items of an array with uniqueItems
   uint64_t bits[1];  // members seen, then members that may come next
 
   uint64_t* seen() { return bits; }
@@ -123,6 +123,11 @@ class Machine {
   bool rest_open(const Frame* f) const;
   bool name_used(const Frame* f, std::string_view name) const;
   bool any_open(const Frame* f, uint32_t lo, uint32_t hi) const;
+  // Whether t is inside a scalar item of an array whose items must differ; then `name` stands for its value.
+  bool unique_item(const Thread& t) const {
+    return t.top && t.top->place == Place::Array && p_.arrays[t.top->atom].unique;
+  }
+  void close_item(const Thread& t, const Link* value, Threads& out, Scratch& s) const;
   static std::string spelled(const Link* partial);
 
   const Program& program() const { return p_; }
@@ -138,11 +143,14 @@ class Machine {
   void begin_item(const Thread& t, Threads& out, Scratch& s) const;
   bool can_begin_item(const Frame* f) const;
   bool item_option_ok(const Frame* f, const Option& o) const;
-  bool array_feasible(const ArrayAtom& a, uint64_t count, uint64_t have) const;
+  bool value_left(const Frame* f, uint32_t node) const;
+  bool words_left(const Frame* f, const Lang& l, uint32_t state, char kind, const Link* partial) const;
+  void finish_value(const Thread& t, Threads& out, Scratch& s) const;
   bool can_close_array(const Frame* f) const;
   bool can_close_object(const Frame* f) const;
   bool can_add(const Frame* f) const;
   void refresh(Frame* f) const;  // which declared members may come next
+  bool option_ok(const Frame* after, const Option& o) const;
   void begin_name(const Thread& t, Threads& out) const;
   void step_string(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
   void step_raw(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;

@@ -31,6 +31,13 @@ struct Masker::Walk {
   // Tokens whose reading met a name that this walk does not spell out: they are read byte by byte afterwards.
   std::vector<uint32_t> doubtful;
 
+  // Inside a text that must differ from one that this walk has not spelled out.
+  bool unsure(const Thread& x) const {
+    if (!x.top || !x.top->names || !x.top->names->unknown) return false;
+    if (x.mode == Mode::Name) return true;
+    return x.top->place == Place::Array && (x.mode == Mode::String || x.mode == Mode::Number || x.mode == Mode::Literal);
+  }
+
   void tokens(const Trie& t, uint32_t n) {
     const uint32_t* x = t.tokens_at(n);
     for (uint32_t i = 0, k = t.n_at(n); i < k; ++i) set_bit(mask, x[i]);
@@ -56,13 +63,17 @@ struct Masker::Walk {
         case Mode::String: {
           const StringAtom& a = m.program().strings[t.a];
           if (a.lang->trie) break;
+          if (m.unique_item(t)) {
+            if (!a.lang->all_infinite || a.min > 0 || a.max != kInf) break;
+            return item(trie, n, t, *a.lang);
+          }
           uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
           normalise(*a.lang, v, min, max);
           return lexeme(trie, n, t, *v.entry(Lexeme::JsonString, *a.lang, t.state, t.scan, min, max, n), false);
         }
         case Mode::Number: {
           const NumberAtom& a = m.program().numbers[t.a];
-          if (a.lang->trie) break;
+          if (a.lang->trie || m.unique_item(t)) break;
           uint32_t min = 0, max = a.max == kInf ? kInf : a.max - t.count;
           if (max != kInf && max >= 16 + a.lang->longest_min) max = kInf;
           if (max != kInf) break;
@@ -92,7 +103,7 @@ struct Masker::Walk {
       if (next.empty()) continue;
       bool real = false;
       for (const Thread& x : next) {
-        if (x.mode == Mode::Name && x.top->names && x.top->names->unknown) {
+        if (unsure(x)) {
           const uint32_t* id = trie.tokens_at(c);
           doubtful.insert(doubtful.end(), id, id + trie.n_below(c));
           continue;
@@ -157,6 +168,36 @@ struct Masker::Walk {
       mask = outer;
       for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= own[i];
     }
+  }
+
+  // Inside a string that must differ from other items: what is remembered holds for all strings but those.
+  void item(const Trie& trie, uint32_t n, const Thread& t, const Lang& lang) {
+    const bool used = t.top->names != nullptr;
+    std::vector<uint32_t> own;
+    uint32_t* outer = mask;
+    if (used) {
+      own.assign(v.words(), 0);
+      mask = own.data();
+    }
+    EntryPtr e = v.entry(Lexeme::JsonString, lang, t.state, t.scan, 0, kInf, n);
+    stay(*e);
+    Link* link = new (s.take(sizeof(Link))) Link;
+    link->unknown = true, link->previous = t.top->names;
+    Threads after;
+    m.close_item(t, link, after, s);
+    for (const auto& x : e->exits)
+      for (const Thread& f : after) {
+        tokens(x.rest, 0);
+        walk(x.rest, 0, f);
+      }
+    if (!used) return;
+    std::string prefix = '"' + Machine::spelled(t.partial);
+    for (const Link* l = t.top->names; l; l = l->previous) {
+      std::string_view text(l->text, l->length);
+      if (!l->unknown && text.substr(0, prefix.size()) == prefix) used_name(trie, n, text.substr(prefix.size()), t.scan);
+    }
+    mask = outer;
+    for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= own[i];
   }
 
   void declared_names(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <unordered_map>
 
 namespace llamay::grammar {
@@ -61,6 +62,30 @@ struct Modulus {
   bool wanted = true;
 };
 
+// Being a multiple of all is being a multiple of the least common one, while that can be computed in 64 bits.
+std::vector<Decimal> common_multiple(const std::vector<Decimal>& in) {
+  std::vector<Decimal> out;
+  for (const Decimal& d : in) {
+    bool merged = false;
+    for (Decimal& o : out) {
+      if (o.digits.size() > 9 || d.digits.size() > 9 || std::llabs(o.exponent - d.exponent) > 8) continue;
+      int64_t e = std::min(o.exponent, d.exponent);
+      unsigned long long a = std::stoull(o.digits), b = std::stoull(d.digits);
+      for (int64_t k = e; k < o.exponent; ++k) a *= 10;
+      for (int64_t k = e; k < d.exponent; ++k) b *= 10;
+      unsigned __int128 l = static_cast<unsigned __int128>(a / std::gcd(a, b)) * b;
+      if (l > 1000000000000000ull) continue;
+      Decimal m = Decimal::parse(std::to_string(static_cast<unsigned long long>(l)));
+      m.exponent += e;
+      o = m;
+      merged = true;
+      break;
+    }
+    if (!merged) out.push_back(d);
+  }
+  return out;
+}
+
 enum Phase : uint64_t { Begin, Minus, Zero, Whole, Point, Fraction, Exp, ExpSign, ExpDigits };
 
 // The reader's state, packed into words so that it can be a key.
@@ -102,7 +127,7 @@ class Builder {
       max_places_ = std::max<uint64_t>(max_places_, m.places);
       mods_.push_back(m);
     };
-    for (auto& d : s_.multiples) modulus(d, true);
+    for (auto& d : common_multiple(s_.multiples)) modulus(d, true);
     for (auto& d : s_.not_multiples) modulus(d, false);
     if (mods_.size() > 4) throw CompileError("multipleOf", "", "more than four multipleOf on one number");
     exponents_ = !far_ && mods_.empty() && s_.excluded.empty() && !s_.canonical && !s_.plain_integer &&

@@ -15,7 +15,7 @@ constexpr uint32_t kNone = 0xFFFFFFFFu;
 // One way to fill a place: the value it takes, and which of the container's obligations it meets.
 struct Option {
   uint32_t node = 0;
-  uint32_t gain = 0;  // bit i: counts for contains i (arrays), fulfils exists i (objects)
+  uint32_t gain = 0;  // bit i: counts for contains i (arrays), meets condition i (objects)
 };
 using Slot = std::vector<Option>;
 
@@ -38,7 +38,7 @@ struct ArrayAtom {
   Slot rest;
   uint64_t min = 0, max = UINT64_MAX;
   std::vector<ContainsRule> contains;
-  bool unique = false;
+  bool unique = false;         // items are scalars then
   uint64_t count_cap = 0;  // from here on, the exact number of items no longer matters
 };
 
@@ -51,7 +51,11 @@ struct ObjectAtom {
   std::vector<uint64_t> possible, required;  // bits over the declared names
   std::vector<std::pair<uint32_t, std::vector<uint64_t>>> depends;
   uint64_t min = 0, max = UINT64_MAX;
-  uint32_t exists = 0;  // how many obligations "some member ..." there are
+  // Conditions, each to be met by leaving one of some names out or by a member whose option gains it.
+  struct Clause {
+    std::vector<uint32_t> absent, present;  // numbers of declared names
+  };
+  std::vector<Clause> clauses;
   uint32_t words() const { return static_cast<uint32_t>(possible.size()); }
 };
 
