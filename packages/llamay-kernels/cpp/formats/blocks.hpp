@@ -52,93 +52,75 @@ static_assert(sizeof(BlockQ6_K) == traits(Format::Q6_K).block_bytes);
 
 namespace {
 
-inline uint16_t load_u16(const void *at) {
+inline uint16_t load_u16(const void* at) {
   uint16_t value;
   memcpy(&value, at, sizeof value);
   return value;
 }
-inline void store_u16(void *at, uint16_t value) {
-  memcpy(at, &value, sizeof value);
-}
+inline void store_u16(void* at, uint16_t value) { memcpy(at, &value, sizeof value); }
 
-inline void spread_nibbles(const uint8_t *qs, int half, uint8_t *q) {
+inline void spread_nibbles(const uint8_t* qs, int half, uint8_t* q) {
   for (int i = 0; i < half; ++i) {
     q[i] = qs[i] & 15;
     q[i + half] = qs[i] >> 4;
   }
 }
-inline void spread_fifth_bits(const uint8_t *qh, uint8_t *q) {
+inline void spread_fifth_bits(const uint8_t* qh, uint8_t* q) {
   uint32_t bits;
   memcpy(&bits, qh, sizeof bits);
-  for (int i = 0; i < 32; ++i)
-    q[i] = static_cast<uint8_t>(q[i] | (bits >> i & 1) << 4);
+  for (int i = 0; i < 32; ++i) q[i] = static_cast<uint8_t>(q[i] | (bits >> i & 1) << 4);
 }
 
 /// Integers of one block in order, unsigned where the format stores them so
 /// (Q8_0: the byte of the signed integer).
-inline void spread(const BlockQ4_0 &b, uint8_t *q) {
-  spread_nibbles(b.qs, 16, q);
-}
-inline void spread(const BlockQ4_1 &b, uint8_t *q) {
-  spread_nibbles(b.qs, 16, q);
-}
-inline void spread(const BlockQ5_0 &b, uint8_t *q) {
+inline void spread(const BlockQ4_0& b, uint8_t* q) { spread_nibbles(b.qs, 16, q); }
+inline void spread(const BlockQ4_1& b, uint8_t* q) { spread_nibbles(b.qs, 16, q); }
+inline void spread(const BlockQ5_0& b, uint8_t* q) {
   spread_nibbles(b.qs, 16, q);
   spread_fifth_bits(b.qh, q);
 }
-inline void spread(const BlockQ5_1 &b, uint8_t *q) {
+inline void spread(const BlockQ5_1& b, uint8_t* q) {
   spread_nibbles(b.qs, 16, q);
   spread_fifth_bits(b.qh, q);
 }
-inline void spread(const BlockQ8_0 &b, uint8_t *q) { memcpy(q, b.qs, 32); }
-inline void spread(const BlockQ4_K &b, uint8_t *q) {
-  for (int c = 0; c < 4; ++c)
-    spread_nibbles(b.qs + 32 * c, 32, q + 64 * c);
+inline void spread(const BlockQ8_0& b, uint8_t* q) { memcpy(q, b.qs, 32); }
+inline void spread(const BlockQ4_K& b, uint8_t* q) {
+  for (int c = 0; c < 4; ++c) spread_nibbles(b.qs + 32 * c, 32, q + 64 * c);
 }
-inline void spread(const BlockQ5_K &b, uint8_t *q) {
-  for (int c = 0; c < 4; ++c)
-    spread_nibbles(b.qs + 32 * c, 32, q + 64 * c);
+inline void spread(const BlockQ5_K& b, uint8_t* q) {
+  for (int c = 0; c < 4; ++c) spread_nibbles(b.qs + 32 * c, 32, q + 64 * c);
   for (int s = 0; s < 8; ++s)
     for (int i = 0; i < 32; ++i)
-      q[32 * s + i] =
-          static_cast<uint8_t>(q[32 * s + i] | (b.qh[i] >> s & 1) << 4);
+      q[32 * s + i] = static_cast<uint8_t>(q[32 * s + i] | (b.qh[i] >> s & 1) << 4);
 }
-inline void spread(const BlockQ6_K &b, uint8_t *q) {
+inline void spread(const BlockQ6_K& b, uint8_t* q) {
   for (int h = 0; h < 2; ++h)
     for (int i = 0; i < 32; ++i) {
-      const uint8_t first = b.ql[64 * h + i], second = b.ql[64 * h + 32 + i],
-                    high = b.qh[32 * h + i];
+      const uint8_t first = b.ql[64 * h + i], second = b.ql[64 * h + 32 + i], high = b.qh[32 * h + i];
       q[128 * h + i] = static_cast<uint8_t>((first & 15) | (high & 3) << 4);
-      q[128 * h + 32 + i] =
-          static_cast<uint8_t>((second & 15) | (high >> 2 & 3) << 4);
-      q[128 * h + 64 + i] =
-          static_cast<uint8_t>(first >> 4 | (high >> 4 & 3) << 4);
-      q[128 * h + 96 + i] =
-          static_cast<uint8_t>(second >> 4 | (high >> 6 & 3) << 4);
+      q[128 * h + 32 + i] = static_cast<uint8_t>((second & 15) | (high >> 2 & 3) << 4);
+      q[128 * h + 64 + i] = static_cast<uint8_t>(first >> 4 | (high >> 4 & 3) << 4);
+      q[128 * h + 96 + i] = static_cast<uint8_t>(second >> 4 | (high >> 6 & 3) << 4);
     }
 }
 
 /// The 6-bit scales and minima of a Q4_K or Q5_K block: eight of each in twelve
 /// bytes.
-inline void spread_scales(const uint8_t *packed, uint8_t *scale, uint8_t *min) {
+inline void spread_scales(const uint8_t* packed, uint8_t* scale, uint8_t* min) {
   for (int i = 0; i < 4; ++i) {
     scale[i] = packed[i] & 63;
     min[i] = packed[4 + i] & 63;
-    scale[4 + i] =
-        static_cast<uint8_t>((packed[8 + i] & 15) | (packed[i] >> 6) << 4);
-    min[4 + i] =
-        static_cast<uint8_t>(packed[8 + i] >> 4 | (packed[4 + i] >> 6) << 4);
+    scale[4 + i] = static_cast<uint8_t>((packed[8 + i] & 15) | (packed[i] >> 6) << 4);
+    min[4 + i] = static_cast<uint8_t>(packed[8 + i] >> 4 | (packed[4 + i] >> 6) << 4);
   }
 }
-inline void join_scales(const uint8_t *scale, const uint8_t *min,
-                        uint8_t *packed) {
+inline void join_scales(const uint8_t* scale, const uint8_t* min, uint8_t* packed) {
   for (int i = 0; i < 4; ++i) {
     packed[i] = static_cast<uint8_t>(scale[i] | (scale[4 + i] >> 4) << 6);
     packed[4 + i] = static_cast<uint8_t>(min[i] | (min[4 + i] >> 4) << 6);
-    packed[8 + i] =
-        static_cast<uint8_t>((scale[4 + i] & 15) | (min[4 + i] & 15) << 4);
+    packed[8 + i] = static_cast<uint8_t>((scale[4 + i] & 15) | (min[4 + i] & 15) << 4);
   }
 }
 
-} // namespace
-} // namespace llamay
+}  // namespace
+}  // namespace llamay

@@ -5,108 +5,90 @@
 namespace llamay {
 namespace {
 
-float half_at(const uint8_t *at) { return f16_to_f32(load_u16(at)); }
+float half_at(const uint8_t* at) { return f16_to_f32(load_u16(at)); }
 
-void widen(const BlockQ4_0 &b, const uint8_t *q, float *y) {
+void widen(const BlockQ4_0& b, const uint8_t* q, float* y) {
   const float d = half_at(b.d);
-  for (int i = 0; i < 32; ++i)
-    y[i] = static_cast<float>(q[i] - 8) * d;
+  for (int i = 0; i < 32; ++i) y[i] = static_cast<float>(q[i] - 8) * d;
 }
-void widen(const BlockQ5_0 &b, const uint8_t *q, float *y) {
+void widen(const BlockQ5_0& b, const uint8_t* q, float* y) {
   const float d = half_at(b.d);
-  for (int i = 0; i < 32; ++i)
-    y[i] = static_cast<float>(q[i] - 16) * d;
+  for (int i = 0; i < 32; ++i) y[i] = static_cast<float>(q[i] - 16) * d;
 }
 template <class Block>
-void widen_with_min(const Block &b, const uint8_t *q, float *y) {
+void widen_with_min(const Block& b, const uint8_t* q, float* y) {
   const float d = half_at(b.d), m = half_at(b.m);
-  for (int i = 0; i < 32; ++i)
-    y[i] = static_cast<float>(q[i]) * d + m;
+  for (int i = 0; i < 32; ++i) y[i] = static_cast<float>(q[i]) * d + m;
 }
-void widen(const BlockQ4_1 &b, const uint8_t *q, float *y) {
-  widen_with_min(b, q, y);
-}
-void widen(const BlockQ5_1 &b, const uint8_t *q, float *y) {
-  widen_with_min(b, q, y);
-}
-void widen(const BlockQ8_0 &b, const uint8_t *q, float *y) {
+void widen(const BlockQ4_1& b, const uint8_t* q, float* y) { widen_with_min(b, q, y); }
+void widen(const BlockQ5_1& b, const uint8_t* q, float* y) { widen_with_min(b, q, y); }
+void widen(const BlockQ8_0& b, const uint8_t* q, float* y) {
   const float d = half_at(b.d);
-  for (int i = 0; i < 32; ++i)
-    y[i] = static_cast<float>(static_cast<int8_t>(q[i])) * d;
+  for (int i = 0; i < 32; ++i) y[i] = static_cast<float>(static_cast<int8_t>(q[i])) * d;
 }
 template <class Block>
-void widen_two_levels(const Block &b, const uint8_t *q, float *y) {
+void widen_two_levels(const Block& b, const uint8_t* q, float* y) {
   const float d = half_at(b.d), dmin = half_at(b.dmin);
   uint8_t scale[8], min[8];
   spread_scales(b.scales, scale, min);
   for (int s = 0; s < 8; ++s) {
-    const float ds = d * static_cast<float>(scale[s]),
-                ms = dmin * static_cast<float>(min[s]);
-    for (int i = 32 * s; i < 32 * s + 32; ++i)
-      y[i] = ds * static_cast<float>(q[i]) - ms;
+    const float ds = d * static_cast<float>(scale[s]), ms = dmin * static_cast<float>(min[s]);
+    for (int i = 32 * s; i < 32 * s + 32; ++i) y[i] = ds * static_cast<float>(q[i]) - ms;
   }
 }
-void widen(const BlockQ4_K &b, const uint8_t *q, float *y) {
-  widen_two_levels(b, q, y);
-}
-void widen(const BlockQ5_K &b, const uint8_t *q, float *y) {
-  widen_two_levels(b, q, y);
-}
-void widen(const BlockQ6_K &b, const uint8_t *q, float *y) {
+void widen(const BlockQ4_K& b, const uint8_t* q, float* y) { widen_two_levels(b, q, y); }
+void widen(const BlockQ5_K& b, const uint8_t* q, float* y) { widen_two_levels(b, q, y); }
+void widen(const BlockQ6_K& b, const uint8_t* q, float* y) {
   const float d = half_at(b.d);
   for (int s = 0; s < 16; ++s) {
     const float ds = d * static_cast<float>(b.scales[s]);
-    for (int i = 16 * s; i < 16 * s + 16; ++i)
-      y[i] = ds * static_cast<float>(q[i] - 32);
+    for (int i = 16 * s; i < 16 * s + 16; ++i) y[i] = ds * static_cast<float>(q[i] - 32);
   }
 }
 
 template <class Block, Format format>
-void dequantize_blocks(const void *data, size_t count, float *out) {
+void dequantize_blocks(const void* data, size_t count, float* out) {
   constexpr size_t n = traits(format).block;
   uint8_t q[n];
   for (size_t i = 0; i < count / n; ++i) {
     Block block;
-    memcpy(&block, static_cast<const uint8_t *>(data) + i * sizeof block,
-           sizeof block);
+    memcpy(&block, static_cast<const uint8_t*>(data) + i * sizeof block, sizeof block);
     spread(block, q);
     widen(block, q, out + i * n);
   }
 }
 
-} // namespace
+}  // namespace
 
-void dequantize(Format format, const void *data, size_t count, float *out) {
-  const auto *bytes = static_cast<const uint8_t *>(data);
+void dequantize(Format format, const void* data, size_t count, float* out) {
+  const auto* bytes = static_cast<const uint8_t*>(data);
   switch (format) {
-  case Format::F32:
-    memcpy(out, data, count * sizeof(float));
-    return;
-  case Format::F16:
-    for (size_t i = 0; i < count; ++i)
-      out[i] = half_at(bytes + 2 * i);
-    return;
-  case Format::BF16:
-    for (size_t i = 0; i < count; ++i)
-      out[i] = bf16_to_f32(load_u16(bytes + 2 * i));
-    return;
-  case Format::Q4_0:
-    return dequantize_blocks<BlockQ4_0, Format::Q4_0>(data, count, out);
-  case Format::Q4_1:
-    return dequantize_blocks<BlockQ4_1, Format::Q4_1>(data, count, out);
-  case Format::Q5_0:
-    return dequantize_blocks<BlockQ5_0, Format::Q5_0>(data, count, out);
-  case Format::Q5_1:
-    return dequantize_blocks<BlockQ5_1, Format::Q5_1>(data, count, out);
-  case Format::Q8_0:
-    return dequantize_blocks<BlockQ8_0, Format::Q8_0>(data, count, out);
-  case Format::Q4_K:
-    return dequantize_blocks<BlockQ4_K, Format::Q4_K>(data, count, out);
-  case Format::Q5_K:
-    return dequantize_blocks<BlockQ5_K, Format::Q5_K>(data, count, out);
-  case Format::Q6_K:
-    return dequantize_blocks<BlockQ6_K, Format::Q6_K>(data, count, out);
+    case Format::F32:
+      memcpy(out, data, count * sizeof(float));
+      return;
+    case Format::F16:
+      for (size_t i = 0; i < count; ++i) out[i] = half_at(bytes + 2 * i);
+      return;
+    case Format::BF16:
+      for (size_t i = 0; i < count; ++i) out[i] = bf16_to_f32(load_u16(bytes + 2 * i));
+      return;
+    case Format::Q4_0:
+      return dequantize_blocks<BlockQ4_0, Format::Q4_0>(data, count, out);
+    case Format::Q4_1:
+      return dequantize_blocks<BlockQ4_1, Format::Q4_1>(data, count, out);
+    case Format::Q5_0:
+      return dequantize_blocks<BlockQ5_0, Format::Q5_0>(data, count, out);
+    case Format::Q5_1:
+      return dequantize_blocks<BlockQ5_1, Format::Q5_1>(data, count, out);
+    case Format::Q8_0:
+      return dequantize_blocks<BlockQ8_0, Format::Q8_0>(data, count, out);
+    case Format::Q4_K:
+      return dequantize_blocks<BlockQ4_K, Format::Q4_K>(data, count, out);
+    case Format::Q5_K:
+      return dequantize_blocks<BlockQ5_K, Format::Q5_K>(data, count, out);
+    case Format::Q6_K:
+      return dequantize_blocks<BlockQ6_K, Format::Q6_K>(data, count, out);
   }
 }
 
-} // namespace llamay
+}  // namespace llamay

@@ -26,10 +26,10 @@ enum class ActivationKind : uint32_t { f32, q8_32, q8_256 };
 
 struct FormatTraits {
   Format format;
-  const char *name;
-  uint32_t block; // elements of a block; a row holds a whole number of them
-  uint32_t block_bytes;  // of a block in a file
-  uint32_t packed_bytes; // of the same block of 16 rows as the kernels read it
+  const char* name;
+  uint32_t block;         // elements of a block; a row holds a whole number of them
+  uint32_t block_bytes;   // of a block in a file
+  uint32_t packed_bytes;  // of the same block of 16 rows as the kernels read it
   ActivationKind activation;
 };
 
@@ -49,11 +49,10 @@ inline constexpr FormatTraits kFormats[] = {
 };
 inline constexpr size_t kFormatCount = sizeof kFormats / sizeof kFormats[0];
 
-constexpr const FormatTraits &traits(Format format) {
+constexpr const FormatTraits& traits(Format format) {
   size_t i = 0;
-  while (kFormats[i].format != format)
-    ++i;
+  while (kFormats[i].format != format) ++i;
   return kFormats[i];
 }
 
-} // namespace llamay
+}  // namespace llamay

@@ -9,9 +9,7 @@ namespace llamay {
 namespace {
 
 inline float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
-inline uint32_t bits_of(float value) {
-  return __builtin_bit_cast(uint32_t, value);
-}
+inline uint32_t bits_of(float value) { return __builtin_bit_cast(uint32_t, value); }
 
 inline float f16_to_f32(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
@@ -19,8 +17,7 @@ inline float f16_to_f32(uint16_t half) {
   // Placed as F32 bits the exponent is 112 too small; multiplying is exact and
   // turns subnormals into normals.
   uint32_t bits = bits_of(float_of(magnitude << 13) * 0x1p112f);
-  if (magnitude >= 0x7c00)
-    bits = 0x7f800000u | magnitude << 13;
+  if (magnitude >= 0x7c00) bits = 0x7f800000u | magnitude << 13;
   return float_of(bits | sign);
 }
 
@@ -36,22 +33,19 @@ inline uint16_t f32_to_f16(float value) {
     half = 0x7c00u;
   else if (magnitude >= 0x38800000u)
     half = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1)) >> 13;
-  else // adding 0.5 leaves 24 fraction bits: the unit of a subnormal half
+  else  // adding 0.5 leaves 24 fraction bits: the unit of a subnormal half
     half = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u;
   return static_cast<uint16_t>(sign | half);
 }
 
-inline float bf16_to_f32(uint16_t half) {
-  return float_of(static_cast<uint32_t>(half) << 16);
-}
+inline float bf16_to_f32(uint16_t half) { return float_of(static_cast<uint32_t>(half) << 16); }
 
 /// To nearest even; NaN stays NaN and becomes quiet.
 inline uint16_t f32_to_bf16(float value) {
   const uint32_t bits = bits_of(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u)
-    return static_cast<uint16_t>(bits >> 16 | 64);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>(bits >> 16 | 64);
   return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
-} // namespace
-} // namespace llamay
+}  // namespace
+}  // namespace llamay

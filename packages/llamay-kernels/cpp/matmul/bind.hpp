@@ -3,4 +3,4 @@
 #include <nanobind/nanobind.h>
 
 /// Weight, dequantize, quantize, FORMATS, and the entry points that tests use.
-void bind_matmul(nanobind::module_ &m);
+void bind_matmul(nanobind::module_& m);

@@ -21,27 +21,21 @@ namespace llamay {
 namespace {
 
 constexpr int fours_in_16_bits(int highest) { return 32767 / (254 * highest); }
-static_assert(fours_in_16_bits(15) == 8 && fours_in_16_bits(31) == 4 &&
-              fours_in_16_bits(63) == 2);
+static_assert(fours_in_16_bits(15) == 8 && fours_in_16_bits(31) == 4 && fours_in_16_bits(63) == 2);
 
 #ifdef __AVX512VNNI__
 #define LLAMAY_DOT32
 LLAMAY_INLINE Ints dot4(Ints sum, Bytes weights, Bytes activations) {
   return _mm512_dpbusd_epi32(sum, weights, activations);
 }
-LLAMAY_INLINE Ints add_pairs(Ints sum, Bytes a, Bytes b) {
-  return _mm512_dpwssd_epi32(sum, a, b);
-}
+LLAMAY_INLINE Ints add_pairs(Ints sum, Bytes a, Bytes b) { return _mm512_dpwssd_epi32(sum, a, b); }
 #else
-LLAMAY_INLINE Ints add_pairs(Ints sum, Bytes a, Bytes b) {
-  return add32(sum, mul_pairs(a, b));
-}
+LLAMAY_INLINE Ints add_pairs(Ints sum, Bytes a, Bytes b) { return add32(sum, mul_pairs(a, b)); }
 #endif
 
 /// Vector j of a block's nibbles: the low ones (k = 8j..8j+3) and the high ones
 /// (k = 8j+4..8j+7).
-LLAMAY_INLINE void split_nibbles(const uint8_t *vectors, int j, Bytes &low,
-                                 Bytes &high) {
+LLAMAY_INLINE void split_nibbles(const uint8_t* vectors, int j, Bytes& low, Bytes& high) {
   const Bytes both = load_once(vectors + 64 * j), mask = repeat_byte(15);
   low = and_(both, mask);
   high = and_(shift_right16<4>(both), mask);
@@ -59,6 +53,6 @@ LLAMAY_INLINE Bytes with_high_bits(Bytes q, Bytes high) {
     return or_masked(q, shift_right16<from - 4>(high), mask);
 }
 
-} // namespace
-} // namespace llamay
+}  // namespace
+}  // namespace llamay
 #endif

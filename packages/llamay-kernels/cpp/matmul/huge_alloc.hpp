@@ -8,7 +8,7 @@ namespace llamay {
 /// kernel is asked to back with huge pages (4 KiB pages read 15 to 35 %
 /// slower). A mapping is given back when everything in it is freed.
 /// Thread-safe. Throws std::bad_alloc.
-void *huge_alloc(size_t bytes);
-void huge_free(void *at) noexcept;
+void* huge_alloc(size_t bytes);
+void huge_free(void* at) noexcept;
 
-} // namespace llamay
+}  // namespace llamay

@@ -13,16 +13,14 @@ namespace {
 struct FourBits {
   static constexpr int kHighest = 15;
   template <int j>
-  static LLAMAY_INLINE void weights(const uint8_t *vectors, Bytes &low,
-                                    Bytes &high) {
+  static LLAMAY_INLINE void weights(const uint8_t* vectors, Bytes& low, Bytes& high) {
     split_nibbles(vectors, j, low, high);
   }
 };
 struct FiveBits {
   static constexpr int kHighest = 31;
   template <int j>
-  static LLAMAY_INLINE void weights(const uint8_t *vectors, Bytes &low,
-                                    Bytes &high) {
+  static LLAMAY_INLINE void weights(const uint8_t* vectors, Bytes& low, Bytes& high) {
     split_nibbles(vectors, j, low, high);
     const Bytes fifth = load_once(vectors + 256);
     low = with_high_bits<2 * j, 1>(low, fifth);
@@ -32,8 +30,7 @@ struct FiveBits {
 struct EightBits {
   static constexpr int kHighest = 255;
   template <int j>
-  static LLAMAY_INLINE void weights(const uint8_t *vectors, Bytes &low,
-                                    Bytes &high) {
+  static LLAMAY_INLINE void weights(const uint8_t* vectors, Bytes& low, Bytes& high) {
     low = load_bytes(vectors + 128 * j);
     high = load_bytes(vectors + 128 * j + 64);
   }
@@ -41,20 +38,17 @@ struct EightBits {
 
 /// sum[g][n] += weights times activations over the 32 k of a block.
 template <class Bits, int G, int N>
-LLAMAY_INLINE void add_dots(const Slice (&slice)[G], size_t offset,
-                            const Activation32 *const (&a)[N],
+LLAMAY_INLINE void add_dots(const Slice (&slice)[G], size_t offset, const Activation32* const (&a)[N],
                             Ints (&sum)[G][N]) {
 #ifdef LLAMAY_DOT32
   unrolled<4>([&](auto j) __attribute__((always_inline)) {
     constexpr int at = decltype(j)::value;
     Bytes w[G][2];
-    for (int g = 0; g < G; ++g)
-      Bits::template weights<at>(slice[g].vectors + offset, w[g][0], w[g][1]);
+    for (int g = 0; g < G; ++g) Bits::template weights<at>(slice[g].vectors + offset, w[g][0], w[g][1]);
     for (int n = 0; n < N; ++n)
       for (int h = 0; h < 2; ++h) {
         const Bytes four = repeat4(a[n]->q + 8 * at + 4 * h);
-        for (int g = 0; g < G; ++g)
-          sum[g][n] = dot4(sum[g][n], w[g][h], four);
+        for (int g = 0; g < G; ++g) sum[g][n] = dot4(sum[g][n], w[g][h], four);
       }
   });
 #else
@@ -64,9 +58,7 @@ LLAMAY_INLINE void add_dots(const Slice (&slice)[G], size_t offset,
       constexpr int at = decltype(j)::value;
       for (int h = 0; h < 2; ++h) {
         Bytes w[G][2];
-        for (int g = 0; g < G; ++g)
-          split_nibbles(slice[g].vectors + offset, 2 * at + h, w[g][0],
-                        w[g][1]);
+        for (int g = 0; g < G; ++g) split_nibbles(slice[g].vectors + offset, 2 * at + h, w[g][0], w[g][1]);
         for (int n = 0; n < N; ++n) {
           const Bytes four = repeat4(a[n]->q + 8 * at + 4 * h);
           for (int g = 0; g < G; ++g) {
@@ -86,13 +78,11 @@ LLAMAY_INLINE void add_dots(const Slice (&slice)[G], size_t offset,
     unrolled<4>([&](auto j) __attribute__((always_inline)) {
       constexpr int at = decltype(j)::value;
       Bytes w[G][2];
-      for (int g = 0; g < G; ++g)
-        Bits::template weights<at>(slice[g].vectors + offset, w[g][0], w[g][1]);
+      for (int g = 0; g < G; ++g) Bits::template weights<at>(slice[g].vectors + offset, w[g][0], w[g][1]);
       for (int n = 0; n < N; ++n)
         for (int h = 0; h < 2; ++h) {
           const Bytes four = repeat4(a[n]->q + 8 * at + 4 * h);
-          for (int g = 0; g < G; ++g)
-            part[g][n] = add16(part[g][n], mul_bytes(w[g][h], four));
+          for (int g = 0; g < G; ++g) part[g][n] = add16(part[g][n], mul_bytes(w[g][h], four));
         }
       if constexpr ((2 * at + 2) % fours_in_16_bits(Bits::kHighest) == 0)
         for (int g = 0; g < G; ++g)
@@ -105,10 +95,12 @@ LLAMAY_INLINE void add_dots(const Slice (&slice)[G], size_t offset,
 #endif
 }
 
-template <bool with_min> struct ScalesOf {
+template <bool with_min>
+struct ScalesOf {
   using type = ScaleOnly;
 };
-template <> struct ScalesOf<true> {
+template <>
+struct ScalesOf<true> {
   using type = ScaleAndMin;
 };
 
@@ -120,54 +112,41 @@ struct BlockKernel {
   static constexpr size_t kBlock = 32;
   static constexpr size_t kVectorBytes = vector_bytes(format);
   static constexpr int kManyGroups = 2;
-  template <int G> static constexpr int rows() {
+  template <int G>
+  static constexpr int rows() {
     return kLanes == 8 ? 2 : (G == 1 ? 8 : 6);
   }
-  static size_t stride(size_t cols) {
-    return round_up(cols / 32 * sizeof(Activation32), 64);
-  }
+  static size_t stride(size_t cols) { return round_up(cols / 32 * sizeof(Activation32), 64); }
 
   template <int G, int N>
-  static __attribute__((noinline)) void
-  tile(const Slice (&slice)[G], const Rows &rows, const Output &o) {
+  static __attribute__((noinline)) void tile(const Slice (&slice)[G], const Rows& rows, const Output& o) {
     Floats acc[G][N];
-    const Activation32 *a[N];
-    for (int n = 0; n < N; ++n)
-      a[n] =
-          reinterpret_cast<const Activation32 *>(rows.first + n * rows.stride);
+    const Activation32* a[N];
+    for (int n = 0; n < N; ++n) a[n] = reinterpret_cast<const Activation32*>(rows.first + n * rows.stride);
     for (int g = 0; g < G; ++g)
-      for (int n = 0; n < N; ++n)
-        acc[g][n] = zero_floats();
+      for (int n = 0; n < N; ++n) acc[g][n] = zero_floats();
     for (size_t b = 0; b < rows.blocks; ++b) {
       for (int g = 0; g < G; g += kSlices) {
-        fetch_ahead<kVectorBytes>(slice[g].vectors + b * kVectorBytes,
-                                  rows.ahead);
-        fetch_ahead<sizeof(Scales)>(slice[g].scales + b * sizeof(Scales),
-                                    rows.ahead);
+        fetch_ahead<kVectorBytes>(slice[g].vectors + b * kVectorBytes, rows.ahead);
+        fetch_ahead<sizeof(Scales)>(slice[g].scales + b * sizeof(Scales), rows.ahead);
       }
       Ints sum[G][N];
       for (int n = 0; n < N; ++n) {
         Ints start = zero();
-        if constexpr (shift >= 0)
-          start = shift_left32<shift>(repeat4(&a[n]->offset8));
-        for (int g = 0; g < G; ++g)
-          sum[g][n] = start;
+        if constexpr (shift >= 0) start = shift_left32<shift>(repeat4(&a[n]->offset8));
+        for (int g = 0; g < G; ++g) sum[g][n] = start;
       }
       add_dots<Bits>(slice, b * kVectorBytes, a, sum);
       for (int g = 0; g < G; ++g) {
-        const Scales &s = reinterpret_cast<const Scales *>(slice[g].scales)[b];
+        const Scales& s = reinterpret_cast<const Scales*>(slice[g].scales)[b];
         const Floats d = widen_f16(s.d + g % kSlices * kLanes);
-        for (int n = 0; n < N; ++n)
-          acc[g][n] =
-              fma(mul(d, repeat(a[n]->d)), to_float(sum[g][n]), acc[g][n]);
+        for (int n = 0; n < N; ++n) acc[g][n] = fma(mul(d, repeat(a[n]->d)), to_float(sum[g][n]), acc[g][n]);
         if constexpr (with_min) {
           const Floats m = widen_f16(s.m + g % kSlices * kLanes);
-          for (int n = 0; n < N; ++n)
-            acc[g][n] = fma(m, repeat(a[n]->s), acc[g][n]);
+          for (int n = 0; n < N; ++n) acc[g][n] = fma(m, repeat(a[n]->s), acc[g][n]);
         }
       }
-      for (int n = 0; n < N; ++n)
-        ++a[n];
+      for (int n = 0; n < N; ++n) ++a[n];
     }
     store_tile(acc, slice, rows.t, o);
   }
@@ -184,15 +163,14 @@ constexpr BlockMatmuls kMatmuls = {
 #else
 
 /// One block for sixteen rows, as docs/arithmetic.md says it.
-template <Format format, class Scales> struct PortableBlock {
+template <Format format, class Scales>
+struct PortableBlock {
   using Activation = Activation32;
 
-  static void add(const int16_t (*q)[16], const Scales &s, const Activation &a,
-                  float *acc) {
+  static void add(const int16_t (*q)[16], const Scales& s, const Activation& a, float* acc) {
     int32_t sum[16] = {};
     for (int k = 0; k < 32; ++k)
-      for (int lane = 0; lane < 16; ++lane)
-        sum[lane] += q[k][lane] * a.q[k];
+      for (int lane = 0; lane < 16; ++lane) sum[lane] += q[k][lane] * a.q[k];
     for (int lane = 0; lane < 16; ++lane) {
       const float d = f16_to_f32(s.d[lane]) * a.d;
       acc[lane] = __builtin_fmaf(d, static_cast<float>(sum[lane]), acc[lane]);
@@ -203,21 +181,18 @@ template <Format format, class Scales> struct PortableBlock {
 };
 
 template <Format format, class Scales>
-constexpr MatmulFunction portable_block =
-    portable_matmul<format, Scales, PortableBlock<format, Scales>>;
+constexpr MatmulFunction portable_block = portable_matmul<format, Scales, PortableBlock<format, Scales>>;
 
 constexpr BlockMatmuls kMatmuls = {
-    portable_block<Format::Q4_0, ScaleOnly>,
-    portable_block<Format::Q4_1, ScaleAndMin>,
-    portable_block<Format::Q5_0, ScaleOnly>,
-    portable_block<Format::Q5_1, ScaleAndMin>,
+    portable_block<Format::Q4_0, ScaleOnly>, portable_block<Format::Q4_1, ScaleAndMin>,
+    portable_block<Format::Q5_0, ScaleOnly>, portable_block<Format::Q5_1, ScaleAndMin>,
     portable_block<Format::Q8_0, ScaleOnly>,
 };
 
 #endif
 
-} // namespace
-} // namespace llamay
+}  // namespace
+}  // namespace llamay
 
 extern "C" const llamay::BlockMatmuls LLAMAY_TABLE(matmul_blocks);
 const llamay::BlockMatmuls LLAMAY_TABLE(matmul_blocks) = llamay::kMatmuls;

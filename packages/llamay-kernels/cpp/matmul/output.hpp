@@ -6,20 +6,18 @@ namespace llamay {
 
 /// Where the products go, and what follows them.
 struct Output {
-  float *out;
+  float* out;
   size_t stride;
-  const float *bias;     // or null
-  const float *residual; // or null
+  const float* bias;      // or null
+  const float* residual;  // or null
   size_t residual_stride;
-  size_t rows; // of the matrix: the last group may have fewer than sixteen
+  size_t rows;  // of the matrix: the last group may have fewer than sixteen
 };
 
 /// One format's product over all rows of activations and the groups
 /// [group_begin, group_end).
-using MatmulFunction = void (*)(const PackedMatrix &,
-                                const uint8_t *activations, size_t n_rows,
-                                size_t group_begin, size_t group_end,
-                                const Output &);
+using MatmulFunction = void (*)(const PackedMatrix&, const uint8_t* activations, size_t n_rows,
+                                size_t group_begin, size_t group_end, const Output&);
 
 // The families are compiled apart, so that a kernel set builds in parallel.
 // Each exports one table.
@@ -33,8 +31,8 @@ struct FloatMatmuls {
   MatmulFunction f32, f16, bf16;
 };
 struct Quantizers {
-  void (*q8_32)(const float *x, size_t cols, void *dst);
-  void (*q8_256)(const float *x, size_t cols, void *dst);
+  void (*q8_32)(const float* x, size_t cols, void* dst);
+  void (*q8_256)(const float* x, size_t cols, void* dst);
 };
 
-} // namespace llamay
+}  // namespace llamay

@@ -22,19 +22,19 @@
 
 namespace llamay {
 
-struct ScaleOnly { // Q4_0, Q5_0, Q8_0
+struct ScaleOnly {  // Q4_0, Q5_0, Q8_0
   uint16_t d[16];
 };
-struct ScaleAndMin { // Q4_1, Q5_1
+struct ScaleAndMin {  // Q4_1, Q5_1
   uint16_t d[16], m[16];
 };
-struct TwoLevels { // Q4_K, Q5_K
+struct TwoLevels {  // Q4_K, Q5_K
   uint8_t scale[8][16];
-  uint8_t min[4][16][2]; // two consecutive sub-blocks side by side, for the
-                         // pair products of imin
+  uint8_t min[4][16][2];  // two consecutive sub-blocks side by side, for the
+                          // pair products of imin
   uint16_t d[16], dmin[16];
 };
-struct SignedScales { // Q6_K
+struct SignedScales {  // Q6_K
   int8_t scale[16][16];
   uint16_t d[16];
 };
@@ -42,30 +42,27 @@ struct SignedScales { // Q6_K
 /// Bytes of vectors for one block of sixteen rows.
 constexpr size_t vector_bytes(Format format) {
   switch (format) {
-  case Format::Q4_0:
-  case Format::Q5_0:
-  case Format::Q8_0:
-    return traits(format).packed_bytes - sizeof(ScaleOnly);
-  case Format::Q4_1:
-  case Format::Q5_1:
-    return traits(format).packed_bytes - sizeof(ScaleAndMin);
-  case Format::Q4_K:
-  case Format::Q5_K:
-    return traits(format).packed_bytes - sizeof(TwoLevels);
-  case Format::Q6_K:
-    return traits(format).packed_bytes - sizeof(SignedScales);
-  default:
-    return traits(format).packed_bytes;
+    case Format::Q4_0:
+    case Format::Q5_0:
+    case Format::Q8_0:
+      return traits(format).packed_bytes - sizeof(ScaleOnly);
+    case Format::Q4_1:
+    case Format::Q5_1:
+      return traits(format).packed_bytes - sizeof(ScaleAndMin);
+    case Format::Q4_K:
+    case Format::Q5_K:
+      return traits(format).packed_bytes - sizeof(TwoLevels);
+    case Format::Q6_K:
+      return traits(format).packed_bytes - sizeof(SignedScales);
+    default:
+      return traits(format).packed_bytes;
   }
 }
 
-constexpr size_t round_up(size_t n, size_t unit) {
-  return (n + unit - 1) / unit * unit;
-}
+constexpr size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 constexpr size_t group_bytes(Format format, size_t cols) {
-  return round_up(cols / traits(format).block * traits(format).packed_bytes,
-                  64);
+  return round_up(cols / traits(format).block * traits(format).packed_bytes, 64);
 }
 
 /// A block of quantized activations, and what the offsets and minima of weights
@@ -73,17 +70,17 @@ constexpr size_t group_bytes(Format format, size_t cols) {
 struct Activation32 {
   int8_t q[32];
   float d;
-  float s;         // d * sum of q
-  int32_t offset8; // -8 * sum of q
+  float s;          // d * sum of q
+  int32_t offset8;  // -8 * sum of q
   int32_t unused;
 };
 struct Activation256 {
   int8_t q[256];
-  int32_t offset32[16]; // -32 * sum of 16 q
-  int16_t sums[8];      // of 32 q
+  int32_t offset32[16];  // -32 * sum of 16 q
+  int16_t sums[8];       // of 32 q
   float d;
   int32_t unused[3];
 };
 static_assert(sizeof(Activation32) == 48 && sizeof(Activation256) == 352);
 
-} // namespace llamay
+}  // namespace llamay

@@ -12,14 +12,11 @@
 namespace llamay {
 namespace {
 
-inline void portable_store(const float *acc, size_t group, size_t t,
-                           const Output &o) {
+inline void portable_store(const float* acc, size_t group, size_t t, const Output& o) {
   for (size_t row = 16 * group; row < o.rows && row < 16 * group + 16; ++row) {
     float y = acc[row % 16];
-    if (o.bias)
-      y = y + o.bias[row];
-    if (o.residual)
-      y = o.residual[t * o.residual_stride + row] + y;
+    if (o.bias) y = y + o.bias[row];
+    if (o.residual) y = o.residual[t * o.residual_stride + row] + y;
     o.out[t * o.stride + row] = y;
   }
 }
@@ -27,42 +24,34 @@ inline void portable_store(const float *acc, size_t group, size_t t,
 /// Step::add(integers, scales, activation, acc) takes one block of sixteen rows
 /// and one of activations.
 template <Format format, class Scales, class Step>
-void portable_matmul(const PackedMatrix &m, const uint8_t *activations,
-                     size_t n_rows, size_t group_begin, size_t group_end,
-                     const Output &o) {
+void portable_matmul(const PackedMatrix& m, const uint8_t* activations, size_t n_rows, size_t group_begin,
+                     size_t group_end, const Output& o) {
   using Activation = typename Step::Activation;
   constexpr int block = static_cast<int>(traits(format).block);
-  constexpr size_t batch = 32; // rows that share an unpacked block
-  const size_t blocks = m.cols / block,
-               stride = round_up(blocks * sizeof(Activation), 64);
+  constexpr size_t batch = 32;  // rows that share an unpacked block
+  const size_t blocks = m.cols / block, stride = round_up(blocks * sizeof(Activation), 64);
   int16_t q[block][16];
   float acc[batch][16];
   for (size_t group = group_begin; group < group_end; ++group) {
-    const uint8_t *vectors = m.data + group * m.group_bytes;
-    const Scales *scales = reinterpret_cast<const Scales *>(
-        vectors + blocks * vector_bytes(format));
+    const uint8_t* vectors = m.data + group * m.group_bytes;
+    const Scales* scales = reinterpret_cast<const Scales*>(vectors + blocks * vector_bytes(format));
     for (size_t t = 0; t < n_rows; t += batch) {
       const size_t n = n_rows - t < batch ? n_rows - t : batch;
       for (size_t i = 0; i < n; ++i)
-        for (float &a : acc[i])
-          a = 0;
+        for (float& a : acc[i]) a = 0;
       for (size_t b = 0; b < blocks; ++b) {
         for (int k = 0; k < block; ++k)
           for (int lane = 0; lane < 16; ++lane)
-            q[k][lane] = static_cast<int16_t>(
-                weight_at<format>(vectors + b * vector_bytes(format), k, lane));
+            q[k][lane] = static_cast<int16_t>(weight_at<format>(vectors + b * vector_bytes(format), k, lane));
         for (size_t i = 0; i < n; ++i)
-          Step::add(q, scales[b],
-                    reinterpret_cast<const Activation *>(activations +
-                                                         (t + i) * stride)[b],
+          Step::add(q, scales[b], reinterpret_cast<const Activation*>(activations + (t + i) * stride)[b],
                     acc[i]);
       }
-      for (size_t i = 0; i < n; ++i)
-        portable_store(acc[i], group, t + i, o);
+      for (size_t i = 0; i < n; ++i) portable_store(acc[i], group, t + i, o);
     }
   }
 }
 
-} // namespace
-} // namespace llamay
+}  // namespace
+}  // namespace llamay
 #endif

@@ -19,8 +19,8 @@ constexpr size_t kActivationBudget = size_t{512} << 10;
 
 /// Where a slice's vectors and scales start, and where its rows go.
 struct Slice {
-  const uint8_t *vectors;
-  const uint8_t *scales;
+  const uint8_t* vectors;
+  const uint8_t* scales;
   size_t row;
 };
 
@@ -29,31 +29,21 @@ struct Slice {
 /// hardware to follow in time. ahead 0: a later tile of the same groups, which
 /// are here already.
 template <size_t bytes>
-LLAMAY_INLINE void fetch_ahead(const uint8_t *at, size_t ahead) {
+LLAMAY_INLINE void fetch_ahead(const uint8_t* at, size_t ahead) {
   if (ahead)
-    for (size_t i = 0; i < bytes; i += 64)
-      __builtin_prefetch(at + ahead + i, 0, 2);
+    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + ahead + i, 0, 2);
 }
 
 template <int G, int N>
-LLAMAY_INLINE void store_tile(const Floats (&acc)[G][N],
-                              const Slice (&slice)[G], size_t t,
-                              const Output &o) {
+LLAMAY_INLINE void store_tile(const Floats (&acc)[G][N], const Slice (&slice)[G], size_t t, const Output& o) {
   for (int g = 0; g < G; ++g) {
     const size_t row = slice[g].row;
-    if (row >= o.rows)
-      continue;
-    const int lanes = o.rows - row < static_cast<size_t>(kLanes)
-                          ? static_cast<int>(o.rows - row)
-                          : kLanes;
+    if (row >= o.rows) continue;
+    const int lanes = o.rows - row < static_cast<size_t>(kLanes) ? static_cast<int>(o.rows - row) : kLanes;
     for (int n = 0; n < N; ++n) {
       Floats y = acc[g][n];
-      if (o.bias)
-        y = add(y, load_some(o.bias + row, lanes));
-      if (o.residual)
-        y = add(
-            load_some(o.residual + (t + n) * o.residual_stride + row, lanes),
-            y);
+      if (o.bias) y = add(y, load_some(o.bias + row, lanes));
+      if (o.residual) y = add(load_some(o.residual + (t + n) * o.residual_stride + row, lanes), y);
       store_some(o.out + (t + n) * o.stride + row, y, lanes);
     }
   }
@@ -61,56 +51,49 @@ LLAMAY_INLINE void store_tile(const Floats (&acc)[G][N],
 
 /// What a tile multiplies its slices with: N rows of activations.
 struct Rows {
-  const uint8_t *first;
+  const uint8_t* first;
   size_t stride;
-  size_t blocks; // in a row
-  size_t t;      // number of the first
-  size_t ahead;  // for fetch_ahead
+  size_t blocks;  // in a row
+  size_t t;       // number of the first
+  size_t ahead;   // for fetch_ahead
 };
 
 /// Kernel: `kManyGroups` slices at once (a multiple of kSlices), then kSlices
 /// for what remains; rows<G>() rows of activations at once, then 4, 2 and 1;
 /// tile<G, N>(slices, rows, output).
 template <class Kernel, int G, int N>
-LLAMAY_INLINE void row_tiles(const Slice (&slice)[G], Rows &rows, size_t end,
-                             const Output &o) {
+LLAMAY_INLINE void row_tiles(const Slice (&slice)[G], Rows& rows, size_t end, const Output& o) {
   for (; end - rows.t >= static_cast<size_t>(N); rows.t += N) {
     Kernel::template tile<G, N>(slice, rows, o);
     rows.first += N * rows.stride;
     rows.ahead = 0;
   }
-  if constexpr (N > 1)
-    row_tiles<Kernel, G, (N > 4 ? 4 : N / 2)>(slice, rows, end, o);
+  if constexpr (N > 1) row_tiles<Kernel, G, (N > 4 ? 4 : N / 2)>(slice, rows, end, o);
 }
 
 template <class Kernel, int G>
-LLAMAY_INLINE size_t group_tiles(const PackedMatrix &m,
-                                 const uint8_t *activations, size_t t,
-                                 size_t end, size_t group, size_t group_end,
-                                 const Output &o) {
+LLAMAY_INLINE size_t group_tiles(const PackedMatrix& m, const uint8_t* activations, size_t t, size_t end,
+                                 size_t group, size_t group_end, const Output& o) {
   static_assert(G % kSlices == 0);
   constexpr size_t groups = G / kSlices;
-  const size_t blocks = m.cols / Kernel::kBlock,
-               stride = Kernel::stride(m.cols);
+  const size_t blocks = m.cols / Kernel::kBlock, stride = Kernel::stride(m.cols);
   for (; group_end - group >= groups; group += groups) {
     Slice slice[G];
     for (int g = 0; g < G; ++g) {
       const size_t at = group + g / kSlices;
-      const uint8_t *start = m.data + at * m.group_bytes;
-      slice[g] = {start + g % kSlices * (64 / kSlices),
-                  start + blocks * Kernel::kVectorBytes,
+      const uint8_t* start = m.data + at * m.group_bytes;
+      slice[g] = {start + g % kSlices * (64 / kSlices), start + blocks * Kernel::kVectorBytes,
                   16 * at + g % kSlices * kLanes};
     }
-    Rows rows{activations + t * stride, stride, blocks, t,
-              groups * m.group_bytes};
+    Rows rows{activations + t * stride, stride, blocks, t, groups * m.group_bytes};
     row_tiles<Kernel, G, Kernel::template rows<G>()>(slice, rows, end, o);
   }
   return group;
 }
 
 template <class Kernel>
-void matmul(const PackedMatrix &m, const uint8_t *activations, size_t n_rows,
-            size_t group_begin, size_t group_end, const Output &o) {
+void matmul(const PackedMatrix& m, const uint8_t* activations, size_t n_rows, size_t group_begin,
+            size_t group_end, const Output& o) {
   const size_t stride = Kernel::stride(m.cols);
   size_t step = kActivationBudget / stride;
   step = step < 32 ? 32 : step / 16 * 16;
@@ -118,12 +101,11 @@ void matmul(const PackedMatrix &m, const uint8_t *activations, size_t n_rows,
     const size_t end = n_rows - t < step ? n_rows : t + step;
     size_t group = group_begin;
     if constexpr (Kernel::kManyGroups > kSlices)
-      group = group_tiles<Kernel, Kernel::kManyGroups>(m, activations, t, end,
-                                                       group, group_end, o);
+      group = group_tiles<Kernel, Kernel::kManyGroups>(m, activations, t, end, group, group_end, o);
     group_tiles<Kernel, kSlices>(m, activations, t, end, group, group_end, o);
   }
 }
 
-} // namespace
-} // namespace llamay
+}  // namespace
+}  // namespace llamay
 #endif

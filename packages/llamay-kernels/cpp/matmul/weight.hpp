@@ -12,4 +12,4 @@ struct Weight {
   std::string name;
 };
 
-} // namespace llamay
+}  // namespace llamay
