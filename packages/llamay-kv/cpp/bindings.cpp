@@ -227,6 +227,18 @@ void set_side(const PyContext& self, nb::dict d) {
   self.core->set_side(states->empty() ? nullptr : std::move(states));
 }
 
+nb::object label(const PyContext& self, std::string Labels::* which) {
+  const auto labels = self.core->labels();
+  return labels && !(*labels.*which).empty() ? nb::cast(*labels.*which) : nb::none();
+}
+
+void set_label(const PyContext& self, std::string Labels::* which, std::optional<std::string> value) {
+  const auto now = self.core->labels();
+  auto labels = std::make_shared<Labels>(now ? *now : Labels{});
+  *labels.*which = value.value_or("");
+  self.core->set_labels(std::move(labels));
+}
+
 void check_group(const Pool& pool, uint32_t g) {
   if (g >= pool.n_groups())
     throw nb::index_error(("the layout has " + std::to_string(pool.n_groups()) + " groups").c_str());
@@ -488,6 +500,24 @@ NB_MODULE(_kv, m) {
                    "Opaque states of this very length, by name: (version, data). Forks carry them; whatever "
                    "changes the\n"
                    "tokens or the pages clears them.")
+      .def_prop_rw(
+          "owner", [](const PyContext& c) { return label(c, &Labels::owner); },
+          [](const PyContext& c, std::optional<std::string> v) {
+            set_label(c, &Labels::owner, std::move(v));
+          },
+          nb::for_getter(nb::sig("def owner(self) -> str | None")),
+          nb::for_setter(nb::sig("def owner(self, value: str | None, /) -> None")),
+          nb::for_setter(nb::arg().none()), "Whose it is. Forks and snapshots have it too.")
+      .def_prop_rw(
+          "marking", [](const PyContext& c) { return label(c, &Labels::marking); },
+          [](const PyContext& c, std::optional<std::string> v) {
+            set_label(c, &Labels::marking, std::move(v));
+          },
+          nb::for_getter(nb::sig("def marking(self) -> str | None")),
+          nb::for_setter(nb::sig("def marking(self, value: str | None, /) -> None")),
+          nb::for_setter(nb::arg().none()),
+          "How confidential it is, in the words of whoever marked it. Forks and snapshots have it too, and "
+          "it stays.")
       .def("pack_into", &pack_into, "group"_a, "begin"_a, "end"_a, "out"_a.noconvert(),
            "Write positions [begin, end) of a group into out, in the order of a snapshot's chunk.")
       .def("packed_view", &packed_view, "group"_a, "begin"_a, "end"_a,

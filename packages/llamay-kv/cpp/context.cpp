@@ -91,8 +91,10 @@ std::shared_ptr<Context> Context::fork() const {
   std::lock_guard lock(mutex_);
   enter();
   // The holder of the lease writes to pages that this table lists: the fork gets one without them.
-  return std::make_shared<Context>(Private{}, pool_, lease_ ? table_->clone(pages_for(n_tokens_)) : table_,
-                                   tokens_, n_tokens_, side_);
+  auto fork = std::make_shared<Context>(
+      Private{}, pool_, lease_ ? table_->clone(pages_for(n_tokens_)) : table_, tokens_, n_tokens_, side_);
+  fork->labels_ = labels_;
+  return fork;
 }
 
 void Context::own(uint32_t begin, uint32_t end) {
@@ -233,6 +235,19 @@ std::unique_ptr<Export> Context::view() const {
   std::lock_guard lock(mutex_);
   enter();
   return std::make_unique<Export>(table_, n_tokens_, 0);
+}
+
+std::shared_ptr<const Labels> Context::labels() const {
+  std::lock_guard lock(mutex_);
+  return labels_;
+}
+
+void Context::set_labels(std::shared_ptr<const Labels> labels) {
+  std::lock_guard lock(mutex_);
+  enter();
+  if (labels_ && !labels_->marking.empty() && (!labels || labels->marking != labels_->marking))
+    throw std::invalid_argument("the context is marked '" + labels_->marking + "', and a marking stays");
+  labels_ = std::move(labels);
 }
 
 std::shared_ptr<const SideStates> Context::side() const {

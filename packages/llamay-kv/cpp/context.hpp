@@ -31,6 +31,12 @@ struct SideState {
 };
 using SideStates = std::map<std::string, SideState>;
 
+/// Whose the context is and how confidential. Forks have them too, and nothing that is done to the tokens
+/// loses them.
+struct Labels {
+  std::string owner, marking;  // empty if there is none
+};
+
 /// Run f; when it is out of pages, ask the pool's other holders for some and run it again. f must leave
 /// things as they were when it throws, and hold no lock by then.
 template <class F>
@@ -117,6 +123,10 @@ class Context {
   /// A view for reading: it stays as it is whatever the context does next.
   std::unique_ptr<Export> view() const;
 
+  std::shared_ptr<const Labels> labels() const;  // null if there are none
+  /// Throws std::invalid_argument if it has a marking and the labels have another or none.
+  void set_labels(std::shared_ptr<const Labels> labels);
+
   std::shared_ptr<const SideStates> side() const;
   void set_side(std::shared_ptr<const SideStates> side);
 
@@ -140,6 +150,7 @@ class Context {
   Ref<Table> table_;  // empty once closed
   Ref<Tokens> tokens_;
   std::shared_ptr<const SideStates> side_;
+  std::shared_ptr<const Labels> labels_;
   uint32_t n_tokens_ = 0;
   uint64_t lease_ = 0;  // number of the open lease, or 0
   uint64_t leases_ = 0;

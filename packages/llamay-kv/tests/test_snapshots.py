@@ -336,8 +336,9 @@ def test_hostile_files_are_refused_in_bounded_memory(data):
     size = HEADER.size + len(text) + len(body)
     head = HEADER.pack(MAGIC, 1, 0, len(text), size, hashlib.sha256(text).digest(), 0)[:-8]
     vfs.names["s"] = Inode(bytearray(head + crc64(head).to_bytes(8, "little") + text + body))
-    if json.loads(text) == json.loads(manifest.encode()):
-        return
+    changed = json.loads(text)
+    if {**changed, "owner": None, "marking": None} == json.loads(manifest.encode()):
+        return  # anybody may say whose it is, as long as it is not encrypted
     with pytest.raises((SnapshotError, IdentityMismatch)):
         pool.restore("s", vfs=vfs, identity=IDENTITY, legacy="refuse")
     assert pool.used_bytes == 0

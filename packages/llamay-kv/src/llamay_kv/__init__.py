@@ -1,13 +1,14 @@
 """Paged, forkable, persistent K/V state: contexts as values."""
 
 from llamay_kv._context import Context, Pool
-from llamay_kv._errors import IdentityMismatch, LegacyWarning, SnapshotError
+from llamay_kv._crypto import Key
+from llamay_kv._errors import IdentityMismatch, LegacyWarning, NotAllowed, SnapshotError
 from llamay_kv._format import Manifest
 from llamay_kv._identity import Identity
 from llamay_kv._kv import Closed, ContextBusy, Lease, OutOfPages
 from llamay_kv._layout import Group, Layer, Layout
 from llamay_kv._prefix_tree import Miss, Pin, PrefixTree
-from llamay_kv._snapshot import inspect, verify
+from llamay_kv._snapshot import inspect, rekey, verify
 from llamay_kv._vfs import File, LocalVfs, Vfs
 
 INTERFACE: dict[str, tuple[int, int]] = {"kv_view": (1, 0)}
@@ -22,6 +23,7 @@ __all__ = [
     "Group",
     "Identity",
     "IdentityMismatch",
+    "Key",
     "Layer",
     "Layout",
     "Lease",
@@ -29,6 +31,7 @@ __all__ = [
     "LocalVfs",
     "Manifest",
     "Miss",
+    "NotAllowed",
     "OutOfPages",
     "Pin",
     "Pool",
@@ -36,5 +39,6 @@ __all__ = [
     "SnapshotError",
     "Vfs",
     "inspect",
+    "rekey",
     "verify",
 ]

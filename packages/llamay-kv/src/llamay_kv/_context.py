@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Self
 
@@ -10,6 +10,7 @@ from llamay_kv import _kv
 from llamay_kv._layout import KINDS, PRECISIONS, Layout
 
 if TYPE_CHECKING:
+    from llamay_kv._crypto import Key, Keys
     from llamay_kv._format import Manifest
     from llamay_kv._identity import Identity
     from llamay_kv._snapshot import Legacy
@@ -62,6 +63,9 @@ class Pool(_kv.Pool):
         *,
         identity: Identity | None = None,
         legacy: Legacy = "warn",
+        owner: str | None = None,
+        markings: Collection[str] = (),
+        keys: Keys = None,
         vfs: Vfs | None = None,
     ) -> Context:
         """Return the context that was saved at path, with its side state.
@@ -70,16 +74,29 @@ class Pool(_kv.Pool):
             path: where from.
             identity: what the state must depend on. Without it only the layout is compared.
             legacy: what to do, given an identity, with a snapshot that has none: restore it with a
-                LegacyWarning ("warn"), without one ("allow"), or not at all ("refuse").
+                LegacyWarning ("warn"; refused all the same if it has a marking), without one ("allow"), or not
+                at all ("refuse").
+            owner: who asks. A snapshot with an owner is for that one only.
+            markings: those that the caller may handle. A snapshot with another is refused.
+            keys: those that it may be encrypted under.
             vfs: where files live, for tests and other stores.
 
         Every byte is verified. Raises SnapshotError, naming the part that is wrong, IdentityMismatch, naming
-        the field that differs, or OutOfPages; the pool is then as it was.
+        the field that differs, NotAllowed, or OutOfPages; the pool is then as it was.
 
         """
         from llamay_kv._snapshot import restore
 
-        return restore(self, path, identity=identity, legacy=legacy, vfs=vfs)
+        return restore(
+            self,
+            path,
+            identity=identity,
+            legacy=legacy,
+            owner=owner,
+            markings=markings,
+            keys=keys,
+            vfs=vfs,
+        )
 
     def __repr__(self) -> str:
         return (
@@ -108,6 +125,7 @@ class Context(_kv.Context):
         *,
         identity: Identity | None = None,
         side: Mapping[str, tuple[int, bytes]] | None = None,
+        key: Key | None = None,
         vfs: Vfs | None = None,
     ) -> Manifest:
         """Write the context to one file, which appears whole or not at all.
@@ -116,14 +134,15 @@ class Context(_kv.Context):
             path: where to; an existing file is replaced.
             identity: what the K/V depends on; `restore` compares it.
             side: opaque states by name as (version, data); without it, those the context carries.
+            key: encrypts everything but the manifest, which is authenticated.
             vfs: where files live, for tests and other stores.
 
-        Returns the manifest that was written.
+        Owner and marking of the context go with it. Returns the manifest that was written.
 
         """
         from llamay_kv._snapshot import save
 
-        return save(self, path, identity=identity, side=side, vfs=vfs)
+        return save(self, path, identity=identity, side=side, key=key, vfs=vfs)
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,8 @@
 ValueError
  ├─ SnapshotError        a file that is damaged, foreign or not for this pool; `part` says which part of it
  └─ IdentityMismatch     state of something else; `field` says in what it differs
+PermissionError
+ └─ NotAllowed           state of somebody else, or marked as something that was not asked for
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class SnapshotError(ValueError):
         self.reason = reason
 
 
-class IdentityMismatch(ValueError):  # noqa: N818 - it is a mismatch, and reads as one where it is caught
+class IdentityMismatch(ValueError):
     """The state was computed by something else.
 
     Attributes:
@@ -35,6 +37,10 @@ class IdentityMismatch(ValueError):  # noqa: N818 - it is a mismatch, and reads 
     def __init__(self, field: str, stored: str, wanted: str) -> None:
         super().__init__(f"the state belongs to another {field}: {stored}, not {wanted}")
         self.field = field
+
+
+class NotAllowed(PermissionError):
+    """The snapshot has another owner, or a marking that the caller did not say to accept. Nothing was changed."""
 
 
 class LegacyWarning(UserWarning):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any
 
+from llamay_kv._crypto import Encryption
 from llamay_kv._errors import SnapshotError
 from llamay_kv._identity import Identity
 from llamay_kv._kv import crc64
@@ -23,12 +24,14 @@ HEADER = Struct("<8sIIQQ32sQ")
 CHECKSUM = Struct("<Q")
 MAX_MANIFEST = 16 << 20
 MAX_SIDE = 1 << 30
-_SEED = Struct("<32sIII")
+_PLACE = Struct("<32sIII")
+TAG = 16
+ENCRYPTED = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One stretch of the file: `size` bytes of payload and the eight of its checksum."""
+    """One stretch of the file: `size` bytes of payload, then its checksum or its authentication tag."""
 
     index: int
     name: str
@@ -37,11 +40,6 @@ class Frame:
     group: int = 0
     begin: int = 0
     end: int = 0
-
-    @property
-    def stored(self) -> int:
-        """Bytes in the file."""
-        return self.size + CHECKSUM.size
 
 
 TOKENS, SIDE, CHUNKS = 1, 2, 3
@@ -54,19 +52,26 @@ class Manifest:
     Attributes:
         layout: the groups whose pages it holds.
         n_tokens: length of the context.
-        tokens_sha256: SHA-256 of the ids as 32-bit little-endian integers.
+        tokens_sha256: SHA-256 of the ids as 32-bit little-endian integers; None if they are encrypted.
         first: for each group the first position that is stored.
         side: opaque states as (name, version, bytes).
         identity: what the K/V depends on, or None if it was not told.
+        owner: whose it is, or None.
+        marking: how confidential it is, or None.
+        encryption: how its frames are encrypted, or None. The manifest itself can be read by anybody, and cannot be
+            changed by anybody without the key.
 
     """
 
     layout: Layout
     n_tokens: int
-    tokens_sha256: str
+    tokens_sha256: str | None
     first: tuple[int, ...]
     side: tuple[tuple[str, int, int], ...] = ()
     identity: Identity | None = None
+    owner: str | None = None
+    marking: str | None = None
+    encryption: Encryption | None = None
     digest: bytes = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -77,9 +82,12 @@ class Manifest:
         return _canonical(
             {
                 "chunk": CHUNK,
+                "encryption": None if self.encryption is None else self.encryption.to_json(),
                 "first": list(self.first),
                 "identity": None if self.identity is None else self.identity.to_json(),
                 "layout": self.layout.to_json(),
+                "marking": self.marking,
+                "owner": self.owner,
                 "side": [list(entry) for entry in self.side],
                 "tokens": self.n_tokens,
                 "tokens_sha256": self.tokens_sha256,
@@ -105,18 +113,23 @@ class Manifest:
     @property
     def file_bytes(self) -> int:
         """Length of the file."""
-        return HEADER.size + len(self.encode()) + sum(frame.stored for frame in self.frames())
+        return HEADER.size + len(self.encode()) + sum(frame.size + self.trailer for frame in self.frames())
 
-    def seed(self, frame: Frame) -> int:
-        """Return what a frame's checksum continues from: it binds the frame to the snapshot and its place."""
-        return crc64(_SEED.pack(self.digest, frame.index, frame.kind, frame.group))
+    @property
+    def trailer(self) -> int:
+        """Bytes behind the payload of each frame."""
+        return CHECKSUM.size if self.encryption is None else TAG
+
+    def place(self, frame: Frame) -> bytes:
+        """Return what binds a frame to this snapshot and to its place: its checksum or its tag covers it too."""
+        return _PLACE.pack(self.digest, frame.index, frame.kind, frame.group)
 
     def header(self) -> bytes:
         """Return the header and the manifest."""
         manifest = self.encode()
-        head = HEADER.pack(MAGIC, VERSION, 0, len(manifest), self.file_bytes, self.digest, 0)[
-            : -CHECKSUM.size
-        ]
+        flags = 0 if self.encryption is None else ENCRYPTED
+        head = HEADER.pack(MAGIC, VERSION, flags, len(manifest), self.file_bytes, self.digest, 0)
+        head = head[: -CHECKSUM.size]
         return head + CHECKSUM.pack(crc64(head)) + manifest
 
     def to_json(self) -> dict[str, Any]:
@@ -135,8 +148,11 @@ def _canonical(value: object) -> bytes:
     ).encode()
 
 
-def check_header(path: str, head: bytes, file_bytes: int) -> tuple[int, bytes]:
-    """Return the manifest's length and SHA-256, or raise SnapshotError unless header and length are right."""
+def check_header(path: str, head: bytes, file_bytes: int) -> tuple[int, bool, bytes]:
+    """Return the manifest's length, whether frames are encrypted, and the manifest's SHA-256.
+
+    SnapshotError unless the header is right and the file is as long as it says.
+    """
 
     def refuse(reason: str) -> SnapshotError:
         return SnapshotError(path, "header", reason)
@@ -150,13 +166,13 @@ def check_header(path: str, head: bytes, file_bytes: int) -> tuple[int, bytes]:
         raise refuse("its checksum does not match: the file is damaged")
     if version != VERSION:
         raise refuse(f"format version {version}; this release reads version {VERSION}")
-    if flags:
+    if flags & ~ENCRYPTED:
         raise refuse(f"it uses features that this release does not know (flags {flags:#x})")
     if stated_bytes != file_bytes:
         raise SnapshotError(path, "end", f"the file has {file_bytes} bytes and should have {stated_bytes}")
     if manifest_bytes > MAX_MANIFEST or HEADER.size + manifest_bytes > file_bytes:
         raise refuse(f"a manifest of {manifest_bytes} bytes cannot be")
-    return manifest_bytes, digest
+    return manifest_bytes, bool(flags & ENCRYPTED), digest
 
 
 def parse_manifest(path: str, data: bytes, digest: bytes) -> Manifest:
@@ -187,14 +203,18 @@ def _str(value: object, name: str) -> str:
 def _manifest(value: Any) -> Manifest:
     if not isinstance(value, dict):
         raise TypeError("not an object")
-    known = {"chunk", "first", "identity", "layout", "side", "tokens", "tokens_sha256"}
+    known = {"chunk", "encryption", "first", "identity", "layout", "marking", "owner", "side", "tokens"}
+    known.add("tokens_sha256")
     if set(value) != known:
         raise ValueError(f"unexpected or missing keys: {', '.join(sorted(map(repr, set(value) ^ known)))}")
     _int(value["chunk"], CHUNK, CHUNK, "chunk")
     layout = _layout(value["layout"])
     n_tokens = _int(value["tokens"], 0, 2**31 - 1, "tokens")
-    sha = _str(value["tokens_sha256"], "tokens_sha256")
-    if len(bytes.fromhex(sha)) != 32:
+    encryption = Encryption.from_json(value["encryption"])
+    sha = value["tokens_sha256"]
+    if (sha is None) != (encryption is not None):
+        raise ValueError("tokens_sha256 is for what is not encrypted")
+    if sha is not None and len(bytes.fromhex(_str(sha, "tokens_sha256"))) != 32:
         raise ValueError("tokens_sha256 is not a SHA-256")
     first = tuple(_int(n, 0, n_tokens, "first") for n in value["first"])
     if len(first) != len(layout.groups):
@@ -213,7 +233,14 @@ def _manifest(value: Any) -> Manifest:
     if fields is not None and not isinstance(fields, dict):
         raise TypeError("identity is not an object")
     identity = None if fields is None else Identity.from_json(fields)
-    return Manifest(layout, n_tokens, sha, first, tuple(side), identity)
+    owner, marking = (_label(value[name], name) for name in ("owner", "marking"))
+    return Manifest(layout, n_tokens, sha, first, tuple(side), identity, owner, marking, encryption)
+
+
+def _label(value: object, name: str) -> str | None:
+    if value == "":
+        raise ValueError(f"{name} is empty")
+    return None if value is None else _str(value, name)
 
 
 def _layout(groups: Any) -> Layout:

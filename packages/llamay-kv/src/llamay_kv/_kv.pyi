@@ -171,6 +171,22 @@ class Context:
     @side.setter
     def side(self, value: dict[str, tuple[int, bytes]], /) -> None: ...
 
+    @property
+    def owner(self) -> str | None:
+        """Whose it is. Forks and snapshots have it too."""
+
+    @owner.setter
+    def owner(self, value: str | None, /) -> None: ...
+
+    @property
+    def marking(self) -> str | None:
+        """
+        How confidential it is, in the words of whoever marked it. Forks and snapshots have it too, and it stays.
+        """
+
+    @marking.setter
+    def marking(self, value: str | None, /) -> None: ...
+
     def pack_into(self, group: int, begin: int, end: int, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
         """
         Write positions [begin, end) of a group into out, in the order of a snapshot's chunk.

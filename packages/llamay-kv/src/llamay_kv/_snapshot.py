@@ -6,18 +6,21 @@ import hashlib
 import os
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, Self
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
 from llamay_kv import _format as fmt
 from llamay_kv._context import Context, Pool
-from llamay_kv._errors import LegacyWarning, SnapshotError
+from llamay_kv._crypto import Encryption, Key, Keys, nonce
+from llamay_kv._errors import LegacyWarning, NotAllowed, SnapshotError
 from llamay_kv._format import Manifest
 from llamay_kv._identity import Identity
 from llamay_kv._kv import Lease, crc64
-from llamay_kv._vfs import Buffer, File, LocalVfs, Vfs, write_atomically
+from llamay_kv._reader import Reader
+from llamay_kv._vfs import Buffer, LocalVfs, Vfs, write_atomically
 
 Legacy = Literal["warn", "refuse", "allow"]
 
@@ -28,6 +31,7 @@ def save(
     *,
     identity: Identity | None = None,
     side: Mapping[str, tuple[int, bytes]] | None = None,
+    key: Key | None = None,
     vfs: Vfs | None = None,
 ) -> Manifest:
     """Write the context; see `Context.save`."""
@@ -38,27 +42,42 @@ def save(
         manifest = Manifest(
             layout=frozen.pool.layout,
             n_tokens=len(frozen),
-            tokens_sha256=hashlib.sha256(tokens.tobytes()).hexdigest(),
+            tokens_sha256=None if key else hashlib.sha256(tokens.tobytes()).hexdigest(),
             first=tuple(fmt.first_needed(group, len(frozen)) for group in groups),
             side=tuple((name, version, len(data)) for name, (version, data) in states.items()),
             identity=identity,
+            owner=frozen.owner,
+            marking=frozen.marking,
+            encryption=Encryption.under(key) if key else None,
         )
-        write_atomically(vfs or LocalVfs(), os.fspath(path), _parts(manifest, frozen, tokens, states))
+        payloads = _payloads(manifest, frozen, tokens, states)
+        write_atomically(vfs or LocalVfs(), os.fspath(path), _file(manifest, key, payloads))
     return manifest
 
 
-def _parts(
-    manifest: Manifest, context: Context, tokens: np.ndarray, side: Mapping[str, tuple[int, bytes]]
+def _file(
+    manifest: Manifest, key: Key | None, payloads: Iterator[tuple[fmt.Frame, Buffer]]
 ) -> Iterator[Sequence[Buffer]]:
     yield [manifest.header()]
+    cipher = manifest.encryption.cipher(key) if manifest.encryption and key else None
+    for frame, payload in payloads:
+        place = manifest.place(frame)
+        if cipher:
+            yield [cipher.encrypt(nonce(frame.index), bytes(payload), place)]
+        else:
+            yield [payload, fmt.CHECKSUM.pack(crc64(payload, crc64(place)))]
+
+
+def _payloads(
+    manifest: Manifest, context: Context, tokens: np.ndarray, side: Mapping[str, tuple[int, bytes]]
+) -> Iterator[tuple[fmt.Frame, Buffer]]:
     states = iter(side.values())
     buffer = np.empty(0, np.uint8)
     for frame in manifest.frames():
-        payload: Buffer
         if frame.kind == fmt.TOKENS:
-            payload = tokens.tobytes()
+            yield frame, tokens.tobytes()
         elif frame.kind == fmt.SIDE:
-            payload = next(states)[1]
+            yield frame, next(states)[1]
         else:
             chunk = context.packed_view(frame.group, frame.begin, frame.end)
             if chunk is None:
@@ -66,70 +85,7 @@ def _parts(
                     buffer = np.empty(frame.size, np.uint8)
                 chunk = buffer[: frame.size]
                 context.pack_into(frame.group, frame.begin, frame.end, chunk)
-            payload = chunk.data
-        yield [payload, fmt.CHECKSUM.pack(crc64(payload, manifest.seed(frame)))]
-
-
-class Reader:
-    """A snapshot with a valid header and manifest; frames are validated one by one as they are read."""
-
-    def __init__(self, vfs: Vfs, path: str) -> None:
-        self.path = path
-        self._file: File = vfs.open(path)
-        try:
-            self.manifest = self._open()
-        except BaseException:
-            self._file.close()
-            raise
-
-    def _open(self) -> Manifest:
-        size = self._file.size()
-        head = bytearray(min(size, fmt.HEADER.size))
-        self._fill([memoryview(head)], 0, "header")
-        manifest_bytes, digest = fmt.check_header(self.path, bytes(head), size)
-        data = bytearray(manifest_bytes)
-        self._fill([memoryview(data)], fmt.HEADER.size, "manifest")
-        manifest = fmt.parse_manifest(self.path, bytes(data), digest)
-        if manifest.file_bytes != size:
-            reason = f"the file has {size} bytes and what the manifest lists takes {manifest.file_bytes}"
-            raise SnapshotError(self.path, "end", reason)
-        self._offset = fmt.HEADER.size + manifest_bytes
-        return manifest
-
-    def _fill(self, buffers: Sequence[memoryview], offset: int, part: str) -> None:
-        wanted = sum(b.nbytes for b in buffers)
-        got = self._file.read_into(buffers, offset)
-        if got != wanted:
-            raise SnapshotError(self.path, part, f"the file ends {wanted - got} bytes too early")
-
-    def frames(self) -> Iterator[tuple[fmt.Frame, int]]:
-        """Yield each frame and where it begins."""
-        offset = self._offset
-        for frame in self.manifest.frames():
-            yield frame, offset
-            offset += frame.stored
-
-    def read(self, frame: fmt.Frame, offset: int, out: np.ndarray) -> None:
-        """Fill `out`, as long as the frame's payload, and verify it."""
-        checksum = bytearray(fmt.CHECKSUM.size)
-        self._fill([out.data, memoryview(checksum)], offset, frame.name)
-        if crc64(out, self.manifest.seed(frame)) != fmt.CHECKSUM.unpack(checksum)[0]:
-            raise SnapshotError(self.path, frame.name, "its checksum does not match: the file is damaged")
-
-    def check_tokens(self, tokens: np.ndarray) -> None:
-        """Compare the ids with what the manifest says of them."""
-        if hashlib.sha256(tokens.tobytes()).hexdigest() != self.manifest.tokens_sha256:
-            raise SnapshotError(self.path, "tokens", "their SHA-256 does not match the manifest's")
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self.close()
+            yield frame, chunk.data
 
 
 def inspect(path: str | os.PathLike[str], *, vfs: Vfs | None = None) -> Manifest:
@@ -138,12 +94,13 @@ def inspect(path: str | os.PathLike[str], *, vfs: Vfs | None = None) -> Manifest
         return reader.manifest
 
 
-def verify(path: str | os.PathLike[str], *, vfs: Vfs | None = None) -> Manifest:
+def verify(path: str | os.PathLike[str], *, keys: Keys = None, vfs: Vfs | None = None) -> Manifest:
     """Read a snapshot to the end and check every byte; raise SnapshotError at the first fault.
 
-    Takes memory for one frame.
+    Takes memory for one frame. What is encrypted can be verified with its key only.
     """
     with Reader(vfs or LocalVfs(), os.fspath(path)) as reader:
+        reader.unlock(keys)
         buffer = np.empty(0, np.uint8)
         for frame, offset in reader.frames():
             if len(buffer) < frame.size:
@@ -160,6 +117,9 @@ def restore(
     *,
     identity: Identity | None = None,
     legacy: Legacy = "warn",
+    owner: str | None = None,
+    markings: Collection[str] = (),
+    keys: Keys = None,
     vfs: Vfs | None = None,
 ) -> Context:
     """Return the saved context; see `Pool.restore`."""
@@ -168,14 +128,17 @@ def restore(
         difference = manifest.layout.difference(pool.layout)
         if difference is not None:
             raise SnapshotError(reader.path, "layout", f"it is not the pool's: {difference}")
+        _check_labels(reader.path, manifest, owner, markings)
         if identity is not None:
             _check_identity(reader.path, manifest, identity, legacy)
+        reader.unlock(keys)
         context = pool.context()
         try:
             with context.reserve(manifest.n_tokens, list(manifest.first)) as lease:
                 tokens, side = _read_frames(reader, lease)
                 lease.commit(tokens)
             context.side = side
+            context.owner, context.marking = manifest.owner, manifest.marking
         except BaseException as error:
             traceback.clear_frames(error.__traceback__)  # their locals look into pages, and would keep them
             context.close()
@@ -183,10 +146,61 @@ def restore(
         return context
 
 
+def rekey(
+    path: str | os.PathLike[str],
+    key: Key | None,
+    *,
+    keys: Keys = None,
+    vfs: Vfs | None = None,
+) -> Manifest:
+    """Write a snapshot again under another key, in place of the old file, verifying every byte on the way.
+
+    Args:
+        path: the snapshot.
+        key: the new key; None leaves it in the clear, and is refused for a snapshot with a marking.
+        keys: those it may be encrypted under now.
+        vfs: where files live.
+
+    """
+    vfs, path = vfs or LocalVfs(), os.fspath(path)
+    with Reader(vfs, path) as reader:
+        if key is None and reader.manifest.marking is not None:
+            raise NotAllowed(f"{path} is marked {reader.manifest.marking!r} and stays encrypted")
+        reader.unlock(keys)
+        first, offset = next(reader.frames())
+        tokens = np.empty(first.size, np.uint8)
+        reader.read(first, offset, tokens)
+        manifest = replace(
+            reader.manifest,
+            tokens_sha256=None if key else hashlib.sha256(tokens.tobytes()).hexdigest(),
+            encryption=Encryption.under(key) if key else None,
+        )
+        write_atomically(vfs, path, _file(manifest, key, _copied(reader)))
+    return manifest
+
+
+def _copied(reader: Reader) -> Iterator[tuple[fmt.Frame, Buffer]]:
+    buffer = np.empty(0, np.uint8)
+    for frame, offset in reader.frames():
+        if len(buffer) < frame.size:
+            buffer = np.empty(frame.size, np.uint8)
+        reader.read(frame, offset, buffer[: frame.size])
+        if frame.kind == fmt.TOKENS:
+            reader.check_tokens(buffer[: frame.size])
+        yield frame, buffer[: frame.size].data
+
+
+def _check_labels(path: str, manifest: Manifest, owner: str | None, markings: Collection[str]) -> None:
+    if manifest.owner is not None and owner != manifest.owner:
+        raise NotAllowed(f"{path} belongs to somebody else")
+    if manifest.marking is not None and manifest.marking not in markings:
+        raise NotAllowed(f"{path} is marked {manifest.marking!r}, which was not asked for")
+
+
 def _check_identity(path: str, manifest: Manifest, identity: Identity, legacy: Legacy) -> None:
     if manifest.identity is not None:
         identity.require(manifest.identity)
-    elif legacy == "refuse":
+    elif legacy == "refuse" or (legacy == "warn" and manifest.marking is not None):
         raise SnapshotError(
             path, "manifest", "it does not say what computed it, and such snapshots are refused here"
         )
