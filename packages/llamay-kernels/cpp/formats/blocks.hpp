@@ -65,10 +65,16 @@ inline void spread_nibbles(const uint8_t* qs, int half, uint8_t* q) {
     q[i + half] = qs[i] >> 4;
   }
 }
+/// Eight bits at a time: bit i of the byte is moved to byte i, there to bit 4.
 inline void spread_fifth_bits(const uint8_t* qh, uint8_t* q) {
-  uint32_t bits;
-  memcpy(&bits, qh, sizeof bits);
-  for (int i = 0; i < 32; ++i) q[i] = static_cast<uint8_t>(q[i] | (bits >> i & 1) << 4);
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t chosen = qh[i] * 0x0101010101010101u & 0x8040201008040201u;
+    const uint64_t ones = (chosen + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
+    uint64_t low;
+    memcpy(&low, q + 8 * i, 8);
+    low |= ones << 4;
+    memcpy(q + 8 * i, &low, 8);
+  }
 }
 
 /// Integers of one block in order, unsigned where the format stores them so

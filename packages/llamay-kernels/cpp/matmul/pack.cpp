@@ -8,56 +8,75 @@
 namespace llamay {
 namespace {
 
-/// Four bytes of each of sixteen rows: vector[4 * row + i] = q[row][k + i].
-void interleave(const uint8_t (*q)[256], int k, uint8_t* vector) {
-  for (int row = 0; row < 16; ++row) memcpy(vector + 4 * row, q[row] + k, 4);
-}
+using Words = uint32_t __attribute__((vector_size(16)));
 
-void pack_nibbles(const uint8_t (*q)[256], int n, uint8_t* out) {
-  uint8_t high[64];
-  for (int j = 0; j < n / 8; ++j, out += 64) {
-    interleave(q, 8 * j, out);
-    interleave(q, 8 * j + 4, high);
-    for (int i = 0; i < 64; ++i) out[i] = static_cast<uint8_t>((out[i] & 15) | high[i] << 4);
+/// Sixteen bytes of each of sixteen rows, as four vectors: vectors[v][4 * row + i] = from[row * row_bytes + 4
+/// * v + i].
+void interleave(const uint8_t* from, size_t row_bytes, uint8_t (*vectors)[64]) {
+  for (int row = 0; row < 16; row += 4) {
+    Words a, b, c, d;
+    memcpy(&a, from + row * row_bytes, 16);
+    memcpy(&b, from + (row + 1) * row_bytes, 16);
+    memcpy(&c, from + (row + 2) * row_bytes, 16);
+    memcpy(&d, from + (row + 3) * row_bytes, 16);
+    const Words ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5),
+                ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const Words cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5),
+                cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const Words out[4] = {__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5),
+                          __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
+                          __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
+                          __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
+    for (int v = 0; v < 4; ++v) memcpy(vectors[v] + 4 * row, &out[v], 16);
   }
 }
 
-/// The bits above the nibble, `width` a value, 8 / width values of four k a
-/// byte.
-void pack_high_bits(const uint8_t (*q)[256], int n, int width, uint8_t* out) {
-  uint8_t part[64];
-  const int per_vector = 32 / width;
-  for (int v = 0; v < n / per_vector; ++v, out += 64) {
-    memset(out, 0, 64);
-    for (int f = 0; f < 8 / width; ++f) {
-      interleave(q, v * per_vector + 4 * f, part);
-      for (int i = 0; i < 64; ++i) out[i] = static_cast<uint8_t>(out[i] | (part[i] >> 4) << (f * width));
+/// n integers of each row: vectors of nibbles, then vectors of the bits above them, `high_bits` an integer.
+template <int n, int high_bits>
+void pack_bits(const uint8_t (*q)[256], uint8_t* out) {
+  uint8_t four[4][64];
+  uint8_t* high = out + n * 8;
+  for (int k = 0; k < n; k += 16) {
+    interleave(q[0] + k, sizeof q[0], four);
+    for (int v = 0; v < 2; ++v, out += 64)
+      for (int i = 0; i < 64; ++i)
+        out[i] = static_cast<uint8_t>((four[2 * v][i] & 15) | four[2 * v + 1][i] << 4);
+    if constexpr (high_bits == 1) {
+      const int shift = k % 32 / 4;  // the second sixteen k of 32 have the upper four bits
+      for (int i = 0; i < 64; ++i) {
+        const int bits =
+            four[0][i] >> 4 | (four[1][i] >> 4) << 1 | (four[2][i] >> 4) << 2 | (four[3][i] >> 4) << 3;
+        high[i] = static_cast<uint8_t>(shift ? high[i] | bits << 4 : bits);
+      }
+      if (shift) high += 64;
+    }
+    if constexpr (high_bits == 2) {
+      for (int i = 0; i < 64; ++i)
+        high[i] = static_cast<uint8_t>(four[0][i] >> 4 | (four[1][i] >> 4) << 2 | (four[2][i] >> 4) << 4 |
+                                       (four[3][i] >> 4) << 6);
+      high += 64;
     }
   }
 }
 
-void pack_vectors(const BlockQ4_0*, const uint8_t (*q)[256], uint8_t* out) { pack_nibbles(q, 32, out); }
-void pack_vectors(const BlockQ4_1*, const uint8_t (*q)[256], uint8_t* out) { pack_nibbles(q, 32, out); }
-void pack_vectors(const BlockQ5_0*, const uint8_t (*q)[256], uint8_t* out) {
-  pack_nibbles(q, 32, out);
-  pack_high_bits(q, 32, 1, out + 256);
+void pack_bytes(const uint8_t (*q)[256], uint8_t* out) {
+  uint8_t four[4][64];
+  for (int k = 0; k < 32; k += 16)
+    for (int v = (interleave(q[0] + k, sizeof q[0], four), 0); v < 4; ++v, out += 64)
+      for (int i = 0; i < 64; ++i) out[i] = four[v][i] ^ 0x80;
 }
-void pack_vectors(const BlockQ5_1*, const uint8_t (*q)[256], uint8_t* out) {
-  pack_nibbles(q, 32, out);
-  pack_high_bits(q, 32, 1, out + 256);
-}
-void pack_vectors(const BlockQ8_0*, const uint8_t (*q)[256], uint8_t* out) {
-  for (int j = 0; j < 8; ++j) interleave(q, 4 * j, out + 64 * j);
-  for (int i = 0; i < 512; ++i) out[i] ^= 0x80;
-}
-void pack_vectors(const BlockQ4_K*, const uint8_t (*q)[256], uint8_t* out) { pack_nibbles(q, 256, out); }
-void pack_vectors(const BlockQ5_K*, const uint8_t (*q)[256], uint8_t* out) {
-  pack_nibbles(q, 256, out);
-  pack_high_bits(q, 256, 1, out + 2048);
-}
-void pack_vectors(const BlockQ6_K*, const uint8_t (*q)[256], uint8_t* out) {
-  pack_nibbles(q, 256, out);
-  pack_high_bits(q, 256, 2, out + 2048);
+
+template <Format format>
+void pack_vectors(const uint8_t (*q)[256], uint8_t* out) {
+  constexpr int n = static_cast<int>(traits(format).block);
+  if constexpr (format == Format::Q8_0)
+    pack_bytes(q, out);
+  else if constexpr (format == Format::Q6_K)
+    pack_bits<n, 2>(q, out);
+  else if constexpr (format == Format::Q5_0 || format == Format::Q5_1 || format == Format::Q5_K)
+    pack_bits<n, 1>(q, out);
+  else
+    pack_bits<n, 0>(q, out);
 }
 
 void pack_scales(const BlockQ4_0& b, int row, ScaleOnly& out) { out.d[row] = load_u16(b.d); }
@@ -106,21 +125,39 @@ void pack_group(const Job& job, size_t group) {
       spread(block, q[row]);
       pack_scales(block, static_cast<int>(row), scales);
     }
-    pack_vectors(static_cast<const Block*>(nullptr), q, out + b * vectors);
+    pack_vectors<format>(q, out + b * vectors);
     memcpy(scales_out + b * sizeof scales, &scales, sizeof scales);
   }
 }
 
+/// F32: four bytes are one k. Two-byte formats: four bytes are two k, which are pulled apart.
 template <class Value>
 void pack_values(const Job& job, size_t group) {
   const PackedMatrix& m = *job.matrix;
-  uint8_t* out = m.data + group * m.group_bytes;
-  const size_t rows = m.rows - 16 * group < 16 ? m.rows - 16 * group : 16;
-  for (size_t row = 0; row < rows; ++row) {
-    const uint8_t* from = job.source + (16 * group + row) * m.cols * sizeof(Value);
-    for (size_t k = 0; k < m.cols; ++k)
-      memcpy(out + (16 * k + row) * sizeof(Value), from + k * sizeof(Value), sizeof(Value));
-  }
+  constexpr size_t at_once = 16 / sizeof(Value);
+  Value* out = reinterpret_cast<Value*>(m.data + group * m.group_bytes);
+  const size_t rows = m.rows - 16 * group < 16 ? m.rows - 16 * group : 16, row_bytes = m.cols * sizeof(Value);
+  const uint8_t* from = job.source + 16 * group * row_bytes;
+  size_t k = 0;
+  if (rows == 16)
+    for (; k + at_once <= m.cols; k += at_once) {
+      uint8_t four[4][64];
+      interleave(from + k * sizeof(Value), row_bytes, four);
+      if constexpr (sizeof(Value) == 4) {
+        memcpy(out + 16 * k, four, sizeof four);
+      } else {
+        for (int v = 0; v < 4; ++v) {
+          uint32_t words[16];
+          memcpy(words, four[v], 64);
+          Value* two = out + 16 * (k + 2 * v);
+          for (int row = 0; row < 16; ++row) two[row] = static_cast<Value>(words[row]);
+          for (int row = 0; row < 16; ++row) two[16 + row] = static_cast<Value>(words[row] >> 16);
+        }
+      }
+    }
+  for (; k < m.cols; ++k)
+    for (size_t row = 0; row < rows; ++row)
+      memcpy(out + 16 * k + row, from + row * row_bytes + k * sizeof(Value), sizeof(Value));
 }
 
 template <void (*pack_one)(const Job&, size_t)>

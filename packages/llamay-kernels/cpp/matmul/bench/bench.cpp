@@ -160,23 +160,23 @@ void measure(const MatmulTable& kernels, bool vnni, Format format, size_t rows, 
   quantize(format, values.data(), values.size(), source.data());
   std::vector<PackedMatrix> copies;
   size_t total = 0;
-  const auto pack_start = Clock::now();
+  const double pack_start = thread_seconds();
   while (total < options.weight_bytes) {
     copies.push_back(pack(format, rows, cols, source.data()));
     total += copies.back().groups * copies.back().group_bytes;
   }
-  const double pack_seconds = seconds(pack_start);
+  const double pack_seconds = thread_seconds() - pack_start;
   std::printf("%-5s %6zux%-5zu packs at %.2f GB/s\n", t.name, rows, cols,
               static_cast<double>(source.size() * copies.size()) / pack_seconds / 1e9);
   for (const size_t n : batches) {
     const size_t stride = activation_bytes(t.activation, cols);
     auto* activations = static_cast<uint8_t*>(huge_alloc(n * stride + 64));
     auto* out = static_cast<float*>(huge_alloc(n * rows * sizeof(float)));
-    const auto quantize_start = Clock::now();
+    const double quantize_start = thread_seconds();
     for (size_t i = 0; i < n; ++i)
       kernels.quantize_rows(t.activation, values.data() + i % rows * cols, cols, 1, cols,
                             activations + i * stride);
-    const double quantize_seconds = seconds(quantize_start);
+    const double quantize_seconds = thread_seconds() - quantize_start;
     // Enough work to measure, not more.
     const double work = static_cast<double>(rows * cols) * static_cast<double>(n);
     const size_t rounds =
