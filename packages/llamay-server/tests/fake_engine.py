@@ -382,7 +382,7 @@ class FakeModel:
         return p.Prompt(text, ids)
 
     def constraint(self, kind: str, value: Any) -> FakeConstraint:
-        if kind == "json_schema":
+        if kind in ("json_schema", "tool_call", "tool_call_loose"):
             return FakeConstraint(json.dumps(sample(value)))
         if kind == "json_object":
             return FakeConstraint('{"any": "thing"}')

@@ -177,9 +177,18 @@ def test_cx14_messages_go_on_and_only_the_tail_is_read(shared):
     assert said["context"]["tokens"] <= out["tokens"]
     text = shared.client.get(f"/v1/contexts/{a['id']}?include=text").json()["text"]
     assert text.endswith("and?<|im_end|>\n<|im_start|>assistant\n")
-    plain = make(shared, prompt="x")
-    r = shared.client.post(f"/v1/contexts/{plain['id']}/extend", json={"messages": [{"role": "user", "content": "and?"}]})
-    assert r.status_code == 400
+
+
+def test_messages_go_on_from_a_context_of_which_only_tokens_are_known(shared):
+    a = make(shared, messages=[{"role": "user", "content": "hi"}])
+    generate(shared, a["id"])
+    b = shared.client.post("/v1/contexts/restore", content=shared.client.get(f"/v1/contexts/{a['id']}/snapshot").content)
+    texts = []
+    for cid in (a["id"], b.json()["id"]):
+        r = shared.client.post(f"/v1/contexts/{cid}/extend", json={"messages": [{"role": "user", "content": "and?"}]})
+        assert r.status_code == 200, r.text
+        texts.append(shared.client.get(f"/v1/contexts/{cid}?include=text").json()["text"])
+    assert texts[0] == texts[1]
 
 
 def test_truncate_keeps_the_first_tokens(shared):

@@ -165,14 +165,10 @@ def _tools(tools: Sequence[dict[str, Any]] | None, call: Call) -> list[Tool]:
         kind = item.get("type") or "custom"
         if kind != "custom":
             # Tools that run on Anthropic's own machines: agents always list some, so they are left out and named.
-            call.notes["warning"] = f'299 llamay "tools of type {_plain(str(kind))} are not available and were left out"'
+            call.warn(f"tools of type {kind} are not available and were left out")
             continue
-        out.append(make_tool(item.get("name"), item.get("description"), item.get("input_schema"), f"tools[{n}]"))
+        out.append(make_tool(item.get("name"), item.get("description"), item.get("input_schema"), f"tools[{n}]", item.get("strict")))
     return out
-
-
-def _plain(text: str) -> str:
-    return "".join(c for c in text if c.isalnum() or c in "_-.")[:60]
 
 
 def _choice(value: dict[str, Any] | None, tools: Sequence[Tool]) -> Toolbox:

@@ -25,6 +25,7 @@ from . import (
     _openai_completions,
     _openai_models,
     _responses,
+    _web,
 )
 from ._call import call_of
 from ._config import Config, read_keys
@@ -126,8 +127,23 @@ def create_app(
     return Application(Gate(app, config, keys, metrics), app, services)
 
 
+_ROUTES = (
+    _llamacpp,
+    _openai_models,
+    _openai_chat,
+    _openai_completions,
+    _responses,
+    _anthropic,
+    _ollama,
+    _ollama_models,
+    _contexts_api,
+    _web,
+    _missing,
+)
+
+
 def _handlers() -> Iterable[Any]:
-    for module in (_llamacpp, _openai_models, _openai_chat, _openai_completions, _responses, _anthropic, _ollama, _ollama_models, _contexts_api, _missing):
+    for module in _ROUTES:
         yield from module.HANDLERS
 
 

@@ -37,6 +37,12 @@ class Call:
     """Headers that the answer gets, such as warnings about tools that were left out."""
 
 
+    def warn(self, text: str) -> None:
+        """Say something beside the answer, in its Warning header."""
+        plain = "".join(c if " " <= c <= "~" and c not in '"\\\\' else "_" for c in text)[:400]
+        self.notes["warning"] = f'299 llamay "{plain}"'
+
+
 def attach(scope: Any, call: Call) -> None:
     """Keep the call in its scope."""
     scope[_KEY] = call

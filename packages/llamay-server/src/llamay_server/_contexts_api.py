@@ -302,12 +302,15 @@ async def _read_more(
     if ids is None:
         if data.messages is None:
             raise invalid("prompt: it is missing; give prompt, tokens or messages", "prompt")
-        chat = _chat(data, _conversation(named, model))
-        wanted = (await asyncio.to_thread(render, model, chat)).prompt.tokens
-        keep = common(held, wanted)
-        # The last token is read again where nothing is left to read: its scores are needed to go on.
-        keep = min(keep, len(wanted) - 1)
-        ids = wanted[keep:]
+        if named.messages is None:
+            # What came before is known only as tokens, such as in a restored context: the new turns follow on it.
+            ids, keep = await asyncio.to_thread(_turns_alone, data, model, held)
+        else:
+            chat = _chat(data, _conversation(named, model))
+            wanted = (await asyncio.to_thread(render, model, chat)).prompt.tokens
+            # The last token is read again where nothing is left to read: its scores are needed to go on.
+            keep = min(common(held, wanted), len(wanted) - 1)
+            ids = wanted[keep:]
     else:
         keep = len(held)
     _check_length(keep + len(ids), model)
@@ -330,12 +333,29 @@ async def _read_more(
 
 def _conversation(named: Named, model: Model) -> list[dict[str, Any]]:
     """The messages so far: those it was made from, and what the model said since."""
-    if named.messages is None:
-        raise invalid("messages: the context was not made from messages; give prompt or tokens", "messages")
+    messages = named.messages or []
     said = model.decode(list(named.context.tokens)[named.prompt_length :])
     eos = model.info.eos_token
     said = said.removesuffix(eos) if eos else said
-    return [*named.messages, {"role": "assistant", "content": said}] if said.strip() else list(named.messages)
+    return [*messages, {"role": "assistant", "content": said}] if said.strip() else list(messages)
+
+
+def _turns_alone(data: Reading | GenerateFromContext, model: Model, held: Sequence[int]) -> tuple[list[int], int]:
+    """The tokens of new turns after a conversation of which only the tokens are known, and how many of those stay.
+
+    The template is asked twice, for a stand-in conversation alone and with the new turns behind it: what is more the
+    second time is what the new turns add.
+    """
+    stand_in = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    before = render(model, ChatRequest(stand_in, {}, continue_final=True)).prompt.tokens
+    after = render(model, _chat(data, stand_in)).prompt.tokens
+    if after[: len(before)] != before or len(after) == len(before):
+        raise invalid("messages: this model's template cannot put turns behind a context; give prompt or tokens", "messages")
+    added = after[len(before) :]
+    if len(added) > 1 and held[-1] == added[0]:
+        return added[1:], len(held)
+    ended = model.info.eos_token and held[-1:] == model.encode(model.info.eos_token, add_special=False, parse_special=True)
+    return added, len(held) - bool(ended)
 
 
 class _Generating:
@@ -437,7 +457,7 @@ class _Generating:
         elif n == 1 and self.keeps:
             writer.commit()
         self.service.metrics.context_ops.labels("generate").inc()
-        answer["context"] = named.view()
+        answer["context"] = named.view() | {"busy": None}
         answer["usage"] = usage(self.totals)
         yield answer
 

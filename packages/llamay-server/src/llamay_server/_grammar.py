@@ -1,18 +1,92 @@
-"""Token constraints by llamay_grammar, compiled once for each text of a schema and vocabulary."""
+"""Token constraints by llamay_grammar. Nothing else in this package imports it."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
+
+import llamay_grammar
+import numpy as np
+import numpy.typing as npt
 
 from . import _protocol as p
 
 
+class Constraint:
+    """A position in a document, as the engine asks about it."""
+
+    def __init__(self, matcher: llamay_grammar.Matcher, warnings: tuple[str, ...] = ()) -> None:
+        self._matcher, self.warnings = matcher, warnings
+
+    def fill_mask(self, mask: npt.NDArray[np.uint32]) -> None:
+        """Write the mask of the tokens that may come next."""
+        self._matcher.fill_mask(mask)
+
+    def accept(self, token: int) -> None:
+        """Move past a token."""
+        self._matcher.accept(token)
+
+    def fork(self) -> Constraint:
+        """An independent constraint at the same position."""
+        return Constraint(self._matcher.fork(), self.warnings)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing but an end token could follow."""
+        if self._matcher.has_ended:
+            return True
+        if not self._matcher.is_complete:
+            return False
+        mask = self._matcher.mask()
+        for token in self._matcher.grammar.vocabulary.end_ids:
+            mask[token // 32] &= ~np.uint32(1 << (token % 32))
+        return not mask.any()
+
+
 class Grammars:
-    """The constraints of one vocabulary."""
+    """The constraints of one vocabulary. Compiled grammars and masks are kept with the vocabulary."""
 
-    def __init__(self, tokenizer: Any, vocab_size: int) -> None:
-        self._tokenizer, self._vocab_size = tokenizer, vocab_size
+    def __init__(self, tokenizer: Any, size: int) -> None:
+        self._tokenizer, self._size = tokenizer, size
+        self._vocabulary: llamay_grammar.Vocabulary | None = None
+        self._lock = threading.Lock()
 
-    def constraint(self, kind: str, value: Any) -> Any:
+    def vocabulary(self) -> llamay_grammar.Vocabulary:
+        """The tokens as the compiler needs them, made when the first grammar is."""
+        with self._lock:
+            if self._vocabulary is None:
+                words = self._tokenizer
+                known = range(words.vocab_size)
+                tokens = [words.token_bytes(t) for t in known] + [b""] * (self._size - words.vocab_size)
+                special = [t for t in known if words.is_special(t)] + list(range(words.vocab_size, self._size))
+                self._vocabulary = llamay_grammar.Vocabulary(tokens, special=special, end=words.eog)
+            return self._vocabulary
+
+    def constraint(self, kind: str, value: Any) -> Constraint:
         """A fresh constraint. Raises `UnsupportedConstraint` for what cannot be enforced exactly."""
-        raise p.UnsupportedConstraint("structured output is not available in this installation")
+        try:
+            grammar = self._compile(kind, value)
+        except llamay_grammar.CompileError as e:
+            raise p.UnsupportedConstraint(str(e)) from e
+        return Constraint(grammar.matcher(), grammar.warnings)
+
+    def _compile(self, kind: str, value: Any) -> llamay_grammar.Grammar:
+        vocabulary = self.vocabulary()
+        match kind:
+            case "json_schema":
+                return llamay_grammar.compile_json_schema(value, vocabulary)
+            case "json_object":
+                return llamay_grammar.compile_json_object(vocabulary)
+            case "regex":
+                return llamay_grammar.compile_regex(value, vocabulary, whole=True)
+            case "tool_call" | "tool_call_loose":
+                # One way to write a call, so that its replay in a later turn is the text that was generated.
+                form: dict[str, Any] = {"whitespace": "spaced", "property_order": "schema"}
+                try:
+                    return llamay_grammar.compile_json_schema(value, vocabulary, **form)
+                except llamay_grammar.CompileError:
+                    if kind == "tool_call":
+                        raise
+                    return llamay_grammar.compile_json_schema(value, vocabulary, mode="approximate", **form)
+            case _:
+                raise p.UnsupportedConstraint(f"a constraint of kind {kind} is not available on this server")

@@ -191,7 +191,7 @@ def _request(data: _Common, messages: list[Message], entry: Entry, model: Model,
         raise ApiError("invalid", f'"{entry.name}" does not support thinking', param="think")
     if options.num_ctx and options.num_ctx > model.info.context_length:
         limit = model.info.context_length
-        call.notes["warning"] = f'299 llamay "num_ctx has no effect; this model was loaded with {limit} tokens of context"'
+        call.warn(f"num_ctx has no effect; this model was loaded with {limit} tokens of context")
     limit = options.num_predict
     return ChatRequest(
         messages=messages,

@@ -141,10 +141,10 @@ def read_tools(tools: Sequence[Mapping[str, Any]] | None, call: Call) -> list[To
     left: list[str] = []
     for n, item in enumerate(tools or ()):
         if item.get("type") != "function":
-            left.append("".join(c for c in str(item.get("type")) if c.isalnum() or c in "_-")[:40])
+            left.append(str(item.get("type"))[:40])
             continue
-        out.append(make_tool(item.get("name"), item.get("description"), item.get("parameters"), f"tools[{n}]"))
+        out.append(make_tool(item.get("name"), item.get("description"), item.get("parameters"), f"tools[{n}]", item.get("strict")))
     if left:
         names = ", ".join(dict.fromkeys(left))
-        call.notes["warning"] = f'299 llamay "tools of type {names} are not available and were left out"'
+        call.warn(f"tools of type {names} are not available and were left out")
     return out

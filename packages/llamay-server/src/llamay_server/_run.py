@@ -197,13 +197,13 @@ class Run:
             return [None] * n
         self.call.phase = "compile"
         try:
-            return await in_thread(
-                lambda _: [self.model.constraint(bound.kind, bound.value) for _ in range(n)]
-            )
+            made = await in_thread(lambda _: [self.model.constraint(bound.kind, bound.value) for _ in range(n)])
         except UnsupportedConstraint as e:
-            raise ApiError(
-                "invalid", f"{bound.param}: {e}", param=bound.param, code="unsupported_constraint"
-            ) from e
+            message = f"{bound.param}: {e}"
+            raise ApiError("invalid", message, param=bound.param, code="unsupported_constraint") from e
+        if warnings := getattr(made[0], "warnings", ()):
+            self.call.warn(f"{bound.param}: not enforced: {'; '.join(warnings)}")
+        return made
 
     async def _prompts(self) -> Sequence[Sequence[int] | Context]:
         """One prompt per choice; several choices fork one context, so that the prompt is read once."""

@@ -28,6 +28,8 @@ class Tool:
     name: str
     description: str
     parameters: Mapping[str, Any]
+    strict: bool = False
+    """Refuse a schema that cannot be enforced to the letter, rather than enforce it in part and say so."""
 
     def as_openai(self) -> dict[str, Any]:
         """In the form that chat templates read."""
@@ -61,14 +63,15 @@ class Toolbox:
             }
             for tool in self.tools
         ]
-        return Bound("json_schema", branches[0] if len(branches) == 1 else {"anyOf": branches}, "tools")
+        kind = "tool_call" if any(tool.strict for tool in self.tools) else "tool_call_loose"
+        return Bound(kind, branches[0] if len(branches) == 1 else {"anyOf": branches}, "tools")
 
 
 def _object(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", **schema} if schema else {"type": "object"}
 
 
-def make_tool(name: Any, description: Any, parameters: Any, where: str) -> Tool:
+def make_tool(name: Any, description: Any, parameters: Any, where: str, strict: Any = False) -> Tool:
     """A tool from its parts, checked."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise invalid(
@@ -78,7 +81,7 @@ def make_tool(name: Any, description: Any, parameters: Any, where: str) -> Tool:
         raise invalid(f"{where}.description: it must be text", f"{where}.description")
     if parameters is not None and not isinstance(parameters, dict):
         raise invalid(f"{where}.parameters: it must be a JSON schema", f"{where}.parameters")
-    return Tool(name, description or "", parameters or {})
+    return Tool(name, description or "", parameters or {}, strict is True)
 
 
 def choose(
@@ -122,6 +125,7 @@ def openai_tools(
                 function.get("description"),
                 function.get("parameters"),
                 f"{where}.function",
+                function.get("strict"),
             )
         )
     for n, item in enumerate(functions or ()):
