@@ -96,6 +96,9 @@ NB_MODULE(_grammar, m) {
 
   m.def("_compile_json_schema", &compile_json_schema, nb::call_guard<nb::gil_scoped_release>());
   m.def("_compile_regex", &compile_regex, nb::call_guard<nb::gil_scoped_release>());
+  m.def("_compile_gbnf", &compile_gbnf, nb::call_guard<nb::gil_scoped_release>());
+  m.def("_compile_ebnf", &compile_ebnf, nb::call_guard<nb::gil_scoped_release>());
+  m.def("_compile_layout", &compile_layout, nb::call_guard<nb::gil_scoped_release>());
 
   nb::class_<Matcher>(m, "_Matcher")
       .def(nb::new_([](std::shared_ptr<Grammar> g) { return std::make_shared<Matcher>(g); }))

@@ -1,6 +1,7 @@
 #include "compile.h"
 
 #include "expand.h"
+#include "network.h"
 #include "regex.h"
 
 namespace llamay::grammar {
@@ -38,21 +39,18 @@ GrammarPtr schema_once(const Json& document, const VocabularyPtr& v, const Compi
   return g;
 }
 
-}  // namespace
-
-GrammarPtr compile_json_schema(const std::string& schema, const VocabularyPtr& v, const CompileOptions& given) {
-  CompileOptions options = given;
-  options.budget.start = std::chrono::steady_clock::now();
-  Json document = parse_json(schema, options.budget.depth);
+// Positions are not kept while compiling; when one is needed, the work is done again with them. And where dropping a
+// keyword is allowed, the work is done again without it.
+template <class Once>
+GrammarPtr with_retries(const CompileOptions& options, Once once) {
   std::set<std::string> dropped;
   std::vector<std::string> warnings;
   for (bool tracking = false;;) {
     try {
-      GrammarPtr g = schema_once(document, v, options, dropped, tracking);
+      GrammarPtr g = once(dropped, tracking);
       g->program.warnings = warnings;
       return g;
     } catch (const CompileError& e) {
-      // Positions are not kept while compiling; when one is needed, the work is done again with them.
       if (e.pointer.empty() && !tracking && e.keyword != "json") {
         tracking = true;
         continue;
@@ -63,6 +61,17 @@ GrammarPtr compile_json_schema(const std::string& schema, const VocabularyPtr& v
       warnings.push_back(e.pointer + ": " + e.what() + "; the keyword is not enforced");
     }
   }
+}
+
+}  // namespace
+
+GrammarPtr compile_json_schema(const std::string& schema, const VocabularyPtr& v, const CompileOptions& given) {
+  CompileOptions options = given;
+  options.budget.start = std::chrono::steady_clock::now();
+  Json document = parse_json(schema, options.budget.depth);
+  return with_retries(options, [&](const std::set<std::string>& dropped, bool tracking) {
+    return schema_once(document, v, options, dropped, tracking);
+  });
 }
 
 GrammarPtr compile_regex(const std::string& source, bool whole, const VocabularyPtr& v,
@@ -83,6 +92,123 @@ GrammarPtr compile_regex(const std::string& source, bool whole, const Vocabulary
   program.net[0].edges.push_back({Edge::Lexeme, 0, 1});
   program.net[1].final = true;
   return g;
+}
+
+GrammarPtr compile_gbnf(const std::string& source, const std::string& root, const VocabularyPtr& v,
+                        const CompileOptions& options) {
+  auto g = std::make_shared<Grammar>();
+  g->vocabulary = v;
+  Budget budget = options.budget;
+  budget.start = std::chrono::steady_clock::now();
+  NetworkBuilder builder(g->program, budget);
+  read_gbnf(source, builder, budget);
+  builder.finish(root.empty() ? "root" : root);
+  return g;
+}
+
+GrammarPtr compile_ebnf(const std::string& source, const std::string& root, const VocabularyPtr& v,
+                        const CompileOptions& options) {
+  auto g = std::make_shared<Grammar>();
+  g->vocabulary = v;
+  Budget budget = options.budget;
+  budget.start = std::chrono::steady_clock::now();
+  NetworkBuilder builder(g->program, budget);
+  std::string first = read_ebnf(source, builder, budget);
+  builder.finish(root.empty() ? first : root);
+  return g;
+}
+
+namespace {
+
+class LayoutReader {
+ public:
+  LayoutReader(const VocabularyPtr& v, const CompileOptions& options, const std::set<std::string>& dropped, bool tracking)
+      : v_(v), budget_(options.budget), formulas_(budget_), so_(schema_options(options, dropped)),
+        reader_(formulas_, so_, budget_), grammar_(std::make_shared<Grammar>()),
+        expander_(formulas_, grammar_->program, budget_), builder_(grammar_->program, budget_) {
+    grammar_->vocabulary = v;
+    formulas_.tracking = tracking;
+    settings(grammar_->program, options);
+  }
+
+  GrammarPtr read(const Json& layout) {
+    Expr root = expression(layout, 0);
+    expander_.finish();
+    for (auto& [node, at] : values_)
+      if (!grammar_->program.nodes[node].possible) throw CompileError("", at.empty() ? "/" : at, "no value satisfies this schema");
+    builder_.define("layout", std::move(root));
+    builder_.finish("layout");
+    return grammar_;
+  }
+
+  static SchemaOptions schema_options(const CompileOptions& options, const std::set<std::string>& dropped) {
+    SchemaOptions so;
+    so.draft = options.draft, so.resolver = options.resolver, so.dropped = dropped;
+    if (options.mode == CompileMode::Annotate) so.formats = FormatMode::Annotate;
+    return so;
+  }
+
+ private:
+  const VocabularyPtr& v_;
+  Budget budget_;
+  Formulas formulas_;
+  SchemaOptions so_;
+  SchemaReader reader_;
+  GrammarPtr grammar_;
+  Expander expander_;
+  NetworkBuilder builder_;
+  std::vector<std::pair<uint32_t, std::string>> values_;
+
+  Expr expression(const Json& j, uint32_t depth) {
+    if (depth > budget_.depth) throw CompileError("layout", "", "the layout is nested too deep");
+    Expr e;
+    auto list = [&](const Json& l) {
+      for (const Json& x : l.items) e.kids.push_back(expression(x, depth + 1));
+    };
+    if (const Json* x = j.get("text")) {
+      e.kind = Expr::Text, e.text = x->text;
+    } else if (const Json* x = j.get("token")) {
+      e.kind = Expr::Token, e.arg = static_cast<uint32_t>(std::stoul(x->text));
+      if (e.arg >= v_->size() || !v_->is_special(e.arg)) throw CompileError("token", "", "token " + x->text + " is not a special token");
+    } else if (const Json* x = j.get("schema")) {
+      const Json* at = j.get("at");
+      std::string where = at ? at->text : "";
+      FormulaId f = reader_.read(*x, "", where);
+      e.kind = Expr::Value, e.arg = expander_.node(f);
+      values_.emplace_back(e.arg, where);
+    } else if (const Json* x = j.get("free")) {
+      Terms& t = builder_.terms();
+      std::vector<Terms::Id> avoid;
+      for (const Json& stop : x->items)
+        avoid.push_back(t.negate(t.concat(t.anything(), t.concat(t.text(stop.text), t.anything()))));
+      e.kind = Expr::Term, e.arg = t.both(std::move(avoid));
+    } else if (const Json* x = j.get("seq")) {
+      e.kind = Expr::Sequence;
+      list(*x);
+    } else if (const Json* x = j.get("any")) {
+      e.kind = Expr::Choice;
+      list(*x);
+    } else if (const Json* x = j.get("many")) {
+      e.kind = Expr::Repeat, e.min = 0, e.max = kInf;
+      if (const Json* n = j.get("min"); n && n->is(JsonKind::Number)) e.min = static_cast<uint32_t>(std::stoul(n->text));
+      if (const Json* n = j.get("max"); n && n->is(JsonKind::Number)) e.max = static_cast<uint32_t>(std::stoul(n->text));
+      e.kids.push_back(expression(*x, depth + 1));
+    } else {
+      throw CompileError("layout", "", "a part of the layout that is none of text, token, schema, free, seq, any, many");
+    }
+    return e;
+  }
+};
+
+}  // namespace
+
+GrammarPtr compile_layout(const std::string& layout, const VocabularyPtr& v, const CompileOptions& given) {
+  CompileOptions options = given;
+  options.budget.start = std::chrono::steady_clock::now();
+  Json document = parse_json(layout, options.budget.depth * 2);
+  return with_retries(options, [&](const std::set<std::string>& dropped, bool tracking) {
+    return LayoutReader(v, options, dropped, tracking).read(document);
+  });
 }
 
 }  // namespace llamay::grammar

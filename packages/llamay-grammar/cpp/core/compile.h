@@ -34,4 +34,18 @@ GrammarPtr compile_json_schema(const std::string& schema, const VocabularyPtr& v
 GrammarPtr compile_regex(const std::string& source, bool whole, const VocabularyPtr& v,
                          const CompileOptions& options);
 
+GrammarPtr compile_gbnf(const std::string& source, const std::string& root, const VocabularyPtr& v,
+                        const CompileOptions& options);
+// `root` empty: the first rule.
+GrammarPtr compile_ebnf(const std::string& source, const std::string& root, const VocabularyPtr& v,
+                        const CompileOptions& options);
+
+// A document made of texts, JSON values and special tokens. `layout` is JSON, one of
+//   {"text": "..."}                     exactly this text
+//   {"token": 7}                        a special token
+//   {"schema": {...}, "at": "/pointer"} a JSON value (the pointer leads error messages)
+//   {"free": ["stop", ...]}             any text in which none of the stops occurs
+//   {"seq": [...]}, {"any": [...]}, {"many": {...}, "min": 0, "max": null}
+GrammarPtr compile_layout(const std::string& layout, const VocabularyPtr& v, const CompileOptions& options);
+
 }  // namespace llamay::grammar

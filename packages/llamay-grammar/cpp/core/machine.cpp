@@ -80,14 +80,14 @@ Frame* Machine::copy(const Frame* g, Scratch& s) const {
 }
 
 void Machine::start(Threads& out, Scratch& s) const {
-  network(p_.start, frame(Place::Root, 0, nullptr, 0, s), out, s, 0);
+  network(p_.start, frame(Place::Root, 0, nullptr, 0, s), out, s, nullptr);
 }
 
 // ---- The network of rules ----
 
-void Machine::complete(const Frame* top, Threads& out, Scratch& s) const {
+void Machine::complete(const Frame* top, Threads& out, Scratch& s, Visited* visited) const {
   if (top->place == Place::Net) {
-    network(top->atom, top->parent, out, s, 0);
+    network(top->atom, top->parent, out, s, visited);
     return;
   }
   Thread t;
@@ -95,21 +95,33 @@ void Machine::complete(const Frame* top, Threads& out, Scratch& s) const {
   out.push_back(t);
 }
 
-void Machine::network(uint32_t q, const Frame* parent, Threads& out, Scratch& s, uint32_t depth) const {
+// Everything that can be reached without reading. `visited` cuts the loops that rules which may be empty make.
+void Machine::network(uint32_t q, const Frame* parent, Threads& out, Scratch& s, Visited* visited) const {
+  Visited own;
+  if (!visited) visited = &own;
+  for (auto& v : *visited)
+    if (v.first == q && v.second == parent) return;
+  visited->emplace_back(q, parent);
   const NetState& state = p_.net[q];
-  if (state.final) complete(parent, out, s);
+  if (state.final) complete(parent, out, s, visited);
   for (const Edge& e : state.edges) {
+    if (e.kind == Edge::Skip) {
+      network(e.to, parent, out, s, visited);
+      continue;
+    }
     // A call in the last place needs no frame: that keeps right recursion flat.
     const NetState& next = p_.net[e.to];
     const Frame* top = next.final && next.edges.empty() ? parent : frame(Place::Net, e.to, parent, 0, s);
     Thread t;
     t.top = top, t.a = e.arg;
     switch (e.kind) {
-      case Edge::Lexeme:
+      case Edge::Lexeme: {
+        const StringAtom& a = p_.lexemes[e.arg];
         t.mode = Mode::Raw;
-        out.push_back(t);
-        if (p_.lexemes[e.arg].min == 0 && p_.lexemes[e.arg].lang->accepts(0)) complete(top, out, s);
+        if (a.lang->max_length(0) > 0) out.push_back(t);
+        if (a.min == 0 && a.lang->accepts(0)) complete(top, out, s, visited);
         break;
+      }
       case Edge::Value:
         t.mode = Mode::Value;
         if (p_.nodes[e.arg].possible) out.push_back(t);
@@ -118,7 +130,8 @@ void Machine::network(uint32_t q, const Frame* parent, Threads& out, Scratch& s,
         t.mode = Mode::Token;
         out.push_back(t);
         break;
-      case Edge::Call: network(e.arg, top, out, s, depth + 1); break;
+      case Edge::Call: network(e.arg, top, out, s, visited); break;
+      case Edge::Skip: break;
     }
   }
 }

@@ -135,8 +135,9 @@ class Machine {
  private:
   Frame* frame(Place place, uint32_t atom, const Frame* parent, uint32_t words, Scratch& s) const;
   Frame* copy(const Frame* f, Scratch& s) const;
-  void complete(const Frame* top, Threads& out, Scratch& s) const;
-  void network(uint32_t state, const Frame* parent, Threads& out, Scratch& s, uint32_t depth) const;
+  using Visited = std::vector<std::pair<uint32_t, const Frame*>>;
+  void complete(const Frame* top, Threads& out, Scratch& s, Visited* visited = nullptr) const;
+  void network(uint32_t state, const Frame* parent, Threads& out, Scratch& s, Visited* visited) const;
   bool space(Thread& t, uint8_t b, Threads& out) const;
   bool space_missing(const Thread& t) const;
   void begin_value(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;

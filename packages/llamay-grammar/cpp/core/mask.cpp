@@ -30,6 +30,7 @@ struct Masker::Walk {
   Scratch& s;
   // Tokens whose reading met a name that this walk does not spell out: they are read byte by byte afterwards.
   std::vector<uint32_t> doubtful;
+  const Frame* nowhere_;
 
   // Inside a text that must differ from one that this walk has not spelled out.
   bool unsure(const Thread& x) const {
@@ -81,12 +82,15 @@ struct Masker::Walk {
         }
         case Mode::Raw: {
           const StringAtom& a = m.program().lexemes[t.a];
-          if (a.lang->trie || !only_ends(t.top)) break;
+          if (a.lang->trie) break;
           const bool counted = a.min > 0 || a.max != kInf;
           uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
           if (!counted) min = 0;
           normalise(*a.lang, v, min, max);
-          return lexeme(trie, n, t, *v.entry(Lexeme::Last, *a.lang, t.state, t.scan, min, max, n), true);
+          EntryPtr e = v.entry(Lexeme::Last, *a.lang, t.state, t.scan, min, max, n);
+          if (only_ends(t.top)) return lexeme(trie, n, t, *e, true);
+          stay(*e);
+          return ends(trie, n, t);
         }
         case Mode::Name: {
           const ObjectAtom& a = m.program().objects[t.top->atom];
@@ -118,6 +122,50 @@ struct Masker::Walk {
   // A lexeme of the net after which only more of it, or the end of the document, can follow needs no walk behind its
   // end; where anything else follows, its ends are too many to be remembered.
   static bool only_ends(const Frame* top) { return top->place == Place::Root; }
+
+  // What can follow a lexeme that may end after any of its bytes: only subtrees that contain a byte with which
+  // something can follow are looked at.
+  void ends(const Trie& trie, uint32_t n, const Thread& t) {
+    Threads after, got;
+    m.finish_lexeme(t, after, s);
+    uint64_t first = 0;
+    for (uint32_t b = 0; b < 256; ++b) {
+      got.clear();
+      for (const Thread& x : after) m.step(x, static_cast<uint8_t>(b), got, s);
+      if (!got.empty()) first |= b < 128 ? uint64_t{1} << byte_class(static_cast<uint8_t>(b))
+                                         : uint64_t{1} << kClassMultibyte | uint64_t{1} << kClassBroken;
+    }
+    if (m.may_end_here(t))
+      for (const Thread& x : after) walk(trie, n, x);
+    Thread alone = t;
+    alone.top = nowhere();
+    inner(trie, n, alone, after, first);
+  }
+
+  // A place where nothing follows, so that stepping a lexeme shows the lexeme alone.
+  const Frame* nowhere() {
+    if (!nowhere_) {
+      Frame* f = new (s.take(sizeof(Frame))) Frame;
+      f->place = Place::Root;
+      nowhere_ = f;
+    }
+    return nowhere_;
+  }
+
+  void inner(const Trie& trie, uint32_t n, const Thread& t, const Threads& after, uint64_t first) {
+    Threads next;
+    for (uint32_t c = n + 1, end = trie.end(n); c < end; c = trie.end(c)) {
+      if ((trie.below(c) & first) == 0) continue;
+      next.clear();
+      m.step(t, trie.byte(c), next, s);
+      for (const Thread& x : next) {
+        if (x.mode != Mode::Raw) continue;
+        if (m.may_end_here(x))
+          for (const Thread& a : after) walk(trie, c, a);
+        inner(trie, c, x, after, first);
+      }
+    }
+  }
 
   void lexeme(const Trie& trie, uint32_t n, const Thread& t, const Entry& e, bool open_ended) {
     stay(e);
@@ -282,7 +330,7 @@ struct Masker::Walk {
 };
 
 void Masker::add(const Threads& threads, uint32_t* mask, Scratch& scratch) const {
-  Walk w{m_, v_, v_.trie(), mask, scratch, {}};
+  Walk w{m_, v_, v_.trie(), mask, scratch, {}, nullptr};
   for (const Thread& t : threads) {
     if (t.mode == Mode::Token) {
       set_bit(mask, t.a);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <unordered_map>
 
 namespace llamay::grammar {
 namespace {
@@ -93,6 +94,72 @@ void add_thread(Threads& list, const Thread& t) {
   list.push_back(t);
 }
 
+// Where there are many threads: makes equal stacks one stack, from the bottom up, so that equal threads are seen to be
+// equal. Without it an ambiguous grammar doubles its threads at every step.
+void merge(Threads& list, Scratch& s) {
+  std::unordered_map<const Frame*, const Frame*> known;
+  std::unordered_multimap<uint64_t, const Frame*> frames;
+  auto hash = [](const Frame* f, const Frame* parent) {
+    uint64_t h = static_cast<uint64_t>(f->place) * 1099511628211ull + f->atom;
+    for (uint64_t x : {reinterpret_cast<uint64_t>(parent), reinterpret_cast<uint64_t>(f->names), f->count, uint64_t{f->gained}})
+      h = (h ^ x) * 0x9E3779B97F4A7C15ull, h ^= h >> 32;
+    for (uint32_t i = 0; i < 2u * f->n_words; ++i) h = (h ^ f->bits[i]) * 0x9E3779B97F4A7C15ull;
+    return h;
+  };
+  auto canonical = [&](const Frame* top) {
+    std::vector<const Frame*> chain;
+    const Frame* f = top;
+    while (f && !known.count(f)) chain.push_back(f), f = f->parent;
+    const Frame* below = f ? known[f] : nullptr;
+    for (size_t i = chain.size(); i-- > 0;) {
+      const Frame* g = chain[i];
+      uint64_t h = hash(g, below);
+      const Frame* found = nullptr;
+      auto [lo, hi] = frames.equal_range(h);
+      for (auto it = lo; it != hi && !found; ++it) {
+        const Frame* o = it->second;
+        if (o->place == g->place && o->atom == g->atom && o->parent == below && o->names == g->names &&
+            o->count == g->count && o->gained == g->gained && o->n_words == g->n_words &&
+            std::memcmp(o->have, g->have, sizeof g->have) == 0 &&
+            std::memcmp(o->bits, g->bits, size_t{g->n_words} * 16) == 0)
+          found = o;
+      }
+      if (!found) {
+        found = g;
+        if (g->parent != below) {
+          Frame* c = new (s.take(sizeof(Frame) + size_t{g->n_words} * 16)) Frame;
+          c->place = g->place, c->n_words = g->n_words, c->atom = g->atom, c->parent = below, c->count = g->count;
+          c->gained = g->gained, c->names = g->names;
+          std::memcpy(c->have, g->have, sizeof g->have);
+          std::memcpy(c->bits, g->bits, size_t{g->n_words} * 16);
+          found = c;
+        }
+        frames.emplace(h, found);
+      }
+      known[g] = found;
+      below = found;
+    }
+    return below;
+  };
+  std::unordered_multimap<uint64_t, size_t> seen;
+  Threads out;
+  for (Thread t : list) {
+    t.top = canonical(t.top);
+    uint64_t h = reinterpret_cast<uint64_t>(t.top);
+    for (uint64_t x : {uint64_t{t.a} << 32 | t.b, uint64_t{t.state} << 32 | t.scan, uint64_t{t.count} << 8 | static_cast<uint64_t>(t.mode)})
+      h = (h ^ x) * 0x9E3779B97F4A7C15ull, h ^= h >> 32;
+    auto [lo, hi] = seen.equal_range(h);
+    bool twice = false;
+    for (auto it = lo; it != hi && !twice; ++it) twice = same_thread(out[it->second], t);
+    if (twice) continue;
+    seen.emplace(h, out.size());
+    out.push_back(t);
+  }
+  list = std::move(out);
+}
+
+constexpr size_t kManyThreads = 48;
+
 }  // namespace
 
 Matcher::Matcher(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) {
@@ -158,6 +225,7 @@ Position* Matcher::advance(const Position* from, uint32_t token) const {
         for (const Thread& x : got) add_thread(next, x);
       }
       if (next.empty()) return nullptr;
+      if (next.size() > kManyThreads) merge(next, s);
       if (next.size() > kMaxThreads)
         throw std::length_error("the grammar is too ambiguous here: more than 8192 ways to read the document");
       std::swap(now, next);

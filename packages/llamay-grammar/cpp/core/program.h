@@ -68,7 +68,7 @@ struct Node {
 // A network of rules (Woods' recursive transition network): states with edges that read a lexeme, a JSON value or a
 // special token, or call another rule.
 struct Edge {
-  enum Kind : uint8_t { Lexeme, Value, Call, Token } kind = Lexeme;
+  enum Kind : uint8_t { Lexeme, Value, Call, Token, Skip } kind = Lexeme;
   uint32_t arg = 0;  // Lexeme: index into lexemes. Value: node. Call: state. Token: token id
   uint32_t to = 0;
 };

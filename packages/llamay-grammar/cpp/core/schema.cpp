@@ -89,9 +89,10 @@ void SchemaReader::index(const Json& s, const std::string& base_in, uint32_t dep
     for (const char* key : {"$anchor", "$dynamicAnchor"})
       if (const Json* a = s.get(key); a && a->is(JsonKind::String) && !old) {
         anchors_.emplace(base + "#" + a->text, &s);
-        if (key[1] == 'd') dynamic_anchors_.emplace(base + "#" + a->text, &s);
+        if (key[1] == 'd') dynamic_anchors_.emplace(base + "#" + a->text, &s), dynamic_ = true;
       }
-    if (const Json* a = s.get("$recursiveAnchor"); a && a->is(JsonKind::True)) dynamic_anchors_.emplace(base + "#", &s);
+    if (const Json* a = s.get("$recursiveAnchor"); a && a->is(JsonKind::True))
+      dynamic_anchors_.emplace(base + "#", &s), dynamic_ = true;
   }
   if (s.get("$dynamicRef") || s.get("$recursiveRef")) dynamic_ = true;
   base_of_[&s] = base;
@@ -215,12 +216,12 @@ FormulaId SchemaReader::dynamic_reference(const Json& from, const std::string& v
   return place(t, scope);
 }
 
-FormulaId SchemaReader::read(const Json& document, const std::string& base) {
+FormulaId SchemaReader::read(const Json& document, const std::string& base, const std::string& where) {
   documents_.push_back(document);
   const Json& root = documents_.back();
   resources_[base] = &root;
   index(root, base, 0, options_.draft);
-  Target t{&root, base, ""};
+  Target t{&root, base, where};
   if (auto b = base_of_.find(&root); b != base_of_.end()) t.base = b->second;
   if (dynamic_ && scope_ids_.size() == 1) scope_ids_[{}] = 0;
   FormulaId out = place(t, 0);

@@ -29,7 +29,7 @@ class SchemaReader {
   SchemaReader(Formulas& formulas, const SchemaOptions& options, Budget& budget);
 
   // Several schemas may be read into one set of formulas (tools). `base` is the URI of the document.
-  FormulaId read(const Json& document, const std::string& base);
+  FormulaId read(const Json& document, const std::string& base, const std::string& where = "");
 
  private:
   struct Path {  // a JSON pointer, written out only when needed

@@ -1,0 +1,71 @@
+// Context-free grammars as networks of rules: what GBNF, EBNF and tool envelopes are compiled to.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "program.h"
+#include "regex.h"
+
+namespace llamay::grammar {
+
+struct Expr {
+  enum Kind : uint8_t { Text, Set, Term, Rule, Value, Token, Sequence, Choice, Repeat } kind = Sequence;
+  std::string text;    // Text: literal UTF-8. Rule: its name
+  CharSet set;         // Set
+  uint32_t arg = 0;    // Term: a term. Value: node. Token: id. Rule: number, once resolved
+  uint32_t min = 1, max = 1;  // Repeat
+  std::vector<Expr> kids;
+};
+
+class NetworkBuilder {
+ public:
+  NetworkBuilder(Program& program, Budget& budget) : p_(program), budget_(budget), terms_(budget) {}
+
+  Terms& terms() { return terms_; }
+  // Rules may be used before they are defined. Throws for a second definition.
+  void define(const std::string& name, Expr body);
+  bool defined(const std::string& name) const { return names_.count(name) > 0; }
+  // Builds the network with `root` as its start. Parts without recursion become automata. Direct left recursion is
+  // rewritten as repetition; throws CompileError("rule", ...) for other left recursion, for rules that are not defined
+  // and for grammars that describe no finite text.
+  void finish(const std::string& root);
+
+ private:
+  struct RuleInfo {
+    std::string name;
+    Expr body;
+    int8_t regular = -1;  // not known yet
+    bool recursive = false, nullable = false, productive = false;
+    uint32_t start = kNone;
+    Terms::Id term = 0;
+    bool has_term = false;
+  };
+
+  void resolve(Expr& e, const RuleInfo& in, uint32_t depth);
+  void left_recursion(RuleInfo& r, uint32_t number);
+  void mark_recursive();
+  bool nullable(const Expr& e) const;
+  bool productive(const Expr& e) const;
+  void first_rules(const Expr& e, std::vector<uint32_t>& out) const;
+  bool regular(const Expr& e);
+  Terms::Id term(const Expr& e);
+  uint32_t state();
+  void build(const Expr& e, uint32_t from, uint32_t to);
+  void lexeme(Terms::Id t, uint32_t from, uint32_t to);
+
+  Program& p_;
+  Budget& budget_;
+  Terms terms_;
+  std::vector<RuleInfo> rules_;
+  std::unordered_map<std::string, uint32_t> names_;
+  std::unordered_map<Terms::Id, uint32_t> lexemes_;
+};
+
+// Rules in llama.cpp's GBNF, respectively in the EBNF of the W3C's specifications, into a builder.
+void read_gbnf(const std::string& source, NetworkBuilder& builder, Budget& budget);
+// Returns the name of the first rule, which is the root.
+std::string read_ebnf(const std::string& source, NetworkBuilder& builder, Budget& budget);
+
+}  // namespace llamay::grammar
