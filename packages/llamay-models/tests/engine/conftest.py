@@ -5,6 +5,7 @@ random weights, real kernels, and a vocabulary in which every token is one chara
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,6 +65,38 @@ class LettersStream:
     def finish(self):
         text, self.rest = self.rest.decode(errors="replace"), b""
         return text
+
+
+class Gate:
+    """A constraint that allows everything, but waits before the second token until `open` is called.
+
+    What is tested of a running text then does not depend on how fast it runs.
+    """
+
+    finished = False
+
+    def __init__(self):
+        self._tokens = 0
+        self._open = threading.Event()
+
+    def fill_mask(self, mask):
+        mask[:] = 0xFFFFFFFF
+        if self._tokens == 1:
+            assert self._open.wait(30)
+
+    def accept(self, token):
+        self._tokens += 1
+
+    def fork(self):
+        raise NotImplementedError
+
+    def open(self):
+        self._open.set()
+
+
+@pytest.fixture
+def gate():
+    return Gate()
 
 
 @pytest.fixture(scope="session")

@@ -89,6 +89,14 @@ def test_forks_of_one_seed_differ_and_can_be_repeated(make_model):
     assert len(set(texts[0])) == 6
 
 
+def test_a_fork_of_a_fork_draws_as_its_parent(make_model):
+    model = make_model()
+    sampling = Sampling(seed=5, temperature=3.0)
+    for fork in model.context([9]).fork(3):
+        twin = fork.fork()
+        assert go_on(twin, 12, sampling) == go_on(fork, 12, sampling)
+
+
 def test_a_fork_of_a_context_at_work_has_the_tokens_so_far(make_model):
     model = make_model()
     context = model.context([9, 9, 12])
@@ -212,10 +220,11 @@ class TestClose:
             with pytest.raises(ContextError, match="the context is closed"):
                 use()
 
-    def test_cancels_what_runs_on_it(self, make_model):
+    def test_cancels_what_runs_on_it(self, make_model, gate):
         model = make_model()
         context = model.context([9])
-        generation = context.generate(GREEDY, ignore_eos=True)
+        generation = context.generate(GREEDY, constraint=gate, ignore_eos=True)
+        threading.Timer(0.05, gate.open).start()
         context.close()
         assert generation.finish_reason == "cancelled"
         assert model.pool.used_bytes == 0

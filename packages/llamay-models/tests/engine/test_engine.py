@@ -209,24 +209,27 @@ def test_a_failed_step_ends_the_request_at_fault_alone(make_model, monkeypatch):
 
 
 class TestCancel:
-    def test_frees_everything(self, make_model):
-        model = make_model(ctx_size=256)
-        generation = model.engine.submit(Request([9] * 20, GREEDY, ignore_eos=True))
+    def test_frees_everything(self, make_model, gate):
+        model = make_model()
+        generation = model.engine.submit(Request([9] * 20, GREEDY, constraint=gate, ignore_eos=True))
         next(iter(generation))
         generation.cancel()
+        gate.open()
         assert generation.wait(10)
         assert generation.finish_reason == "cancelled"
         assert model.pool.used_bytes == 0
 
-    def test_of_what_waits_in_the_queue(self, make_model):
+    def test_of_what_waits_in_the_queue(self, make_model, gate):
         model = make_model(max_sequences=1)
-        first = model.engine.submit(Request([9] * 20, GREEDY, 200, ignore_eos=True))
+        first = model.engine.submit(Request([9] * 20, GREEDY, 5, constraint=gate, ignore_eos=True))
+        next(iter(first))
         second = model.engine.submit(Request([9] * 20, GREEDY, 10, ignore_eos=True))
         second.cancel()
+        gate.open()
         assert second.wait(10)
         assert second.tokens == ()
-        assert first.finish_reason is None
-        first.cancel()
+        assert second.finish_reason == "cancelled"
+        assert len(first.tokens) == 5
 
     def test_twice_and_after_the_end(self, make_model):
         generation = make_model().engine.submit(Request([9], GREEDY, 3, ignore_eos=True))
@@ -247,10 +250,11 @@ class TestCancel:
 
 
 class TestClose:
-    def test_ends_what_runs(self, make_model):
+    def test_ends_what_runs(self, make_model, gate):
         model = make_model()
-        generation = model.engine.submit(Request([9] * 20, GREEDY, ignore_eos=True))
+        generation = model.engine.submit(Request([9] * 20, GREEDY, constraint=gate, ignore_eos=True))
         next(iter(generation))
+        threading.Timer(0.05, gate.open).start()
         model.close()
         assert generation.finish_reason == "cancelled"
         with pytest.raises(EngineClosed, match="the model was closed"):
@@ -319,9 +323,9 @@ def test_a_short_prompt_is_not_kept_waiting_by_a_long_one(make_model):
     assert short.timings.queue + short.timings.prompt < (long.timings.queue + long.timings.prompt) / 2
 
 
-def test_a_context_at_work_refuses_a_second_owner(make_model):
+def test_a_context_at_work_refuses_a_second_owner(make_model, gate):
     context = make_model().context([9, 9])
-    generation = context.generate(GREEDY, ignore_eos=True)
+    generation = context.generate(GREEDY, constraint=gate, ignore_eos=True)
     for second in (
         context.generate,
         lambda: context.extend([5]),
@@ -331,6 +335,7 @@ def test_a_context_at_work_refuses_a_second_owner(make_model):
         with pytest.raises(ContextError, match="a generation runs on this context"):
             second()
     generation.cancel()
+    gate.open()
     generation.wait()
     context.truncate(1)
 

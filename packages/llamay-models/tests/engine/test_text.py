@@ -1,7 +1,7 @@
 """Text is let out whole, and stop strings are found wherever tokens begin."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamay_models.engine._text import TextStream
@@ -39,6 +39,7 @@ def first_stop(text, stops):
     return text, None
 
 
+@settings(max_examples=500)
 @given(
     st.lists(st.text("ab", max_size=4), max_size=12),
     st.lists(st.text("ab", max_size=5), max_size=4),
@@ -73,6 +74,8 @@ def test_no_part_of_a_stop_string_is_ever_shown(parts, stops):
         (["aab", "aac"], ["aaac"], ("aabaac", None)),
         (["abcd"], ["bc", "abcd"], ("a", "bc")),
         (["xabc"], ["bc", "abc"], ("x", "abc")),
+        (["aa", "ab"], ["aab"], ("a", "aab")),
+        (["abab", "abc"], ["ababc"], ("ab", "ababc")),
         (["text"], [""], ("text", None)),
     ],
 )

@@ -140,7 +140,7 @@ def test_any_wiring_of_operations_keeps_its_output(data):
         elif op == "norm":
             values.append(g.rms_norm(x, _Numbers(f"n{i}", 1, 4), 1e-5, 2))
         elif op == "mlp":
-            gate, up = g.linear(x, w, 8), g.linear(x, _Numbers(f"u{i}", 8, 8), 8)
+            gate, up = g.linear(x, w, 8), g.linear(y, _Numbers(f"u{i}", 8, 8), 8)
             values.append(g.mul(g.silu(gate), up))
         elif op in ("add", "mul"):
             values.append(getattr(g, op)(x, y))
