@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import metadata
 from types import ModuleType
 
 import llamay_kernels
@@ -40,6 +39,8 @@ def check(user: str, module: ModuleType, wanted: Mapping[str, Version]) -> None:
 
 
 def _pinned(package: str) -> str:
+    from importlib import metadata  # slow to import, and needed by nobody whose packages fit
+
     try:
         return f"'{package}=={metadata.version('llamay-models')}'"
     except metadata.PackageNotFoundError:  # run from a source folder

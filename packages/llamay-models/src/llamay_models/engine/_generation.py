@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from llamay_models.engine._sampling import Sampling
 from llamay_models.errors import LlamayError
+
+if TYPE_CHECKING:
+    import asyncio
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -95,6 +97,8 @@ class Channel:
 
     async def aget(self) -> Item | None:
         """Return the next item, or None at the end."""
+        import asyncio  # who waits here has it loaded; everybody else starts faster without it
+
         loop = asyncio.get_running_loop()
         while True:
             # Registered before the queue is looked at, so that no item can slip in between.
