@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+from llamay_kv._vfs import Listed
+
 SECTOR = 512
 
 
@@ -19,6 +21,7 @@ SECTOR = 512
 class Inode:
     data: bytearray = field(default_factory=bytearray)
     synced: int = 0  # so many bytes of data are on the platter
+    used: float = 0.0
 
     def after_crash(self, rng: random.Random) -> Inode:
         survived = bytearray(self.data[: self.synced])
@@ -28,7 +31,7 @@ class Inode:
             if rng.random() < 0.7:
                 end = min(at + SECTOR, size)
                 survived[at:end] = self.data[at:end]
-        return Inode(survived, len(survived))
+        return Inode(survived, len(survived), self.used)
 
 
 class CrashFile:
@@ -83,6 +86,7 @@ class CrashVfs:
         self.pending: list[tuple[str, str, Inode | None]] = []  # directory operations that are not synced
         self.fail_at, self.crash_at, self.capacity = fail_at, crash_at, capacity
         self.steps = 0
+        self.clock = 0.0
         self.failed = ""  # the operation that was failed on purpose
         self.dead = False
 
@@ -110,7 +114,8 @@ class CrashVfs:
         self.step("create")
         if path in self.names:
             raise FileExistsError(errno.EEXIST, "File exists", path)
-        inode = Inode()
+        self.clock += 1
+        inode = Inode(used=self.clock)
         self.names[path] = inode
         self.pending.append(("link", path, inode))
         return CrashFile(self, inode)
@@ -133,6 +138,26 @@ class CrashVfs:
         self.durable = dict(self.names)
         self.pending.clear()
 
+    def list(self, path: str) -> list[Listed]:
+        self.step("list")
+        prefix = path + "/"
+        names = [n for n in self.names if n.startswith(prefix) and "/" not in n[len(prefix) :]]
+        return [Listed(n[len(prefix) :], len(self.names[n].data), self.names[n].used) for n in names]
+
+    def make_directory(self, path: str) -> None:
+        self.step("make directory")
+
+    def touch(self, path: str) -> None:
+        self.step("touch")
+        if path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "No such file", path)
+        self.clock += 1
+        self.names[path].used = self.clock
+
+    def free_bytes(self, path: str) -> int:
+        self.step("free bytes")
+        return self.capacity - sum(len(i.data) for i in self.inodes())
+
     def after_crash(self, seed: int) -> CrashVfs:
         """What the next boot finds."""
         rng = random.Random(seed)
@@ -152,4 +177,5 @@ class CrashVfs:
         copies = {id(i): i.after_crash(rng) for i in names.values()}
         survivor.names = {path: copies[id(i)] for path, i in names.items()}
         survivor.durable = dict(survivor.names)
+        survivor.clock = self.clock
         return survivor

@@ -2,6 +2,7 @@
 
 from llamay_kv._context import Context, Pool
 from llamay_kv._crypto import Key
+from llamay_kv._disk_cache import DiskCache
 from llamay_kv._errors import IdentityMismatch, LegacyWarning, NotAllowed, SnapshotError
 from llamay_kv._format import Manifest
 from llamay_kv._identity import Identity
@@ -19,6 +20,7 @@ __all__ = [
     "Closed",
     "Context",
     "ContextBusy",
+    "DiskCache",
     "File",
     "Group",
     "Identity",

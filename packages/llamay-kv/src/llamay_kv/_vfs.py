@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Sequence
-from typing import Protocol, Self, runtime_checkable
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 Buffer = bytes | bytearray | memoryview
 
@@ -39,6 +39,14 @@ class File(Protocol):
     def __exit__(self, *args: object) -> None: ...
 
 
+class Listed(NamedTuple):
+    """A file in a directory: its name, its length, and when it was last written or touched, in seconds."""
+
+    name: str
+    size: int
+    used: float
+
+
 @runtime_checkable
 class Vfs(Protocol):
     """A file system. All operations raise OSError."""
@@ -61,6 +69,22 @@ class Vfs(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Return once names created, replaced or removed in the directory would survive a loss of power."""
+        ...
+
+    def list(self, path: str) -> list[Listed]:
+        """Return the files in a directory."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Create a directory and those above it, for its owner alone. It may exist."""
+        ...
+
+    def touch(self, path: str) -> None:
+        """Say that the file was of use now."""
+        ...
+
+    def free_bytes(self, path: str) -> int:
+        """Return how much room is left where the directory is."""
         ...
 
 
@@ -144,6 +168,30 @@ class LocalVfs:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def list(self, path: str) -> list[Listed]:
+        """Scan the directory; files that vanish meanwhile are left out."""
+        found = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        found.append(Listed(entry.name, status.st_size, status.st_mtime))
+        return found
+
+    def make_directory(self, path: str) -> None:
+        """Create it with mode 0700."""
+        os.makedirs(path, mode=0o700, exist_ok=True)  # noqa: PTH103
+
+    def touch(self, path: str) -> None:
+        """Set its times to now."""
+        os.utime(path)
+
+    def free_bytes(self, path: str) -> int:
+        """Ask the file system, for who is not root."""
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
 
 
 def write_atomically(vfs: Vfs, path: str, parts: Iterable[Sequence[Buffer]]) -> None:

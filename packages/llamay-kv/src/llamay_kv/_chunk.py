@@ -1,0 +1,104 @@
+"""The file of one chunk: 64 positions of all groups, encrypted under a key that only its own history gives.
+
+A chunk has a name and a key by the chain of tokens that leads to it. With s the store's secret:
+
+    root  = HMAC-SHA256(s, "llamay chunk root 1" 00, SHA-256 of the layout, identity digest, tenant)
+    link  = HMAC-SHA256(s, link of the chunk before, or root; the 64 token ids as 32-bit little-endian integers)
+
+The file is named by the first 20 bytes of its link in hexadecimal. It is: the magic `LLAMAYKC` (8 bytes), format
+version 1 and which groups it holds as a bit set (32 bits each), a random nonce (12), then the AES-256-GCM ciphertext of
+the groups' payloads (in the order of docs/snapshot-format.md) and its tag (16). The key is HKDF-SHA256(s, salt the
+whole link, info `llamay chunk 1`); associated data is what comes before the nonce. So a file under another name, of
+another history or another identity does not decrypt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from dataclasses import dataclass
+from struct import Struct
+
+import numpy as np
+
+from llamay_kv import _format as fmt
+from llamay_kv._identity import Identity
+from llamay_kv._layout import Layout
+
+HEAD = Struct("<8sII")
+MAGIC = b"LLAMAYKC"
+VERSION = 1
+NONCE = 12
+OVERHEAD = HEAD.size + NONCE + fmt.TAG
+SUFFIX = ".kvc"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where a chunk stands in the histories."""
+
+    digest: bytes
+
+    @classmethod
+    def root(cls, secret: bytes, layout: Layout, identity: Identity, tenant: str) -> Link:
+        """Return what the first chunk of a history follows."""
+        body = hashlib.sha256(repr(layout.to_json()).encode()).digest() + identity.digest + tenant.encode()
+        return cls(hmac.digest(secret, b"llamay chunk root 1\0" + body, "sha256"))
+
+    def next(self, secret: bytes, tokens: np.ndarray) -> Link:
+        """Return the link of the chunk with these tokens after this one."""
+        return Link(hmac.digest(secret, self.digest + tokens.astype("<i4").tobytes(), "sha256"))
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return self.digest[:20].hex() + SUFFIX
+
+
+class Damaged(Exception):
+    """The file of a chunk is not what it should be."""
+
+
+def seal(secret: bytes, link: Link, present: int, payload: bytes | bytearray | memoryview) -> list[bytes]:
+    """Return the parts of the file."""
+    head = HEAD.pack(MAGIC, VERSION, present)
+    nonce = os.urandom(NONCE)
+    return [head, nonce, _cipher(secret, link).encrypt(nonce, payload, head)]
+
+
+def present(head: bytes) -> int:
+    """Return which groups a file holds, from its first bytes; Damaged if it is none."""
+    if len(head) < HEAD.size:
+        raise Damaged("too short")
+    magic, version, groups = HEAD.unpack(head[: HEAD.size])
+    if magic != MAGIC or version != VERSION:
+        raise Damaged("not a chunk")
+    return int(groups)
+
+
+def open_sealed(secret: bytes, link: Link, file: bytearray | memoryview) -> tuple[int, memoryview]:
+    """Return which groups a file holds, and their payloads. Damaged unless every byte is authentic."""
+    from cryptography.exceptions import InvalidTag
+
+    view = memoryview(file)
+    groups = present(bytes(view[: HEAD.size]))
+    if len(view) < OVERHEAD:
+        raise Damaged("too short")
+    head, nonce, sealed = view[: HEAD.size], view[HEAD.size : HEAD.size + NONCE], view[HEAD.size + NONCE :]
+    payload = bytearray(len(sealed) - fmt.TAG)
+    try:
+        _cipher(secret, link).decrypt_into(nonce, sealed, head, payload)
+    except InvalidTag:
+        raise Damaged("not authentic") from None
+    return groups, memoryview(payload)
+
+
+def _cipher(secret: bytes, link: Link):  # type: ignore[no-untyped-def]  # AESGCM is imported late
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    return AESGCM(
+        HKDF(algorithm=SHA256(), length=32, salt=link.digest, info=b"llamay chunk 1").derive(secret)
+    )
