@@ -14,12 +14,13 @@ using namespace nb::literals;
 
 NB_MODULE(_kernels, m) {
   nb::set_leak_warnings(false);  // a plan held by a module until the very end is no leak
-  llamay::active_isa();  // a bad $LLAMAY_ISA fails the import, not the first token
+  llamay::active_isa();          // a bad $LLAMAY_ISA fails the import, not the first token
 
   m.def("isa", [] { return llamay::name(llamay::active_isa()); }, "The kernel set in use.");
   m.def("use_isa", &llamay::use_isa, "name"_a,
         "Use this kernel set from the next call on, in the whole process.\n\n"
-        "Raises ValueError, naming the choices, if this CPU cannot run it. Results do not depend on the choice.");
+        "Raises ValueError, naming the choices, if this CPU cannot run it. Results do not depend on the "
+        "choice.");
   m.def(
       "runnable_isas",
       [] {

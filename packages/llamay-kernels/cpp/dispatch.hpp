@@ -18,7 +18,8 @@ Isa active_isa();
 /// Throws std::invalid_argument, naming the choices, for a set that cannot run here.
 void use_isa(const std::string& name);
 
-/// The tables of one area, one a kernel set. `static constexpr Tables<MatmulTable> tables = LLAMAY_TABLES(matmul);`
+/// The tables of one area, one a kernel set. `static constexpr Tables<MatmulTable> tables =
+/// LLAMAY_TABLES(matmul);`
 template <class Table>
 struct Tables {
   const Table* of[4];
@@ -27,14 +28,25 @@ struct Tables {
 
 }  // namespace llamay
 
-/// Declares the tables that cpp/<area>/isa_*.cpp defines, one a set; use at namespace scope, before LLAMAY_TABLES.
+/// Declares the tables that cpp/<area>/isa_*.cpp defines, one a set; use at namespace scope, before
+/// LLAMAY_TABLES.
 #ifdef LLAMAY_X86
-#define LLAMAY_DECLARE_TABLES(type, area)                                                   \
+#define LLAMAY_DECLARE_TABLES(type, area)                                                       \
   extern "C" const type llamay_##area##_portable, llamay_##area##_avx2, llamay_##area##_avx512, \
       llamay_##area##_avx512_vnni
-#define LLAMAY_TABLES(area) \
-  {{&llamay_##area##_portable, &llamay_##area##_avx2, &llamay_##area##_avx512, &llamay_##area##_avx512_vnni}}
+#define LLAMAY_TABLES(area)                                                      \
+  {                                                                              \
+    {                                                                            \
+      &llamay_##area##_portable, &llamay_##area##_avx2, &llamay_##area##_avx512, \
+          &llamay_##area##_avx512_vnni                                           \
+    }                                                                            \
+  }
 #else
 #define LLAMAY_DECLARE_TABLES(type, area) extern "C" const type llamay_##area##_portable
-#define LLAMAY_TABLES(area) {{&llamay_##area##_portable, nullptr, nullptr, nullptr}}
+#define LLAMAY_TABLES(area)                                \
+  {                                                        \
+    {                                                      \
+      &llamay_##area##_portable, nullptr, nullptr, nullptr \
+    }                                                      \
+  }
 #endif

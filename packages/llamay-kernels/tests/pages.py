@@ -131,7 +131,11 @@ class Context:
     def __llamay_kv_view__(self, major: int) -> object:
         if major != self.major:
             raise BufferError(f"this context speaks kv_view {self.major}, not {major}")
-        self._view.size, self._view.n_tokens, self._view.n_reserved = self.size, self.n_tokens, self.n_reserved
+        self._view.size, self._view.n_tokens, self._view.n_reserved = (
+            self.size,
+            self.n_tokens,
+            self.n_reserved,
+        )
         return _new(c.addressof(self._view), self.name, None)
 
     def stored(self, layer: int) -> tuple[np.ndarray, np.ndarray]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from llamay_kernels import Plan, Threads, Weight
 
 ONE = Threads(1)

@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass, replace
 
-import llamay_kernels as lk
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llamay_kernels import Plan, Threads
 from pages import F16, F32, FULL, WINDOW, Context, GroupSpec, LayerSpec
 from plans import same_bits, weight
+
+import llamay_kernels as lk
+from llamay_kernels import Plan, Threads
 
 POOLS = {n: Threads(n, grain=0) for n in (1, 2, 5)}
 
@@ -163,7 +164,9 @@ def test_no_cut_of_the_work_changes_a_bit(case, dtype):
     threads=st.sampled_from([1, 2, 5]),
     isa=st.sampled_from(lk.runnable_isas()),
 )
-def test_any_shape_and_any_cut(seed, rows, kv_heads, group, k_dim, v_dim, window, softcap, dtype, page, threads, isa):
+def test_any_shape_and_any_cut(
+    seed, rows, kv_heads, group, k_dim, v_dim, window, softcap, dtype, page, threads, isa
+):
     case = Case(rows, kv_heads * group, kv_heads, k_dim, v_dim, window, softcap, seed)
     lk.use_isa(lk.runnable_isas()[0])
     plan, context = case.plan(), case.context(dtype=dtype)
@@ -226,7 +229,9 @@ def run_from(plan: Plan, context: Context, at: int, n: int) -> np.ndarray:
 def test_what_is_not_visible_may_be_anything(kind):
     """Reserved, unwritten and masked positions hold NaN bytes here; a row that read one would be NaN."""
     case = Case(100, window=20)
-    spec = GroupSpec((LayerSpec(0, case.kv_heads, case.k_dim, case.v_dim),), kind, 20 if kind == WINDOW else 0)
+    spec = GroupSpec(
+        (LayerSpec(0, case.kv_heads, case.k_dim, case.v_dim),), kind, 20 if kind == WINDOW else 0
+    )
     for dtype in (F32, F16):
         for isa in lk.runnable_isas():
             lk.use_isa(isa)
@@ -240,7 +245,16 @@ def test_a_nan_key_reaches_only_the_rows_that_see_it():
     inputs[1][30] = np.nan
     plan = case.plan()
     records = [("embed", (i,), (), (i,), {}) for i in range(3)]
-    attrs = {"layer": 0, "heads": 4, "kv_heads": 2, "k_dim": 16, "v_dim": 16, "scale": 0.25, "window": 10, "softcap": 0.0}
+    attrs = {
+        "layer": 0,
+        "heads": 4,
+        "kv_heads": 2,
+        "k_dim": 16,
+        "v_dim": 16,
+        "scale": 0.25,
+        "window": 10,
+        "softcap": 0.0,
+    }
     records.append(("attention", (3,), (0, 1, 2), (), attrs))
     poisoned = Plan(records, [64, 32, 32, 64], [weight(x) for x in inputs], max_rows=128)
     clean = run(plan, case.context(), [100])

@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import llamay_kernels as lk
 import pytest
+
+import llamay_kernels as lk
 from llamay_kernels import _kernels
 
 PACKAGE = Path(__file__).parents[1]
@@ -31,7 +32,9 @@ def test_an_object_of_a_kernel_set_defines_its_table_and_nothing_else(path):
     names = subprocess.check_output(
         ["nm", "--extern-only", "--defined-only", "--format=just-symbols", path], text=True
     ).split()
-    built_for = next(p for p in path.parts if p.startswith("kernels_")).removeprefix("kernels_").removesuffix(".dir")
+    built_for = (
+        next(p for p in path.parts if p.startswith("kernels_")).removeprefix("kernels_").removesuffix(".dir")
+    )
     assert len(names) == 1
     assert re.fullmatch(rf"llamay_[a-z0-9_]+?_{built_for}", names[0])
 

@@ -22,7 +22,9 @@ struct AttentionShape {
   /// Tokens of one task.
   constexpr uint32_t tile() const { return group() < kAttentionRows ? kAttentionRows / group() : 1; }
   /// The first position that a row at `position` sees.
-  constexpr uint32_t first_visible(uint32_t position) const { return window && position >= window ? position + 1 - window : 0; }
+  constexpr uint32_t first_visible(uint32_t position) const {
+    return window && position >= window ? position + 1 - window : 0;
+  }
 };
 
 /// The pages of one layer of one context (abi/llamay/kv_view.h).
@@ -36,7 +38,8 @@ struct KvPages {
 
   uint8_t* page(uint32_t position) const {
     const uint32_t n = position >> page_shift;
-    return arena + static_cast<uint64_t>(blocks[n >> block_shift][n & ((1u << block_shift) - 1)]) * page_bytes;
+    return arena +
+           static_cast<uint64_t>(blocks[n >> block_shift][n & ((1u << block_shift) - 1)]) * page_bytes;
   }
 };
 
@@ -66,9 +69,10 @@ constexpr size_t attention_scratch(const AttentionShape& shape) {
 
 /// One table a kernel set.
 struct AttentionTable {
-  /// Writes keys and values of one head at positions [first, first + tokens). k and v: of the first token, at that head.
-  void (*write)(const KvPages& pages, const AttentionShape& shape, uint32_t kv_head, uint32_t first, uint32_t tokens,
-                const float* k, size_t k_stride, const float* v, size_t v_stride);
+  /// Writes keys and values of one head at positions [first, first + tokens). k and v: of the first token, at
+  /// that head.
+  void (*write)(const KvPages& pages, const AttentionShape& shape, uint32_t kv_head, uint32_t first,
+                uint32_t tokens, const float* k, size_t k_stride, const float* v, size_t v_stride);
   /// All blocks that the tokens see, merged into out.
   void (*attend)(const AttentionTask& task);
   /// Blocks [block_begin, block_end) each by itself, into partials.

@@ -24,7 +24,8 @@ using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device:
 template <class T>
 nb::ndarray<nb::numpy, T> make_array(std::initializer_list<std::size_t> shape, std::size_t count) {
   T* data = new T[count];
-  return nb::ndarray<nb::numpy, T>(data, shape, nb::capsule(data, [](void* p) noexcept { delete[] static_cast<T*>(p); }));
+  return nb::ndarray<nb::numpy, T>(data, shape,
+                                   nb::capsule(data, [](void* p) noexcept { delete[] static_cast<T*>(p); }));
 }
 
 constexpr Tables<OpsTable> tables = LLAMAY_TABLES(ops);
@@ -33,7 +34,8 @@ nb::ndarray<nb::numpy, float> elementary(const std::string& name, Floats x) {
   if (name != "exp" && name != "tanh") throw nb::value_error("there are exp and tanh");
   auto out = make_array<float>({x.shape(0)}, x.shape(0));
   const FloatEnvironment environment;
-  tables[active_isa()].elementwise(name == "exp" ? Elementwise::exp : Elementwise::tanh, x.data(), nullptr, 0, out.data(), x.shape(0));
+  tables[active_isa()].elementwise(name == "exp" ? Elementwise::exp : Elementwise::tanh, x.data(), nullptr, 0,
+                                   out.data(), x.shape(0));
   return out;
 }
 
@@ -52,8 +54,11 @@ nb::ndarray<nb::numpy, double> sines(Doubles x) {
 }  // namespace llamay
 
 void bind_ops(nb::module_& m) {
-  m.def("compiled_for", [] { return llamay::tables[llamay::active_isa()].compiled_for; },
-        "The kernel set in use, as the compiler of its operations knew it.");
-  m.def("elementary", &llamay::elementary, "name"_a, "x"_a, "exp or tanh of float32 values, as the kernel set in use computes it.");
-  m.def("sincos", &llamay::sines, "x"_a, "Sine and cosine of float64 angles up to 2^31, as the rotations compute them: (n, 2).");
+  m.def(
+      "compiled_for", [] { return llamay::tables[llamay::active_isa()].compiled_for; },
+      "The kernel set in use, as the compiler of its operations knew it.");
+  m.def("elementary", &llamay::elementary, "name"_a, "x"_a,
+        "exp or tanh of float32 values, as the kernel set in use computes it.");
+  m.def("sincos", &llamay::sines, "x"_a,
+        "Sine and cosine of float64 angles up to 2^31, as the rotations compute them: (n, 2).");
 }

@@ -15,17 +15,19 @@ uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
 template <class T>
 T* keys_at(const KvPages& p, const AttentionShape& s, uint32_t head, uint32_t position) {
   const uint32_t slot = position & ((1u << p.page_shift) - 1);
-  return reinterpret_cast<T*>(p.page(position) + p.k_offset) + ((static_cast<size_t>(head) * s.k_dim) << p.page_shift) + slot;
+  return reinterpret_cast<T*>(p.page(position) + p.k_offset) +
+         ((static_cast<size_t>(head) * s.k_dim) << p.page_shift) + slot;
 }
 template <class T>
 T* values_at(const KvPages& p, const AttentionShape& s, uint32_t head, uint32_t position) {
   const uint32_t slot = position & ((1u << p.page_shift) - 1);
-  return reinterpret_cast<T*>(p.page(position) + p.v_offset) + ((static_cast<size_t>(head) << p.page_shift) + slot) * s.v_dim;
+  return reinterpret_cast<T*>(p.page(position) + p.v_offset) +
+         ((static_cast<size_t>(head) << p.page_shift) + slot) * s.v_dim;
 }
 
 template <class T>
-void write_as(const KvPages& pages, const AttentionShape& shape, uint32_t head, uint32_t first, uint32_t tokens,
-              const float* k, size_t k_stride, const float* v, size_t v_stride) {
+void write_as(const KvPages& pages, const AttentionShape& shape, uint32_t head, uint32_t first,
+              uint32_t tokens, const float* k, size_t k_stride, const float* v, size_t v_stride) {
   const size_t page = size_t{1} << pages.page_shift;
   T row[16];
   for (uint32_t t = 0; t < tokens; ++t, k += k_stride, v += v_stride) {
@@ -43,18 +45,23 @@ void write_as(const KvPages& pages, const AttentionShape& shape, uint32_t head, 
   }
 }
 
-void write(const KvPages& pages, const AttentionShape& shape, uint32_t head, uint32_t first, uint32_t tokens, const float* k,
-           size_t k_stride, const float* v, size_t v_stride) {
-  (pages.dtype == LLAMAY_KV_F16 ? write_as<half> : write_as<float>)(pages, shape, head, first, tokens, k, k_stride, v,
-                                                                    v_stride);
+void write(const KvPages& pages, const AttentionShape& shape, uint32_t head, uint32_t first, uint32_t tokens,
+           const float* k, size_t k_stride, const float* v, size_t v_stride) {
+  (pages.dtype == LLAMAY_KV_F16 ? write_as<half> : write_as<float>)(pages, shape, head, first, tokens, k,
+                                                                    k_stride, v, v_stride);
 }
 
-/// One task at work: rows are tokens times query heads, in that order; everything about a block lies in scratch.
+/// One task at work: rows are tokens times query heads, in that order; everything about a block lies in
+/// scratch.
 template <class T>
 class Attention {
  public:
   explicit Attention(const AttentionTask& task)
-      : t_(task), s_(*task.shape), group_(s_.group()), rows_(task.tokens * group_), v_floats_(lanes_up(s_.v_dim)) {
+      : t_(task),
+        s_(*task.shape),
+        group_(s_.group()),
+        rows_(task.tokens * group_),
+        v_floats_(lanes_up(s_.v_dim)) {
     float* at = task.scratch;
     const auto take = [&at](size_t n) {
       float* p = at;
@@ -79,7 +86,8 @@ class Attention {
     uint32_t merged = 0;  // rows before this one have seen a block
     for (uint32_t block = t_.block_begin; block < t_.block_end; ++block) {
       if (!start(block)) continue;
-      for (uint32_t row = row_begin_; row < row_end_; row += kTileRows) compute(row, least(row + kTileRows, row_end_));
+      for (uint32_t row = row_begin_; row < row_end_; row += kTileRows)
+        compute(row, least(row + kTileRows, row_end_));
       merged = merge_block(merged);
     }
     for (uint32_t row = 0; row < rows_; ++row) finish(row, out_ + row * v_floats_, sum_[row]);
@@ -89,7 +97,8 @@ class Attention {
     const size_t record = partial_floats(s_);
     for (uint32_t block = t_.block_begin; block < t_.block_end; ++block) {
       if (!start(block)) continue;
-      for (uint32_t row = row_begin_; row < row_end_; row += kTileRows) compute(row, least(row + kTileRows, row_end_));
+      for (uint32_t row = row_begin_; row < row_end_; row += kTileRows)
+        compute(row, least(row + kTileRows, row_end_));
       for (uint32_t row = row_begin_; row < row_end_; ++row) {
         float* partial = t_.partials + (static_cast<size_t>(block - t_.block_begin) * rows_ + row) * record;
         memcpy(partial, block_out_ + row * v_floats_, v_floats_ * sizeof(float));
@@ -105,7 +114,8 @@ class Attention {
     for (uint32_t block = t_.block_begin; block < t_.block_end; ++block) {
       if (!visible_rows(block)) continue;
       for (uint32_t row = row_begin_; row < row_end_; ++row) {
-        const float* partial = t_.partials + (static_cast<size_t>(block - t_.block_begin) * rows_ + row) * record;
+        const float* partial =
+            t_.partials + (static_cast<size_t>(block - t_.block_begin) * rows_ + row) * record;
         memcpy(block_out_ + row * v_floats_, partial, v_floats_ * sizeof(float));
         block_max_[row] = partial[v_floats_];
         block_sum_[row] = partial[v_floats_ + 1];
@@ -124,11 +134,13 @@ class Attention {
   }
   uint32_t high(uint32_t row) const { return least(kAttentionBlock, position(row) + 1 - start_); }
 
-  /// Which rows see something of the block. Later rows stop seeing what is behind, earlier ones what is ahead.
+  /// Which rows see something of the block. Later rows stop seeing what is behind, earlier ones what is
+  /// ahead.
   bool visible_rows(uint32_t block) {
     start_ = block * kAttentionBlock;
     const uint32_t ahead = start_ > t_.first ? start_ - t_.first : 0;
-    const uint64_t past = uint64_t{start_} + kAttentionBlock - 1 + s_.window;  // first position that is too late
+    const uint64_t past =
+        uint64_t{start_} + kAttentionBlock - 1 + s_.window;  // first position that is too late
     const uint64_t tokens = !s_.window ? t_.tokens : past > t_.first ? past - t_.first : 0;
     row_begin_ = least(ahead, t_.tokens) * group_;
     row_end_ = (tokens < t_.tokens ? static_cast<uint32_t>(tokens) : t_.tokens) * group_;
@@ -139,7 +151,8 @@ class Attention {
     if (!visible_rows(block)) return false;
     begin_ = low(row_begin_) / 16 * 16;
     end_ = high(row_end_ - 1);
-    near_ = row_end_ - row_begin_ > kTileRows && (sizeof(T) != sizeof(float) || (1u << t_.pages->page_shift) < kAttentionBlock);
+    near_ = row_end_ - row_begin_ > kTileRows &&
+            (sizeof(T) != sizeof(float) || (1u << t_.pages->page_shift) < kAttentionBlock);
     if (near_) bring_near();
     return true;
   }
@@ -155,14 +168,16 @@ class Attention {
     }
   }
 
-  /// Widens the block once for all rows that will read it. What nobody has written stays unread: such lanes are zero.
+  /// Widens the block once for all rows that will read it. What nobody has written stays unread: such lanes
+  /// are zero.
   void bring_near() {
     each_page(begin_, end_, [this](uint32_t from, uint32_t to) {
       const T* key = keys_at<T>(*t_.pages, s_, t_.kv_head, start_ + from);
       for (uint32_t d = 0; d < s_.k_dim; ++d, key += size_t{1} << t_.pages->page_shift)
         for (uint32_t j = from; j < to; j += 16) {
           const int n = static_cast<int>(least(16, to - j));
-          store(near_keys_ + d * kAttentionBlock + j, n == 16 ? load_lanes(key + j - from) : load_lanes(key + j - from, n));
+          store(near_keys_ + d * kAttentionBlock + j,
+                n == 16 ? load_lanes(key + j - from) : load_lanes(key + j - from, n));
         }
       const T* value = values_at<T>(*t_.pages, s_, t_.kv_head, start_ + from);
       for (uint32_t j = from; j < to; ++j, value += s_.v_dim)
@@ -200,21 +215,23 @@ class Attention {
       each_page(begin, high_most, [&](uint32_t a, uint32_t b) {
         float* to_scores[kTileRows];
         for (int i = 0; i < n; ++i) to_scores[i] = score[i] + a;
-        product(n, q, keys_at<T>(*t_.pages, s_, t_.kv_head, start_ + a), size_t{1} << t_.pages->page_shift, s_.k_dim, to_scores,
-                b - a, false);
+        product(n, q, keys_at<T>(*t_.pages, s_, t_.kv_head, start_ + a), size_t{1} << t_.pages->page_shift,
+                s_.k_dim, to_scores, b - a, false);
       });
     }
     for (uint32_t row = from; row < to; ++row) softmax(row);
 
     // Each row adds its visible values in increasing order; where all rows see a key they add it together.
     if (low_most < high_least) {
-      for (int i = 0; i < n; ++i) weigh(1, &score[i], &out[i], low(from + static_cast<uint32_t>(i)), low_most, false);
+      for (int i = 0; i < n; ++i)
+        weigh(1, &score[i], &out[i], low(from + static_cast<uint32_t>(i)), low_most, false);
       const bool begun = low_least < low_most;
       if (begun)
         for (int i = 0; i < n; ++i)
           if (low(from + static_cast<uint32_t>(i)) == low_most) memset(out[i], 0, v_floats_ * sizeof(float));
       weigh(n, score, out, low_most, high_least, begun);
-      for (int i = 0; i < n; ++i) weigh(1, &score[i], &out[i], high_least, high(from + static_cast<uint32_t>(i)), true);
+      for (int i = 0; i < n; ++i)
+        weigh(1, &score[i], &out[i], high_least, high(from + static_cast<uint32_t>(i)), true);
     } else {
       for (int i = 0; i < n; ++i) {
         const uint32_t row = from + static_cast<uint32_t>(i);
@@ -259,16 +276,20 @@ class Attention {
       return p;
     };
     if (near_) {
-      if (from < to) product(n, at(from), near_values_ + from * v_floats_, v_floats_, to - from, out, s_.v_dim, accumulate);
+      if (from < to)
+        product(n, at(from), near_values_ + from * v_floats_, v_floats_, to - from, out, s_.v_dim,
+                accumulate);
       return;
     }
     each_page(from, to, [&](uint32_t a, uint32_t b) {
-      product(n, at(a), values_at<T>(*t_.pages, s_, t_.kv_head, start_ + a), s_.v_dim, b - a, out, s_.v_dim, accumulate);
+      product(n, at(a), values_at<T>(*t_.pages, s_, t_.kv_head, start_ + a), s_.v_dim, b - a, out, s_.v_dim,
+              accumulate);
       accumulate = true;
     });
   }
 
-  /// Adds the block to what rows before it have; rows from `merged` on take it as it is. Returns the new `merged`.
+  /// Adds the block to what rows before it have; rows from `merged` on take it as it is. Returns the new
+  /// `merged`.
   uint32_t merge_block(uint32_t merged) {
     const uint32_t known = least(most(merged, row_begin_), row_end_);
     for (uint32_t row = row_begin_; row < known; row += 16) {
@@ -307,8 +328,8 @@ class Attention {
   const AttentionShape& s_;
   const uint32_t group_, rows_;
   const size_t v_floats_;
-  float *scores_, *block_out_, *out_, *block_max_, *block_sum_, *max_, *sum_, *old_weight_, *new_weight_, *near_keys_,
-      *near_values_;
+  float *scores_, *block_out_, *out_, *block_max_, *block_sum_, *max_, *sum_, *old_weight_, *new_weight_,
+      *near_keys_, *near_values_;
   uint32_t start_ = 0, row_begin_ = 0, row_end_ = 0, begin_ = 0, end_ = 0;
   bool near_ = false;
 };
@@ -331,4 +352,5 @@ void merge(const AttentionTask& task) { Attention<float>(task).merge(); }
 }  // namespace llamay
 
 extern "C" const llamay::AttentionTable LLAMAY_TABLE(attention);
-const llamay::AttentionTable LLAMAY_TABLE(attention) = {llamay::write, llamay::attend, llamay::attend_blocks, llamay::merge};
+const llamay::AttentionTable LLAMAY_TABLE(attention) = {llamay::write, llamay::attend, llamay::attend_blocks,
+                                                        llamay::merge};

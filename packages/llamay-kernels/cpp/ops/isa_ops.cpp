@@ -27,17 +27,29 @@ void map(const float* a, const float* b, float* out, size_t n, F f) {
 void elementwise(Elementwise op, const float* a, const float* b, float by, float* out, size_t n) {
   const f32x16 c = splat(by);
   switch (op) {
-    case Elementwise::add: return map(a, b, out, n, [](f32x16 x, f32x16 y) { return x + y; });
-    case Elementwise::mul: return map(a, b, out, n, [](f32x16 x, f32x16 y) { return x * y; });
-    case Elementwise::scale: return map(a, out, n, [c](f32x16 x) { return x * c; });
-    case Elementwise::silu: return map(a, out, n, [](f32x16 x) { return silu(x); });
-    case Elementwise::gelu_tanh: return map(a, out, n, [](f32x16 x) { return gelu_tanh(x); });
-    case Elementwise::softcap: return map(a, out, n, [c](f32x16 x) { return softcap(x, c); });
-    case Elementwise::silu_mul: return map(a, b, out, n, [](f32x16 x, f32x16 y) { return silu(x) * y; });
-    case Elementwise::gelu_mul: return map(a, b, out, n, [](f32x16 x, f32x16 y) { return gelu_tanh(x) * y; });
-    case Elementwise::exp: return map(a, out, n, [](f32x16 x) { return exp(x); });
-    case Elementwise::tanh: return map(a, out, n, [](f32x16 x) { return tanh(x); });
-    case Elementwise::copy: memmove(out, a, n * sizeof *a); return;
+    case Elementwise::add:
+      return map(a, b, out, n, [](f32x16 x, f32x16 y) { return x + y; });
+    case Elementwise::mul:
+      return map(a, b, out, n, [](f32x16 x, f32x16 y) { return x * y; });
+    case Elementwise::scale:
+      return map(a, out, n, [c](f32x16 x) { return x * c; });
+    case Elementwise::silu:
+      return map(a, out, n, [](f32x16 x) { return silu(x); });
+    case Elementwise::gelu_tanh:
+      return map(a, out, n, [](f32x16 x) { return gelu_tanh(x); });
+    case Elementwise::softcap:
+      return map(a, out, n, [c](f32x16 x) { return softcap(x, c); });
+    case Elementwise::silu_mul:
+      return map(a, b, out, n, [](f32x16 x, f32x16 y) { return silu(x) * y; });
+    case Elementwise::gelu_mul:
+      return map(a, b, out, n, [](f32x16 x, f32x16 y) { return gelu_tanh(x) * y; });
+    case Elementwise::exp:
+      return map(a, out, n, [](f32x16 x) { return exp(x); });
+    case Elementwise::tanh:
+      return map(a, out, n, [](f32x16 x) { return tanh(x); });
+    case Elementwise::copy:
+      memmove(out, a, n * sizeof *a);
+      return;
   }
 }
 
@@ -104,5 +116,5 @@ void rope_pairs(const float* x, const float* table, size_t heads, size_t head_di
 }  // namespace llamay
 
 extern "C" const llamay::OpsTable LLAMAY_TABLE(ops);
-const llamay::OpsTable LLAMAY_TABLE(ops) = {llamay::compiled_for, llamay::elementwise, llamay::rms_norm, llamay::rope_half,
-                                            llamay::rope_pairs};
+const llamay::OpsTable LLAMAY_TABLE(ops) = {llamay::compiled_for, llamay::elementwise, llamay::rms_norm,
+                                            llamay::rope_half, llamay::rope_pairs};

@@ -4,10 +4,10 @@ namespace llamay {
 namespace {
 
 // Taylor's coefficients; on |r| <= pi / 4 what they leave out is below 1e-16.
-constexpr double kSine[] = {-0x1.5555555555555p-3,  0x1.1111111111111p-7,  -0x1.a01a01a01a01ap-13,
-                            0x1.71de3a556c734p-19,  -0x1.ae64567f544e4p-26, 0x1.6124613a86d09p-33,
+constexpr double kSine[] = {-0x1.5555555555555p-3, 0x1.1111111111111p-7,   -0x1.a01a01a01a01ap-13,
+                            0x1.71de3a556c734p-19, -0x1.ae64567f544e4p-26, 0x1.6124613a86d09p-33,
                             -0x1.ae7f3e733b81fp-41};
-constexpr double kCosine[] = {-0x1.0000000000000p-1,  0x1.5555555555555p-5,  -0x1.6c16c16c16c17p-10,
+constexpr double kCosine[] = {-0x1.0000000000000p-1,  0x1.5555555555555p-5,   -0x1.6c16c16c16c17p-10,
                               0x1.a01a01a01a01ap-16,  -0x1.27e4fb7789f5cp-22, 0x1.1eed8eff8d898p-29,
                               -0x1.93974a8c07c9dp-37, 0x1.ae7f3e733b81fp-45};
 
@@ -31,10 +31,14 @@ SinCos sincos(double x) {
   const double z = r * r;
   const double sine = r + r * (z * horner(kSine, z)), cosine = 1 + z * horner(kCosine, z);
   switch (static_cast<int64_t>(n) & 3) {
-    case 0: return {sine, cosine};
-    case 1: return {cosine, -sine};
-    case 2: return {-sine, -cosine};
-    default: return {-cosine, sine};
+    case 0:
+      return {sine, cosine};
+    case 1:
+      return {cosine, -sine};
+    case 2:
+      return {-sine, -cosine};
+    default:
+      return {-cosine, sine};
   }
 }
 

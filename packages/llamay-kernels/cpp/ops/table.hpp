@@ -8,24 +8,42 @@
 namespace llamay {
 
 /// What maps a row to a row of the same width, or two rows to one.
-enum class Elementwise : uint8_t { add, mul, scale, silu, gelu_tanh, softcap, silu_mul, gelu_mul, copy, exp, tanh };
+enum class Elementwise : uint8_t {
+  add,
+  mul,
+  scale,
+  silu,
+  gelu_tanh,
+  softcap,
+  silu_mul,
+  gelu_mul,
+  copy,
+  exp,
+  tanh
+};
 
 /// Row operations, one table a kernel set; docs/arithmetic.md has each one's order of work.
 struct OpsTable {
-  /// The set whose instructions the compiler was given, by its own macros: how a test sees that forcing a set took effect.
+  /// The set whose instructions the compiler was given, by its own macros: how a test sees that forcing a set
+  /// took effect.
   const char* compiled_for;
 
-  /// out[i] = op(a[i], b[i]) or op(a[i]) for i < n; `by` is scale's factor or softcap's cap. silu_mul is silu(a) * b.
-  /// out may be a or b.
+  /// out[i] = op(a[i], b[i]) or op(a[i]) for i < n; `by` is scale's factor or softcap's cap. silu_mul is
+  /// silu(a) * b. out may be a or b.
   void (*elementwise)(Elementwise op, const float* a, const float* b, float by, float* out, size_t n);
 
-  /// groups times: `width` values of x, normalised by their root mean square and multiplied by w. out may be x.
+  /// groups times: `width` values of x, normalised by their root mean square and multiplied by w. out may be
+  /// x.
   void (*rms_norm)(const float* x, const float* w, size_t groups, size_t width, float eps, float* out);
 
-  /// Rotates heads times: in `head_dim` values, pairs (i, i + half). cosines, then sines: half values each. out may be x.
-  void (*rope_half)(const float* x, const float* table, size_t heads, size_t head_dim, size_t half, float* out);
-  /// The same for pairs (2i, 2i + 1); the table holds each cosine twice, then each sine, its first copy negated.
-  void (*rope_pairs)(const float* x, const float* table, size_t heads, size_t head_dim, size_t half, float* out);
+  /// Rotates heads times: in `head_dim` values, pairs (i, i + half). cosines, then sines: half values each.
+  /// out may be x.
+  void (*rope_half)(const float* x, const float* table, size_t heads, size_t head_dim, size_t half,
+                    float* out);
+  /// The same for pairs (2i, 2i + 1); the table holds each cosine twice, then each sine, its first copy
+  /// negated.
+  void (*rope_pairs)(const float* x, const float* table, size_t heads, size_t head_dim, size_t half,
+                     float* out);
 };
 
 }  // namespace llamay

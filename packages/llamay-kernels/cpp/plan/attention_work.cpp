@@ -13,8 +13,8 @@ uint32_t ceil_divide(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-void AttentionWork::plan(const AttentionShape& shape, const uint32_t* starts, const uint32_t* counts, std::size_t leases,
-                         unsigned threads) {
+void AttentionWork::plan(const AttentionShape& shape, const uint32_t* starts, const uint32_t* counts,
+                         std::size_t leases, unsigned threads) {
   writes.clear();
   items.clear();
   splits.clear();
@@ -23,7 +23,9 @@ void AttentionWork::plan(const AttentionShape& shape, const uint32_t* starts, co
   uint64_t units = 0;
   for (std::size_t i = 0; i < leases; ++i) units += uint64_t{shape.kv_heads} * ceil_divide(counts[i], tile);
   // Some pieces for each thread, so that none waits long for the last.
-  const uint32_t pieces = threads == 1 || units >= 4 * threads ? 1 : static_cast<uint32_t>(ceil_divide(4 * threads, static_cast<uint32_t>(units)));
+  const uint32_t pieces = threads == 1 || units >= 4 * threads
+                              ? 1
+                              : static_cast<uint32_t>(ceil_divide(4 * threads, static_cast<uint32_t>(units)));
 
   for (uint32_t lease = 0; lease < leases; ++lease)
     for (uint32_t head = 0; head < shape.kv_heads; ++head) {
@@ -48,9 +50,10 @@ void AttentionWork::plan(const AttentionShape& shape, const uint32_t* starts, co
   for (std::size_t i = 0; i < splits.size(); ++i) left[i].store(splits[i].items, std::memory_order_relaxed);
 }
 
-void AttentionWork::unit(const AttentionShape& shape, uint32_t lease, uint32_t kv_head, uint32_t start, uint32_t count,
-                         uint32_t pieces) {
-  const uint32_t begin = shape.first_visible(start) / kAttentionBlock, end = (start + count - 1) / kAttentionBlock + 1;
+void AttentionWork::unit(const AttentionShape& shape, uint32_t lease, uint32_t kv_head, uint32_t start,
+                         uint32_t count, uint32_t pieces) {
+  const uint32_t begin = shape.first_visible(start) / kAttentionBlock,
+                 end = (start + count - 1) / kAttentionBlock + 1;
   // Blocks before this one hold nothing that is written now; the last piece writes, and has all the others.
   const uint32_t fresh = start / kAttentionBlock;
   const uint32_t size = std::max(kLeastBlocks, ceil_divide(end - begin, pieces));

@@ -29,7 +29,8 @@ class AttentionWork {
   };
 
   /// starts[i]: position of lease i's first row; counts[i]: its rows.
-  void plan(const AttentionShape& shape, const uint32_t* starts, const uint32_t* counts, std::size_t leases, unsigned threads);
+  void plan(const AttentionShape& shape, const uint32_t* starts, const uint32_t* counts, std::size_t leases,
+            unsigned threads);
 
   std::vector<Item> writes;  // to be done, by all threads, before any of items
   std::vector<Item> items;
@@ -38,7 +39,8 @@ class AttentionWork {
   std::size_t partial_floats = 0;
 
  private:
-  void unit(const AttentionShape& shape, uint32_t lease, uint32_t kv_head, uint32_t start, uint32_t count, uint32_t pieces);
+  void unit(const AttentionShape& shape, uint32_t lease, uint32_t kv_head, uint32_t start, uint32_t count,
+            uint32_t pieces);
 
   std::size_t capacity_ = 0;
 };

@@ -1,5 +1,7 @@
 #include "plan/bind_view.hpp"
 
+#include <nanobind/stl/string.h>
+
 #include <string>
 
 namespace nb = nanobind;
@@ -9,8 +11,12 @@ namespace llamay {
 HeldView::HeldView(nb::handle owner, std::size_t index) {
   const std::string who = "leases[" + std::to_string(index) + "]: ";
   if (!nb::hasattr(owner, LLAMAY_KV_VIEW_METHOD)) {
-    const std::string type = nb::cast<std::string>(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(owner.ptr()))).attr("__name__"));
-    throw nb::type_error((who + "expected an object with " LLAMAY_KV_VIEW_METHOD "(), such as a lease of llamay_kv, not a " + type).c_str());
+    const std::string type =
+        nb::cast<std::string>(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(owner.ptr()))).attr("__name__"));
+    throw nb::type_error(
+        (who + "expected an object with " LLAMAY_KV_VIEW_METHOD "(), such as a lease of llamay_kv, not a " +
+         type)
+            .c_str());
   }
   // The owner refuses a major version that it does not speak, in its own words.
   capsule_ = owner.attr(LLAMAY_KV_VIEW_METHOD)(LLAMAY_KV_VIEW_MAJOR);
@@ -24,8 +30,9 @@ HeldView::HeldView(nb::handle owner, std::size_t index) {
   }
   view_ = static_cast<const llamay_kv_view*>(PyCapsule_GetPointer(capsule_.ptr(), LLAMAY_KV_VIEW_CAPSULE));
   if (!LLAMAY_HAS(view_, n_reserved))
-    throw nb::buffer_error((who + "its view has " + std::to_string(view_->size) + " bytes, fewer than kv_view " +
-                            std::to_string(LLAMAY_KV_VIEW_MAJOR) + ".0 begins with")
+    throw nb::buffer_error((who + "its view has " + std::to_string(view_->size) +
+                            " bytes, fewer than kv_view " + std::to_string(LLAMAY_KV_VIEW_MAJOR) +
+                            ".0 begins with")
                                .c_str());
 }
 

@@ -9,7 +9,8 @@ namespace llamay {
 /// Asks an object for its view. The lease lasts as long as this lives; needs the GIL.
 class HeldView {
  public:
-  /// Raises TypeError for an object without the method, BufferError for another version; `index` names the argument.
+  /// Raises TypeError for an object without the method, BufferError for another version; `index` names the
+  /// argument.
   HeldView(nanobind::handle owner, std::size_t index);
   const llamay_kv_view* view() const { return view_; }
 

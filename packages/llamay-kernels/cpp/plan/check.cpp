@@ -31,9 +31,19 @@ const std::vector<OpSpec>& specs() {
       {"linear", 1, 1, 1, 2, {}},
       {"rms_norm", 1, 1, 1, 1, eps},
       {"rope", 1, 1, 0, 0, rope},
-      {"attention", 1, 3, 0, 0,
-       {{"layer", Type::integer}, {"heads", Type::integer}, {"kv_heads", Type::integer}, {"k_dim", Type::integer},
-        {"v_dim", Type::integer}, {"scale", Type::number}, {"window", Type::integer}, {"softcap", Type::number}}},
+      {"attention",
+       1,
+       3,
+       0,
+       0,
+       {{"layer", Type::integer},
+        {"heads", Type::integer},
+        {"kv_heads", Type::integer},
+        {"k_dim", Type::integer},
+        {"v_dim", Type::integer},
+        {"scale", Type::number},
+        {"window", Type::integer},
+        {"softcap", Type::number}}},
       {"add", 1, 2, 0, 0, {}},
       {"mul", 1, 2, 0, 0, {}},
       {"scale", 1, 1, 0, 0, {{"by", Type::number}}},
@@ -46,8 +56,15 @@ const std::vector<OpSpec>& specs() {
       {"linear_add", 1, 2, 1, 1, {}},
       {"add_rms_norm", 2, 2, 1, 1, eps},
       {"rms_norm_add", 1, 2, 1, 1, eps},
-      {"rope_norm", 1, 1, 1, 1,
-       {{"eps", Type::number}, {"head_dim", Type::integer}, {"style", Type::text}, {"freqs", Type::numbers},
+      {"rope_norm",
+       1,
+       1,
+       1,
+       1,
+       {{"eps", Type::number},
+        {"head_dim", Type::integer},
+        {"style", Type::text},
+        {"freqs", Type::numbers},
         {"factor", Type::number}}},
   };
   return all;
@@ -70,7 +87,8 @@ class Checker {
     if (records.empty()) throw PlanError("a plan needs at least one record");
     for (std::size_t v = 0; v < widths.size(); ++v) {
       if (widths[v] < 1 || widths[v] > int64_t{1} << 31)
-        throw PlanError("value " + std::to_string(v) + " has width " + std::to_string(widths[v]) + "; it must be 1 to 2^31");
+        throw PlanError("value " + std::to_string(v) + " has width " + std::to_string(widths[v]) +
+                        "; it must be 1 to 2^31");
       p_.widths.push_back(static_cast<std::size_t>(widths[v]));
     }
     p_.selected.resize(widths.size());
@@ -101,7 +119,7 @@ class Checker {
 
   void count(const char* what, std::size_t is, std::size_t least, std::size_t most) const {
     if (is >= least && is <= most) return;
-    const std::string wanted = least == most ? std::to_string(least)
+    const std::string wanted = least == most  ? std::to_string(least)
                                : most == kAny ? std::to_string(least) + " or more"
                                               : std::to_string(least) + " to " + std::to_string(most);
     fail("takes " + wanted + " " + what + ", not " + std::to_string(is));
@@ -121,7 +139,8 @@ class Checker {
         fail("names weight " + std::to_string(w) + ", but there are " + std::to_string(weights_.size()));
     for (const int64_t v : r.outs) {
       if (v < 0 || v >= static_cast<int64_t>(made_.size()))
-        fail("makes value " + std::to_string(v) + ", but there are " + std::to_string(made_.size()) + " widths");
+        fail("makes value " + std::to_string(v) + ", but there are " + std::to_string(made_.size()) +
+             " widths");
       if (made_[static_cast<std::size_t>(v)]) fail("makes value " + std::to_string(v) + " a second time");
       made_[static_cast<std::size_t>(v)] = true;
     }
@@ -130,7 +149,8 @@ class Checker {
 
   void attributes(const Record& r, const OpSpec& s) const {
     for (const auto& [name, value] : r.attrs)
-      if (std::none_of(s.attrs.begin(), s.attrs.end(), [&n = name](const AttrSpec& a) { return n == a.name; })) {
+      if (std::none_of(s.attrs.begin(), s.attrs.end(),
+                       [&n = name](const AttrSpec& a) { return n == a.name; })) {
         std::vector<const char*> names;
         for (const AttrSpec& a : s.attrs) names.push_back(a.name);
         fail("unknown attribute '" + name + "'; it has " + (names.empty() ? "none" : listed(names)));
@@ -140,7 +160,10 @@ class Checker {
       if (found == r.attrs.end()) fail("lacks the attribute '" + std::string(a.name) + "'");
       static constexpr const char* types[] = {"a whole number", "a number", "a string", "a list of numbers"};
       const std::size_t is = found->second.index();
-      const bool fits = a.type == Type::integer ? is == 0 : a.type == Type::number ? is <= 1 : a.type == Type::text ? is == 2 : is == 3;
+      const bool fits = a.type == Type::integer  ? is == 0
+                        : a.type == Type::number ? is <= 1
+                        : a.type == Type::text   ? is == 2
+                                                 : is == 3;
       if (!fits) fail("attribute '" + std::string(a.name) + "' must be " + types[static_cast<int>(a.type)]);
     }
   }
@@ -149,16 +172,20 @@ class Checker {
   float number(const Record& r, const char* name) const {
     const Attr& a = r.attrs.at(name);
     const double x = a.index() == 0 ? static_cast<double>(std::get<int64_t>(a)) : std::get<double>(a);
-    if (!std::isfinite(static_cast<float>(x))) fail("attribute '" + std::string(name) + "' must be finite in float32");
+    if (!std::isfinite(static_cast<float>(x)))
+      fail("attribute '" + std::string(name) + "' must be finite in float32");
     return static_cast<float>(x);
   }
   uint32_t whole(const Record& r, const char* name, int64_t least) const {
     const int64_t x = std::get<int64_t>(r.attrs.at(name));
     if (x < least || x > 0x7fffffff)
-      fail("attribute '" + std::string(name) + "' is " + std::to_string(x) + "; it must be " + std::to_string(least) + " or more");
+      fail("attribute '" + std::string(name) + "' is " + std::to_string(x) + "; it must be " +
+           std::to_string(least) + " or more");
     return static_cast<uint32_t>(x);
   }
-  const std::string& text(const Record& r, const char* name) const { return std::get<std::string>(r.attrs.at(name)); }
+  const std::string& text(const Record& r, const char* name) const {
+    return std::get<std::string>(r.attrs.at(name));
+  }
   const std::vector<double>& numbers(const Record& r, const char* name) const {
     return std::get<std::vector<double>>(r.attrs.at(name));
   }
@@ -166,7 +193,8 @@ class Checker {
   std::size_t width(int v) const { return p_.widths[static_cast<std::size_t>(v)]; }
   void expect_width(int v, std::size_t wanted, const char* why) const {
     if (width(v) != wanted)
-      fail("value " + std::to_string(v) + " has width " + std::to_string(width(v)) + " but " + why + " " + std::to_string(wanted));
+      fail("value " + std::to_string(v) + " has width " + std::to_string(width(v)) + " but " + why + " " +
+           std::to_string(wanted));
   }
   bool is_selected(int v) const { return p_.selected[static_cast<std::size_t>(v)]; }
   int temporary(std::size_t width, bool selected) {
@@ -179,7 +207,8 @@ class Checker {
   const float* vector(int64_t index, std::size_t length, const char* what) {
     const PackedMatrix& w = *weights_[static_cast<std::size_t>(index)];
     if (w.rows != 1 || (length && w.cols != length))
-      fail(std::string(what) + " is " + shape(w) + " but a vector" + (length ? " of " + std::to_string(length) : "") + " is needed");
+      fail(std::string(what) + " is " + shape(w) + " but a vector" +
+           (length ? " of " + std::to_string(length) : "") + " is needed");
     p_.vectors.push_back(std::make_unique<float[]>(w.cols));
     const int32_t row = 0;
     matmul_tables[Isa::portable].dequantize_rows(w, &row, 1, p_.vectors.back().get());
@@ -190,7 +219,8 @@ class Checker {
     const PackedMatrix& w = *weights_[static_cast<std::size_t>(index)];
     if (w.cols != width(x))
       fail("the weight is " + shape(w) + " but the value it meets has width " + std::to_string(width(x)));
-    if (w.rows != rows) fail("the weight is " + shape(w) + " but its output has width " + std::to_string(rows));
+    if (w.rows != rows)
+      fail("the weight is " + shape(w) + " but its output has width " + std::to_string(rows));
     p_.weight_bytes += w.groups * w.group_bytes;
     p_.multiplications += w.rows * w.cols;
     return &w;
@@ -219,7 +249,8 @@ class Checker {
     const std::size_t length = weights_[static_cast<std::size_t>(weight)]->cols;
     const float* w = vector(weight, 0, "the norm's weight");
     if (width(x) % length)
-      fail("width " + std::to_string(width(x)) + " is not a multiple of the weight's " + std::to_string(length));
+      fail("width " + std::to_string(width(x)) + " is not a multiple of the weight's " +
+           std::to_string(length));
     expect_width(out, width(x), "its input has");
     const float eps = number(r, "eps");
     if (eps < 0) fail("eps must not be negative");
@@ -233,13 +264,16 @@ class Checker {
 
   void rope(const Record& r, int x, int out) {
     const std::string& style = text(r, "style");
-    if (style != "half" && style != "pairs") fail("style must be \"half\" or \"pairs\", not \"" + style + "\"");
+    if (style != "half" && style != "pairs")
+      fail("style must be \"half\" or \"pairs\", not \"" + style + "\"");
     const std::size_t head_dim = whole(r, "head_dim", 1);
     const std::vector<double>& freqs = numbers(r, "freqs");
     if (width(x) % head_dim)
-      fail("width " + std::to_string(width(x)) + " is not a multiple of head_dim " + std::to_string(head_dim));
+      fail("width " + std::to_string(width(x)) + " is not a multiple of head_dim " +
+           std::to_string(head_dim));
     if (freqs.empty() || 2 * freqs.size() > head_dim)
-      fail(std::to_string(freqs.size()) + " frequencies do not fit a head of " + std::to_string(head_dim) + " dimensions");
+      fail(std::to_string(freqs.size()) + " frequencies do not fit a head of " + std::to_string(head_dim) +
+           " dimensions");
     for (const double f : freqs)
       if (!(std::abs(f) <= 65536.0)) fail("a frequency must lie in -65536..65536");
     expect_width(out, width(x), "its input has");
@@ -267,7 +301,8 @@ class Checker {
     if (layer > 0xffff) fail("layer " + std::to_string(layer) + " is beyond 65535");
     if (s.softcap < 0) fail("softcap must not be negative; 0 is none");
     if (s.heads % s.kv_heads)
-      fail(std::to_string(s.heads) + " query heads do not divide among " + std::to_string(s.kv_heads) + " key/value heads");
+      fail(std::to_string(s.heads) + " query heads do not divide among " + std::to_string(s.kv_heads) +
+           " key/value heads");
     expect_width(q, std::size_t{s.heads} * s.k_dim, "heads * k_dim is");
     expect_width(k, std::size_t{s.kv_heads} * s.k_dim, "kv_heads * k_dim is");
     expect_width(v, std::size_t{s.kv_heads} * s.v_dim, "kv_heads * v_dim is");
@@ -303,7 +338,8 @@ class Checker {
     if (w != r.weights.size()) fail("has more weights than its outs and biases need");
     if (residual >= 0) {
       expect_width(residual, width(products[0].out), "the product has");
-      if (is_selected(residual) != is_selected(x)) fail("one input holds selected rows only, the other all rows");
+      if (is_selected(residual) != is_selected(x))
+        fail("one input holds selected rows only, the other all rows");
     }
     for (const Product& p : products) p_.selected[static_cast<std::size_t>(p.out)] = is_selected(x);
     Node& n = node(Node::Kind::linear, products[0].out, is_selected(x));
@@ -327,13 +363,16 @@ class Checker {
       linear(r, arg(1), {false}, arg(0));
     } else if (op == "linear_group") {
       const std::vector<double>& bias = numbers(r, "bias");
-      if (bias.size() != r.outs.size()) fail("bias has " + std::to_string(bias.size()) + " entries for " + std::to_string(r.outs.size()) + " outs");
+      if (bias.size() != r.outs.size())
+        fail("bias has " + std::to_string(bias.size()) + " entries for " + std::to_string(r.outs.size()) +
+             " outs");
       std::vector<bool> biased;
       for (const double b : bias) biased.push_back(b != 0);
       linear(r, arg(0), biased, -1);
     } else if (op == "glu") {
       const std::string& act = text(r, "act");
-      if (act != "silu" && act != "gelu_tanh") fail("act must be \"silu\" or \"gelu_tanh\", not \"" + act + "\"");
+      if (act != "silu" && act != "gelu_tanh")
+        fail("act must be \"silu\" or \"gelu_tanh\", not \"" + act + "\"");
       const PackedMatrix* gate = matrix(r.weights[0], arg(0), width(out));
       const PackedMatrix* up = matrix(r.weights[1], arg(0), width(out));
       Node& n = node(Node::Kind::glu, out, is_selected(arg(0)));

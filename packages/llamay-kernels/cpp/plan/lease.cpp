@@ -22,8 +22,8 @@ class Binder {
     if (view_.group_stride < sizeof(llamay_kv_group) || (view_.n_groups && !view_.groups))
       fail("its groups are shorter than kv_view " + std::to_string(LLAMAY_KV_VIEW_MAJOR) + " says");
     if (view_.n_reserved < count_)
-      fail("it has " + std::to_string(view_.n_reserved) + " reserved positions for " + std::to_string(count_) +
-           " rows; reserve them before the run");
+      fail("it has " + std::to_string(view_.n_reserved) + " reserved positions for " +
+           std::to_string(count_) + " rows; reserve them before the run");
     if (uint64_t{view_.n_tokens} + count_ > 0x7fffffff) fail("it is longer than 2^31 positions");
     for (std::size_t i = 0; i < needs_.layers.size(); ++i) pages_[i].arena = nullptr;
     for (uint32_t g = 0; g < view_.n_groups; ++g) group(element(view_.groups, view_.group_stride, g));
@@ -40,14 +40,17 @@ class Binder {
   }
 
   void group(const llamay_kv_group& g) {
-    if (g.layer_stride < sizeof(llamay_kv_layer) || (g.n_layers && !g.layers)) fail("its layers are shorter than kv_view says");
+    if (g.layer_stride < sizeof(llamay_kv_layer) || (g.n_layers && !g.layers))
+      fail("its layers are shorter than kv_view says");
     if (g.page_tokens < 16 || !std::has_single_bit(g.page_tokens) || !std::has_single_bit(g.block_pages))
-      fail("its pages have " + std::to_string(g.page_tokens) + " positions in blocks of " + std::to_string(g.block_pages) +
-           " pages; both must be powers of two, and a page 16 or more");
+      fail("its pages have " + std::to_string(g.page_tokens) + " positions in blocks of " +
+           std::to_string(g.block_pages) + " pages; both must be powers of two, and a page 16 or more");
     if (g.dtype != LLAMAY_KV_F32 && g.dtype != LLAMAY_KV_F16)
-      fail("its precision has the number " + std::to_string(g.dtype) + "; this version knows f32 (0) and f16 (1)");
+      fail("its precision has the number " + std::to_string(g.dtype) +
+           "; this version knows f32 (0) and f16 (1)");
     if (g.kind != LLAMAY_KV_FULL && g.kind != LLAMAY_KV_WINDOW)
-      fail("a group's kind has the number " + std::to_string(g.kind) + "; this version knows full (0) and window (1)");
+      fail("a group's kind has the number " + std::to_string(g.kind) +
+           "; this version knows full (0) and window (1)");
     uint32_t first = view_.n_tokens;
     bool used = false;
     for (uint32_t l = 0; l < g.n_layers; ++l) {
@@ -57,8 +60,8 @@ class Binder {
       const AttentionShape& shape = needs_.layers[i].shape;
       if (pages_[i].arena) fail(layer.layer, "it is there twice");
       if (layer.kv_heads != shape.kv_heads || layer.k_dim != shape.k_dim || layer.v_dim != shape.v_dim)
-        fail(layer.layer, "it holds " + dims(layer.kv_heads, layer.k_dim, layer.v_dim) + " but the plan has " +
-                              dims(shape.kv_heads, shape.k_dim, shape.v_dim));
+        fail(layer.layer, "it holds " + dims(layer.kv_heads, layer.k_dim, layer.v_dim) +
+                              " but the plan has " + dims(shape.kv_heads, shape.k_dim, shape.v_dim));
       if (g.kind == LLAMAY_KV_WINDOW && (shape.window == 0 || shape.window > g.window))
         fail(layer.layer, "it keeps " + std::to_string(g.window) + " positions but the plan looks back " +
                               (shape.window ? std::to_string(shape.window) : "at all of them"));
@@ -74,7 +77,8 @@ class Binder {
   }
 
   void place(const llamay_kv_group& g, const llamay_kv_layer& layer, KvPages& out) const {
-    const uint64_t element = g.dtype == LLAMAY_KV_F16 ? 2 : 4, all = uint64_t{layer.kv_heads} * g.page_tokens * element;
+    const uint64_t element = g.dtype == LLAMAY_KV_F16 ? 2 : 4,
+                   all = uint64_t{layer.kv_heads} * g.page_tokens * element;
     if (!g.arena || !g.blocks) fail(layer.layer, "its group has no pages");
     if (layer.k_offset % 64 || layer.v_offset % 64 || layer.k_offset + all * layer.k_dim > g.page_bytes ||
         layer.v_offset + all * layer.v_dim > g.page_bytes)
@@ -114,7 +118,8 @@ KvNeeds::KvNeeds(const Program& program) {
   }
 }
 
-void bind_lease(const KvNeeds& needs, const llamay_kv_view& view, uint32_t count, std::size_t index, KvPages* pages) {
+void bind_lease(const KvNeeds& needs, const llamay_kv_view& view, uint32_t count, std::size_t index,
+                KvPages* pages) {
   Binder(needs, view, count, index, pages).run();
 }
 

@@ -36,7 +36,8 @@ struct Profile {
 
 class Scratch;
 
-/// A list of records made ready: checked, cut into stages, every value with its place. Immutable; runs may overlap.
+/// A list of records made ready: checked, cut into stages, every value with its place. Immutable; runs may
+/// overlap.
 class Plan {
  public:
   /// The matrices must outlive the plan. Throws PlanError.
@@ -44,8 +45,8 @@ class Plan {
        const std::vector<const PackedMatrix*>& weights, int64_t max_rows);
   ~Plan();
 
-  /// Checks everything that changes, then computes. An error leaves nothing behind: pages are written only once nothing
-  /// can fail any more. Throws std::invalid_argument, std::bad_alloc.
+  /// Checks everything that changes, then computes. An error leaves nothing behind: pages are written only
+  /// once nothing can fail any more. Throws std::invalid_argument, std::bad_alloc.
   void run(const Step& step, Threads& threads) const;
 
   std::size_t output_width() const { return program_.widths[static_cast<std::size_t>(program_.output)]; }

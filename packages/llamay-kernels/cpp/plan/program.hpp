@@ -21,7 +21,8 @@ struct Product {
   int out;
 };
 
-/// What records are made of. Fused records become several nodes, so that a fusion cannot compute anything else than its parts.
+/// What records are made of. Fused records become several nodes, so that a fusion cannot compute anything
+/// else than its parts.
 struct Node {
   enum class Kind { embed, elementwise, rms_norm, rope, select, linear, glu, attention };
 
@@ -30,12 +31,12 @@ struct Node {
   int a = -1, b = -1, c = -1;  // values read; linear: c is the residual; attention: q, k, v
   int out = -1;                // linear: the first product's
   Elementwise op = Elementwise::copy;
-  float by = 0;                // elementwise
+  float by = 0;  // elementwise
   const float* norm = nullptr;
   float eps = 0;
   std::size_t groups = 0, width = 0;  // rms_norm
   std::size_t rope = 0, heads = 0, head_dim = 0;
-  std::size_t shape = 0;  // attention: which one of Program::shapes
+  std::size_t shape = 0;      // attention: which one of Program::shapes
   std::size_t attention = 0;  // how many come before it
   uint32_t layer = 0;
   const PackedMatrix* table = nullptr;  // embed
@@ -52,11 +53,11 @@ struct Program {
   std::vector<bool> selected;  // of each value: only the rows that want their output
   std::vector<Rope> ropes;
   std::vector<AttentionShape> shapes;
-  std::vector<std::string> ops;  // of each record, for people
+  std::vector<std::string> ops;                   // of each record, for people
   std::vector<std::unique_ptr<float[]>> vectors;  // norm weights and biases
   int output = -1;
-  std::size_t vocabulary = 0;     // rows of the smallest embedding table; 0 without one
-  std::size_t weight_bytes = 0;   // that a step reads
+  std::size_t vocabulary = 0;       // rows of the smallest embedding table; 0 without one
+  std::size_t weight_bytes = 0;     // that a step reads
   std::size_t multiplications = 0;  // of one row in matrix products
 };
 

@@ -5,13 +5,9 @@
 namespace llamay {
 namespace {
 
-/// Up to so many rows each thread does the whole-row work for itself: cheaper than waiting for each other.
-constexpr std::size_t kAloneRows = 4;
-constexpr std::size_t kCountersPerStage = 3;
+constexpr std::size_t kPhasesPerStage = 3;  // whole rows; what comes before the shared work; the shared work
 
 std::size_t whole_lines(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-bool is_product(Space space) { return space == Space::products || space == Space::products_selected; }
 
 }  // namespace
 
@@ -33,7 +29,8 @@ Run::Run(const Plan& plan, const Step& step, Scratch& scratch, Threads& threads,
   n_stages_ = step_.wanted ? schedule_.stages.size() : schedule_.last_attention;
   scratch_.attention.resize(program_.shapes.size());
   for (std::size_t i = 0; i < program_.shapes.size(); ++i)
-    scratch_.attention[i].plan(program_.shapes[i], scratch_.starts.data(), step_.counts, step_.n_leases, n_threads_);
+    scratch_.attention[i].plan(program_.shapes[i], scratch_.starts.data(), step_.counts, step_.n_leases,
+                               n_threads_);
   lay_out();
 }
 
@@ -57,12 +54,14 @@ void Run::check_apart() const {
   const std::size_t layers = plan_.needs_.layers.size();
   scratch_.targets.clear();
   for (std::size_t i = 0; i < step_.n_leases; ++i)
-    scratch_.targets.push_back({scratch_.pages[i * layers].page(scratch_.starts[i]), static_cast<uint32_t>(i)});
+    scratch_.targets.push_back(
+        {scratch_.pages[i * layers].page(scratch_.starts[i]), static_cast<uint32_t>(i)});
   std::sort(scratch_.targets.begin(), scratch_.targets.end());
   for (std::size_t i = 1; i < scratch_.targets.size(); ++i)
     if (scratch_.targets[i].first == scratch_.targets[i - 1].first)
       throw std::invalid_argument("leases " + std::to_string(scratch_.targets[i - 1].second) + " and " +
-                                  std::to_string(scratch_.targets[i].second) + " write the same page; give each context once");
+                                  std::to_string(scratch_.targets[i].second) +
+                                  " write the same page; give each context once");
 }
 
 void Run::choose_threads() {
@@ -71,12 +70,11 @@ void Run::choose_threads() {
     if (n.kind == Node::Kind::attention)
       for (std::size_t i = 0; i < step_.n_leases; ++i) {
         const AttentionShape& s = program_.shapes[n.shape];
-        const uint64_t seen = s.window ? std::min(s.window, scratch_.starts[i] + step_.counts[i]) : scratch_.starts[i] + step_.counts[i];
+        const uint64_t seen = s.window ? std::min(s.window, scratch_.starts[i] + step_.counts[i])
+                                       : scratch_.starts[i] + step_.counts[i];
         work += seen * step_.counts[i] * s.heads * (s.k_dim + s.v_dim);
       }
-  n_threads_ = threads_.size();
-  if (threads_.grain()) n_threads_ = static_cast<unsigned>(std::min<uint64_t>(n_threads_, 1 + work / threads_.grain()));
-  alone_ = n_threads_ > 1 && step_.rows <= kAloneRows;
+  n_threads_ = threads_.useful(work);
 }
 
 void Run::lay_out() {
@@ -86,107 +84,114 @@ void Run::lay_out() {
     total += whole_lines(bytes);
     return at;
   };
-  std::size_t space[kSpaces], ropes = 0;
-  const auto take_space = [&](std::size_t i) {
+  std::size_t spaces[kSpaces], partial_floats = 0;
+  for (std::size_t i = 0; i < kSpaces; ++i) {
     const auto s = static_cast<Space>(i);
-    const bool selected = s == Space::rows_selected || s == Space::products_selected;
-    space[i] = take(schedule_.row_bytes[i] * rows(selected));
-  };
-  const auto take_rows = [&] {
-    for (std::size_t i = 0; i < kSpaces; ++i)
-      if (!is_product(static_cast<Space>(i))) take_space(i);
-    ropes = take(plan_.rope_floats_.back() * sizeof(float) * step_.rows);
-  };
-  for (std::size_t i = 0; i < kSpaces; ++i)
-    if (is_product(static_cast<Space>(i))) take_space(i);
-  if (!alone_) take_rows();
-  std::size_t partial_floats = 0;
-  for (const AttentionWork& work : scratch_.attention) partial_floats = std::max(partial_floats, work.partial_floats);
+    spaces[i] =
+        take(schedule_.row_bytes[i] * rows(s == Space::rows_selected || s == Space::products_selected));
+  }
+  const std::size_t ropes = take(plan_.rope_floats_.back() * sizeof(float) * step_.rows);
+  for (const AttentionWork& work : scratch_.attention)
+    partial_floats = std::max(partial_floats, work.partial_floats);
   const std::size_t partials = take(partial_floats * sizeof(float));
   const std::size_t own = total;
-  if (alone_) take_rows();
   const std::size_t attention = take(plan_.attention_scratch_ * sizeof(float));
   const std::size_t product = take(kProductFloats * sizeof(float));
   // A line between them, so that a prefetcher does not fetch what another thread writes.
-  thread_stride_ = total - own + 64;
+  own_floats_ = (total - own + 64) / sizeof(float);
 
-  auto* memory = static_cast<std::byte*>(scratch_.memory.at_least(own + thread_stride_ * n_threads_));
-  for (std::size_t i = 0; i < kSpaces; ++i) first_.space[i] = memory + space[i];
-  first_.ropes = reinterpret_cast<float*>(memory + ropes);
-  first_.attention = reinterpret_cast<float*>(memory + attention);
-  first_.product = reinterpret_cast<float*>(memory + product);
-  partials_ = reinterpret_cast<float*>(memory + partials);
+  auto* memory =
+      static_cast<std::byte*>(scratch_.memory.at_least(own + own_floats_ * sizeof(float) * n_threads_));
+  const auto floats = [memory](std::size_t at) { return reinterpret_cast<float*>(memory + at); };
+  for (std::size_t i = 0; i < kSpaces; ++i) spaces_[i] = memory + spaces[i];
+  ropes_ = floats(ropes);
+  partials_ = floats(partials);
+  first_ = {0, floats(attention), floats(product)};
 
-  const std::size_t counters = kCountersPerStage * schedule_.stages.size();
-  if (scratch_.n_counters < counters) {
-    scratch_.counters = std::make_unique<Counter[]>(counters);
-    scratch_.n_counters = counters;
+  if (n_threads_ == 1) return;
+  const std::size_t phases = kPhasesPerStage * schedule_.stages.size();
+  if (scratch_.n_phases < phases) {
+    scratch_.phases = std::make_unique<Phase[]>(phases);
+    scratch_.n_phases = phases;
   }
-  for (std::size_t i = 0; i < counters; ++i) scratch_.counters[i].next.store(0, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < phases; ++i) {
+    scratch_.phases[i].next.store(0, std::memory_order_relaxed);
+    scratch_.phases[i].done.store(0, std::memory_order_relaxed);
+  }
 }
 
-Run::Bases Run::bases(unsigned t) const {
-  Bases at = first_;
-  const std::size_t skip = thread_stride_ * t;
-  const auto move = [skip](float*& p) { p += skip / sizeof(float); };
-  move(at.attention);
-  move(at.product);
-  if (alone_) {
-    move(at.ropes);
-    for (std::size_t i = 0; i < kSpaces; ++i)
-      if (!is_product(static_cast<Space>(i))) at.space[i] += skip;
-  }
-  return at;
-}
-
-float* Run::value(int v, const Bases& at) const {
+float* Run::value(int v) const {
   const Place& p = schedule_.places[static_cast<std::size_t>(v)];
   if (p.space == Space::output) return step_.out;
   const bool selected = p.space == Space::rows_selected || p.space == Space::products_selected;
-  return reinterpret_cast<float*>(at.space[static_cast<std::size_t>(p.space)] + p.offset * rows(selected));
+  return reinterpret_cast<float*>(spaces_[static_cast<std::size_t>(p.space)] + p.offset * rows(selected));
 }
 
-std::byte* Run::activation(int a, const Bases& at) const {
+std::byte* Run::activation(int a) const {
   const Activation& act = schedule_.activations[static_cast<std::size_t>(a)];
-  if (act.alias) return reinterpret_cast<std::byte*>(value(act.value, at));
-  return at.space[static_cast<std::size_t>(act.place.space)] + act.place.offset * rows(act.place.space == Space::rows_selected);
-}
-
-void Run::meet(unsigned t) {
-  if (n_threads_ == 1) return;
-  threads_.barrier().wait();
-  if (profile_) mark(t, profile_->wait_ns);
+  if (act.alias) return reinterpret_cast<std::byte*>(value(act.value));
+  return spaces_[static_cast<std::size_t>(act.place.space)] +
+         act.place.offset * rows(act.place.space == Space::rows_selected);
 }
 
 void Run::thread(unsigned t) {
-  const Bases at = bases(t);
-  fill_ropes(t, at);
-  if (!alone_) meet(t);
-  if (profile_) mark(t, profile_->prepare_ns);
+  const Own own{t, first_.attention + own_floats_ * t, first_.product + own_floats_ * t};
+  Phase none;
   for (std::size_t i = 0; i < n_stages_; ++i) {
     const Stage& stage = schedule_.stages[i];
-    Counter* counters = scratch_.counters.get() + kCountersPerStage * i;
-    if (!stage.rows.empty() && rows(stage.selected)) {
-      whole_rows(stage, counters[0], t, at);
-      if (!alone_ && stage.heavy >= 0) meet(t);
+    Phase* phases = n_threads_ == 1 ? nullptr : scratch_.phases.get() + kPhasesPerStage * i;
+    const auto phase = [&](std::size_t k) -> Phase& { return phases ? phases[k] : none; };
+    if (const std::size_t n = rows(stage.selected); !stage.rows.empty() && n) {
+      // A few rows go through all steps of the stage while they are near.
+      const std::size_t chunk = std::clamp<std::size_t>(n / (4 * n_threads_), 1, 16);
+      share(phase(0), (n + chunk - 1) / chunk, own, [&](std::size_t c) {
+        const std::size_t from = c * chunk, to = std::min(from + chunk, n);
+        if (i == 0) fill_ropes(from, to);
+        whole_rows(stage, from, to, own);
+      });
+      mark_wait(t);
     }
-    if (stage.heavy >= 0 && rows(stage.heavy_selected)) {
-      const Node& n = program_.nodes[static_cast<std::size_t>(stage.heavy)];
-      switch (n.kind) {
-        case Node::Kind::linear: linear(stage, n, counters[1], at); break;
-        case Node::Kind::glu: glu(stage, n, counters[1], at); break;
-        case Node::Kind::attention: attention(n, counters + 1, at, step_.wanted == 0 && i + 1 == n_stages_); break;
-        default: columns(n, counters[1], at);
+    if (stage.heavy < 0 || !rows(stage.heavy_selected)) continue;
+    const Node& n = program_.nodes[static_cast<std::size_t>(stage.heavy)];
+    switch (n.kind) {
+      case Node::Kind::attention: {
+        const AttentionWork& work = scratch_.attention[n.shape];
+        const bool only_write = step_.wanted == 0 && i + 1 == n_stages_;
+        if (!work.writes.empty())
+          share(phase(1), work.writes.size(), own, [&](std::size_t k) { write(n, work.writes[k]); });
+        share(phase(2), work.items.size(), own, [&](std::size_t k) {
+          attention(n, work.items[k], own, only_write);
+          mark_record(t, n.record);
+        });
+        break;
       }
-      mark_record(t, n.record);
+      case Node::Kind::elementwise:
+        share(phase(2), column_items(n), own, [&](std::size_t k) {
+          columns(n, k);
+          mark_record(t, n.record);
+        });
+        break;
+      default: {
+        const Cut c = cut(stage, n);
+        share(phase(2), c.items, own, [&](std::size_t k) {
+          n.kind == Node::Kind::glu ? glu(stage, n, c, k, own) : linear(stage, n, c, k);
+          mark_record(t, n.record);
+        });
+      }
     }
-    if (i + 1 < n_stages_) meet(t);
+    mark_wait(t);
   }
 }
 
 void Run::execute() {
   if (profile_) mark(0, profile_->prepare_ns);
-  threads_.run(n_threads_, [](void* self, unsigned t) { static_cast<Run*>(self)->thread(t); }, this);
+  const auto start = std::chrono::steady_clock::now();
+  threads_.help(n_threads_, [](void* self, unsigned t) { static_cast<Run*>(self)->thread(t); }, this);
+  if (n_threads_ > 1)
+    threads_.learn(
+        n_threads_,
+        static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count()),
+        waited_ns_);
 }
 
 }  // namespace llamay

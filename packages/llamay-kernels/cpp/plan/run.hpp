@@ -11,7 +11,8 @@ namespace llamay {
 /// Room for a tile of one product, for operations that combine two.
 constexpr std::size_t kProductFloats = 64 * 16 * 16;
 
-/// One run of a plan: made by the calling thread, which may fail, then executed by all threads, which may not.
+/// One run of a plan: made by the calling thread, which may fail, then executed by all threads, which may
+/// not.
 class Run {
  public:
   /// Throws std::invalid_argument, std::bad_alloc.
@@ -19,11 +20,10 @@ class Run {
   void execute();
 
  private:
-  /// Where one thread finds things. The spaces of whole rows may be its own.
-  struct Bases {
-    std::byte* space[kSpaces];
-    float* ropes;
-    float* attention;  // its scratch
+  /// What is one thread's own.
+  struct Own {
+    unsigned thread;
+    float* attention;  // scratch of attention
     float* product;    // room for a tile of one product
   };
   /// A product cut into tiles of rows and chunks of groups.
@@ -32,41 +32,36 @@ class Run {
   };
 
   // run.cpp: what one thread does before the others, and the loop of all.
-  void choose_threads();
   void bind_leases();
   void check_apart() const;
+  void choose_threads();
   void lay_out();
-  Bases bases(unsigned t) const;
   void thread(unsigned t);
-  void meet(unsigned t);
   std::size_t rows(bool selected) const { return selected ? step_.wanted : step_.rows; }
-  float* value(int v, const Bases& at) const;
-  std::byte* activation(int a, const Bases& at) const;
+  float* value(int v) const;
+  std::byte* activation(int a) const;
+  /// Runs piece(i) for each i < count, shared with the other threads; returns when all pieces are done.
+  template <class F>
+  void share(Phase& phase, std::size_t count, const Own& own, F piece);
 
   // run_rows.cpp: what works on whole rows.
-  void fill_ropes(unsigned t, const Bases& at) const;
-  void whole_rows(const Stage& stage, Counter& counter, unsigned t, const Bases& at);
-  void row_step(const RowStep& step, bool selected, std::size_t from, std::size_t to, const Bases& at) const;
-  void row_node(const Node& n, std::size_t from, std::size_t to, const Bases& at) const;
+  void whole_rows(const Stage& stage, std::size_t from, std::size_t to, const Own& own);
+  void fill_ropes(std::size_t from, std::size_t to) const;
+  void quantize(int activation, std::size_t from, std::size_t to) const;
+  void row_node(const Node& n, std::size_t from, std::size_t to) const;
 
-  // run_products.cpp: what all threads share.
+  // run_products.cpp: what is split over weights.
   Cut cut(std::size_t rows, std::size_t groups) const;
-  void linear(const Stage& stage, const Node& n, Counter& counter, const Bases& at) const;
-  void glu(const Stage& stage, const Node& n, Counter& counter, const Bases& at) const;
-  void columns(const Node& n, Counter& counter, const Bases& at) const;
+  Cut cut(const Stage& stage, const Node& n) const;
+  void linear(const Stage& stage, const Node& n, const Cut& cut, std::size_t item) const;
+  void glu(const Stage& stage, const Node& n, const Cut& cut, std::size_t item, const Own& own) const;
+  void columns(const Node& n, std::size_t item) const;
+  std::size_t column_items(const Node& n) const;
 
   // run_attention.cpp
-  void attention(const Node& n, Counter* counters, const Bases& at, bool only_write);
-  void attention_item(const Node& n, const AttentionWork::Item& item, const KvPages& pages, AttentionWork& work,
-                      const Bases& at, bool only_write) const;
-  void write(const Node& n, const AttentionWork::Item& item, const KvPages& pages, const Bases& at) const;
-
-  uint32_t take(Counter& counter) const {
-    if (n_threads_ > 1) return counter.next.fetch_add(1, std::memory_order_relaxed);
-    const uint32_t taken = counter.next.load(std::memory_order_relaxed);
-    counter.next.store(taken + 1, std::memory_order_relaxed);
-    return taken;
-  }
+  const KvPages& pages(const Node& n, const AttentionWork::Item& item) const;
+  void write(const Node& n, const AttentionWork::Item& item) const;
+  void attention(const Node& n, const AttentionWork::Item& item, const Own& own, bool only_write);
 
   /// What happened on the calling thread since the last mark belongs to `sum`.
   void mark(unsigned t, uint64_t& sum) {
@@ -74,6 +69,9 @@ class Run {
     const auto now = std::chrono::steady_clock::now();
     sum += static_cast<uint64_t>(std::chrono::nanoseconds(now - last_mark_).count());
     last_mark_ = now;
+  }
+  void mark_wait(unsigned t) {
+    if (profile_) mark(t, profile_->wait_ns);
   }
   void mark_record(unsigned t, int record) {
     if (profile_) mark(t, profile_->record_ns[static_cast<std::size_t>(record)]);
@@ -90,12 +88,33 @@ class Run {
   const MatmulTable& matmul_;
   const AttentionTable& attention_;
   unsigned n_threads_ = 1;
-  bool alone_ = false;  // every thread does the whole-row work for itself
   std::size_t n_stages_ = 0;
-  Bases first_{};                  // of thread 0
-  std::size_t thread_stride_ = 0;  // bytes from what is one thread's own to the next one's
-  float* partials_ = nullptr;      // of split attentions
+  std::byte* spaces_[kSpaces] = {};
+  float* ropes_ = nullptr;
+  float* partials_ = nullptr;   // of split attentions
+  Own first_{};                 // of thread 0
+  std::size_t own_floats_ = 0;  // from one thread's to the next one's
+  uint64_t waited_ns_ = 0;      // by thread 0
   std::chrono::steady_clock::time_point last_mark_{};
 };
+
+template <class F>
+void Run::share(Phase& phase, std::size_t count, const Own& own, F piece) {
+  if (n_threads_ == 1) {
+    for (std::size_t i = 0; i < count; ++i) piece(i);
+    return;
+  }
+  const auto n = static_cast<uint32_t>(count);
+  uint32_t done = 0;
+  for (uint32_t i; (i = phase.next.fetch_add(1, std::memory_order_relaxed)) < n; ++done) piece(i);
+  if (done && phase.done.fetch_add(done) + done == n) {
+    phase.done.notify_all();
+    return;
+  }
+  uint64_t waited = 0;
+  for (uint32_t is; (is = phase.done.load(std::memory_order_acquire)) != n;)
+    waited += threads_.waiter().while_equal(phase.done, is);
+  if (own.thread == 0) waited_ns_ += waited;
+}
 
 }  // namespace llamay

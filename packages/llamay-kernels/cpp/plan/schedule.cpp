@@ -32,7 +32,8 @@ class Shelf {
   }
 
   void give(std::size_t offset, std::size_t size) {
-    auto after = std::find_if(free_.begin(), free_.end(), [=](const Stretch& s) { return s.offset > offset; });
+    auto after =
+        std::find_if(free_.begin(), free_.end(), [=](const Stretch& s) { return s.offset > offset; });
     if (after != free_.begin() && std::prev(after)->offset + std::prev(after)->size == offset) {
       auto before = std::prev(after);
       before->size += size;
@@ -106,16 +107,19 @@ class Scheduler {
         direct_ = out;
         return;
       }
-      // The last elementwise operation (a soft cap on the logits) is split like a product, in place if it can be.
+      // The last elementwise operation (a soft cap on the logits) is split like a product, in place if it can
+      // be.
       const Node* last = maker(out);
       if (last->kind == Node::Kind::elementwise && selected(out)) {
         final_ = static_cast<int>(last - p_.nodes.data());
         direct_ = out;
-        if (last->b < 0 && read[static_cast<std::size_t>(last->a)] == 1 && writes_output(last->a)) direct_input_ = last->a;
+        if (last->b < 0 && read[static_cast<std::size_t>(last->a)] == 1 && writes_output(last->a))
+          direct_input_ = last->a;
         return;
       }
     }
-    p_.nodes.push_back({.kind = Node::Kind::elementwise, .record = maker(out)->record, .a = out, .op = Elementwise::copy});
+    p_.nodes.push_back(
+        {.kind = Node::Kind::elementwise, .record = maker(out)->record, .a = out, .op = Elementwise::copy});
     p_.widths.push_back(p_.widths[static_cast<std::size_t>(out)]);
     p_.selected.push_back(true);
     direct_ = p_.nodes.back().out = static_cast<int>(p_.widths.size() - 1);
@@ -155,7 +159,8 @@ class Scheduler {
         continue;
       }
       for (const Product& product : n.products)
-        stage.activations.push_back(activation(n.a, traits(product.matrix->format).activation, product.matrix->cols, stage));
+        stage.activations.push_back(
+            activation(n.a, traits(product.matrix->format).activation, product.matrix->cols, stage));
       stage.heavy = static_cast<int>(i);
       stage.heavy_selected = is_selected;
       flush(stage);
@@ -165,11 +170,13 @@ class Scheduler {
   }
 
   void reads(std::vector<std::size_t>& last, int value, std::size_t stage) const {
-    if (value >= 0) last[static_cast<std::size_t>(value)] = std::max(last[static_cast<std::size_t>(value)], stage);
+    if (value >= 0)
+      last[static_cast<std::size_t>(value)] = std::max(last[static_cast<std::size_t>(value)], stage);
   }
 
-  /// Every value and activation gets a stretch from the stage that makes it to the last stage that reads it. A stretch
-  /// is free again when that stage is over, when all threads have met: not earlier, since others may still read.
+  /// Every value and activation gets a stretch from the stage that makes it to the last stage that reads it.
+  /// A stretch is free again when that stage is over, when all threads have met: not earlier, since others
+  /// may still read.
   void place() {
     std::vector<std::size_t> last(p_.widths.size()), last_activation(s_.activations.size());
     for (std::size_t i = 0; i < s_.stages.size(); ++i) {

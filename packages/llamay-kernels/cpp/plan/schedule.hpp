@@ -8,8 +8,7 @@
 
 namespace llamay {
 
-/// Where values live. Whole-row work and products of it are kept apart, because with few rows every thread does the whole-row
-/// work for itself, in a space of its own, instead of waiting for the others.
+/// Where values live: apart by whether they have all rows or the selected ones, and by what makes them.
 enum class Space : uint8_t { rows, rows_selected, products, products_selected, output, none };
 constexpr std::size_t kSpaces = 4;  // that need memory
 
@@ -34,8 +33,8 @@ struct RowStep {
   int activation = -1;
 };
 
-/// Whole-row steps, each on the rows that the step before it did, then one operation that all threads share. Between stages
-/// all threads have finished.
+/// Whole-row steps, each on the rows that the step before it did, then one operation that all threads share.
+/// Between stages all threads have finished.
 struct Stage {
   bool selected = false;  // which rows the steps work on
   std::vector<RowStep> rows;
@@ -52,7 +51,8 @@ struct Schedule {
   std::size_t last_attention = 0;       // one past the last stage that writes keys and values
 };
 
-/// Adds what brings the output into the caller's buffer, cuts the nodes into stages and gives each value its place.
+/// Adds what brings the output into the caller's buffer, cuts the nodes into stages and gives each value its
+/// place.
 Schedule schedule(Program& program);
 
 }  // namespace llamay

@@ -33,21 +33,23 @@ class Block {
   std::size_t size_ = 0;
 };
 
-/// A counter from which threads take pieces of work, alone in its cache line.
-struct alignas(64) Counter {
+/// Pieces of work that several threads take. It is over when all pieces are done, whoever did them: a thread
+/// that was late or lost its processor is waited for only if it holds a piece.
+struct alignas(64) Phase {
   std::atomic<uint32_t> next{0};
+  std::atomic<uint32_t> done{0};
 };
 
 /// What one run works in. Runs borrow it from their plan, so that in steady state nothing is allocated.
 class Scratch {
  public:
   Block memory;
-  std::vector<KvPages> pages;         // of each lease, of each attention
+  std::vector<KvPages> pages;                // of each lease, of each attention
   std::vector<uint32_t> starts, first_rows;  // of each lease: its first row's position and index
   std::vector<std::pair<const uint8_t*, uint32_t>> targets;
   std::vector<AttentionWork> attention;  // of each shape
-  std::unique_ptr<Counter[]> counters;
-  std::size_t n_counters = 0;
+  std::unique_ptr<Phase[]> phases;
+  std::size_t n_phases = 0;
 };
 
 }  // namespace llamay

@@ -53,7 +53,8 @@ uint64_t read(const void* data, size_t bytes) {
   Vector sums[streams];
   for (Vector& s : sums) s = zero();
   for (size_t at = 0; at + streams * sizeof(Vector) <= bytes; at += streams * sizeof(Vector))
-    for (int i = 0; i < streams; ++i) sums[i] = add(sums[i], load(p + at + static_cast<size_t>(i) * sizeof(Vector)));
+    for (int i = 0; i < streams; ++i)
+      sums[i] = add(sums[i], load(p + at + static_cast<size_t>(i) * sizeof(Vector)));
   uint64_t total = 0;
   for (const Vector& s : sums) total += sum(s);
   return total;

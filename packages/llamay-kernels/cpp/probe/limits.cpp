@@ -33,7 +33,8 @@ std::size_t buffer_bytes() {
 #if defined(_SC_LEVEL3_CACHE_SIZE)
   cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
 #endif
-  return std::clamp<std::size_t>(cache > 0 ? 4 * static_cast<std::size_t>(cache) : 0, std::size_t{64} << 20, std::size_t{256} << 20);
+  return std::clamp<std::size_t>(cache > 0 ? 4 * static_cast<std::size_t>(cache) : 0, std::size_t{64} << 20,
+                                 std::size_t{256} << 20);
 }
 
 /// Work of all threads over the time from the common start to the last one's end; the best of `tries`.
@@ -43,16 +44,21 @@ double best_rate(Threads& threads, int tries, F work) {
     Threads& threads;
     F& work;
     Clock::time_point start;
+    std::atomic<uint32_t> ready{0};
     std::atomic<uint64_t> done{0};
   };
   double best = 0;
   for (int i = 0; i < tries; ++i) {
-    Job job{threads, work, {}};
+    Job job{threads, work, {}, {}, {}};
     threads.run(
         threads.size(),
         [](void* p, unsigned t) {
           Job& j = *static_cast<Job*>(p);
-          j.threads.barrier().wait();
+          // All begin together, when the last has woken up.
+          j.ready.fetch_add(1);
+          j.ready.notify_all();
+          for (uint32_t is; (is = j.ready.load()) < j.threads.size();)
+            j.threads.waiter().while_equal(j.ready, is);
           if (t == 0) j.start = Clock::now();
           j.done.fetch_add(j.work(t), std::memory_order_relaxed);
         },

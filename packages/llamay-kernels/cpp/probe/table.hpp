@@ -9,10 +9,11 @@ namespace llamay {
 
 /// What a kernel set's instructions can do at best, one table a set.
 struct ProbeTable {
-  /// Reads all bytes (a multiple of 512, 64-byte aligned), in one line; returns something that depends on them.
+  /// Reads all bytes (a multiple of 512, 64-byte aligned), in one line; returns something that depends on
+  /// them.
   uint64_t (*read)(const void* data, size_t bytes);
-  /// Integer dot products in registers, `rounds` times; returns how many multiplications and additions of 8-bit
-  /// integers that was, and in *sink something that depends on them.
+  /// Integer dot products in registers, `rounds` times; returns how many multiplications and additions of
+  /// 8-bit integers that was, and in *sink something that depends on them.
   uint64_t (*dot)(uint64_t rounds, uint64_t* sink);
 };
 

@@ -35,7 +35,8 @@ void Candidates::scan() {
   if (!table_->maxima(logits_.data(), n_, block_max_.data()))
     for (std::size_t i = 0; i < n_; ++i)
       if (!(logits_[i] < -kNothing))
-        throw std::invalid_argument("the logit of token " + std::to_string(i) + " is " + (std::isnan(logits_[i]) ? "NaN" : "infinity") +
+        throw std::invalid_argument("the logit of token " + std::to_string(i) + " is " +
+                                    (std::isnan(logits_[i]) ? "NaN" : "infinity") +
                                     "; the model's output is not usable");
   largest_ = *std::max_element(block_max_.begin(), block_max_.end());
 }
@@ -69,7 +70,8 @@ void Candidates::keep_likeliest(std::size_t k) {
   float bound = kNothing;
   if (!cut_ && k < block_max_.size()) {
     // k blocks reach this, so at least k tokens do: the others need not be looked at one by one.
-    std::nth_element(block_max_.begin(), block_max_.begin() + static_cast<std::ptrdiff_t>(k - 1), block_max_.end(), std::greater<>());
+    std::nth_element(block_max_.begin(), block_max_.begin() + static_cast<std::ptrdiff_t>(k - 1),
+                     block_max_.end(), std::greater<>());
     bound = block_max_[k - 1];
   }
   find(bound);
@@ -102,7 +104,8 @@ void Candidates::find(float threshold) {
   found_.resize(table_->at_least(values(), size(), threshold, found_.data()));
 }
 
-/// Of what was found, the likeliest until their weights reach `wanted`, at least one; among equals the lowest ids.
+/// Of what was found, the likeliest until their weights reach `wanted`, at least one; among equals the lowest
+/// ids.
 template <class Weight>
 void Candidates::take_first(double wanted, Weight weight) {
   constexpr std::size_t kBuckets = 1024;
@@ -128,7 +131,8 @@ void Candidates::take_first(double wanted, Weight weight) {
   const auto likelier = [v](uint32_t a, uint32_t b) { return v[a] != v[b] ? v[a] > v[b] : a < b; };
   std::sort(edge_.begin(), edge_.end(), likelier);
   std::size_t kept = 0;
-  while (kept < edge_.size() && (before < wanted || (last == 0 && kept == 0))) before += weight(edge_[kept++]);
+  while (kept < edge_.size() && (before < wanted || (last == 0 && kept == 0)))
+    before += weight(edge_[kept++]);
 
   // The last one kept separates, so that what stays is found in one pass and in order of id.
   const bool whole = kept == edge_.size();
@@ -147,7 +151,8 @@ uint32_t Candidates::likeliest() {
   const float* v = values();
   if (!cut_) {
     // The first block that has it, then the first place in that block.
-    const std::size_t block = static_cast<std::size_t>(std::find(block_max_.begin(), block_max_.end(), largest_) - block_max_.begin());
+    const std::size_t block = static_cast<std::size_t>(
+        std::find(block_max_.begin(), block_max_.end(), largest_) - block_max_.begin());
     for (std::size_t i = block * kBlock;; ++i)
       if (v[i] == largest_) return static_cast<uint32_t>(i);
   }

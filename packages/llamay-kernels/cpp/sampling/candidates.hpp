@@ -8,8 +8,9 @@
 
 namespace llamay {
 
-/// The tokens that can still be chosen. At first all of them, as an array of logits that stages edit or search in whole passes;
-/// after the first stage that cuts, a list in order of id, with the few that are left.
+/// The tokens that can still be chosen. At first all of them, as an array of logits that stages edit or
+/// search in whole passes; after the first stage that cuts, a list in order of id, with the few that are
+/// left.
 class Candidates {
  public:
   /// Takes the logits, without those that the mask excludes. mask: bit i % 32 of word i / 32, or null.
@@ -20,7 +21,8 @@ class Candidates {
   std::size_t size() const { return cut_ ? ids_.size() : logits_.size(); }
   std::size_t vocabulary() const { return n_; }
   uint32_t token(std::size_t i) const { return cut_ ? ids_[i] : static_cast<uint32_t>(i); }
-  /// The largest logit; -infinity when nothing can be chosen. Throws std::invalid_argument for a NaN or +infinity.
+  /// The largest logit; -infinity when nothing can be chosen. Throws std::invalid_argument for a NaN or
+  /// +infinity.
   float largest();
 
   /// The k likeliest; among equals those with the lowest id.

@@ -16,12 +16,14 @@ uint32_t to_bits16(mask16 m) { return m; }
 mask16 from_bits16(uint32_t bits) {
   const __m256i one = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   const auto half = [one](uint32_t eight) {
-    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(eight)), one), one));
+    return _mm256_castsi256_ps(
+        _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(eight)), one), one));
   };
   return {half(bits & 255), half(bits >> 8)};
 }
 uint32_t to_bits16(mask16 m) {
-  return static_cast<uint32_t>(_mm256_movemask_ps(m.lo)) | static_cast<uint32_t>(_mm256_movemask_ps(m.hi)) << 8;
+  return static_cast<uint32_t>(_mm256_movemask_ps(m.lo)) | static_cast<uint32_t>(_mm256_movemask_ps(m.hi))
+                                                               << 8;
 }
 #else
 mask16 from_bits16(uint32_t bits) {
@@ -67,7 +69,8 @@ size_t at_least(const float* logits, size_t n, float threshold, uint32_t* ids) {
   for (size_t i = 0; i < n; i += 16) {
     const int k = lanes(n - i);
     uint32_t bits = ~to_bits16(less(load(logits + i, k), t)) & ((1u << k) - 1);
-    for (; bits; bits &= bits - 1) ids[count++] = static_cast<uint32_t>(i) + static_cast<uint32_t>(__builtin_ctz(bits));
+    for (; bits; bits &= bits - 1)
+      ids[count++] = static_cast<uint32_t>(i) + static_cast<uint32_t>(__builtin_ctz(bits));
   }
   return count;
 }
@@ -84,7 +87,8 @@ void sums(const float* values, size_t n, float* block_sum) {
   for (size_t block = 0; block < n; block += kBlock) {
     const size_t end = n - block < kBlock ? n : block + kBlock;
     f32x16 sum = zero();
-    for (size_t i = block; i < end; i += 16) sum = sum + load(values + i, lanes(end - i));  // absent lanes add +0
+    for (size_t i = block; i < end; i += 16)
+      sum = sum + load(values + i, lanes(end - i));  // absent lanes add +0
     *block_sum++ = tree16(sum);
   }
 }
@@ -93,5 +97,5 @@ void sums(const float* values, size_t n, float* block_sum) {
 }  // namespace llamay
 
 extern "C" const llamay::SamplingTable LLAMAY_TABLE(sampling);
-const llamay::SamplingTable LLAMAY_TABLE(sampling) = {llamay::masked, llamay::maxima, llamay::at_least, llamay::weights,
-                                                      llamay::sums};
+const llamay::SamplingTable LLAMAY_TABLE(sampling) = {llamay::masked, llamay::maxima, llamay::at_least,
+                                                      llamay::weights, llamay::sums};

@@ -5,8 +5,8 @@
 
 namespace llamay {
 
-/// Philox 4x32 with 10 rounds: 128 random bits that are a function of a counter and a key, so that any draw can be made again,
-/// in any order. Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+/// Philox 4x32 with 10 rounds: 128 random bits that are a function of a counter and a key, so that any draw
+/// can be made again, in any order. Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xd2511f53} * counter[0], b = uint64_t{0xcd9e8d57} * counter[2];
@@ -22,7 +22,8 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::
 inline double uniform(uint64_t seed, uint64_t sequence, uint64_t position) {
   const auto low = [](uint64_t x) { return static_cast<uint32_t>(x); };
   const auto high = [](uint64_t x) { return static_cast<uint32_t>(x >> 32); };
-  const auto bits = philox4x32({low(position), high(position), low(sequence), high(sequence)}, {low(seed), high(seed)});
+  const auto bits =
+      philox4x32({low(position), high(position), low(sequence), high(sequence)}, {low(seed), high(seed)});
   return static_cast<double>((uint64_t{bits[0]} << 32 | bits[1]) >> 11) * 0x1p-53;
 }
 

@@ -24,7 +24,8 @@ struct SamplerOptions {
   std::vector<std::pair<int64_t, float>> logit_bias;
 };
 
-/// Chooses tokens. A choice is a function of the options, the logits, the position, the history and the mask, and of nothing else.
+/// Chooses tokens. A choice is a function of the options, the logits, the position, the history and the mask,
+/// and of nothing else.
 class Sampler {
  public:
   /// Throws std::invalid_argument naming the option.
@@ -32,9 +33,10 @@ class Sampler {
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
 
-  /// mask: bit i % 32 of word i / 32 allows token i; null allows all. Throws std::invalid_argument when nothing can be
-  /// chosen or a logit is NaN.
-  uint32_t sample(const float* logits, std::size_t n, uint64_t position, const Past& past, const uint32_t* mask) const;
+  /// mask: bit i % 32 of word i / 32 allows token i; null allows all. Throws std::invalid_argument when
+  /// nothing can be chosen or a logit is NaN.
+  uint32_t sample(const float* logits, std::size_t n, uint64_t position, const Past& past,
+                  const uint32_t* mask) const;
   const SamplerOptions& options() const { return options_; }
 
  private:
@@ -42,7 +44,8 @@ class Sampler {
   std::vector<std::unique_ptr<Stage>> stages_;
 };
 
-/// Natural logarithms of the probabilities that the logits mean: of `token`, and of the `top` likeliest, likeliest first.
+/// Natural logarithms of the probabilities that the logits mean: of `token`, and of the `top` likeliest,
+/// likeliest first.
 struct LogProbs {
   double token;
   std::vector<std::pair<uint32_t, double>> top;

@@ -11,8 +11,8 @@ void LogitBias::apply(Candidates& candidates, const Past&) const {
   float* logits = candidates.all();
   for (const auto& [token, bias] : bias_) {
     if (static_cast<uint64_t>(token) >= candidates.vocabulary())
-      throw std::invalid_argument("logit_bias names token " + std::to_string(token) + " but the vocabulary has " +
-                                  std::to_string(candidates.vocabulary()));
+      throw std::invalid_argument("logit_bias names token " + std::to_string(token) +
+                                  " but the vocabulary has " + std::to_string(candidates.vocabulary()));
     logits[token] += bias;
   }
 }
@@ -28,8 +28,8 @@ void Penalties::apply(Candidates& candidates, const Past& past) const {
     next = i;
     while (next < n && recent[next] == token) ++next;
     if (token < 0 || static_cast<std::size_t>(token) >= candidates.vocabulary())
-      throw std::invalid_argument("the history holds token " + std::to_string(token) + " but the vocabulary has " +
-                                  std::to_string(candidates.vocabulary()));
+      throw std::invalid_argument("the history holds token " + std::to_string(token) +
+                                  " but the vocabulary has " + std::to_string(candidates.vocabulary()));
     float& logit = logits[token];
     logit = logit <= 0.0f ? logit * repeat_ : logit / repeat_;
     logit -= static_cast<float>(next - i) * frequency_ + presence_;

@@ -15,8 +15,8 @@ struct Past {
   std::size_t n;
 };
 
-/// One step of a sampler, in llama.cpp's sense: it edits logits or cuts candidates. A further sampler is a further stage
-/// and a line in Sampler's constructor.
+/// One step of a sampler, in llama.cpp's sense: it edits logits or cuts candidates. A further sampler is a
+/// further stage and a line in Sampler's constructor.
 class Stage {
  public:
   virtual ~Stage() = default;
@@ -33,8 +33,9 @@ class LogitBias : public Stage {
   std::vector<std::pair<int64_t, float>> bias_;
 };
 
-/// Makes tokens of the last `last` positions (-1: of all) less likely: a positive logit is divided by `repeat` and a negative
-/// multiplied, then `frequency` is taken off as often as it occurs and `presence` once.
+/// Makes tokens of the last `last` positions (-1: of all) less likely: a positive logit is divided by
+/// `repeat` and a negative multiplied, then `frequency` is taken off as often as it occurs and `presence`
+/// once.
 class Penalties : public Stage {
  public:
   Penalties(int64_t last, float repeat, float frequency, float presence)
@@ -70,7 +71,9 @@ class TopP : public Stage {
 class MinP : public Stage {
  public:
   explicit MinP(double p);
-  void apply(Candidates& candidates, const Past&) const override { candidates.keep_from(candidates.largest() + log_p_); }
+  void apply(Candidates& candidates, const Past&) const override {
+    candidates.keep_from(candidates.largest() + log_p_);
+  }
 
  private:
   float log_p_;

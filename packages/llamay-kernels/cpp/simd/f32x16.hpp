@@ -1,10 +1,11 @@
 #pragma once
 
-/// Sixteen lanes, the same in every kernel set: f32x16, i32x16 and a mask. An operation written once over them gives the same
-/// bits everywhere, because each function here is the same IEEE operation in each set (docs/arithmetic.md).
+/// Sixteen lanes, the same in every kernel set: f32x16, i32x16 and a mask. An operation written once over
+/// them gives the same bits everywhere, because each function here is the same IEEE operation in each set
+/// (docs/arithmetic.md).
 ///
-/// Only for sources that are compiled once per kernel set. Lanes beyond n of a partial load are zero, and memory beyond
-/// n is neither read nor written.
+/// Only for sources that are compiled once per kernel set. Lanes beyond n of a partial load are zero, and
+/// memory beyond n is neither read nor written.
 
 #include <stddef.h>
 #include <stdint.h>

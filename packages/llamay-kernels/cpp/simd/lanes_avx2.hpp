@@ -23,14 +23,17 @@ LLAMAY_LANES mask16 first_lanes(int n) {
   return {_mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n), at)),
           _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n - 8), at))};
 }
-LLAMAY_LANES mask16 both(mask16 a, mask16 b) { return {_mm256_and_ps(a.lo, b.lo), _mm256_and_ps(a.hi, b.hi)}; }
+LLAMAY_LANES mask16 both(mask16 a, mask16 b) {
+  return {_mm256_and_ps(a.lo, b.lo), _mm256_and_ps(a.hi, b.hi)};
+}
 
 LLAMAY_LANES f32x16 splat(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 LLAMAY_LANES i32x16 splat(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 LLAMAY_LANES f32x16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 LLAMAY_LANES f32x16 load(const float* p, int n) {
   const mask16 m = first_lanes(n);
-  return {_mm256_maskload_ps(p, _mm256_castps_si256(m.lo)), _mm256_maskload_ps(p + 8, _mm256_castps_si256(m.hi))};
+  return {_mm256_maskload_ps(p, _mm256_castps_si256(m.lo)),
+          _mm256_maskload_ps(p + 8, _mm256_castps_si256(m.hi))};
 }
 LLAMAY_LANES void store(float* p, f32x16 a) {
   _mm256_storeu_ps(p, a.lo);
@@ -42,10 +45,18 @@ LLAMAY_LANES void store(float* p, f32x16 a, int n) {
   _mm256_maskstore_ps(p + 8, _mm256_castps_si256(m.hi), a.hi);
 }
 
-LLAMAY_LANES f32x16 operator+(f32x16 a, f32x16 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
-LLAMAY_LANES f32x16 operator-(f32x16 a, f32x16 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
-LLAMAY_LANES f32x16 operator*(f32x16 a, f32x16 b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
-LLAMAY_LANES f32x16 operator/(f32x16 a, f32x16 b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+LLAMAY_LANES f32x16 operator+(f32x16 a, f32x16 b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+LLAMAY_LANES f32x16 operator-(f32x16 a, f32x16 b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+LLAMAY_LANES f32x16 operator*(f32x16 a, f32x16 b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+LLAMAY_LANES f32x16 operator/(f32x16 a, f32x16 b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
 LLAMAY_LANES f32x16 fma(f32x16 a, f32x16 b, f32x16 c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
@@ -91,7 +102,9 @@ LLAMAY_LANES __m256 scale2_half(__m256 a, __m256 n) {
 LLAMAY_LANES f32x16 scale2(f32x16 a, f32x16 n) { return {scale2_half(a.lo, n.lo), scale2_half(a.hi, n.hi)}; }
 
 /// Lanes 0 and 1 change places, 2 and 3, and so on.
-LLAMAY_LANES f32x16 swap_pairs(f32x16 a) { return {_mm256_permute_ps(a.lo, 0xb1), _mm256_permute_ps(a.hi, 0xb1)}; }
+LLAMAY_LANES f32x16 swap_pairs(f32x16 a) {
+  return {_mm256_permute_ps(a.lo, 0xb1), _mm256_permute_ps(a.hi, 0xb1)};
+}
 
 LLAMAY_LANES f32x16 load_f16(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),

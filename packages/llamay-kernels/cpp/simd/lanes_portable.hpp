@@ -131,7 +131,8 @@ LLAMAY_LANES f32x16 swap_pairs(f32x16 a) {
 LLAMAY_LANES float from_f16(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16, magnitude = h & 0x7fff;
   if (magnitude >= 0x7c00) return from_bits(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
-  // Put where a float has them, the exponent is 112 too small: one exact product mends that, for denormals too.
+  // Put where a float has them, the exponent is 112 too small: one exact product mends that, for denormals
+  // too.
   return from_bits(sign | bits_of(from_bits(magnitude << 13) * 0x1p112f));
 }
 LLAMAY_LANES uint16_t to_f16(float x) {

@@ -7,8 +7,9 @@ namespace {
 
 /// e^x within 2 ulp. Below -104 it is +0, above 88.73 infinity; NaN stays NaN.
 LLAMAY_LANES f32x16 exp(f32x16 x) {
-  const f32x16 inside = min(max(x, splat(-104.0f)), splat(88.73f));  // a NaN becomes -104 and is put back below
-  const f32x16 n = rint(inside * splat(0x1.715476p+0f));             // log2 e
+  const f32x16 inside =
+      min(max(x, splat(-104.0f)), splat(88.73f));         // a NaN becomes -104 and is put back below
+  const f32x16 n = rint(inside * splat(0x1.715476p+0f));  // log2 e
   const f32x16 minus_n = negate(n);
   // ln 2 in two parts; the first has few enough bits for n times it to be exact.
   const f32x16 r = fma(minus_n, splat(0x1.7f7d1cp-20f), fma(minus_n, splat(0x1.62e4p-1f), inside));

@@ -20,8 +20,8 @@ constexpr int tile_vectors(int) { return 1; }
 /// c[r][j] = fma(a[r][i], b[i * stride + j], c[r][j]) for i increasing, from what is there or from +0.
 /// The last of the vectors reads `last` lanes only.
 template <int rows, int vectors, class T>
-LLAMAY_LANES void tile(const float* const* a, const T* b, size_t stride, size_t depth, float* const* c, size_t at, int last,
-                       bool accumulate) {
+LLAMAY_LANES void tile(const float* const* a, const T* b, size_t stride, size_t depth, float* const* c,
+                       size_t at, int last, bool accumulate) {
   f32x16 sum[rows][vectors];
   for (int r = 0; r < rows; ++r)
     for (int j = 0; j < vectors; ++j) sum[r][j] = accumulate ? load(c[r] + at + 16 * j) : zero();
@@ -43,8 +43,8 @@ LLAMAY_LANES void tile(const float* const* a, const T* b, size_t stride, size_t 
 }
 
 template <int rows, class T>
-void product_rows(const float* const* a, const T* b, size_t stride, size_t depth, float* const* c, size_t columns,
-                  bool accumulate) {
+void product_rows(const float* const* a, const T* b, size_t stride, size_t depth, float* const* c,
+                  size_t columns, bool accumulate) {
   constexpr int vectors = tile_vectors(rows);
   size_t at = 0;
   for (; at + 16 * (vectors - 1) < columns; at += 16 * vectors) {
@@ -57,19 +57,25 @@ void product_rows(const float* const* a, const T* b, size_t stride, size_t depth
   }
 }
 
-/// c = a b, or c + a b, each element one chain of fma over increasing depth. rows: 1..kTileRows, each with an address of its own;
-/// c's rows have room for whole vectors, b's are read to `columns` only.
+/// c = a b, or c + a b, each element one chain of fma over increasing depth. rows: 1..kTileRows, each with an
+/// address of its own; c's rows have room for whole vectors, b's are read to `columns` only.
 template <class T>
-void product(int rows, const float* const* a, const T* b, size_t stride, size_t depth, float* const* c, size_t columns,
-             bool accumulate) {
+void product(int rows, const float* const* a, const T* b, size_t stride, size_t depth, float* const* c,
+             size_t columns, bool accumulate) {
   switch (rows) {
-    case 1: return product_rows<1>(a, b, stride, depth, c, columns, accumulate);
-    case 2: return product_rows<2>(a, b, stride, depth, c, columns, accumulate);
-    case 3: return product_rows<3>(a, b, stride, depth, c, columns, accumulate);
-    case 4: return product_rows<4>(a, b, stride, depth, c, columns, accumulate);
+    case 1:
+      return product_rows<1>(a, b, stride, depth, c, columns, accumulate);
+    case 2:
+      return product_rows<2>(a, b, stride, depth, c, columns, accumulate);
+    case 3:
+      return product_rows<3>(a, b, stride, depth, c, columns, accumulate);
+    case 4:
+      return product_rows<4>(a, b, stride, depth, c, columns, accumulate);
 #if defined(__AVX2__)
-    case 5: return product_rows<5>(a, b, stride, depth, c, columns, accumulate);
-    case 6: return product_rows<6>(a, b, stride, depth, c, columns, accumulate);
+    case 5:
+      return product_rows<5>(a, b, stride, depth, c, columns, accumulate);
+    case 6:
+      return product_rows<6>(a, b, stride, depth, c, columns, accumulate);
 #endif
   }
 }

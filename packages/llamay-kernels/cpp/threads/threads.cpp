@@ -1,5 +1,6 @@
 #include "threads/threads.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -27,7 +28,8 @@ void pause() {
 std::atomic<uint32_t> forks{0};
 void count_forks() {
 #ifdef LLAMAY_PTHREAD
-  static const int once = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  static const int once =
+      pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
   (void)once;
 #endif
 }
@@ -49,7 +51,8 @@ class BlockSignals {
 };
 
 unsigned checked(unsigned n) {
-  if (n < 1 || n > 1024) throw std::invalid_argument("a pool has 1 to 1024 threads, not " + std::to_string(n));
+  if (n < 1 || n > 1024)
+    throw std::invalid_argument("a pool has 1 to 1024 threads, not " + std::to_string(n));
   return n;
 }
 
@@ -58,41 +61,36 @@ bool crowded(unsigned n) {
   return cpus && n > cpus;
 }
 
+int64_t now_ns() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 }  // namespace
 
-void Waiter::while_equal(const std::atomic<uint32_t>& value, uint32_t old) const {
-  using clock = std::chrono::steady_clock;
-  clock::time_point until{};
+uint64_t Waiter::while_equal(const std::atomic<uint32_t>& value, uint32_t old) const {
+  int64_t began = 0;
   for (;;) {
-    for (int i = 0; i < 64; ++i) {
-      if (value.load(std::memory_order_acquire) != old) return;
+    for (int i = 0; i < 32; ++i) {
+      if (value.load(std::memory_order_acquire) != old)
+        return began ? static_cast<uint64_t>(now_ns() - began) : 0;
       pause();
     }
-    const auto now = clock::now();
-    if (until == clock::time_point{})
-      until = now + std::chrono::nanoseconds(spin_ns_);
-    else if (now >= until)
+    if (!began)
+      began = now_ns();
+    else if (now_ns() - began > spin_ns_)
       break;
   }
   while (value.load(std::memory_order_acquire) == old) value.wait(old);
-}
-
-void Barrier::wait() {
-  if (count_ == 1) return;
-  const uint32_t generation = generation_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == count_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    // Sequentially consistent: it must not pass the look for sleepers inside notify_all.
-    generation_.store(generation + 1);
-    generation_.notify_all();
-  } else {
-    waiter_.while_equal(generation_, generation);
-  }
+  return static_cast<uint64_t>(now_ns() - began);
 }
 
 Threads::Threads(unsigned n, uint64_t grain)
-    : n_(checked(n)), grain_(grain), forks_(forks.load()), waiter_(crowded(n)), workers_(new std::vector<Worker>(n - 1)) {
-  count_forks();
+    : n_(checked(n)),
+      grain_(grain),
+      forks_((count_forks(), forks.load())),
+      waiter_(crowded(n)),
+      workers_(new std::vector<Worker>(n - 1)),
+      limit_(n) {
   const BlockSignals blocked;
   try {
     for (unsigned i = 0; i < n - 1; ++i) {
@@ -100,57 +98,108 @@ Threads::Threads(unsigned n, uint64_t grain)
       worker.thread = std::thread([this, &worker, i] { work(worker, i + 1); });
     }
   } catch (...) {
-    stop_ = true;
-    for (Worker& worker : *workers_) {
-      worker.jobs.store(1);
-      worker.jobs.notify_one();
-      if (worker.thread.joinable()) worker.thread.join();
-    }
+    stop();
     throw;
   }
 }
 
 Threads::~Threads() {
-  if (forks.load() != forks_) {
+  if (forks.load() != forks_)
     workers_.release();  // there is nobody to join, and a joinable std::thread may not be destroyed
-    return;
-  }
-  stop_ = true;
+  else
+    stop();
+}
+
+void Threads::stop() {
   for (Worker& worker : *workers_) {
-    worker.jobs.fetch_add(1);
-    worker.jobs.notify_one();
+    worker.state.store(stopping);
+    worker.state.notify_one();
   }
-  for (Worker& worker : *workers_) worker.thread.join();
+  for (Worker& worker : *workers_)
+    if (worker.thread.joinable()) worker.thread.join();
 }
 
 void Threads::work(Worker& self, unsigned index) {
   const FloatEnvironment environment;
-  for (uint32_t seen = 0;; ++seen) {
-    waiter_.while_equal(self.jobs, seen);
-    if (stop_) return;
-    body_(context_, index);
-    if (running_.fetch_sub(1) == 1) running_.notify_one();
+  for (;;) {
+    waiter_.while_equal(self.state, idle);
+    uint32_t expected = posted;
+    if (self.state.compare_exchange_strong(expected, running)) {
+      body_(context_, index);
+      // Sequentially consistent, like every store here: it must not pass the look for sleepers inside notify.
+      self.state.store(idle);
+      self.state.notify_one();
+    } else if (expected == stopping) {
+      return;
+    }
+  }
+}
+
+void Threads::check_fork() const {
+  if (forks.load(std::memory_order_relaxed) != forks_)
+    throw std::runtime_error(
+        "these Threads were made before a fork and did not survive it; make new ones in the child");
+}
+
+void Threads::start(unsigned count, void (*body)(void*, unsigned), void* context) {
+  body_ = body;
+  context_ = context;
+  for (unsigned i = 0; i + 1 < count; ++i) {
+    Worker& worker = (*workers_)[i];
+    worker.state.store(posted);
+    worker.state.notify_one();
+  }
+}
+
+void Threads::finish(unsigned count, bool all) {
+  for (unsigned i = 0; i + 1 < count; ++i) {
+    std::atomic<uint32_t>& state = (*workers_)[i].state;
+    uint32_t expected = posted;
+    if (!all && state.compare_exchange_strong(expected, idle)) continue;
+    for (uint32_t is; (is = state.load(std::memory_order_acquire)) != idle;) waiter_.while_equal(state, is);
   }
 }
 
 void Threads::run(unsigned count, void (*body)(void*, unsigned), void* context) {
-  if (forks.load(std::memory_order_relaxed) != forks_)
-    throw std::runtime_error("these Threads were made before a fork and did not survive it; make new ones in the child");
+  check_fork();
   const std::lock_guard<std::mutex> mine(turn_);
   const FloatEnvironment environment;
-  barrier_.reset(count);
-  if (count > 1) {
-    body_ = body;
-    context_ = context;
-    running_.store(count - 1);
-    for (unsigned i = 0; i + 1 < count; ++i) {
-      Worker& worker = (*workers_)[i];
-      worker.jobs.fetch_add(1);
-      worker.jobs.notify_one();
-    }
-  }
+  start(count, body, context);
   body(context, 0);
-  for (uint32_t left; (left = running_.load(std::memory_order_acquire)) != 0;) waiter_.while_equal(running_, left);
+  finish(count, true);
+}
+
+void Threads::help(unsigned count, void (*body)(void*, unsigned), void* context) {
+  check_fork();
+  const std::lock_guard<std::mutex> mine(turn_);
+  const FloatEnvironment environment;
+  start(count, body, context);
+  body(context, 0);
+  finish(count, false);
+}
+
+unsigned Threads::useful(uint64_t work) const {
+  if (!grain_) return n_;
+  const unsigned most =
+      now_ns() < until_.load(std::memory_order_relaxed) ? limit_.load(std::memory_order_relaxed) : n_;
+  return static_cast<unsigned>(std::min<uint64_t>(most, 1 + work / grain_));
+}
+
+void Threads::learn(unsigned used, uint64_t total_ns, uint64_t waited_ns) {
+  constexpr uint64_t kFirstPause = 50'000'000, kLongestPause = 1'600'000'000;
+  if (used < 2 || !grain_ || !total_ns) return;
+  const std::lock_guard<std::mutex> lock(lesson_);
+  const double weight = pause_ns_ ? 0.5 : 0.2;  // after a pause, decide sooner
+  waiting_ += weight * (static_cast<double>(waited_ns) / static_cast<double>(total_ns) - waiting_);
+  // With perfect help the caller works total / used; above this share alone would have been as fast.
+  if (waiting_ < 0.9 * (used - 1) / used) {
+    if (waiting_ < 0.25) pause_ns_ = 0;
+    return;
+  }
+  pause_ns_ = pause_ns_ ? std::min(2 * pause_ns_, kLongestPause) : kFirstPause;
+  waiting_ = 0;
+  limit_.store(used / 2, std::memory_order_relaxed);
+  until_.store(now_ns() + static_cast<int64_t>(pause_ns_), std::memory_order_relaxed);
 }
 
 }  // namespace llamay

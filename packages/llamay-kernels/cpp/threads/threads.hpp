@@ -9,28 +9,16 @@
 
 namespace llamay {
 
-/// Waits for an atomic to leave a value: spins for a moment, since the others are usually nearly there, then sleeps.
+/// Waits for an atomic to leave a value: spins for a moment, since the others are usually nearly there, then
+/// sleeps.
 class Waiter {
  public:
   explicit Waiter(bool crowded) : spin_ns_(crowded ? 2'000 : 50'000) {}
-  void while_equal(const std::atomic<uint32_t>& value, uint32_t old) const;
+  /// Returns the nanoseconds that it took; 0 for less than about one microsecond.
+  uint64_t while_equal(const std::atomic<uint32_t>& value, uint32_t old) const;
 
  private:
   uint32_t spin_ns_;
-};
-
-/// The threads of one job meet here, again and again.
-class Barrier {
- public:
-  explicit Barrier(const Waiter& waiter) : waiter_(waiter) {}
-  void reset(uint32_t count) { count_ = count; }
-  void wait();
-
- private:
-  const Waiter& waiter_;
-  uint32_t count_ = 1;
-  alignas(64) std::atomic<uint32_t> arrived_{0};
-  alignas(64) std::atomic<uint32_t> generation_{0};
 };
 
 /// A pool of threads that stay. The caller is thread 0 of every job; the others sleep while there is none.
@@ -45,31 +33,50 @@ class Threads {
 
   unsigned size() const { return n_; }
   uint64_t grain() const { return grain_; }
-  /// Runs body(context, thread) on `count` threads at once, 1 <= count <= size(), and returns when all have finished.
-  /// body must not throw. Jobs of several callers take turns. Throws std::runtime_error in a forked child.
+  const Waiter& waiter() const { return waiter_; }
+
+  /// Runs body(context, thread) on `count` threads at once, 1 <= count <= size(), and returns when all have
+  /// finished. body must not throw. Jobs of several callers take turns. Throws std::runtime_error in a forked
+  /// child.
   void run(unsigned count, void (*body)(void* context, unsigned thread), void* context);
-  /// For the threads of the job that runs.
-  Barrier& barrier() { return barrier_; }
+  /// The same for work that any number of threads can do: who has not woken up when the caller is through is
+  /// not waited for.
+  void help(unsigned count, void (*body)(void* context, unsigned thread), void* context);
+
+  /// How many threads a job of so many multiplications should use, now.
+  unsigned useful(uint64_t work) const;
+  /// What a job of several threads cost its caller, of that waiting. Where others need the processors, a
+  /// thread that is waited for is worse than none: for a while fewer are used.
+  void learn(unsigned used, uint64_t total_ns, uint64_t waited_ns);
 
  private:
+  enum State : uint32_t { idle, posted, running, stopping };
   struct Worker {
-    alignas(64) std::atomic<uint32_t> jobs{0};  // raised by one for each job, and to stop
+    alignas(64) std::atomic<uint32_t> state{idle};
     std::thread thread;
   };
 
   void work(Worker& self, unsigned index);
+  void start(unsigned count, void (*body)(void*, unsigned), void* context);
+  void finish(unsigned count, bool all);
+  void stop();
+  void check_fork() const;
 
   const unsigned n_;
   const uint64_t grain_;
   const uint32_t forks_;
   const Waiter waiter_;
-  Barrier barrier_{waiter_};
   std::mutex turn_;
   std::unique_ptr<std::vector<Worker>> workers_;
   void (*body_)(void*, unsigned) = nullptr;
   void* context_ = nullptr;
-  bool stop_ = false;
-  alignas(64) std::atomic<uint32_t> running_{0};
+
+  // What `learn` knows.
+  std::mutex lesson_;
+  double waiting_ = 0;             // the recent share of time that was waiting
+  uint64_t pause_ns_ = 0;          // how long the last pause was
+  std::atomic<unsigned> limit_;    // threads to use until
+  std::atomic<int64_t> until_{0};  // this moment of the clock, in nanoseconds
 };
 
 }  // namespace llamay

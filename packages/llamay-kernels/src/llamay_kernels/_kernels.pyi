@@ -1,0 +1,246 @@
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+
+def isa() -> str:
+    """The kernel set in use."""
+
+def use_isa(name: str) -> None:
+    """
+    Use this kernel set from the next call on, in the whole process.
+
+    Raises ValueError, naming the choices, if this CPU cannot run it. Results do not depend on the choice.
+    """
+
+def runnable_isas() -> list[str]:
+    """The kernel sets this CPU runs, fastest first; 'portable' comes last."""
+
+class PlanError(ValueError):
+    """
+    A plan that cannot be made: the message names the record and says what is wrong with it.
+    """
+
+class Threads:
+    """
+    A pool of threads; whoever calls is one of them. Asleep, it costs nothing.
+
+    n: 1 to 1024, more than there are cores is allowed. grain: how many multiplications are worth one more
+    thread; small steps use fewer than n, 0 always uses all. Results never depend on either. Does not survive a fork:
+    a child that uses it gets a RuntimeError and makes its own.
+    """
+
+    def __init__(self, n: int, grain: int = 500000) -> None: ...
+
+    @property
+    def n(self) -> int:
+        """How many threads, the caller's included."""
+
+    @property
+    def grain(self) -> int:
+        """Multiplications that are worth one more thread."""
+
+    def __repr__(self) -> str: ...
+
+class Plan:
+    """
+    A list of records, prepared once and replayed for every step (docs/plan.md).
+
+    records: objects with op, outs, args, weights, attrs, or tuples of these. widths: float32 numbers a row
+    of each value. weights: Weight objects, kept alive. max_rows: the most rows of one run.
+
+    Immutable; runs of one plan may overlap, each takes memory of its own and returns it for the next.
+    Raises PlanError naming the record.
+    """
+
+    def __init__(self, records: Iterable[object], widths: Sequence[int], weights: Iterable[Weight], *, max_rows: int) -> None: ...
+
+    @property
+    def output_width(self) -> int:
+        """Columns of a run's out."""
+
+    @property
+    def max_rows(self) -> int:
+        """The most rows of one run."""
+
+    def describe(self) -> str:
+        """
+        How the records became work: a line for each stage between which threads wait for each other.
+        """
+
+    def run(self, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], leases: Sequence[object], counts: Sequence[int], logits: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], threads: Threads) -> None:
+        """
+        Compute one step, with the GIL released.
+
+        tokens: int32 (n,), n <= max_rows. positions: int32 (n,), for the rotations. leases: one for each context in the step,
+        objects with __llamay_kv_view__; counts: how many of the rows are the next positions of each, in order.
+        logits: int32 (m,), the rows whose output is wanted; may be empty. out: float32 (m, output_width), written.
+
+        Writes keys and values into the leases' reserved positions; committing them is the caller's. Raises ValueError for
+        arguments that do not fit each other or the plan, BufferError for a view of another version, TypeError for an object
+        without one. After an error nothing was written.
+        """
+
+    def measure(self, on: bool = True) -> None:
+        """
+        Start or stop measuring where runs spend their time; forgets what was measured.
+        """
+
+    def profile(self) -> dict[str, Any]:
+        """
+        Seconds since measure(): runs, total, prepare, wait (at barriers), by operation and by record,
+        as the calling thread saw them.
+        """
+
+FORMATS: dict[str, tuple[int, int]] = ...
+
+class Weight:
+    """
+    A matrix of one format, packed for the kernels: sixteen rows side by side, the same bytes in every kernel set.
+
+    A vector has one row. Immutable; may be shared between threads.
+    """
+
+    def __init__(self, data: Buffer, format: str, rows: int, cols: int, *, name: str = '', threads: Threads | None = None) -> None:
+        """
+        Pack rows x cols values. data: a buffer with exactly the bytes of the format, row by row as in a file; not kept.
+
+        threads: the pool that packs; None packs on the calling thread. Raises ValueError when the format is unknown,
+        cols is not a multiple of its block, or data has another size.
+        """
+
+    @property
+    def format(self) -> str:
+        """The name of the format, as in FORMATS."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows (outputs)."""
+
+    @property
+    def cols(self) -> int:
+        """Number of columns (inputs)."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed form."""
+
+    @property
+    def name(self) -> str:
+        """What the file calls it; may be empty."""
+
+    def dequantize(self, rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> NDArray[numpy.float32]:
+        """
+        Rows as float32 (n, cols); rows: int32 numbers, or None for all. Raises IndexError for a row that is not there.
+        """
+
+    def __repr__(self) -> str: ...
+
+def dequantize(data: Buffer, format: str, count: int) -> NDArray[numpy.float32]:
+    """
+    The count values in data, a buffer of exactly their bytes in the format, as float32 (count,).
+
+    Raises ValueError when the format is unknown or the sizes do not fit. Formulas: docs/arithmetic.md.
+    """
+
+def quantize(values: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], format: str) -> bytes:
+    """
+    Round float32 values, row by row, to the format; returns its bytes.
+
+    Formats with one level of scales give the bytes of GGML's reference quantizers. Raises ValueError when the format is
+    unknown, a row is not a multiple of its block, or a format with blocks meets NaN or infinity.
+    """
+
+def matmul(weight: Weight, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], *, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, residual: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, row_splits: Sequence[int] = [], group_splits: Sequence[int] = [], isa: str | None = None) -> NDArray[numpy.float32]:
+    """
+    x (n, cols) times the weight, transposed: float32 (n, rows), computed in the given pieces by the given kernel set.
+    """
+
+def quantize_activations(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], kind: str, isa: str | None = None) -> NDArray[numpy.uint8]:
+    """Rows of activations as the kernels store them: uint8 (n, bytes)."""
+
+def dequantize_rows(weight: Weight, rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, isa: str | None = None) -> NDArray[numpy.float32]:
+    """Weight.dequantize by the given kernel set."""
+
+class Sampler:
+    """
+    Chooses tokens from logits, in llama.cpp's order: bias, penalties, top-k, top-p, min-p, temperature.
+
+    Random numbers are Philox 4x32-10, keyed by seed and counted by (sequence, position), so a choice is a function of
+    these options and of sample's arguments alone: nothing advances, and asking again gives the same token.
+    temperature 0 takes the likeliest token, among equals the lowest id. top_k 0, top_p 1, min_p 0, repeat_penalty 1,
+    the others 0 switch a stage off. logit_bias: token -> what to add; -inf excludes it.
+    Raises ValueError naming the option.
+    """
+
+    def __init__(self, seed: int = 0, sequence: int = 0, *, temperature: float = 0.8, top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, repeat_penalty: float = 1.0, repeat_last_n: int = 64, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, logit_bias: Mapping[int, float] | None = None) -> None: ...
+
+    def sample(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], position: int, history: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, mask: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> int:
+        """
+        The token for `position` of the sequence.
+
+        logits: float32 (V,). history: int32, the tokens before it, for the penalties. mask: uint32 (ceil(V / 32),), bit i % 32
+        of word i // 32 allows token i. Releases the GIL. Raises ValueError for a NaN, or if nothing can be chosen.
+        """
+
+    def state(self) -> dict[str, Any]:
+        """
+        The options as plain values: Sampler(**state) chooses as this one does.
+        """
+
+    def __getstate__(self) -> dict[str, Any]: ...
+
+    def __setstate__(self, arg: dict[str, Any], /) -> None: ...
+
+def logprobs(logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], token: int, top: int = 0) -> tuple[float, list[tuple[int, float]]]:
+    """
+    Natural logarithms of the probabilities that float32 (V,) logits mean, before any sampling option: that of
+    `token`, and (id, logarithm) of the `top` likeliest, likeliest first.
+    """
+
+def philox4x32(counter: Sequence[int], key: Sequence[int]) -> list[int]:
+    """Philox 4x32-10: four random words of four counter and two key words."""
+
+class Limits:
+    """
+    What the machine gives at best, measured: the two rates that bound an engine.
+    """
+
+    @property
+    def read_bandwidth(self) -> float:
+        """Bytes a second, read from memory by all threads together."""
+
+    @property
+    def int8_ops(self) -> float:
+        """
+        Operations (a multiplication is one, its addition another) on 8-bit integers a second, in the kernel set in use.
+        """
+
+    @property
+    def threads(self) -> int:
+        """How many threads took part."""
+
+    @property
+    def isa(self) -> str:
+        """The kernel set that was measured."""
+
+    def __repr__(self) -> str: ...
+
+def limits(threads: Threads) -> Limits:
+    """
+    Measure Limits with these threads, now: about a second. On a busy machine it measures what is left.
+    """
+
+def compiled_for() -> str:
+    """The kernel set in use, as the compiler of its operations knew it."""
+
+def elementary(name: str, x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]:
+    """exp or tanh of float32 values, as the kernel set in use computes it."""
+
+def sincos(x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float64]:
+    """
+    Sine and cosine of float64 angles up to 2^31, as the rotations compute them: (n, 2).
+    """

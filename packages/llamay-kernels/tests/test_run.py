@@ -1,0 +1,255 @@
+"""Runs: what changes from step to step is checked, and an error leaves nothing behind."""
+
+import ctypes
+import threading
+
+import numpy as np
+import pytest
+from pages import F16, FULL, WINDOW, Context, GroupSpec, Layer, LayerSpec, View
+from plans import same_bits, weight
+
+from llamay_kernels import Plan, Threads
+
+ONE = Threads(1)
+RNG = np.random.default_rng(3)
+TABLE = weight(RNG.standard_normal((10, 32)))
+ATTENTION = {
+    "layer": 2,
+    "heads": 4,
+    "kv_heads": 2,
+    "k_dim": 8,
+    "v_dim": 8,
+    "scale": 0.3,
+    "window": 0,
+    "softcap": 0.0,
+}
+SPEC = (GroupSpec((LayerSpec(2, 2, 8, 8),)),)
+
+
+def make(window: int = 0, layers: tuple[int, ...] = (2,)) -> Plan:
+    to_kv = weight(np.random.default_rng(4).standard_normal((16, 32)))
+    records = [("embed", (0,), (), (0,), {}), ("linear", (1,), (0,), (1,), {})]
+    records += [
+        (
+            "attention",
+            (2 + i,),
+            (i + 1 if i else 0, 1, 1),
+            (),
+            {**ATTENTION, "layer": layer, "window": window},
+        )
+        for i, layer in enumerate(layers)
+    ]
+    return Plan(records, [32, 16] + [32] * len(layers), [TABLE, to_kv], max_rows=64)
+
+
+PLAN = make()
+
+
+def step(context, n=3, *, plan=PLAN, **changed):
+    arguments = {
+        "tokens": np.arange(n, dtype=np.int32),
+        "positions": np.arange(n, dtype=np.int32),
+        "leases": [context],
+        "counts": [n],
+        "logits": np.arange(n, dtype=np.int32),
+        "out": np.full((n, 32), np.nan, np.float32),
+        "threads": ONE,
+        **changed,
+    }
+    plan.run(**arguments)
+    return arguments["out"]
+
+
+def i32(*values):
+    return np.array(values, np.int32)
+
+
+WRONG = [
+    ({"tokens": i32(0, 10, 2)}, r"tokens\[1\] is 10; the vocabulary has 10"),
+    ({"tokens": i32(0, 1, -1)}, r"tokens\[2\] is -1; the vocabulary has 10"),
+    ({"positions": i32(0, 1)}, "there are 3 tokens but 2 positions"),
+    ({"positions": i32(0, -1, 2)}, r"positions\[1\] is -1, which is out of range"),
+    ({"counts": [2]}, "counts add up to 2 but there are 3 tokens"),
+    ({"counts": [3, 0]}, "there are 1 leases but 2 counts"),
+    ({"counts": [0]}, r"counts\[0\] is 0; leave a lease without rows out"),
+    ({"leases": [], "counts": []}, "counts add up to 0 but there are 3 tokens"),
+    ({"logits": i32(0, 1, 3)}, r"logits\[2\] is 3 but there are 3 rows"),
+    ({"logits": i32(0, -1, 1)}, r"logits\[1\] is -1 but there are 3 rows"),
+    ({"logits": i32(0)}, "out is 3 x 32; it must be len.logits. x output_width, 1 x 32"),
+    ({"out": np.empty((3, 31), np.float32)}, "out is 3 x 31; it must be len.logits. x output_width, 3 x 32"),
+    ({"tokens": i32(), "positions": i32()}, "a run takes 1 to 64 rows, not 0"),
+    (
+        {"tokens": np.zeros(65, np.int32), "positions": np.zeros(65, np.int32)},
+        "a run takes 1 to 64 rows, not 65",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), WRONG, ids=[m for _, m in WRONG])
+def test_arguments_that_do_not_fit_are_refused_and_nothing_is_written(changed, message):
+    context = Context(SPEC).reserve(3)
+    before = context.arenas[0].copy()
+    with pytest.raises(ValueError, match=message):
+        step(context, **changed)
+    assert (context.arenas[0] == before).all()
+    assert np.isfinite(step(context)).all()
+
+
+@pytest.mark.parametrize("name", ["tokens", "positions", "logits"])
+def test_arrays_of_another_type_are_refused(name):
+    with pytest.raises(TypeError):
+        step(Context(SPEC).reserve(3), **{name: np.zeros(3, np.int64)})
+
+
+# -- leases
+
+
+def refuse(context, message, error=ValueError, plan=PLAN):
+    before = [a.copy() for a in context.arenas]
+    with pytest.raises(error, match=message):
+        step(context, plan=plan)
+    assert all((a == b).all() for a, b in zip(before, context.arenas, strict=True))
+
+
+def test_a_lease_must_have_reserved_the_rows():
+    refuse(
+        Context(SPEC).reserve(2),
+        "lease 0: it has 2 reserved positions for 3 rows; reserve them before the run",
+    )
+
+
+def test_a_lease_must_have_every_layer_in_the_plans_shape():
+    refuse(Context((GroupSpec((LayerSpec(1, 2, 8, 8),)),)).reserve(3), "lease 0: it has no layer 2")
+    wrong = Context((GroupSpec((LayerSpec(2, 2, 8, 4),)),)).reserve(3)
+    refuse(wrong, "layer 2: it holds 2 heads of 8 and 4 but the plan has 2 heads of 8 and 8")
+    twice = Context((GroupSpec((LayerSpec(2, 2, 8, 8), LayerSpec(2, 2, 8, 8))),)).reserve(3)
+    refuse(twice, "layer 2: it is there twice")
+
+
+def test_layers_that_the_plan_does_not_know_are_left_alone():
+    more = Context(
+        (GroupSpec((LayerSpec(0, 1, 3, 3), LayerSpec(2, 2, 8, 8), LayerSpec(9, 1, 1, 1))),)
+    ).reserve(3)
+    assert same_bits(step(more), step(Context(SPEC).reserve(3)))
+
+
+def test_a_window_must_be_kept_whole():
+    short = Context((GroupSpec((LayerSpec(2, 2, 8, 8),), WINDOW, 9),)).reserve(3)
+    refuse(short, "layer 2: it keeps 9 positions but the plan looks back 10", plan=make(window=10))
+    refuse(short, "layer 2: it keeps 9 positions but the plan looks back at all of them")
+    assert np.isfinite(step(short, plan=make(window=9))).all()
+
+
+def test_a_dropped_page_that_is_needed_is_an_error():
+    context = Context(SPEC, page_tokens=16)
+    for _ in range(11):
+        step(context.reserve(3))
+        context.commit(3)
+    context.tables[0][0] = -1
+    refuse(context.reserve(3), "lease 0: page 0 was dropped, but a row of this step looks back at it")
+    assert np.isfinite(step(context, plan=make(window=8))).all()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("page_tokens", 48, "its pages have 48 positions in blocks of 4 pages; both must be powers of two"),
+        ("page_tokens", 8, "its pages have 8 positions in blocks of 4 pages"),
+        ("block_pages", 3, "in blocks of 3 pages; both must be powers of two"),
+        ("dtype", 7, r"its precision has the number 7; this version knows f32 \(0\) and f16 \(1\)"),
+        ("kind", 2, r"a group's kind has the number 2; this version knows full \(0\) and window \(1\)"),
+        ("page_bytes", 100, "layer 2: it does not fit into its page of 100 bytes"),
+        ("layer_stride", 8, "its layers are shorter than kv_view says"),
+        ("arena", None, "layer 2: its group has no pages"),
+    ],
+)
+def test_a_view_that_makes_no_sense_is_refused(field, value, message):
+    context = Context(SPEC).reserve(3)
+    setattr(context._groups[0], field, value)
+    refuse(context, message)
+
+
+def test_one_context_given_twice_is_refused():
+    context = Context(SPEC).reserve(3)
+    with pytest.raises(ValueError, match="leases 0 and 1 write the same page; give each context once"):
+        step(context, 6, leases=[context, context], counts=[3, 3])
+
+
+# -- versions of the view
+
+
+def test_an_object_without_a_view_is_a_type_error():
+    with pytest.raises(
+        TypeError, match=r"leases\[0\]: expected an object with __llamay_kv_view__\(\), .* not a dict"
+    ):
+        step({})
+
+
+def test_another_major_version_is_refused_by_its_owner():
+    context = Context(SPEC, major=2).reserve(3)
+    refuse(context, "this context speaks kv_view 2, not 1", BufferError)
+
+
+def test_a_capsule_of_another_version_is_refused_naming_it():
+    context = Context(SPEC, name=b"llamay.kv_view.v2").reserve(3)
+    message = r"leases\[0\]: expected a capsule named llamay.kv_view.v1, got one named llamay.kv_view.v2"
+    refuse(context, message, BufferError)
+
+
+def test_something_else_than_a_capsule_is_refused():
+    class Strange:
+        def __llamay_kv_view__(self, major):
+            return major
+
+    with pytest.raises(BufferError, match=r"expected a capsule named llamay.kv_view.v1, got something else"):
+        step(Strange())
+
+
+def test_a_truncated_view_is_refused():
+    size = View.n_tokens.offset
+    context = Context(SPEC, size=size).reserve(3)
+    refuse(context, f"its view has {size} bytes, fewer than kv_view 1.0 begins with", BufferError)
+
+
+def test_a_longer_view_of_a_later_minor_version_is_read():
+    context = Context(SPEC, size=ctypes.sizeof(View) + 8).reserve(3)
+    assert same_bits(step(context), step(Context(SPEC).reserve(3)))
+
+
+def test_structs_are_walked_by_the_size_their_owner_states():
+    """Two layers, each followed by a field that this version does not know."""
+
+    class LongLayer(ctypes.Structure):
+        _fields_ = [("known", Layer), ("later", ctypes.c_uint64)]
+
+    plan = make(layers=(2, 5))
+    spec = (GroupSpec((LayerSpec(2, 2, 8, 8), LayerSpec(5, 2, 8, 8)), FULL),)
+    context, plain = Context(spec).reserve(3), Context(spec).reserve(3)
+    group = context._groups[0]
+    longer = (LongLayer * 2)(*((group.layers[i], 0xFFFFFFFFFFFFFFFF) for i in range(2)))
+    group.layers = ctypes.cast(longer, ctypes.POINTER(Layer))
+    group.layer_stride = ctypes.sizeof(LongLayer)
+    assert same_bits(step(context, plan=plan), step(plain, plan=plan))
+
+
+# -- runs at the same time
+
+
+@pytest.mark.parametrize("shared_pool", [False, True])
+def test_runs_of_one_plan_may_overlap(shared_pool):
+    expected = [step(Context(SPEC, dtype=F16, seed=s).reserve(3), tokens=i32(s, 1, 2)) for s in range(4)]
+    pool, failures = Threads(2, grain=0), []
+
+    def work(s):
+        threads = pool if shared_pool else Threads(2, grain=0)
+        for _ in range(60):
+            y = step(Context(SPEC, dtype=F16, seed=s).reserve(3), tokens=i32(s, 1, 2), threads=threads)
+            if not same_bits(y, expected[s]):
+                failures.append(s)
+
+    workers = [threading.Thread(target=work, args=(s,)) for s in range(4)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert not failures
