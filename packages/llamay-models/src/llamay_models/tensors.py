@@ -44,7 +44,7 @@ class FileTensor:
 
     def dequantize(self) -> Floats:
         """Return the values, float32 of shape (rows, cols)."""
-        values: Floats = kernels.dequantize(self.info.data, self.format, self.rows * self.cols)
+        values: Floats = kernels.dequantize(self.info.data.data, self.format, self.rows * self.cols)
         return values.reshape(self.rows, self.cols)
 
 
@@ -96,9 +96,9 @@ def pack(
 
 def _pack(source: Tensor, threads: kernels.Threads, dequantized: bool) -> kernels.Weight:
     if isinstance(source, FileTensor) and source.rows > 1 and not dequantized:
-        data, kind = source.info.data, source.format
+        data, kind = source.info.data.data, source.format
     else:
-        data, kind = np.ascontiguousarray(source.dequantize(), np.float32).view(np.uint8).reshape(-1), "F32"
+        data, kind = np.ascontiguousarray(source.dequantize(), np.float32).data.cast("B"), "F32"
     weight = kernels.Weight(data, kind, source.rows, source.cols, name=source.name, threads=threads)
     if isinstance(source, FileTensor):
         _give_up(source.info.data)

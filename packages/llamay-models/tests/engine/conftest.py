@@ -73,8 +73,6 @@ class Gate:
     What is tested of a running text then does not depend on how fast it runs.
     """
 
-    finished = False
-
     def __init__(self):
         self._tokens = 0
         self._open = threading.Event()
@@ -86,9 +84,6 @@ class Gate:
 
     def accept(self, token):
         self._tokens += 1
-
-    def fork(self):
-        raise NotImplementedError
 
     def open(self):
         self._open.set()

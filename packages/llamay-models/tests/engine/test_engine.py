@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -122,10 +121,10 @@ class TestPrompts:
 
 
 class Only:
-    """A constraint that allows the tokens of a script, one after the other."""
+    """A constraint that allows the tokens of a script, one after the other, and then the end."""
 
     def __init__(self, script, wrong_at=None):
-        self.script, self.at, self.wrong_at = list(script), 0, wrong_at
+        self.script, self.at, self.wrong_at = [*script, [0]], 0, wrong_at
 
     def fill_mask(self, mask):
         if self.at == self.wrong_at:
@@ -138,15 +137,6 @@ class Only:
         assert token in self.script[self.at]
         self.at += 1
 
-    def fork(self):
-        twin = Only(self.script)
-        twin.at = self.at
-        return twin
-
-    @property
-    def finished(self):
-        return self.at == len(self.script)
-
 
 class TestConstraints:
     def test_only_allowed_tokens_are_chosen(self, make_model):
@@ -155,6 +145,19 @@ class TestConstraints:
         tokens = generation.tokens
         assert len(tokens) == 4
         assert all(t in allowed for t, allowed in zip(tokens, script, strict=True))
+        assert generation.finish_reason == "stop"
+
+    def test_where_the_text_may_end_the_model_decides(self, make_model):
+        model = make_model()
+        for bias, expected in ((1000.0, (7, 0)), (-1000.0, (7, 8, 9))):
+            sampling = Sampling(temperature=0, logit_bias={0: bias})
+            generation = model.engine.submit(Request([9, 9], sampling, constraint=Only([[7], [0, 8], [9]])))
+            assert generation.tokens == expected
+            assert generation.finish_reason == "stop"
+
+    def test_a_text_that_may_only_end_ends_at_once(self, make_model):
+        generation = make_model().engine.submit(Request([9, 9], GREEDY, constraint=Only([])))
+        assert generation.tokens == ()
         assert generation.finish_reason == "stop"
 
     def test_nothing_allowed_is_an_error_of_that_request_alone(self, make_model):
@@ -238,14 +241,15 @@ class TestCancel:
         generation.cancel()
         assert generation.finish_reason == "length"
 
-    def test_a_generation_that_nobody_holds_is_cancelled(self, make_model):
+    def test_a_generation_that_nobody_holds_is_cancelled(self, make_model, gate):
         model = make_model()
-        model.engine.submit(Request([9] * 20, GREEDY, ignore_eos=True))
+        model.engine.submit(Request([9] * 20, GREEDY, constraint=gate, ignore_eos=True))
         gc.collect()
-        deadline = time.monotonic() + 10
-        while model.engine.active or model.engine.queued:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        gate.open()
+        model.engine.call(lambda: None)
+        model.engine.call(lambda: None)
+        assert model.engine.stats.cancelled == 1
+        assert model.engine.active == model.engine.queued == 0
         assert model.pool.used_bytes == 0
 
 

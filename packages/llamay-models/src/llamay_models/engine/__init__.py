@@ -1,6 +1,6 @@
 """The engine: contexts, sampling, and one thread per model that computes everything in batches."""
 
-from llamay_models.engine._constraint import TokenConstraint, mask_words
+from llamay_models.engine._constraint import TokenConstraint
 from llamay_models.engine._context import Context
 from llamay_models.engine._engine import Engine, Progress
 from llamay_models.engine._generation import FinishReason, Generation, Piece, Timings, TokenScore, Usage
@@ -24,5 +24,4 @@ __all__ = [
     "TokenConstraint",
     "TokenScore",
     "Usage",
-    "mask_words",
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 
 import llamay_kv as kv
+from llamay_models.engine._constraint import Bounds
 from llamay_models.engine._generation import Channel, Generation
 from llamay_models.engine._loop import Loop, Stats
 from llamay_models.engine._request import Request
@@ -189,12 +190,13 @@ class Engine:
         if self._vocabulary is not None:
             decoder = self._vocabulary.stream_decoder(skip_special=True)
         channel.prompt_tokens = size
+        constraint = request.constraint
         writing = Writing(
             Chooser(sampling, state, self._vocab, ends if request.ignore_eos else frozenset()),
             TextStream(decoder, request.stop),
             frozenset() if request.ignore_eos else ends,
             limit,
-            request.constraint,
+            None if constraint is None else lambda: Bounds(constraint, self._vocab, ends),
         )
         return Work(state, channel, writing, release, owned=owned), sampling
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import numpy as np
-
-from llamay_models.engine._constraint import TokenConstraint, mask_words
+from llamay_models.engine._constraint import Bounds
 from llamay_models.engine._generation import Channel, Piece, TokenScore
 from llamay_models.engine._sampler import Chooser
 from llamay_models.engine._state import State
 from llamay_models.engine._text import TextStream
-from llamay_models.errors import ConstraintError, LlamayError
+from llamay_models.errors import LlamayError
 from llamay_models.plan._records import Floats
 
 
 class Writing:
-    """How a sequence goes on once its prompt is read."""
+    """How a sequence goes on once its prompt is read.
 
-    __slots__ = ("chooser", "constraint", "ends", "limit", "mask", "scores", "text", "tokens")
+    `ends` are the tokens that end the text; `constraint` is looked at when the first token is chosen.
+    """
+
+    __slots__ = ("bounds", "chooser", "constraint", "ends", "limit", "scores", "text", "tokens")
 
     def __init__(
         self,
@@ -27,14 +28,14 @@ class Writing:
         text: TextStream,
         ends: frozenset[int],
         limit: int,
-        constraint: TokenConstraint | None,
+        constraint: Callable[[], Bounds] | None,
     ) -> None:
         self.chooser = chooser
         self.text = text
         self.ends = ends
         self.limit = limit
         self.constraint = constraint
-        self.mask = None if constraint is None else np.zeros(mask_words(chooser.vocab), np.uint32)
+        self.bounds: Bounds | None = None
         self.tokens: list[int] = []
         self.scores: list[TokenScore] = []
 
@@ -68,7 +69,7 @@ class Sequence:
         return not self.state.pending and self.state.logits is not None
 
     def took(self, n: int, logits: Floats | None) -> None:
-        """Return the first n pending tokens are computed.
+        """Go on after the first n pending tokens were computed.
 
         `logits` belong to the last of them where it is the last of all.
         """
@@ -99,16 +100,14 @@ class Sequence:
             state.logits = logits.copy()
             self.finish("length")
             return
-        if writing.constraint is not None:
-            assert writing.mask is not None
-            writing.constraint.fill_mask(writing.mask)
-            if not writing.mask.any():
-                raise ConstraintError(
-                    f"the constraint allows no token after {channel.completion_tokens} of its text"
-                )
-        token, score = writing.chooser.choose(logits, len(state), writing.mask)
-        if writing.constraint is not None:
-            writing.constraint.accept(token)
+        if writing.constraint is not None and writing.bounds is None:
+            writing.bounds = writing.constraint()
+            if writing.bounds.finished:
+                state.logits = logits.copy()
+                self.finish("stop")
+                return
+        mask = None if writing.bounds is None else writing.bounds.mask
+        token, score = writing.chooser.choose(logits, len(state), mask)
         state.append([token])
         channel.completion_tokens += 1
         writing.tokens.append(token)
@@ -121,7 +120,10 @@ class Sequence:
         if writing.text.stopped is not None:
             channel.stop_sequence = writing.text.stopped
             self.finish("stop")
-        elif writing.constraint is not None and writing.constraint.finished:
+            return
+        if writing.bounds is not None:
+            writing.bounds.accept(token)
+        if writing.bounds is not None and writing.bounds.finished:
             self.finish("stop")
         elif channel.completion_tokens >= writing.limit:
             self.finish("length")
