@@ -15,7 +15,7 @@ import llamay_kv as kv
 from llamay_models.architectures import Decoder
 from llamay_models.engine import Context, Engine, Progress, Runner
 from llamay_models.engine._state import State
-from llamay_models.errors import ContextError, PromptError
+from llamay_models.errors import ContextError, EngineClosed, PromptError
 from llamay_models.plan import Program
 
 if TYPE_CHECKING:
@@ -56,11 +56,14 @@ class Model:
         engine: what runs everything; `engine.submit` takes a `Request`.
         context_size: the most tokens a context may have here; `context_length` is what the model was made
             for.
+        threads: how many compute.
+        n_parameters: numbers in its weights; a tied table counts once.
+        nbytes: bytes that its weights take in memory.
 
     """
 
     def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+        self._parts: Parts | None = parts
         self.path = parts.path
         self.name = parts.name
         self.architecture = parts.architecture
@@ -69,12 +72,20 @@ class Model:
         self.tokenizer = parts.tokenizer
         self.context_size = parts.ctx_size
         self.pool = parts.pool
-        self.runner = Runner(parts.plan, parts.threads)
+        self.threads = int(parts.threads.n)
+        self.n_parameters = sum(t.rows * t.cols for t in parts.program.tensors)
+        self.nbytes = sum(int(w.nbytes) for w in parts.weights)
         self.engine = Engine(
-            self.runner, parts.pool, parts.tokenizer, parts.ctx_size, parts.max_sequences, parts.name
+            Runner(parts.plan, parts.threads),
+            parts.pool,
+            parts.tokenizer,
+            parts.ctx_size,
+            parts.max_sequences,
+            parts.name,
         )
         # The engine's thread knows nothing of this object: dropping it, or leaving Python, ends the thread.
         weakref.finalize(self, self.engine.close)
+        self._contexts: weakref.WeakSet[Context] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._sha256: str | None = None
         self._template: ChatTemplate | None = None
@@ -97,24 +108,9 @@ class Model:
         return self.config.width
 
     @property
-    def n_parameters(self) -> int:
-        """Numbers in its weights; a tied table counts once."""
-        return sum(t.rows * t.cols for t in self._parts.program.tensors)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that its weights take in memory."""
-        return sum(int(w.nbytes) for w in self._parts.weights)
-
-    @property
-    def threads(self) -> int:
-        """Threads that compute."""
-        return int(self._parts.threads.n)
-
-    @property
     def program(self) -> Program:
         """The fused plan; `print(explain(model.program))` shows it."""
-        return self._parts.program
+        return self._opened().program
 
     @property
     def sha256(self) -> str:
@@ -124,7 +120,7 @@ class Model:
         """
         with self._lock:
             if self._sha256 is None:
-                self._sha256 = self._parts.sha256()
+                self._sha256 = self._opened().sha256()
             return self._sha256
 
     @property
@@ -225,11 +221,14 @@ class Model:
         """All that its K/V depends on; a snapshot of another identity is refused."""
         from llamay_models._identity import identity
 
-        return identity(self, self._parts)
+        return identity(self, self._opened())
 
     def close(self) -> None:
-        """End what runs and frees everything. Contexts of it are then closed. Closing twice is nothing."""
+        """End what runs, close every context, and free everything. Closing twice is nothing."""
         self.engine.close()
+        for context in list(self._contexts):
+            context.close()
+        self._parts = None
 
     def __enter__(self) -> Self:
         return self
@@ -239,6 +238,11 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.name}, {self.architecture}, {self.n_parameters / 1e6:.0f}M parameters>"
+
+    def _opened(self) -> Parts:
+        if self._parts is None:
+            raise EngineClosed(f"{self.name} was closed; load it again")
+        return self._parts
 
     def _tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:

@@ -28,7 +28,7 @@ def logits(model: Model, tokens: Sequence[int], first: int = 0) -> Iterator[Floa
     does not have, OutOfMemory.
     """
     ids = model.engine.check(tokens)
-    most = max(1, min(model.runner.max_rows, _LOGITS // (4 * model.vocab_size)))
+    most = max(1, min(model.engine.runner.max_rows, _LOGITS // (4 * model.vocab_size)))
     with model.pool.context() as context:
 
         def step(begin: int, end: int, wanted: int) -> Floats:
@@ -38,13 +38,13 @@ def logits(model: Model, tokens: Sequence[int], first: int = 0) -> Iterator[Floa
                 raise OutOfMemory(f"no K/V memory is left to score this text: {error}") from error
             with lease:
                 rows = Rows(lease, ids[begin:end], begin, wanted)
-                out = model.runner.run([rows]).copy()
+                out = model.engine.runner.run([rows]).copy()
                 lease.commit(rows.tokens)
             return out
 
         at = 0
         while at < len(ids):
-            end = min(first, at + model.runner.max_rows) if at < first else min(len(ids), at + most)
+            end = min(first, at + model.engine.runner.max_rows) if at < first else min(len(ids), at + most)
             begin, at = at, end
             out = model.engine.call(lambda b=begin, e=end: step(b, e, 0 if b < first else e - b))  # type: ignore[misc]
             if begin >= first:

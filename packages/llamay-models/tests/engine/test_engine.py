@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -196,14 +197,14 @@ def test_memory_that_runs_out_ends_one_request_and_no_other(make_model):
 def test_a_failed_step_ends_the_request_at_fault_alone(make_model, monkeypatch):
     model = make_model()
     expected = alone(model, [9, 8], 20, ignore_eos=True)
-    run = model.runner.run
+    run = model.engine.runner.run
 
     def faulty(batch):
         if any(rows.tokens == [9, 50] for rows in batch):
             raise RuntimeError("no good")
         return run(batch)
 
-    monkeypatch.setattr(model.runner, "run", faulty)
+    monkeypatch.setattr(model.engine.runner, "run", faulty)
     good = model.engine.submit(Request([9, 8], GREEDY, 20, ignore_eos=True))
     bad = model.engine.submit(Request([9, 50], GREEDY, 20))
     with pytest.raises(LlamayError, match="a step of the model failed: no good"):
@@ -269,10 +270,19 @@ class TestClose:
         model = make_model()
         context = model.context([9, 9])
         model.close()
-        with pytest.raises(EngineClosed):
-            context.extend([9])
-        with pytest.raises(EngineClosed):
-            context.generate()
+        for use in (lambda: context.extend([9]), context.generate, context.fork, lambda: context.tokens):
+            with pytest.raises(EngineClosed, match="small llama was closed, and with it this context"):
+                use()
+        with pytest.raises(EngineClosed, match="small llama was closed; load it again"):
+            _ = model.program
+
+    def test_frees_everything_although_somebody_holds_on_to_it(self, make_model):
+        model = make_model()
+        context, parts = model.context([9, 9]), weakref.ref(model._parts)
+        model.close()
+        assert model.pool.used_bytes == 0
+        assert parts() is None
+        assert len(context) == 0
 
 
 def test_pieces_arrive_in_any_event_loop(make_model):

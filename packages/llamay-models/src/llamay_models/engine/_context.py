@@ -13,7 +13,7 @@ from llamay_models.engine._generation import Channel, Generation
 from llamay_models.engine._request import Request
 from llamay_models.engine._sampling import Sampling
 from llamay_models.engine._state import State
-from llamay_models.errors import ContextError, PromptError, PromptTooLong
+from llamay_models.errors import ContextError, EngineClosed, PromptError, PromptTooLong
 from llamay_models.plan._records import Floats
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Context:
         self._lock = threading.Lock()
         self._busy: Channel | None = None
         self._closed = False
+        model._contexts.add(self)
 
     # -- what it holds
 
@@ -202,8 +203,7 @@ class Context:
         """Take the context for one operation; `_end` gives it back. Raises ContextError."""
         while True:
             with self._lock:
-                if self._closed:
-                    raise ContextError("the context is closed")
+                self._check_open()
                 busy = self._busy
                 if busy is None:
                     self._busy = channel if channel is not None else Channel()
@@ -213,6 +213,12 @@ class Context:
                     "a generation runs on this context; read it to its end, cancel it, or fork the context"
                 )
             busy.finished.wait()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            if self.model.engine.closed:
+                raise EngineClosed(f"{self.model.name} was closed, and with it this context; load it again")
+            raise ContextError("the context is closed")
 
     def _end(self) -> None:
         with self._lock:
@@ -226,8 +232,7 @@ class Context:
 
     def _look(self, function: Callable[[], T]) -> T:
         """Read the state, between two steps if the engine is at work on it."""
-        if self._closed:
-            raise ContextError("the context is closed")
+        self._check_open()
         return function() if self._busy is None else self.model.engine.call(function)
 
     def _settle(self) -> None:

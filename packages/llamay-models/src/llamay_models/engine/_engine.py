@@ -77,6 +77,16 @@ class Engine:
         """Sequences that are reading or writing."""
         return self._loop.active
 
+    @property
+    def runner(self) -> Runner:
+        """What runs the plan; for use on the engine's thread, see `call`."""
+        return self._loop.runner
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._loop.closed
+
     def submit(self, request: Request) -> Generation:
         """Queue a generation, which begins at once where there is a place.
 

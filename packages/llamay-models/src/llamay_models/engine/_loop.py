@@ -46,7 +46,7 @@ class Loop:
     def __init__(self, runner: Runner, max_sequences: int, name: str = "model") -> None:
         self.stats = Stats()
         self.wake = threading.Event()
-        self._runner = runner
+        self._runner: Runner | None = runner
         self._max_sequences = max_sequences
         self._pace = Pace(runner.max_rows)
         self._inbox: deque[Sequence] = deque()
@@ -57,6 +57,13 @@ class Loop:
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name=f"llamay engine: {name}", daemon=True)
         self._thread.start()
+
+    @property
+    def runner(self) -> Runner:
+        """What runs the plan. Raises EngineClosed."""
+        if self._runner is None:
+            raise EngineClosed("the model was closed; load it again")
+        return self._runner
 
     @property
     def queued(self) -> int:
@@ -142,6 +149,7 @@ class Loop:
             self._end(sequence, EngineClosed("the model was closed while this was running"), cancelled=True)
         self._running.clear()
         self._waiting.clear()
+        self._runner = None  # with it go the plan and the weights, whoever still holds on to this object
 
     def _take(self) -> None:
         """Everything that other threads asked for since the last step."""
@@ -212,7 +220,7 @@ class Loop:
     def _compute(self, batch: list[tuple[Sequence, Rows]]) -> None:
         began = time.perf_counter()
         try:
-            out = self._runner.run([rows for _, rows in batch])
+            out = self.runner.run([rows for _, rows in batch])
         except Exception as error:  # one bad sequence must not take the others with it
             for _, rows in batch:
                 rows.lease.release()
