@@ -356,11 +356,11 @@ class FakeModel:
         continue_final: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> p.Prompt:
-        text, ids = "", []
+        texts: list[str] = []
+        ids: list[int] = []
 
         def say(part: str, *, special: bool) -> None:
-            nonlocal text
-            text += part
+            texts.append(part)
             ids.extend(self.encode(part, add_special=False, parse_special=special))
 
         if tools:
@@ -379,7 +379,7 @@ class FakeModel:
                 say("<|im_end|>\n", special=True)
         if add_generation_prompt and not continue_final:
             say("<|im_start|>assistant\n", special=True)
-        return p.Prompt(text, ids)
+        return p.Prompt("".join(texts), ids)
 
     def constraint(self, kind: str, value: Any) -> FakeConstraint:
         if kind in ("json_schema", "tool_call", "tool_call_loose"):

@@ -24,6 +24,7 @@ from . import (
     _openai_chat,
     _openai_completions,
     _openai_models,
+    _openapi,
     _responses,
     _web,
 )
@@ -138,6 +139,7 @@ _ROUTES = (
     _ollama_models,
     _contexts_api,
     _web,
+    _openapi,
     _missing,
 )
 

@@ -160,9 +160,9 @@ class Gate:
     def _check_origin(self, scope: HTTPScope, headers: dict[bytes, bytes], answer: _Answer) -> bool:
         """Refuse foreign web pages; True where the request was a preflight and is answered by its headers."""
         origin = headers.get(b"origin")
-        preflight = scope["method"] == "OPTIONS"
+        preflight = scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
         if origin is None:
-            return preflight
+            return False
         text = origin.decode("latin-1").rstrip("/").lower()
         if text not in self._origins and "*" not in self._origins and not self._is_own(text, headers, scope):
             if preflight:
