@@ -56,8 +56,11 @@ Made base() {
     m.texts.push_back(joined);
   }
   m.attributes.assign(m.texts.size(), kNormal);
-  for (const auto& [text, attribute] : std::vector<std::pair<std::string, uint8_t>>{
-           {"<|x|>", kControl}, {"<|x", kUserDefined}, {"\n\n", kUserDefined}, {"|><", kControl | kStripRight}}) {
+  for (const auto& [text, attribute] :
+       std::vector<std::pair<std::string, uint8_t>>{{"<|x|>", kControl},
+                                                    {"<|x", kUserDefined},
+                                                    {"\n\n", kUserDefined},
+                                                    {"|><", kControl | kStripRight}}) {
     m.texts.push_back(text);
     m.attributes.push_back(attribute);
   }

@@ -56,7 +56,13 @@ def gguf_seeds() -> list[bytes]:
 
 def tokenizer_seeds() -> list[bytes]:
     """Return texts, each behind the byte that chooses what it goes through."""
-    texts = ["aaaa ab  a\n\n\n", "<|x|> |>< <|x", "don't 12345 É日本 \u0301", "'S\r\n\t ", "a\0ab\0b\0a b\0aab"]
+    texts = [
+        "aaaa ab  a\n\n\n",
+        "<|x|> |>< <|x",
+        "don't 12345 É日本 \u0301",
+        "'S\r\n\t ",
+        "a\0ab\0b\0a b\0aab",
+    ]
     return [bytes([choice]) + t.encode() for choice in range(0, 256, 5) for t in texts]
 
 

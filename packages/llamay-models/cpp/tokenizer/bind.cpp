@@ -13,6 +13,8 @@
 #include "error.hpp"
 #include "gguf/reader.hpp"
 #include "tokenizer/tokenizer.hpp"
+#include "tokenizer/ugm.hpp"
+#include "tokenizer/wpm.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -58,17 +60,55 @@ std::shared_ptr<const Tokenizer> bpe_tokenizer(const gguf::File& file, const Att
   return std::make_shared<const Tokenizer>(std::move(vocabulary), std::move(algorithm));
 }
 
+void check_scores(const Vocabulary& vocabulary, const Scores& scores) {
+  if (scores.size() != vocabulary.size())
+    throw FormatError("there are " + std::to_string(vocabulary.size()) + " tokens but " +
+                          std::to_string(scores.size()) + " scores",
+                      "the vocabulary is damaged");
+}
+
 std::shared_ptr<const Tokenizer> spm_tokenizer(const gguf::File& file, const Attributes& attributes,
                                                const Scores& scores, std::optional<uint32_t> unknown,
                                                bool add_space_prefix) {
   nb::gil_scoped_release nogil;
   auto vocabulary = vocabulary_of(file, attributes, Spelling::kSentencePiece);
-  if (scores.size() != vocabulary->size())
-    throw FormatError("there are " + std::to_string(vocabulary->size()) + " tokens but " +
-                          std::to_string(scores.size()) + " scores",
-                      "the vocabulary is damaged");
+  check_scores(*vocabulary, scores);
   auto algorithm =
       make_spm(*vocabulary, {scores.data(), scores.size()}, unknown.value_or(kNoToken), add_space_prefix);
+  return std::make_shared<const Tokenizer>(std::move(vocabulary), std::move(algorithm));
+}
+
+std::shared_ptr<const Tokenizer> wpm_tokenizer(const gguf::File& file, const Attributes& attributes,
+                                               std::optional<uint32_t> unknown, bool lowercase,
+                                               bool strip_accents) {
+  nb::gil_scoped_release nogil;
+  auto vocabulary = vocabulary_of(file, attributes, Spelling::kSentencePiece);
+  auto algorithm = make_wpm(*vocabulary, unknown.value_or(kNoToken), lowercase, strip_accents);
+  return std::make_shared<const Tokenizer>(std::move(vocabulary), std::move(algorithm));
+}
+
+std::shared_ptr<const Tokenizer> ugm_tokenizer(const gguf::File& file, const Attributes& attributes,
+                                               const Scores& scores, std::optional<uint32_t> unknown,
+                                               bool add_space_prefix, bool merge_spaces) {
+  nb::gil_scoped_release nogil;
+  auto vocabulary = vocabulary_of(file, attributes, Spelling::kSentencePiece);
+  check_scores(*vocabulary, scores);
+  UgmOptions options{unknown.value_or(kNoToken), add_space_prefix, merge_spaces, {}};
+  if (const gguf::Entry* map = file.find("tokenizer.ggml.precompiled_charsmap")) {
+    if (!map->is_array || gguf::value_size(map->type) != 1)
+      throw FormatError("metadata key 'tokenizer.ggml.precompiled_charsmap' must be an array of bytes",
+                        "the file was written by a faulty tool");
+    options.charsmap = map->raw;
+  }
+  auto algorithm = make_ugm(*vocabulary, {scores.data(), scores.size()}, options);
+  return std::make_shared<const Tokenizer>(std::move(vocabulary), std::move(algorithm));
+}
+
+std::shared_ptr<const Tokenizer> rwkv_tokenizer(const gguf::File& file, const Attributes& attributes,
+                                                std::optional<uint32_t> unknown) {
+  nb::gil_scoped_release nogil;
+  auto vocabulary = vocabulary_of(file, attributes, Spelling::kEscaped);
+  auto algorithm = make_rwkv(*vocabulary, unknown.value_or(kNoToken));
   return std::make_shared<const Tokenizer>(std::move(vocabulary), std::move(algorithm));
 }
 
@@ -170,6 +210,13 @@ void bind_tokenizer(nb::module_& m) {
           "Byte-pair encoding by merge ranks. Raises FormatError, ValueError for an unknown pre-tokenizer.")
       .def_static("spm", &spm_tokenizer, "file"_a, "attributes"_a, "scores"_a, "unknown"_a.none(),
                   "add_space_prefix"_a, "SentencePiece BPE with byte fallback. Raises FormatError.")
+      .def_static("wpm", &wpm_tokenizer, "file"_a, "attributes"_a, "unknown"_a.none(), "lowercase"_a,
+                  "strip_accents"_a, "WordPiece. Raises FormatError.")
+      .def_static("ugm", &ugm_tokenizer, "file"_a, "attributes"_a, "scores"_a, "unknown"_a.none(),
+                  "add_space_prefix"_a, "merge_spaces"_a,
+                  "SentencePiece's unigram model. Raises FormatError.")
+      .def_static("rwkv", &rwkv_tokenizer, "file"_a, "attributes"_a, "unknown"_a.none(),
+                  "RWKV's World tokenizer. Raises FormatError.")
       .def("__len__", [](const Tokenizer& t) { return t.vocabulary().size(); })
       .def(
           "encode",

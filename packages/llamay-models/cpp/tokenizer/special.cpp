@@ -28,50 +28,14 @@ bool inside(std::span<const Span> spans, uint32_t begin, uint32_t end) {
 }  // namespace
 
 SpecialTokens::SpecialTokens(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {
-  std::vector<uint32_t> ids;
-  for (uint32_t id = 0; id < vocabulary.size(); ++id)
-    if (vocabulary.attributes(id) & (kControl | kUnknown | kUserDefined) && !vocabulary.text(id).empty())
-      ids.push_back(id);
-  std::sort(ids.begin(), ids.end(),
-            [&](uint32_t a, uint32_t b) { return vocabulary.text(a) < vocabulary.text(b); });
-  for (const uint32_t id : ids) starts_[static_cast<uint8_t>(vocabulary.text(id)[0])] = true;
-  build(ids);
-}
-
-// With a list of tasks, not by recursion: a token may be 64 KiB long, and so the trie that deep.
-void SpecialTokens::build(std::span<const uint32_t> sorted) {
-  struct Task {
-    size_t begin, end, depth;
-    uint32_t node;
-  };
-  nodes_.push_back({});
-  std::vector<Task> tasks{{0, sorted.size(), 0, 0}};
-  while (!tasks.empty()) {
-    const Task task = tasks.back();
-    tasks.pop_back();
-    size_t begin = task.begin;
-    const auto text = [&](size_t i) { return vocabulary_.text(sorted[i]); };
-    if (begin < task.end && text(begin).size() == task.depth) nodes_[task.node].id = sorted[begin++];
-    nodes_[task.node].first_edge = static_cast<uint32_t>(edges_.size());
-    for (size_t i = begin; i < task.end;) {
-      const char byte = text(i)[task.depth];
-      size_t end = i;
-      while (end < task.end && text(end)[task.depth] == byte) ++end;
-      const auto node = static_cast<uint32_t>(nodes_.size());
-      nodes_.push_back({});
-      edges_.push_back({static_cast<uint8_t>(byte), node});
-      tasks.push_back({i, end, task.depth + 1, node});
-      i = end;
-    }
-    nodes_[task.node].n_edges = static_cast<uint32_t>(edges_.size()) - nodes_[task.node].first_edge;
+  std::vector<Trie::Key> keys;
+  for (uint32_t id = 0; id < vocabulary.size(); ++id) {
+    const std::string_view text = vocabulary.text(id);
+    if (!(vocabulary.attributes(id) & (kControl | kUnknown | kUserDefined)) || text.empty()) continue;
+    keys.push_back({text, id});
+    starts_[static_cast<uint8_t>(text[0])] = true;
   }
-}
-
-const SpecialTokens::Edge* SpecialTokens::follow(const Node& node, uint8_t byte) const {
-  const Edge* begin = edges_.data() + node.first_edge;
-  const Edge* end = begin + node.n_edges;
-  const Edge* at = std::lower_bound(begin, end, byte, [](const Edge& e, uint8_t b) { return e.byte < b; });
-  return at != end && at->byte == byte ? at : nullptr;
+  trie_ = Trie(std::move(keys));
 }
 
 uint32_t SpecialTokens::longest_match(std::string_view text, uint32_t at, uint32_t end,
@@ -79,11 +43,10 @@ uint32_t SpecialTokens::longest_match(std::string_view text, uint32_t at, uint32
   uint32_t best = kNoToken, node = 0;
   if (!starts_[static_cast<uint8_t>(text[at])]) return best;
   for (uint32_t i = at; i < end; ++i) {
-    const Edge* edge = follow(nodes_[node], static_cast<uint8_t>(text[i]));
-    if (!edge) break;
-    node = edge->node;
-    const uint32_t id = nodes_[node].id;
-    if (id == kNoToken) continue;
+    node = trie_.step(node, static_cast<uint8_t>(text[i]));
+    if (node == Trie::kNone) break;
+    const uint32_t id = trie_.value(node);
+    if (id == Trie::kNone) continue;
     const bool needs_trust = vocabulary_.attributes(id) & (kControl | kUnknown);
     if (!needs_trust || inside(trusted, at, i + 1)) best = id;
   }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/trie.hpp"
 #include "tokenizer/vocabulary.hpp"
 
 namespace llamay::tokenizer {
@@ -34,25 +35,13 @@ class SpecialTokens {
   std::vector<Fragment> partition(std::string_view text, std::span<const Span> trusted) const;
 
  private:
-  struct Node {
-    uint32_t id = kNoToken;
-    uint32_t first_edge = 0;
-    uint32_t n_edges = 0;
-  };
-  struct Edge {
-    uint8_t byte;
-    uint32_t node;
-  };
-  const Edge* follow(const Node& node, uint8_t byte) const;
   /// The longest token that starts at `at` and ends by `end`, or kNoToken.
   uint32_t longest_match(std::string_view text, uint32_t at, uint32_t end,
                          std::span<const Span> trusted) const;
-  void build(std::span<const uint32_t> sorted);
 
   const Vocabulary& vocabulary_;
   std::array<bool, 256> starts_{};  ///< bytes that some special token starts with
-  std::vector<Node> nodes_;
-  std::vector<Edge> edges_;
+  Trie trie_;
 };
 
 }  // namespace llamay::tokenizer

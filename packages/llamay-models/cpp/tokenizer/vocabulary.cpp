@@ -47,6 +47,29 @@ void append_unmarked(std::string& out, std::string_view text) {
   }
 }
 
+int hex_digit(char c) {
+  return c >= '0' && c <= '9'   ? c - '0'
+         : c >= 'A' && c <= 'F' ? c - 'A' + 10
+         : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                : -1;
+}
+
+void append_unescaped(std::string& out, std::string_view text) {
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '\\' || at + 1 == text.size()) {
+      out += text[at];
+      continue;
+    }
+    const char c = text[++at];
+    if (c == 'x' && at + 2 < text.size() && hex_digit(text[at + 1]) >= 0 && hex_digit(text[at + 2]) >= 0) {
+      out += static_cast<char>(hex_digit(text[at + 1]) << 4 | hex_digit(text[at + 2]));
+      at += 2;
+    } else {
+      out += c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
+    }
+  }
+}
+
 }  // namespace
 
 uint64_t hash_seed() {
@@ -64,14 +87,8 @@ std::optional<std::string> from_byte_alphabet(std::string_view text) {
 }
 
 std::optional<uint8_t> byte_of(std::string_view text) {
-  const auto digit = [](char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
-  };
   if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return std::nullopt;
-  const int high = digit(text[3]), low = digit(text[4]);
+  const int high = hex_digit(text[3]), low = hex_digit(text[4]);
   if (high < 0 || low < 0) return std::nullopt;
   return static_cast<uint8_t>(high << 4 | low);
 }
@@ -145,8 +162,11 @@ void Vocabulary::read_token(uint32_t id, std::string_view text) {
     case Spelling::kSentencePiece:
       append_unmarked(bytes_, text);
       break;
-    case Spelling::kPlain:
-      bytes_ += text;
+    case Spelling::kEscaped:
+      if (special)
+        bytes_ += text;
+      else
+        append_unescaped(bytes_, text);
       break;
   }
 }

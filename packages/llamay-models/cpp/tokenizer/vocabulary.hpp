@@ -28,7 +28,7 @@ enum Attribute : uint8_t {
 enum class Spelling : uint8_t {
   kByteLevel,      ///< GPT-2's alphabet, one printable character a byte
   kSentencePiece,  ///< UTF-8 with U+2581 for space, <0xAB> for bytes
-  kPlain,          ///< UTF-8 as it is
+  kEscaped,        ///< bytes, with \n, \t, \r, \\ and \xAB for some of them
 };
 
 /// Token texts, ids and attributes. Immutable once built; lookups allocate nothing.

@@ -92,6 +92,18 @@ class Tokenizer:
     def spm(file: File, attributes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], unknown: int | None, add_space_prefix: bool) -> Tokenizer:
         """SentencePiece BPE with byte fallback. Raises FormatError."""
 
+    @staticmethod
+    def wpm(file: File, attributes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], unknown: int | None, lowercase: bool, strip_accents: bool) -> Tokenizer:
+        """WordPiece. Raises FormatError."""
+
+    @staticmethod
+    def ugm(file: File, attributes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], unknown: int | None, add_space_prefix: bool, merge_spaces: bool) -> Tokenizer:
+        """SentencePiece's unigram model. Raises FormatError."""
+
+    @staticmethod
+    def rwkv(file: File, attributes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], unknown: int | None) -> Tokenizer:
+        """RWKV's World tokenizer. Raises FormatError."""
+
     def __len__(self) -> int: ...
 
     def encode(self, text: str | bytes, parse_special: bool) -> list[int]:

@@ -319,9 +319,10 @@ def test_templates_that_fail_say_so(source: str) -> None:
 
 
 def test_a_render_that_failed_leaves_the_template_usable() -> None:
-    template = ChatTemplate("{{ messages[0].content + 'x' }}")
+    template = ChatTemplate("{{ messages[0].content + 'x' + messages[0].missing }}")
     with pytest.raises(ChatTemplateError):
-        template.render([{"role": "assistant", "content": None}])
+        template.render(HELLO)
+    template = ChatTemplate("{{ messages[0].content + 'x' }}")
     assert template.render(HELLO) == "hellox"
 
 
@@ -393,12 +394,29 @@ def test_deep_nesting_and_half_surrogates_are_refused() -> None:
         render(CHATML, [{"role": "user", "content": "\ud83d"}])
 
 
+def test_no_content_is_none_or_where_a_template_fails_with_that_nothing() -> None:
+    messages = [{"role": "assistant", "content": None, "tool_calls": []}]
+    assert render("{{ messages[0].content is none }}", messages) == "True"
+    assert render("[{{ messages[0].content + '' }}]", messages) == "[]"
+
+
 def test_arguments_of_tool_calls_become_objects() -> None:
     call = {"type": "function", "function": {"name": "f", "arguments": '{"a": [1, "x"]}'}}
     messages = [{"role": "assistant", "content": None, "tool_calls": [call]}]
     source = "{{ messages[0].tool_calls[0].function.arguments.a[1] }}"
     assert render(source, messages) == "x"
     assert call["function"]["arguments"] == '{"a": [1, "x"]}', "the caller's messages stay as they were"
+
+
+@pytest.mark.parametrize("given", [{"a": [1, "é"]}, '{"a": [1, "é"]}'])
+@pytest.mark.parametrize(
+    "expression", ["A", "A | tojson", "'' + A", "A + ''", "'' ~ A", "'%s' % A", "A | string"]
+)
+def test_templates_that_print_arguments_in_either_way_print_json(given: Any, expression: str) -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": given}}
+    messages = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    source = "{% set A = messages[0].tool_calls[0].function.arguments %}{{ " + expression + " }}"
+    assert render(source, messages) == '{"a": [1, "é"]}'
 
 
 def test_messages_are_copied_so_that_templates_see_only_plain_values() -> None:

@@ -11,11 +11,26 @@ from ._errors import ChatTemplateError
 _MAX_DEPTH = 32
 
 
+class Arguments(dict[str, Any]):
+    """The arguments of a tool call: an object, and where a template wants a string, JSON.
+
+    Some templates write `arguments | tojson`, others put `arguments` as it is between pieces of text.
+    """
+
+    def __str__(self) -> str:
+        return json.dumps(self, ensure_ascii=False)
+
+    def __radd__(self, other: object) -> str:
+        return other + str(self) if isinstance(other, str) else NotImplemented
+
+    def __add__(self, other: object) -> str:
+        return str(self) + other if isinstance(other, str) else NotImplemented
+
+
 def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a copy of a conversation in plain dicts, lists and strings.
 
-    Arguments of tool calls may be JSON in a string, as OpenAI's API has them; they become objects, as
-    templates expect them.
+    Arguments of tool calls may be JSON in a string, as OpenAI's API has them; they become `Arguments`.
 
     Raises:
         ChatTemplateError: it is not a list of messages with a role and a content.
@@ -59,6 +74,8 @@ def _parse_arguments(call: dict[str, Any], where: str) -> None:
     if not isinstance(function, dict):
         raise ChatTemplateError(f"{where}.function must be an object")
     arguments = function.get("arguments")
+    if isinstance(arguments, dict):
+        function["arguments"] = Arguments(arguments)
     if not isinstance(arguments, str):
         return
     try:
@@ -66,7 +83,7 @@ def _parse_arguments(call: dict[str, Any], where: str) -> None:
     except (ValueError, RecursionError):
         return  # a template that prints them as they are can still do so
     if isinstance(parsed, dict):
-        function["arguments"] = plain(parsed, f"{where}.function.arguments")
+        function["arguments"] = Arguments(plain(parsed, f"{where}.function.arguments"))
 
 
 def plain(value: Any, where: str, depth: int = 0) -> Any:

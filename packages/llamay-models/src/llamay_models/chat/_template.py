@@ -249,16 +249,28 @@ class ChatTemplate:
             "bos_token": Traced.trusted(self.bos),
             "eos_token": Traced.trusted(self.eos),
         }
+        try:
+            text = self._run(variables)
+        except ChatTemplateError as error:
+            # An assistant that only calls tools says nothing: null in the API, and "" to many templates.
+            empty = [m for m in variables["messages"] if m["content"] is None]
+            if not empty or isinstance(error.__cause__, RefusedError):
+                raise
+            for message in empty:
+                message["content"] = ""
+            text = self._run(variables)
+        _check_encodable(text)
+        return text
+
+    def _run(self, variables: dict[str, Any]) -> Traced:
         token = budget.set(Budget())
         try:
             context = self._template.new_context(variables)
-            text = concat(self._template.root_render_func(context))
-            _check_encodable(text)
-            return text
+            return concat(self._template.root_render_func(context))
         except ChatTemplateError:
             raise
         except RefusedError as error:
-            raise ChatTemplateError(f"the chat template refuses the conversation: {error}") from None
+            raise ChatTemplateError(f"the chat template refuses the conversation: {error}") from error
         except SecurityError as error:
             raise ChatTemplateError(f"the chat template does what it must not: {error}") from None
         except (RecursionError, MemoryError):

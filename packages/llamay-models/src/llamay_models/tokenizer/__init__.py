@@ -1,6 +1,7 @@
 """Tokenizers, built from a GGUF file alone.
 
-Byte-level BPE with the pre-tokenizer that the file names, and SentencePiece BPE with byte fallback.
+Byte-level BPE with the pre-tokenizer that the file names, SentencePiece BPE with byte fallback, SentencePiece's
+unigram model, WordPiece, and RWKV's World tokenizer.
 """
 
 from ._build import from_gguf
