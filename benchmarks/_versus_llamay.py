@@ -37,12 +37,13 @@ def main() -> None:
         "operations": 2 * matrix_parameters(model),
         "decode_bytes": decode_bytes(model) + state,
     }
+    threads = llamay_kernels.Threads(int(options.threads))
     print(json.dumps(hello), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         answer: dict[str, float] = {}
         if request["do"] == "limits":
-            limits = llamay_kernels.limits(int(options.threads))
+            limits = llamay_kernels.limits(threads)
             answer = {"read_bandwidth": limits.read_bandwidth, "int8_ops": limits.int8_ops}
         elif request["do"] == "prefill":
             began = time.perf_counter()

@@ -39,6 +39,10 @@ COMMANDS = {name: target for section in SECTIONS.values() for name, target in se
 ALIASES = {"chat": "run", "ls": "list"}
 
 
+class ClosedOutputError(Exception):
+    """Nobody reads stdout any more; there is nobody to tell either."""
+
+
 class App(click.Group):
     """A group that imports a verb only to run it: `--help` and completion stay fast."""
 
@@ -59,6 +63,16 @@ class App(click.Group):
             with formatter.section(title):
                 formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; a closed pipe gets an error of its own, because click would end with exit code 1 for it."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _silence()
+            raise ClosedOutputError from None
+        return result
+
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
@@ -67,7 +81,6 @@ class App(click.Group):
         debug = bool(os.environ.get("LLAMAY_DEBUG"))
         try:
             code = super().main(args, prog_name, **extra)
-            _flush()
         except Exception as error:
             if debug:
                 raise
@@ -101,8 +114,7 @@ def describe(error: Exception) -> tuple[str | None, str | None, Exit]:
         return error.format_message(), None, Exit.ERROR
     if isinstance(error, click.Abort):
         return None, None, Exit.INTERRUPTED
-    if isinstance(error, BrokenPipeError):
-        _silence()
+    if isinstance(error, ClosedOutputError):
         return None, None, Exit.BROKEN_PIPE
     if isinstance(error, OSError):
         return _of_the_system(error)
@@ -134,11 +146,6 @@ def _is_ours(error: Exception) -> bool:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _flush() -> None:
-    # Output that is still buffered would otherwise fail after main, where nothing can say so quietly.
-    sys.stdout.flush()
 
 
 def _silence() -> None:

@@ -2,14 +2,102 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .errors import CliError
+import click
+import numpy as np
+import numpy.typing as npt
+
+import llamay_grammar
+
+from ._options import read_text
+from .errors import CliError, printable
 
 if TYPE_CHECKING:
     from llamay_models import Model
 
 
-def build(model: Model, kind: str, text: str) -> Any:
-    """Return the TokenConstraint of `--schema`, `--grammar` or `--regex`."""
-    raise CliError(f"--{kind} needs llamay-grammar, which is not there")
+class Constraint:
+    """A position in a document, in the form that the engine asks for (`llamay_models.TokenConstraint`)."""
+
+    def __init__(self, matcher: llamay_grammar.Matcher) -> None:
+        self._matcher = matcher
+
+    def fill_mask(self, mask: npt.NDArray[np.uint32]) -> None:
+        """Write the mask of the tokens that may come next."""
+        self._matcher.fill_mask(mask)
+
+    def accept(self, token: int) -> None:
+        """Move past a token."""
+        self._matcher.accept(token)
+
+    def fork(self) -> Constraint:
+        """Return an independent constraint at the same position."""
+        return Constraint(self._matcher.fork())
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing but an end token could follow."""
+        if self._matcher.has_ended or not self._matcher.is_complete:
+            return self._matcher.has_ended
+        mask = self._matcher.mask()
+        for token in self._matcher.grammar.vocabulary.end_ids:
+            mask[token // 32] &= ~np.uint32(1 << (token % 32))
+        return not mask.any()
+
+
+def build(model: Model, kind: str, text: str) -> Constraint:
+    """Return the constraint of `--schema`, `--grammar` or `--regex`; what cannot be enforced exactly is refused."""
+    words = vocabulary(model)
+    try:
+        match kind:
+            case "schema":
+                grammar = llamay_grammar.compile_json_schema(_schema(text), words)
+            case "regex":
+                grammar = llamay_grammar.compile_regex(text, words, whole=True)
+            case _:
+                compile_grammar = getattr(llamay_grammar, "compile_grammar", None)
+                if compile_grammar is None:
+                    raise CliError(
+                        "this llamay-grammar compiles schemas and expressions, but no grammars yet"
+                    )
+                grammar = compile_grammar(_file_or_text(text), words)
+    except llamay_grammar.CompileError as error:
+        raise CliError(f"--{kind}: {error}") from None
+    for warning in grammar.warnings:
+        click.echo(f"warning: {printable(warning)}", err=True)
+    return Constraint(grammar.matcher())
+
+
+def vocabulary(model: Model) -> llamay_grammar.Vocabulary:
+    """Return the tokens of a model as the compiler needs them."""
+    words = model.tokenizer
+    if words is None:
+        raise CliError("this model has no tokenizer, so nothing can be said about its text")
+    known = range(words.vocab_size)
+    # A model may have more outputs than tokens; nothing may ever choose those.
+    spare = range(words.vocab_size, model.vocab_size)
+    tokens = [*(words.token_bytes(token) for token in known), *(b"" for _ in spare)]
+    special = [*(token for token in known if words.is_special(token)), *spare]
+    return llamay_grammar.Vocabulary(tokens, special=special, end=words.eog)
+
+
+def _schema(text: str) -> str:
+    """Return JSON text: the argument itself, or the file it names."""
+    source = _file_or_text(text)
+    try:
+        json.loads(source)
+    except (ValueError, RecursionError) as error:
+        where = "" if source is text else f" in {text}"
+        raise CliError(
+            f"--schema{where} is not JSON: {error}", "give JSON, or the name of a file with JSON"
+        ) from None
+    return source
+
+
+def _file_or_text(text: str) -> str:
+    if text.lstrip().startswith(("{", "[", "true", "false")) or "\n" in text:
+        return text
+    return read_text(text) if text == "-" or Path(text).is_file() else text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +133,7 @@ def fork(
         raise click.UsageError("--output needs one {} where the number goes")
     targets = [_target(pattern.replace("{}", str(i + 1)), force) for i in range(count)]
     loading = Loading.take(options)
-    with loading.load(_model_of(source, model, loading)) as loaded, reporting(loading.progress) as report:
+    with _load(source, model, loading) as loaded, reporting(loading.progress) as report:
         parent = loaded.restore(source, progress=report)
         branches = parent.fork(count)
         for i, (branch, target) in enumerate(zip(branches, targets, strict=True)):
@@ -183,7 +184,7 @@ def run(
     text = gather(None, prompt, files) if prompt is not None or files else None
     if chat and text is None:
         raise click.UsageError("--chat needs a message: --prompt or --file")
-    with loading.load(_model_of(source, model, loading)) as loaded:
+    with _load(source, model, loading) as loaded:
         generating = take_generation(options, loaded)
         with reporting(loading.progress) as report:
             context = loaded.restore(source, progress=report)
@@ -304,16 +305,34 @@ def _weights(manifest: Manifest) -> str | None:
     return value.hex() if isinstance(value, bytes) else value if isinstance(value, str) else None
 
 
+def _load(source: Path, model: str | None, loading: Loading) -> Model:
+    """Load the model of a context file, with the precision that the file has unless the user asked for one."""
+    import llamay_kv
+
+    identity = llamay_kv.inspect(source).identity
+    precision = identity.fields.get("precision") if identity is not None else None
+    asked = click.get_current_context().get_parameter_source("kv")
+    if asked is click.core.ParameterSource.DEFAULT and isinstance(precision, str):
+        loading = replace(loading, kv=precision)
+    return loading.load(_model_of(source, model, loading))
+
+
 def _model_of(source: Path, model: str | None, loading: Loading) -> Resolved:
     """Return the model that the user named, or the one in the store with the weights of the file."""
-    if model is not None:
-        return loading.resolve(model)
     import llamay_kv
 
     from .models import Resolved
     from .store import Store
 
     digest = _weights(llamay_kv.inspect(source))
+    if model is not None:
+        resolved = loading.resolve(model)
+        if digest and resolved.sha256 and digest != resolved.sha256:
+            raise CliError(
+                f"{source} was made with other weights ({digest[:12]}…) than those of {resolved.name}",
+                "without --model, the model is found by its weights",
+            )
+        return resolved
     store = Store()
     entry = store.find_digest(digest) if digest else None
     if entry is None:

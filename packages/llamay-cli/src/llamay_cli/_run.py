@@ -123,7 +123,8 @@ def gather(prompt: str | None, option: str | None, files: tuple[str, ...]) -> st
     parts = [part for part in (prompt, option) if part is not None]
     parts += [read_text(path) for path in files]
     if "-" not in files and option is None and piped(sys.stdin, expected=not parts):
-        parts.append(read_text("-"))
+        text = read_text("-")
+        parts += [text] if text or not parts else []
     if not parts:
         if sys.stdin is not None and sys.stdin.isatty():
             return None

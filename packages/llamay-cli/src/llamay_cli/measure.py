@@ -72,7 +72,9 @@ class _Probe:
     """The limits of this machine, probed when asked; the best of two neighbours counts."""
 
     def __init__(self, threads: int) -> None:
-        self.threads = threads
+        import llamay_kernels
+
+        self.threads = llamay_kernels.Threads(threads)
         self.last = self._limits()
 
     def _limits(self) -> Limits:
@@ -187,7 +189,7 @@ def _files(model: Model, tokens: Sequence[int], repeat: int) -> list[Measurement
             data = path.read_bytes()
             written.append(_timed(partial(_write, plain, data)))
             restored.append(_timed(lambda: model.restore(path).close()))
-            read.append(_timed(path.read_bytes))
+            read.append(_timed(partial(_read, path, memoryview(bytearray(len(data))))))
         size = path.stat().st_size
     return [
         _against("snapshot", size, min(saved), "file_write", min(written), len(tokens)),
@@ -204,6 +206,12 @@ def _timed(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
+
+
+def _read(path: Path, buffer: memoryview) -> None:
+    with path.open("rb", buffering=0) as file:
+        while buffer and (count := file.readinto(buffer)):
+            buffer = buffer[count:]
 
 
 def _write(path: Path, data: bytes) -> None:
