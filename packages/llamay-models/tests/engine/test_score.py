@@ -52,3 +52,12 @@ def test_progress_counts(make_model):
     seen = []
     score.perplexity(make_model(), TOKENS, 20, progress=lambda *a: seen.append(a))
     assert seen == [("scoring", 1, 3), ("scoring", 2, 3), ("scoring", 3, 3)]
+
+
+def test_a_beginning_token_takes_the_place_of_each_window_s_first(make_model, monkeypatch):
+    model = make_model()
+    monkeypatch.setattr(model.tokenizer, "bos", 3)
+    monkeypatch.setattr(model.tokenizer, "adds_bos", True)
+    windows = [[3, *TOKENS[i + 1 : i + 20]] for i in (0, 20, 40)]
+    losses = -np.concatenate([score.log_likelihoods(model, w, 10) for w in windows])
+    assert score.perplexity(model, TOKENS, 20).value == pytest.approx(math.exp(losses.mean()))
