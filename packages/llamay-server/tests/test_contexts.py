@@ -366,3 +366,66 @@ def test_j09_names_from_clients_are_never_paths(shared, name):
         r = shared.client.get(f"/v1/contexts/{name}{path}")
         assert r.status_code in (400, 404)
         assert "root:" not in r.text
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+def test_a_context_backs_a_request_of_any_dialect(start, path):
+    server = start()
+    messages = [{"role": "user", "content": LONG}]
+    a = make(server, messages=messages)
+    body = {"input": messages} if path == "/v1/responses" else {"messages": messages}
+    body |= {"max_output_tokens": 5} if path == "/v1/responses" else {"max_tokens": 5}
+    server.model._seen.clear()
+    used = server.client.post(path, json=body | {"context": a["id"], "store": False}).json()["usage"]
+    cached = used.get("cache_read_input_tokens") or (used.get("prompt_tokens_details") or used.get("input_tokens_details") or {}).get("cached_tokens")
+    assert cached == a["tokens"] - 1
+    assert server.client.get(f"/v1/contexts/{a['id']}").json()["tokens"] == a["tokens"]
+    assert server.client.post(path, json=body | {"context": "ctx_none"}).status_code == 404
+    if path == "/v1/chat/completions":
+        out = server.client.post(path, json=body | {"context": a["id"], "n": 3, "seed": 1, "temperature": 1}).json()
+        plain = server.client.post(path, json=body | {"n": 3, "seed": 1, "temperature": 1}).json()
+        assert [c["message"] for c in out["choices"]] == [c["message"] for c in plain["choices"]]
+    server.wait(lambda: server.model.contexts == 1)
+
+
+def test_explain_miss_names_where_a_prompt_parts_from_a_context(shared):
+    a = make(shared, prompt="the quick brown fox")
+    out = shared.client.post(f"/v1/contexts/{a['id']}/explain-miss", json={"prompt": "the quick red fox"}).json()
+    assert out["common_tokens"] == 1 + len("the quick ")
+    assert out["first_difference"]["held"].startswith("e quick ")
+    assert "brown" in out["first_difference"]["held"]
+    assert "red" in out["first_difference"]["wanted"]
+    same = shared.client.post(f"/v1/contexts/{a['id']}/explain-miss", json={"prompt": "the quick brown fox runs"}).json()
+    assert same["first_difference"] is None
+
+
+def test_cx08_a_context_moves_once_and_says_where_it_went(start):
+    there = start(api_keys=("ann:k",))
+    here = start(move_targets=(there.url,))
+    a = make(here, prompt="once", label="mine", marking="internal")
+    url = f"/v1/contexts/{a['id']}/move"
+    for target in ("http://169.254.169.254", f"{there.url}.evil.example", f"{there.url}@evil.example"):
+        assert here.client.post(url, json={"to": target}).status_code == 403
+    r = here.client.post(url, json={"to": there.url, "key": "wrong"})
+    assert r.status_code == 503
+    assert "401" in r.json()["detail"]
+    assert here.client.get(f"/v1/contexts/{a['id']}").json()["busy"] is None  # still here, unharmed
+    out = here.client.post(url, json={"to": there.url, "key": "k"})
+    assert out.status_code == 200, out.text
+    moved = there.client.get(f"/v1/contexts/{out.json()['moved']['id']}", headers={"x-api-key": "k"}).json()
+    assert (moved["tokens"], moved["label"], moved["marking"], moved["owner"]) == (a["tokens"], "mine", "internal", "ann")
+    r = here.client.get(f"/v1/contexts/{a['id']}")
+    assert r.status_code == 410
+    assert r.json()["moved"]["server"] == there.url
+    here.wait(lambda: here.model.contexts == 0)
+
+
+def test_cx08_a_receiver_that_is_not_there_or_is_another_model_leaves_the_context_here(start):
+    there = start(FakeModel(sha="b" * 64))
+    gone = "http://127.0.0.1:9"
+    here = start(move_targets=(there.url, gone))
+    a = make(here)
+    assert here.client.post(f"/v1/contexts/{a['id']}/move", json={"to": gone}).status_code == 503
+    assert here.client.post(f"/v1/contexts/{a['id']}/move", json={"to": there.url}).status_code == 409
+    assert here.client.get(f"/v1/contexts/{a['id']}").json()["tokens"] == a["tokens"]
+    assert there.model.contexts == 0

@@ -391,6 +391,8 @@ def _prepare(service: Services, data: MessagesRequest, call: Call, name: str, mo
     run.keep_context = data.thread is not None
     if thread is not None and thread.context is not None and thread.model == name:
         run.resume = thread.context
+    if data.context:
+        run.resume = service.contexts.for_model(data.context, call.owner, name)
     writer = MessageWriter(run, name, data)
     writer.tools = thread.items if thread is not None else list(data.tools or ())
     return writer

@@ -133,4 +133,5 @@ class MessagesRequest(CountTokensRequest, kw_only=True):
     cache_control: dict[str, Any] | None = None
     diagnostics: dict[str, Any] | None = None
     ignore_eos: bool | None = None
+    context: str | None = None
     cache_salt: Annotated[str, Meta(max_length=512)] | None = None

@@ -201,7 +201,8 @@ class ChatRun:
         if self.keep_context or self.resume is not None:
             spec.cached = await self._take_up(rendered.prompt.tokens)
             assert self._context is not None
-            spec.contexts, spec.prompt = [self._context], self._context
+            spec.prompt = self._context
+            spec.contexts = [self._context] if request.n == 1 else self._context.fork(request.n)
         if request.think_budget is not None:
             async with contextlib.aclosing(self._thinking_within(request.think_budget, spec)) as thinking:
                 async for item in thinking:
@@ -215,6 +216,9 @@ class ChatRun:
                     yield item
             done = True
         finally:
+            if request.n > 1:
+                for branch in spec.contexts or ():
+                    release(branch)
             if not (done and self.keep_context) and (context := self.take_context()) is not None:
                 release(context)
 

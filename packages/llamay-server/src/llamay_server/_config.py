@@ -83,6 +83,7 @@ class Config:
     context_ttl: float = _setting(
         0.0, "idle time after which a context is dropped; 0 keeps it", unit="seconds"
     )
+    move_targets: tuple[str, ...] = _setting((), "base URLs of servers that contexts may be moved to")
     max_responses: int = _setting(1000, "responses kept for previous_response_id and reading again")
     response_contexts: int = _setting(32, "kept responses whose computed context is kept too")
     ctx_dir: str = _setting("", "folder for snapshots in passing; empty takes the system's temporary one")

@@ -72,6 +72,7 @@ class Contexts:
         self._named: dict[str, Named] = {}
         self._by_owner: dict[str, dict[str, Named]] = {}
         self._gone: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self._moved: dict[str, dict[str, str]] = {}
 
     def __len__(self) -> int:
         return len(self._named)
@@ -114,9 +115,20 @@ class Contexts:
             named.last_used = time.time()
             return named
         gone = self._gone.get(context_id)
+        if gone is not None and gone[0] == owner and (where := self._moved.get(context_id)):
+            message = f"Context {context_id} was moved to {where['server']}, where it is {where['id']}."
+            raise ApiError("gone", message, code="context_moved", extra={"moved": where})
         if gone is not None and gone[0] == owner:
             raise ApiError("not_found", f"Context {context_id} was {gone[1]}.", code="context_gone")
         raise ApiError("not_found", f"There is no context {context_id[:64]!r}.", code="context_not_found")
+
+    def for_model(self, context_id: str, owner: str, model: str) -> Context:
+        """An owner's context, for a request in any dialect to go on from: what it shares is not read again."""
+        named = self.get(context_id, owner)
+        if named.model != model:
+            message = f"context: {context_id} belongs to model {named.model}, not {model}"
+            raise ApiError("invalid", message, param="context")
+        return named.context
 
     def of(self, owner: str) -> Iterator[Named]:
         """An owner's contexts, oldest first."""
@@ -133,7 +145,7 @@ class Contexts:
         self.models.holders[named.model] -= 1
         self._gone[named.id] = (named.owner, reason)
         while len(self._gone) > _REMEMBERED:
-            self._gone.popitem(last=False)
+            self._moved.pop(self._gone.popitem(last=False)[0], None)
         if named.cancel is not None:
             named.cancel()
         release(named.context)
@@ -157,6 +169,11 @@ class Contexts:
             named.writing, named.cancel = "", None
             named.last_used = time.time()
             writer.close()
+
+    def moved(self, named: Named, server: str, new_id: str) -> None:
+        """Give up a context that another server has now."""
+        self.drop(named, "moved")
+        self._moved[named.id] = {"server": server, "id": new_id}
 
     def is_live(self, named: Named) -> bool:
         """Whether it has not been dropped meanwhile."""

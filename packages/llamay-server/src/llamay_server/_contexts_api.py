@@ -20,6 +20,7 @@ from ._chat import ChatRequest, common, render
 from ._contexts import Named, Writer
 from ._errors import ApiError, from_engine, invalid
 from ._http import Streamed, Whole, decode_json, in_thread, read_json, release, sse
+from ._moves import Target, check_target, send
 from ._openai_chat import read_messages, usage
 from ._openai_completions import read_prompts
 from ._openai_schema import ChatMessage
@@ -56,6 +57,10 @@ class CreateContext(Reading, kw_only=True):
 
 class ExtendContext(Reading, kw_only=True):
     """Body of POST /v1/contexts/{id}/extend."""
+
+
+class ExplainMiss(Reading, kw_only=True):
+    """Body of POST /v1/contexts/{id}/explain-miss."""
 
 
 class ForkContext(Struct, kw_only=True):
@@ -157,9 +162,10 @@ async def create(request: Request[Any, Any, Any]) -> ASGIApp:
 
 
 async def _engine(work: Any) -> Any:
+    """Blocking work of the engine, off the loop; what it raises becomes a refusal, except for lack of room on disk."""
     try:
         return await in_thread(work)
-    except ApiError:
+    except (ApiError, OSError):
         raise
     except Exception as e:
         raise from_engine(e) from e
@@ -594,11 +600,9 @@ async def snapshot(request: Request[Any, Any, Any]) -> ASGIApp:
         path = await stack.enter_async_context(_scratch(service))
         copy = named.context.fork(1)[0]
         try:
-            await in_thread(lambda progress: copy.save(path, progress=progress))
+            await _engine(lambda progress: copy.save(path, progress=progress))
         except OSError as e:
             raise _no_room(e) from e
-        except Exception as e:
-            raise from_engine(e) from e
         finally:
             release(copy)
         service.metrics.context_ops.labels("snapshot").inc()
@@ -676,6 +680,66 @@ def _named(request: Request[Any, Any, Any], service: Services, call: Call) -> Na
     return service.contexts.get(str(request.path_params["context_id"]), call.owner)
 
 
+class MoveContext(Struct, kw_only=True):
+    """Body of POST /v1/contexts/{id}/move."""
+
+    to: str
+    key: str | None = None
+    model: str | None = None
+
+
+@post("/v1/contexts/{context_id:str}/move", status_code=200)
+async def move(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Hand a context over to another server; it is given up here once the other one has it."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, MoveContext)
+    named = _named(request, service, call)
+    target = Target(check_target(data.to, service.config.move_targets), data.key or "")
+    async with service.contexts.writing(named, "move") as writer, _scratch(service) as path:
+        context = writer.context
+
+        def work(progress: Any) -> str:
+            context.save(path, progress=progress)
+            model = data.model if data.model is not None else named.model
+            return send(path, target, model=model, label=named.label, marking=named.marking, progress=progress)
+
+        try:
+            new_id = str(await _engine(work))
+        except OSError as e:
+            raise _no_room(e) from e
+        service.contexts.moved(named, target.url, new_id)
+    service.metrics.context_ops.labels("move").inc()
+    return Whole({"id": named.id, "object": "context.moved", "moved": {"server": target.url, "id": new_id}})
+
+
+@post("/v1/contexts/{context_id:str}/explain-miss", status_code=200)
+async def explain_miss(request: Request[Any, Any, Any]) -> ASGIApp:
+    """How far a prompt agrees with a context, and where and how they part."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, ExplainMiss)
+    named = _named(request, service, call)
+    async with service.models.use(named.model, call) as (_, model):
+        wanted = _ids(data, model, first=True)
+        if wanted is None:
+            if data.messages is None:
+                raise invalid("prompt: it is missing; give prompt, tokens or messages", "prompt")
+            wanted = (await asyncio.to_thread(render, model, _chat(data))).prompt.tokens
+        held = list(named.context.tokens)
+        same = common(held, wanted)
+        around = slice(max(0, same - 8), same + 8)
+        parts = {"position": same, "held": model.decode(held[around]), "wanted": model.decode(wanted[around])}
+        return Whole(
+            {
+                "object": "context.miss",
+                "id": named.id,
+                "context_tokens": len(held),
+                "prompt_tokens": len(wanted),
+                "common_tokens": same,
+                "first_difference": parts if same < len(wanted) and same < len(held) else None,
+            }
+        )
+
+
 def _number(text: str, name: str, least: int, most: int) -> int:
     digits = text.strip().removeprefix("-").removeprefix("+")
     value = int(text) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
@@ -684,4 +748,17 @@ def _number(text: str, name: str, least: int, most: int) -> int:
     return value
 
 
-HANDLERS = [create, list_contexts, read, remove, fork, truncate, extend, generate, snapshot, restore]
+HANDLERS = [
+    create,
+    list_contexts,
+    read,
+    remove,
+    fork,
+    truncate,
+    extend,
+    generate,
+    snapshot,
+    restore,
+    move,
+    explain_miss,
+]

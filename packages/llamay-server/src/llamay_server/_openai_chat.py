@@ -104,7 +104,7 @@ def _call(value: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def read_request(data: ChatCompletionRequest, model: Model, service: Services, call: Call) -> ChatRequest:
     """The neutral request. Raises a 400 for what is wrong or cannot be honoured."""
-    for name in ("chat_template", "prompt_logprobs", "return_progress", "context", "priority"):
+    for name in ("chat_template", "prompt_logprobs", "return_progress", "priority"):
         if getattr(data, name):
             raise unsupported(name)
     if data.echo:
@@ -345,6 +345,8 @@ def _writer(
     service: Services, data: ChatCompletionRequest, call: Call, entry: Entry, model: Model
 ) -> ChatWriter:
     run = ChatRun(model, read_request(data, model, service, call), call, service.admission)
+    if data.context:
+        run.resume = service.contexts.for_model(data.context, call.owner, entry.name)
     return ChatWriter(run, entry.name, data)
 
 

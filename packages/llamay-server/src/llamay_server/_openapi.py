@@ -54,6 +54,8 @@ _BODIES: dict[str, Any] = {
     "/v1/contexts/{context_id}/generate": _contexts_api.GenerateFromContext,
     "/v1/contexts/{context_id}/truncate": _contexts_api.TruncateContext,
     "/v1/contexts/{context_id}/extend": _contexts_api.ExtendContext,
+    "/v1/contexts/{context_id}/move": _contexts_api.MoveContext,
+    "/v1/contexts/{context_id}/explain-miss": _contexts_api.ExplainMiss,
 }
 _STREAMS = {
     "/v1/chat/completions": "text/event-stream",

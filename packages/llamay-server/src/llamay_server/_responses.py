@@ -300,6 +300,8 @@ def _prepare(service: Services, data: ResponsesRequest, call: Call, name: str, m
         run.keep_context = True
     if previous is not None and previous.context is not None and previous.model == name:
         run.resume = previous.context
+    if data.context:
+        run.resume = service.contexts.for_model(data.context, call.owner, name)
     writer = ResponseWriter(run, name, data)
     call.fail_frame = writer.failed
     return writer, items

@@ -50,6 +50,7 @@ class ResponsesRequest(SamplingFields, kw_only=True):
     truncation: Literal["auto", "disabled"] | None = None
     metadata: dict[str, Any] | None = None
     conversation: Any = None
+    context: str | None = None
     prompt: Any = None
     user: str | None = None
     safety_identifier: str | None = None
