@@ -11,7 +11,10 @@
 #include <vector>
 
 #include "error.hpp"
+#include "tokenizer/charsmap.hpp"
 #include "tokenizer/tokenizer.hpp"
+#include "tokenizer/ugm.hpp"
+#include "tokenizer/wpm.hpp"
 
 using namespace llamay;
 using namespace llamay::tokenizer;
@@ -76,7 +79,7 @@ std::unique_ptr<Tokenizer> make(const Made& m, const PreTokenizer& pretokenizer)
   return std::make_unique<Tokenizer>(std::move(vocabulary), std::move(algorithm));
 }
 
-std::unique_ptr<Tokenizer> make_sentencepiece() {
+std::unique_ptr<Tokenizer> make_sentencepiece(int kind) {
   std::vector<std::string> texts{"<unk>", "<s>", "</s>"};
   std::vector<uint8_t> attributes{kUnknown, kControl, kControl};
   for (int b = 0; b < 256; ++b) {
@@ -93,7 +96,10 @@ std::unique_ptr<Tokenizer> make_sentencepiece() {
   for (size_t i = 0; i < scores.size(); ++i) scores[i] = -static_cast<float>(i % 7);
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   auto vocabulary = std::make_unique<Vocabulary>(views, attributes, Spelling::kSentencePiece);
-  auto algorithm = make_spm(*vocabulary, scores, 0, true);
+  auto algorithm = kind == 0   ? make_spm(*vocabulary, scores, 0, true)
+                   : kind == 1 ? make_ugm(*vocabulary, scores, {0, true, false, {}})
+                   : kind == 2 ? make_wpm(*vocabulary, 0, true, true)
+                               : make_rwkv(*vocabulary, 0);
   return std::make_unique<Tokenizer>(std::move(vocabulary), std::move(algorithm));
 }
 
@@ -131,7 +137,9 @@ void hostile_vocabulary(std::string_view input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto names = pretokenizer_names();
-  static const auto sentencepiece = make_sentencepiece();
+  static const auto sentencepiece = make_sentencepiece(0);
+  static const std::unique_ptr<Tokenizer> others[] = {make_sentencepiece(1), make_sentencepiece(2),
+                                                      make_sentencepiece(3)};
   static const auto byte_level = [] {
     std::vector<std::unique_ptr<Tokenizer>> all;
     for (const auto name : names)
@@ -140,7 +148,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }();
   if (size == 0) return 0;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
-  const size_t choice = data[0] % (byte_level.size() + 2);
+  const size_t choice = data[0] % (byte_level.size() + 4);
   const Span half{0, static_cast<uint32_t>(size / 2)};
   std::vector<uint32_t> ids;
   if (choice < byte_level.size()) {
@@ -151,8 +159,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     sentencepiece->encode(text, {}, ids);
     if (!text.empty() && text.find("\xE2\x96\x81") == std::string_view::npos)
       require(decode(*sentencepiece, ids) == " " + std::string(text));
-  } else {
+  } else if (choice == byte_level.size() + 1) {
     hostile_vocabulary(text);
+  } else if (choice == byte_level.size() + 2) {
+    for (const auto& other : others) {
+      other->encode(text, {}, ids);
+      for (const uint32_t id : ids) require(id < other->vocabulary().size());
+    }
+  } else {
+    // The first half are normalisation rules, the second is what they are applied to.
+    try {
+      const Charsmap rules({data + 1, (size - 1) / 2});
+      for (size_t at = text.size() / 2; at < text.size(); ++at)
+        if (const auto rule = rules.find(text.substr(at))) require(rule->length <= text.size() - at);
+    } catch (const FormatError&) {
+    }
   }
   return 0;
 }

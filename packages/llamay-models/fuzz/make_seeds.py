@@ -63,7 +63,7 @@ def tokenizer_seeds() -> list[bytes]:
         "'S\r\n\t ",
         "a\0ab\0b\0a b\0aab",
     ]
-    return [bytes([choice]) + t.encode() for choice in range(0, 256, 5) for t in texts]
+    return [bytes([choice]) + t.encode() for choice in range(0, 256, 3) for t in texts]
 
 
 def main() -> None:
