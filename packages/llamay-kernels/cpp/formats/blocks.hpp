@@ -5,11 +5,9 @@
 
 #include "format.hpp"
 
-// The blocks of ggml's quantized formats as they stand in a file, byte for
-// byte, and their integers spread out. Members are bytes so that a block may
-// lie at any address; f16 and i16 values are little endian. Source: the format
-// definitions of GGML (ggml-common.h) and gguf.quants, which the tests compare
-// with.
+// The blocks of ggml's quantized formats as they stand in a file, byte for byte, and their integers spread
+// out. Members are bytes so that a block may lie at any address; f16 and i16 values are little endian.
+// Source: the format definitions of GGML (ggml-common.h) and gguf.quants, which the tests compare with.
 
 namespace llamay {
 
@@ -77,8 +75,8 @@ inline void spread_fifth_bits(const uint8_t* qh, uint8_t* q) {
   }
 }
 
-/// Integers of one block in order, unsigned where the format stores them so
-/// (Q8_0: the byte of the signed integer).
+/// Integers of one block in order, unsigned where the format stores them so (Q8_0: the byte of the signed
+/// integer).
 inline void spread(const BlockQ4_0& b, uint8_t* q) { spread_nibbles(b.qs, 16, q); }
 inline void spread(const BlockQ4_1& b, uint8_t* q) { spread_nibbles(b.qs, 16, q); }
 inline void spread(const BlockQ5_0& b, uint8_t* q) {
@@ -110,8 +108,7 @@ inline void spread(const BlockQ6_K& b, uint8_t* q) {
     }
 }
 
-/// The 6-bit scales and minima of a Q4_K or Q5_K block: eight of each in twelve
-/// bytes.
+/// The 6-bit scales and minima of a Q4_K or Q5_K block: eight of each in twelve bytes.
 inline void spread_scales(const uint8_t* packed, uint8_t* scale, uint8_t* min) {
   for (int i = 0; i < 4; ++i) {
     scale[i] = packed[i] & 63;

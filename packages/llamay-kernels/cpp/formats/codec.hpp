@@ -4,13 +4,11 @@
 
 namespace llamay {
 
-/// Widens count elements, a multiple of the format's block, by the formulas of
-/// docs/arithmetic.md.
+/// Widens count elements, a multiple of the format's block, by the formulas of docs/arithmetic.md.
 void dequantize(Format format, const void* data, size_t count, float* out);
 
-/// Rounds count finite values, a multiple of the format's block, to the format.
-/// The formats with one level of scales give the bytes of GGML's reference
-/// quantizers.
+/// Rounds count finite values, a multiple of the format's block, to the format. The formats with one level of
+/// scales give the bytes of GGML's reference quantizers.
 void quantize(Format format, const float* values, size_t count, void* out);
 
 }  // namespace llamay

@@ -20,8 +20,7 @@ enum class Format : uint32_t {
   BF16 = 30,
 };
 
-/// How the activations that meet a format are stored: as they are, or as bytes
-/// with one scale for each block.
+/// How the activations that meet a format are stored: as they are, or as bytes with one scale for each block.
 enum class ActivationKind : uint32_t { f32, q8_32, q8_256 };
 
 struct FormatTraits {

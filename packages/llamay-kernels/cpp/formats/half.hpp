@@ -2,8 +2,8 @@
 
 #include <stdint.h>
 
-// Exact conversions between F32 and its 16-bit relatives, for every CPU.
-// Internal linkage: kernel sets include this.
+// Exact conversions between F32 and its 16-bit relatives, for every CPU. Internal linkage: kernel sets
+// include this.
 
 namespace llamay {
 namespace {
@@ -14,8 +14,7 @@ inline uint32_t bits_of(float value) { return __builtin_bit_cast(uint32_t, value
 inline float f16_to_f32(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
   const uint32_t magnitude = half & 0x7fffu;
-  // Placed as F32 bits the exponent is 112 too small; multiplying is exact and
-  // turns subnormals into normals.
+  // Placed as F32 bits the exponent is 112 too small; multiplying is exact and turns subnormals into normals.
   uint32_t bits = bits_of(float_of(magnitude << 13) * 0x1p112f);
   if (magnitude >= 0x7c00) bits = 0x7f800000u | magnitude << 13;
   return float_of(bits | sign);

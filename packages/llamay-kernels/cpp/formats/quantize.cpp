@@ -6,8 +6,7 @@
 namespace llamay {
 namespace {
 
-/// The level below v in 0..highest; NaN gives 0, so that no conversion is
-/// undefined.
+/// The level below v in 0..highest; NaN gives 0, so that no conversion is undefined.
 uint8_t level(float v, int highest) {
   if (!(v >= 0)) return 0;
   return static_cast<uint8_t>(v < static_cast<float>(highest) ? static_cast<int>(v) : highest);
@@ -23,8 +22,7 @@ float extreme(const float* x) {
   return best;
 }
 
-/// Levels 0..2^bits-1 around 2^(bits-1); the extreme value takes level 0, so
-/// that it is kept exactly.
+/// Levels 0..2^bits-1 around 2^(bits-1); the extreme value takes level 0, so that it is kept exactly.
 float symmetric_levels(const float* x, int bits, uint8_t* q) {
   const float half = static_cast<float>(1 << (bits - 1));
   const float d = extreme(x) / -half, id = inverse(d);

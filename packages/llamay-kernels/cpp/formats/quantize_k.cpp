@@ -3,26 +3,23 @@
 #include "blocks.hpp"
 #include "half.hpp"
 
-// GGML fixes only how these formats are read. What is written is a choice of
-// integers, made here to make the squared error of the values that will be read
-// small: candidates for the scale of each sub-block, each with its best fitting
-// line, then the scales rounded to their own 6 or 8 bits, then the integers
-// again for the scales as they will be read.
+// GGML fixes only how these formats are read. What is written is a choice of integers, made here to make the
+// squared error of the values that will be read small: candidates for the scale of each sub-block, each with
+// its best fitting line, then the scales rounded to their own 6 or 8 bits, then the integers again for the
+// scales as they will be read.
 
 namespace llamay {
 namespace {
 
 int clamp(int v, int low, int high) { return v < low ? low : v > high ? high : v; }
-/// To the nearest integer, for any float: what is out of range or NaN is
-/// clamped first.
+/// To the nearest integer, for any float: what is out of range or NaN is clamped first.
 int nearest(float v, int low, int high) {
   if (!(v > static_cast<float>(low))) return low;
   if (v >= static_cast<float>(high)) return high;
   return static_cast<int>(v + (v < 0 ? -0.5f : 0.5f));
 }
 
-/// What a value counts: large ones more, because they dominate the products
-/// they enter.
+/// What a value counts: large ones more, because they dominate the products they enter.
 void weigh(const float* x, int n, float* weight) {
   float sum = 0;
   for (int i = 0; i < n; ++i) sum += x[i] * x[i];
@@ -58,8 +55,8 @@ Line fit_line(const float* x, const float* weight, int n, int highest) {
   if (!(plain > 0)) return {0, -low};
   Line best{plain, -low};
   float best_error = line_error(x, weight, n, highest, best);
-  // Stretching the range a little lets the ends be clipped, shrinking it leaves
-  // a level unused; the rest is refit.
+  // Stretching the range a little lets the ends be clipped, shrinking it leaves a level unused; the rest is
+  // refit.
   for (int step = -8; step <= 12; ++step) {
     const float inverse = (static_cast<float>(highest) + 0.1f * static_cast<float>(step)) / range;
     float sum_q = 0, sum_qq = 0, sum_qx = 0;
@@ -74,9 +71,8 @@ Line fit_line(const float* x, const float* weight, int n, int highest) {
     Line line{(sum_w * sum_qx - sum_q * sum_x) / determinant,
               -(sum_qq * sum_x - sum_q * sum_qx) / determinant};
     if (line.min < 0) line = {sum_qx / sum_qq, 0};
-    // With few distinct values a far steeper line may fit them exactly, but its
-    // large scale or minimum would make the 6-bit steps of the whole
-    // super-block coarse.
+    // With few distinct values a far steeper line may fit them exactly, but its large scale or minimum would
+    // make the 6-bit steps of the whole super-block coarse.
     if (!(line.scale > 0) || line.scale > 1.2f * plain || line.min > 0.1f * range - low) continue;
     const float error = line_error(x, weight, n, highest, line);
     if (error < best_error) {
@@ -105,8 +101,7 @@ float sub_block_error(const float* x, const float* weight, float scale, float mi
   return error;
 }
 
-/// Scales and minima for a super-block, and its integers. highest: 15 (Q4_K),
-/// 31 (Q5_K).
+/// Scales and minima for a super-block, and its integers. highest: 15 (Q4_K), 31 (Q5_K).
 void choose_two_levels(const float* x, int highest, uint8_t* d_out, uint8_t* dmin_out, uint8_t* packed_scales,
                        uint8_t* q) {
   float weight[256];
@@ -125,8 +120,7 @@ void choose_two_levels(const float* x, int highest, uint8_t* d_out, uint8_t* dmi
     const int near_scale = d > 0 ? nearest(lines[s].scale / d, 0, 63) : 0;
     const int near_min = dmin > 0 ? nearest(lines[s].min / dmin, 0, 63) : 0;
     float best_error = -1;
-    // Rounding both to the nearest is not the best pair: a coarser slope wants
-    // another offset.
+    // Rounding both to the nearest is not the best pair: a coarser slope wants another offset.
     for (int ds = -1; ds <= 1; ++ds)
       for (int dm = -1; dm <= 1; ++dm) {
         const int sc = clamp(near_scale + ds, 0, 63), mn = clamp(near_min + dm, 0, 63);
@@ -171,8 +165,7 @@ float fit_scale(const float* x, const float* weight, int n) {
   if (extreme == 0) return 0;
   float best = 0, best_gain = -1;
   for (int step = -9; step <= 9; ++step) {
-    // The extreme value may take -32, the one integer without an opposite:
-    // hence the negative scale.
+    // The extreme value may take -32, the one integer without an opposite: hence the negative scale.
     const float inverse = -(32 + 0.1f * static_cast<float>(step)) / extreme;
     float sum_qx = 0, sum_qq = 0;
     for (int i = 0; i < n; ++i) {

@@ -4,18 +4,16 @@
 
 #ifdef LLAMAY_VECTOR
 
-// Exact dot products of unsigned weight bytes and signed activation bytes, four
-// k a lane.
+// Exact dot products of unsigned weight bytes and signed activation bytes, four k a lane.
 //
-// With VNNI one instruction adds them to 32 bits. Without it the products of
-// neighbours are added in 16 bits by an instruction that saturates, so what is
-// added there must be bounded. Activations lie in -127..127. A weight of at
-// most w makes |sum of two products| <= 254 w, and `fours` such sums may be
-// added while 254 w * fours <= 32767:
-//   w = 15 (4 bits): 3810 * 8 = 30480;  w = 31 (5 bits): 7874 * 4 = 31496;  w =
-//   63 (6 bits): 16002 * 2 = 32004.
-// Q8_0's bytes (0..255) do not fit even once; they are multiplied as two
-// nibbles, each of the first kind.
+// With VNNI one instruction adds them to 32 bits. Without it the products of neighbours are added in 16 bits
+// by an instruction that saturates, so what is added there must be bounded. Activations lie in -127..127. A
+// weight of at most w makes |sum of two products| <= 254 w, and `fours` such sums may be added while
+// 254 w * fours <= 32767:
+//   w = 15 (4 bits): 3810 * 8 = 30480
+//   w = 31 (5 bits): 7874 * 4 = 31496
+//   w = 63 (6 bits): 16002 * 2 = 32004
+// Q8_0's bytes (0..255) do not fit even once; they are multiplied as two nibbles, each of the first kind.
 
 namespace llamay {
 namespace {
@@ -33,17 +31,18 @@ LLAMAY_INLINE Ints add_pairs(Ints sum, Bytes a, Bytes b) { return _mm512_dpwssd_
 LLAMAY_INLINE Ints add_pairs(Ints sum, Bytes a, Bytes b) { return add32(sum, mul_pairs(a, b)); }
 #endif
 
-/// Vector j of a block's nibbles: the low ones (k = 8j..8j+3) and the high ones
-/// (k = 8j+4..8j+7).
-LLAMAY_INLINE void split_nibbles(const uint8_t* vectors, int j, Bytes& low, Bytes& high) {
-  const Bytes both = load_once(vectors + 64 * j), mask = repeat_byte(15);
-  low = and_(both, mask);
-  high = and_(shift_right16<4>(both), mask);
+/// The nibbles for k = 4 * four..4 * four + 3 of a block.
+template <int four>
+LLAMAY_INLINE Bytes nibbles(const uint8_t* vectors) {
+  const Bytes both = load_once(vectors + 64 * (four / 2)), mask = repeat_byte(15);
+  if constexpr (four % 2 == 0)
+    return and_(both, mask);
+  else
+    return and_(shift_right16<4>(both), mask);
 }
 
-/// q | (bits [from, from + width) of each byte of `high`, moved to bit 4 and
-/// up). 16-bit shifts serve: what crosses from the other byte of a pair lands
-/// outside the mask.
+/// q | (bits [from, from + width) of each byte of `high`, moved to bit 4 and up). 16-bit shifts serve: what
+/// crosses from the other byte of a pair lands outside the mask.
 template <int from, int width>
 LLAMAY_INLINE Bytes with_high_bits(Bytes q, Bytes high) {
   const Bytes mask = repeat_byte(((1 << width) - 1) << 4);

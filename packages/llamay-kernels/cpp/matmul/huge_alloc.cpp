@@ -18,8 +18,7 @@ struct Slab {
 };
 
 std::mutex mutex;
-/// By start. A few slabs a model: small weights share one, a large one has its
-/// own.
+/// By start. A few slabs a model: small weights share one, a large one has its own.
 std::map<uintptr_t, Slab>& slabs() {
   static auto* all = new std::map<uintptr_t, Slab>;  // outlives every weight
                                                      // that a global may hold
@@ -28,8 +27,7 @@ std::map<uintptr_t, Slab>& slabs() {
 uintptr_t open_slab = 0;
 
 uintptr_t map_aligned(size_t bytes) {
-  // Mapped longer, then trimmed to a 2 MiB boundary: only whole huge pages can
-  // be huge.
+  // Mapped longer, then trimmed to a 2 MiB boundary: only whole huge pages can be huge.
   void* raw = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) throw std::bad_alloc();
@@ -60,8 +58,7 @@ void* huge_alloc(size_t bytes) {
       munmap(reinterpret_cast<void*>(start), mapped);
       throw;
     }
-    // A slab that was opened for something large still takes small ones if more
-    // room is left there.
+    // A slab that was opened for something large still takes small ones if more room is left there.
     const auto open = slabs().find(open_slab);
     if (open == slabs().end() || mapped - need > open->second.bytes - open->second.used) open_slab = start;
   }

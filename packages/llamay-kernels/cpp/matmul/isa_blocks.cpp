@@ -1,5 +1,4 @@
-// Matrix products of the formats with blocks of 32: Q4_0, Q4_1, Q5_0, Q5_1,
-// Q8_0.
+// Matrix products of the formats with blocks of 32: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
 #include "../simd/isa.hpp"
 #include "dot.hpp"
 #include "portable.hpp"
@@ -10,88 +9,75 @@ namespace {
 
 #ifdef LLAMAY_VECTOR
 
+/// weight<four>: the bytes for k = 4 * four..4 * four + 3 of a block.
 struct FourBits {
   static constexpr int kHighest = 15;
-  template <int j>
-  static LLAMAY_INLINE void weights(const uint8_t* vectors, Bytes& low, Bytes& high) {
-    split_nibbles(vectors, j, low, high);
+  template <int four>
+  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors) {
+    return nibbles<four>(vectors);
   }
 };
 struct FiveBits {
   static constexpr int kHighest = 31;
-  template <int j>
-  static LLAMAY_INLINE void weights(const uint8_t* vectors, Bytes& low, Bytes& high) {
-    split_nibbles(vectors, j, low, high);
-    const Bytes fifth = load_once(vectors + 256);
-    low = with_high_bits<2 * j, 1>(low, fifth);
-    high = with_high_bits<2 * j + 1, 1>(high, fifth);
+  template <int four>
+  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors) {
+    return with_high_bits<four, 1>(nibbles<four>(vectors), load_once(vectors + 256));
   }
 };
 struct EightBits {
   static constexpr int kHighest = 255;
-  template <int j>
-  static LLAMAY_INLINE void weights(const uint8_t* vectors, Bytes& low, Bytes& high) {
-    low = load_bytes(vectors + 128 * j);
-    high = load_bytes(vectors + 128 * j + 64);
+  template <int four>
+  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors) {
+    return load_bytes(vectors + 64 * four);
   }
 };
 
-/// sum[g][n] += weights times activations over the 32 k of a block.
+/// start + weights times activations over the 32 k of a block.
 template <class Bits, int G, int N>
-LLAMAY_INLINE void add_dots(const Slice (&slice)[G], size_t offset, const Activation32* const (&a)[N],
-                            Ints (&sum)[G][N]) {
+LLAMAY_INLINE void dots(const Slice (&slice)[G], size_t offset, const Activation32* const (&a)[N],
+                        const Ints (&start)[N], Ints (&sum)[G][N]) {
 #ifdef LLAMAY_DOT32
-  unrolled<4>([&](auto j) __attribute__((always_inline)) {
-    constexpr int at = decltype(j)::value;
-    Bytes w[G][2];
-    for (int g = 0; g < G; ++g) Bits::template weights<at>(slice[g].vectors + offset, w[g][0], w[g][1]);
-    for (int n = 0; n < N; ++n)
-      for (int h = 0; h < 2; ++h) {
-        const Bytes four = repeat4(a[n]->q + 8 * at + 4 * h);
-        for (int g = 0; g < G; ++g) sum[g][n] = dot4(sum[g][n], w[g][h], four);
-      }
+  for (int g = 0; g < G; ++g)
+    for (int n = 0; n < N; ++n) sum[g][n] = start[n];
+  unrolled<8>([&](auto four) __attribute__((always_inline)) {
+    constexpr int at = decltype(four)::value;
+    Bytes w[G];
+    for (int g = 0; g < G; ++g) w[g] = Bits::template weight<at>(slice[g].vectors + offset);
+    for (int n = 0; n < N; ++n) {
+      const Bytes x = repeat4(a[n]->q + 4 * at);
+      for (int g = 0; g < G; ++g) sum[g][n] = dot4(sum[g][n], w[g], x);
+    }
   });
 #else
-  if constexpr (Bits::kHighest == 255) {
-    Bytes low[G][N] = {}, high[G][N] = {};
-    unrolled<4>([&](auto j) __attribute__((always_inline)) {
-      constexpr int at = decltype(j)::value;
-      for (int h = 0; h < 2; ++h) {
-        Bytes w[G][2];
-        for (int g = 0; g < G; ++g) split_nibbles(slice[g].vectors + offset, 2 * at + h, w[g][0], w[g][1]);
+  constexpr bool in_halves = Bits::kHighest == 255;
+  constexpr int at_once = in_halves ? 8 : fours_in_16_bits(Bits::kHighest);
+  Bytes low[G][N], high[G][N];
+  unrolled<8>([&](auto four) __attribute__((always_inline)) {
+    constexpr int at = decltype(four)::value;
+    Bytes w[G], upper[G];
+    for (int g = 0; g < G; ++g) {
+      w[g] = Bits::template weight<at>(slice[g].vectors + offset);
+      if constexpr (in_halves) {
+        upper[g] = and_(shift_right16<4>(w[g]), repeat_byte(15));
+        w[g] = and_(w[g], repeat_byte(15));
+      }
+    }
+    for (int n = 0; n < N; ++n) {
+      const Bytes x = repeat4(a[n]->q + 4 * at);
+      for (int g = 0; g < G; ++g) {
+        low[g][n] = at % at_once ? add16(low[g][n], mul_bytes(w[g], x)) : mul_bytes(w[g], x);
+        if constexpr (in_halves)
+          high[g][n] = at ? add16(high[g][n], mul_bytes(upper[g], x)) : mul_bytes(upper[g], x);
+      }
+    }
+    if constexpr (at % at_once == at_once - 1)
+      for (int g = 0; g < G; ++g)
         for (int n = 0; n < N; ++n) {
-          const Bytes four = repeat4(a[n]->q + 8 * at + 4 * h);
-          for (int g = 0; g < G; ++g) {
-            low[g][n] = add16(low[g][n], mul_bytes(w[g][0], four));
-            high[g][n] = add16(high[g][n], mul_bytes(w[g][1], four));
-          }
+          const Ints part = mul_pairs(low[g][n], repeat_i16(1));
+          sum[g][n] = add32(at < at_once ? start[n] : sum[g][n], part);
+          if constexpr (in_halves) sum[g][n] = add32(sum[g][n], mul_pairs(high[g][n], repeat_i16(16)));
         }
-      }
-    });
-    for (int g = 0; g < G; ++g)
-      for (int n = 0; n < N; ++n) {
-        sum[g][n] = add32(sum[g][n], mul_pairs(low[g][n], repeat_i16(1)));
-        sum[g][n] = add32(sum[g][n], mul_pairs(high[g][n], repeat_i16(16)));
-      }
-  } else {
-    Bytes part[G][N] = {};
-    unrolled<4>([&](auto j) __attribute__((always_inline)) {
-      constexpr int at = decltype(j)::value;
-      Bytes w[G][2];
-      for (int g = 0; g < G; ++g) Bits::template weights<at>(slice[g].vectors + offset, w[g][0], w[g][1]);
-      for (int n = 0; n < N; ++n)
-        for (int h = 0; h < 2; ++h) {
-          const Bytes four = repeat4(a[n]->q + 8 * at + 4 * h);
-          for (int g = 0; g < G; ++g) part[g][n] = add16(part[g][n], mul_bytes(w[g][h], four));
-        }
-      if constexpr ((2 * at + 2) % fours_in_16_bits(Bits::kHighest) == 0)
-        for (int g = 0; g < G; ++g)
-          for (int n = 0; n < N; ++n) {
-            sum[g][n] = add32(sum[g][n], mul_pairs(part[g][n], repeat_i16(1)));
-            part[g][n] = zero();
-          }
-    });
-  }
+  });
 #endif
 }
 
@@ -104,8 +90,7 @@ struct ScalesOf<true> {
   using type = ScaleAndMin;
 };
 
-/// shift: the format's integer is the stored one less 8 << shift; shift < 0: as
-/// stored.
+/// shift: the format's integer is the stored one less 8 << shift; shift < 0: as stored.
 template <Format format, class Bits, int shift, bool with_min>
 struct BlockKernel {
   using Scales = typename ScalesOf<with_min>::type;
@@ -114,7 +99,7 @@ struct BlockKernel {
   static constexpr int kManyGroups = 2;
   template <int G>
   static constexpr int rows() {
-    return kLanes == 8 ? 2 : (G == 1 ? 8 : 6);
+    return kLanes == 8 ? (Bits::kHighest == 255 ? 2 : 4) : (G == 1 ? 8 : 6);
   }
   static size_t stride(size_t cols) { return round_up(cols / 32 * sizeof(Activation32), 64); }
 
@@ -130,13 +115,12 @@ struct BlockKernel {
         fetch_ahead<kVectorBytes>(slice[g].vectors + b * kVectorBytes, rows.ahead);
         fetch_ahead<sizeof(Scales)>(slice[g].scales + b * sizeof(Scales), rows.ahead);
       }
-      Ints sum[G][N];
+      Ints sum[G][N], start[N];
       for (int n = 0; n < N; ++n) {
-        Ints start = zero();
-        if constexpr (shift >= 0) start = shift_left32<shift>(repeat4(&a[n]->offset8));
-        for (int g = 0; g < G; ++g) sum[g][n] = start;
+        start[n] = zero();
+        if constexpr (shift >= 0) start[n] = shift_left32<shift>(repeat4(&a[n]->offset8));
       }
-      add_dots<Bits>(slice, b * kVectorBytes, a, sum);
+      dots<Bits>(slice, b * kVectorBytes, a, start, sum);
       for (int g = 0; g < G; ++g) {
         const Scales& s = reinterpret_cast<const Scales*>(slice[g].scales)[b];
         const Floats d = widen_f16(s.d + g % kSlices * kLanes);

@@ -1,5 +1,4 @@
-// Matrix products of F32, F16 and BF16 weights: one chain of fma for each
-// output, k increasing.
+// Matrix products of F32, F16 and BF16 weights: one chain of fma for each output, k increasing.
 #include "../simd/isa.hpp"
 #include "portable.hpp"
 #include "tiles.hpp"
@@ -22,8 +21,7 @@ struct BFloat16 {
   static LLAMAY_INLINE Floats widen(const uint16_t* at) { return widen_bf16(at); }
 };
 
-/// A chain waits for itself at every k, so a tile needs several to keep the
-/// multipliers busy.
+/// A chain waits for itself at every k, so a tile needs several to keep the multipliers busy.
 template <class Type>
 struct FloatKernel {
   using Value = typename Type::Value;
@@ -43,8 +41,7 @@ struct FloatKernel {
     const Value* w[G];
     for (int n = 0; n < N; ++n) x[n] = reinterpret_cast<const float*>(rows.first + n * rows.stride);
     for (int g = 0; g < G; ++g) {
-      // In a group sixteen values of one k follow each other; a slice is a part
-      // of them.
+      // In a group sixteen values of one k follow each other; a slice is a part of them.
       w[g] = reinterpret_cast<const Value*>(slice[g].scales) + g % kSlices * kLanes;
       for (int n = 0; n < N; ++n) acc[g][n] = zero_floats();
     }

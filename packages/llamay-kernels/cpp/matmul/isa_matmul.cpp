@@ -1,5 +1,4 @@
-// The table of a kernel set, over the families that are compiled beside it; and
-// reading rows back.
+// The table of a kernel set, over the families that are compiled beside it; and reading rows back.
 #include "../formats/half.hpp"
 #include "../simd/isa.hpp"
 #include "output.hpp"

@@ -92,8 +92,7 @@ float quantize_block(const float* x, int8_t* q, int32_t* sums) {
   const Scale scale = scale_for(top);
   for (int i = 0; i < n / 16; ++i) sums[i] = 0;
   for (int i = 0; i < n; ++i) {
-    // Adding 1.5 * 2^23 rounds to nearest even and leaves the integer in the
-    // low bits.
+    // Adding 1.5 * 2^23 rounds to nearest even and leaves the integer in the low bits.
     int32_t v = 0;
     if (scale.inverse != 0) v = static_cast<int32_t>(bits_of(x[i] * scale.inverse + 0x1.8p23f) - 0x4b400000u);
     q[i] = static_cast<int8_t>(v);

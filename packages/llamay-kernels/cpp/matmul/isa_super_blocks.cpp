@@ -9,38 +9,32 @@ namespace {
 
 #ifdef LLAMAY_VECTOR
 
-/// Vectors of sub-block s (32 k): nibbles at 256 s, and the plane of fifth bits
-/// (64 s) or of two high bits (128 s).
+/// weight<four>: the bytes for k = 4 * four..4 * four + 3 of sub-block s (32 k). Its nibbles stand at 256 s;
+/// the planes of fifth bits or of two high bits follow all nibbles.
 struct FourBits {
-  static constexpr int kHighest = 15;
-  template <int j>
-  static LLAMAY_INLINE void weights(const uint8_t* vectors, size_t s, Bytes& low, Bytes& high) {
-    split_nibbles(vectors + 256 * s, j, low, high);
+  [[maybe_unused]] static constexpr int kHighest = 15;
+  template <int four>
+  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t s) {
+    return nibbles<four>(vectors + 256 * s);
   }
 };
 struct FiveBits {
-  static constexpr int kHighest = 31;
-  template <int j>
-  static LLAMAY_INLINE void weights(const uint8_t* vectors, size_t s, Bytes& low, Bytes& high) {
-    split_nibbles(vectors + 256 * s, j, low, high);
-    const Bytes fifth = load_once(vectors + 2048 + 64 * s);
-    low = with_high_bits<2 * j, 1>(low, fifth);
-    high = with_high_bits<2 * j + 1, 1>(high, fifth);
+  [[maybe_unused]] static constexpr int kHighest = 31;
+  template <int four>
+  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t s) {
+    return with_high_bits<four, 1>(nibbles<four>(vectors + 256 * s), load_once(vectors + 2048 + 64 * s));
   }
 };
 struct SixBits {
-  static constexpr int kHighest = 63;
-  template <int j>
-  static LLAMAY_INLINE void weights(const uint8_t* vectors, size_t s, Bytes& low, Bytes& high) {
-    split_nibbles(vectors + 256 * s, j, low, high);
-    const Bytes two = load_once(vectors + 2048 + 128 * s + 64 * (j / 2));
-    low = with_high_bits<j % 2 * 4, 2>(low, two);
-    high = with_high_bits<j % 2 * 4 + 2, 2>(high, two);
+  [[maybe_unused]] static constexpr int kHighest = 63;
+  template <int four>
+  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t s) {
+    const uint8_t* high = vectors + 2048 + 128 * s + 64 * (four / 4);
+    return with_high_bits<four % 4 * 2, 2>(nibbles<four>(vectors + 256 * s), load_once(high));
   }
 };
 
-/// isum[g][n] += scale * (start + weights times activations), over vectors
-/// [from, to) of sub-block s.
+/// isum[g][n] += scale * (start + weights times activations), over fours [from, to) of sub-block s.
 template <class Bits, int from, int to, int G, int N>
 LLAMAY_INLINE void add_scaled_dots(const uint8_t* const (&vectors)[G], size_t s, const Ints (&scale)[G],
                                    const Activation256* const (&a)[N], const Ints (&start)[N],
@@ -49,41 +43,40 @@ LLAMAY_INLINE void add_scaled_dots(const uint8_t* const (&vectors)[G], size_t s,
   Ints sum[G][N];
   for (int g = 0; g < G; ++g)
     for (int n = 0; n < N; ++n) sum[g][n] = start[n];
-  unrolled<to - from>([&](auto j) __attribute__((always_inline)) {
-    constexpr int at = from + decltype(j)::value;
-    Bytes w[G][2];
-    for (int g = 0; g < G; ++g) Bits::template weights<at>(vectors[g], s, w[g][0], w[g][1]);
-    for (int n = 0; n < N; ++n)
-      for (int h = 0; h < 2; ++h) {
-        const Bytes four = repeat4(a[n]->q + 32 * s + 8 * at + 4 * h);
-        for (int g = 0; g < G; ++g) sum[g][n] = dot4(sum[g][n], w[g][h], four);
-      }
+  unrolled<to - from>([&](auto four) __attribute__((always_inline)) {
+    constexpr int at = from + decltype(four)::value;
+    Bytes w[G];
+    for (int g = 0; g < G; ++g) w[g] = Bits::template weight<at>(vectors[g], s);
+    for (int n = 0; n < N; ++n) {
+      const Bytes x = repeat4(a[n]->q + 32 * s + 4 * at);
+      for (int g = 0; g < G; ++g) sum[g][n] = dot4(sum[g][n], w[g], x);
+    }
   });
   for (int g = 0; g < G; ++g)
     for (int n = 0; n < N; ++n) isum[g][n] = add32(isum[g][n], mul32(scale[g], sum[g][n]));
 #else
-  // The 16-bit sums meet the scale, which stands in both halves of a lane, in
-  // the instruction that widens them.
-  Bytes part[G][N] = {};
-  Bytes pair[G];
-  for (int g = 0; g < G; ++g) pair[g] = pair_of(scale[g]);
-  unrolled<to - from>([&](auto j) __attribute__((always_inline)) {
-    constexpr int at = from + decltype(j)::value;
-    Bytes w[G][2];
-    for (int g = 0; g < G; ++g) Bits::template weights<at>(vectors[g], s, w[g][0], w[g][1]);
-    for (int n = 0; n < N; ++n)
-      for (int h = 0; h < 2; ++h) {
-        const Bytes four = repeat4(a[n]->q + 32 * s + 8 * at + 4 * h);
-        for (int g = 0; g < G; ++g) part[g][n] = add16(part[g][n], mul_bytes(w[g][h], four));
-      }
-    if constexpr ((2 * (at - from) + 2) % fours_in_16_bits(Bits::kHighest) == 0)
-      for (int g = 0; g < G; ++g)
-        for (int n = 0; n < N; ++n) {
-          isum[g][n] = add32(isum[g][n], mul_pairs(part[g][n], pair[g]));
-          part[g][n] = zero();
-        }
-  });
+  // The 16-bit sums meet the scale, which stands in both halves of a lane, in the instruction that widens
+  // them.
   (void)start;
+  constexpr int at_once = fours_in_16_bits(Bits::kHighest);
+  Bytes part[G][N];
+  unrolled<to - from>([&](auto four) __attribute__((always_inline)) {
+    constexpr int at = from + decltype(four)::value;
+    Bytes w[G];
+    for (int g = 0; g < G; ++g) w[g] = Bits::template weight<at>(vectors[g], s);
+    for (int n = 0; n < N; ++n) {
+      const Bytes x = repeat4(a[n]->q + 32 * s + 4 * at);
+      for (int g = 0; g < G; ++g)
+        part[g][n] = at % at_once ? add16(part[g][n], mul_bytes(w[g], x)) : mul_bytes(w[g], x);
+    }
+    if constexpr (at % at_once == at_once - 1)
+      for (int g = 0; g < G; ++g) {
+        const Bytes pair = pair_of(scale[g]);
+        for (int n = 0; n < N; ++n) {
+          isum[g][n] = add32(isum[g][n], mul_pairs(part[g][n], pair));
+        }
+      }
+  });
 #endif
 }
 
@@ -122,7 +115,7 @@ struct SuperBlockTiles {
   static constexpr int kManyGroups = 2;
   template <int G>
   static constexpr int rows() {
-    return kLanes == 8 ? 2 : (G == 1 ? 8 : 4);
+    return kLanes == 8 || G == 2 ? 4 : 8;
   }
   static size_t stride(size_t cols) { return round_up(cols / 256 * sizeof(Activation256), 64); }
 };
@@ -144,7 +137,7 @@ struct TwoLevelKernel : SuperBlockTiles {
       fetch_eighth<kVectorBytes>(vectors, s, ahead);
       Ints scale[G];
       for (int g = 0; g < G; ++g) scale[g] = widen_u8(levels[g]->scale[s] + g % kSlices * kLanes);
-      add_scaled_dots<Bits, 0, 4>(vectors, s, scale, a, start, isum);
+      add_scaled_dots<Bits, 0, 8>(vectors, s, scale, a, start, isum);
     }
     Ints imin[G][N] = {};
     for (int p = 0; p < 4; ++p)
@@ -190,7 +183,7 @@ struct SixBitKernel : SuperBlockTiles {
         for (int g = 0; g < G; ++g)
           for (int n = 0; n < N; ++n) isum[g][n] = add32(isum[g][n], mul32(scale[g], start[n]));
 #endif
-        add_scaled_dots<SixBits, 2 * h, 2 * h + 2>(vectors, s, scale, a, start, isum);
+        add_scaled_dots<SixBits, 4 * h, 4 * h + 4>(vectors, s, scale, a, start, isum);
       });
     }
     for (int g = 0; g < G; ++g) {

@@ -9,8 +9,7 @@
 
 namespace llamay {
 
-/// Runs body(context, i) for every i < count, in any order, on any threads;
-/// returns when all are done.
+/// Runs body(context, i) for every i < count, in any order, on any threads; returns when all are done.
 struct ParallelFor {
   void* self;
   void (*run)(void* self, size_t count, void (*body)(void* context, size_t index), void* context);
@@ -18,10 +17,9 @@ struct ParallelFor {
 /// One after the other, on the calling thread.
 extern const ParallelFor serial_for;
 
-/// A weight as the kernels read it, the same bytes for every kernel set.
-/// Sixteen rows stand side by side, so that each has a lane of its own
-/// (layouts: packed.hpp); rows beyond the last are zero. Owns its bytes; moves,
-/// never copies.
+/// A weight as the kernels read it, the same bytes for every kernel set. Sixteen rows stand side by side, so
+/// that each has a lane of its own (layouts: packed.hpp); rows beyond the last are zero. Owns its bytes;
+/// moves, never copies.
 struct PackedMatrix {
   Format format = Format::F32;
   size_t rows = 0;
@@ -38,44 +36,38 @@ struct PackedMatrix {
   ~PackedMatrix();
 };
 
-/// Packs rows x cols, given row by row exactly as in a file: rows * cols /
-/// traits.block * traits.block_bytes bytes. rows >= 1; cols is a positive
-/// multiple of traits.block. Throws std::bad_alloc.
+/// Packs rows x cols, given row by row exactly as in a file: rows * cols / traits.block * traits.block_bytes
+/// bytes. rows >= 1; cols is a positive multiple of traits.block. Throws std::bad_alloc.
 PackedMatrix pack(Format format, size_t rows, size_t cols, const void* source,
                   ParallelFor parallel = serial_for);
 
-/// Bytes of one row of activations; a multiple of 64. Rows of a batch follow
-/// each other without gaps, 64-byte aligned.
+/// Bytes of one row of activations; a multiple of 64. Rows of a batch follow each other without gaps, 64-byte
+/// aligned.
 size_t activation_bytes(ActivationKind kind, size_t cols);
 
-/// One kernel set. Every function gives the same bits in every set
-/// (docs/arithmetic.md).
+/// One kernel set. Every function gives the same bits in every set (docs/arithmetic.md).
 struct MatmulTable {
   const char* isa;
 
-  /// Writes n_rows rows of activations. x: n_rows x cols, x_stride floats from
-  /// row to row; cols a multiple of the kind's block (1, 32, 256). dst: n_rows
-  /// * activation_bytes(kind, cols), 64-byte aligned. Any split of the rows is
-  /// the same.
+  /// Writes n_rows rows of activations. x: n_rows x cols, x_stride floats from row to row; cols a multiple of
+  /// the kind's block (1, 32, 256). dst: n_rows * activation_bytes(kind, cols), 64-byte aligned. Any split of
+  /// the rows is the same.
   void (*quantize_rows)(ActivationKind kind, const float* x, size_t x_stride, size_t n_rows, size_t cols,
                         void* dst);
 
-  /// out[t * out_stride + r] = sum over k of matrix[r][k] * activations[t][k],
-  /// for t < n_rows and the rows r of the groups [group_begin, group_end), that
-  /// is r in [16 * group_begin, min(16 * group_end, rows)). Then, where given:
-  /// + bias[r]; residual[t * residual_stride + r] + it. residual may be out
-  /// itself. Any split of t and groups over calls and threads gives the same
-  /// bits.
+  /// out[t * out_stride + r] = sum over k of matrix[r][k] * activations[t][k], for t < n_rows and the rows r
+  /// of the groups [group_begin, group_end), that is r in [16 * group_begin, min(16 * group_end, rows)).
+  /// Then, where given: + bias[r]; residual[t * residual_stride + r] + it. residual may be out itself. Any
+  /// split of t and groups over calls and threads gives the same bits.
   void (*matmul)(const PackedMatrix& matrix, const void* activations, size_t n_rows, size_t group_begin,
                  size_t group_end, float* out, size_t out_stride, const float* bias, const float* residual,
                  size_t residual_stride);
 
-  /// out[i * cols ...] = row rows[i] of the matrix, dequantized; 0 <= rows[i] <
-  /// matrix.rows, which the caller has checked.
+  /// out[i * cols ...] = row rows[i] of the matrix, dequantized; 0 <= rows[i] < matrix.rows, which the caller
+  /// has checked.
   void (*dequantize_rows)(const PackedMatrix& matrix, const int32_t* rows, size_t n, float* out);
 };
 
-// The tables are llamay_matmul_<set>:
-// LLAMAY_DECLARE_TABLES(llamay::MatmulTable, matmul).
+// The tables are llamay_matmul_<set>: LLAMAY_DECLARE_TABLES(llamay::MatmulTable, matmul).
 
 }  // namespace llamay

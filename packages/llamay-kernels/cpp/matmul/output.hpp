@@ -14,13 +14,11 @@ struct Output {
   size_t rows;  // of the matrix: the last group may have fewer than sixteen
 };
 
-/// One format's product over all rows of activations and the groups
-/// [group_begin, group_end).
+/// One format's product over all rows of activations and the groups [group_begin, group_end).
 using MatmulFunction = void (*)(const PackedMatrix&, const uint8_t* activations, size_t n_rows,
                                 size_t group_begin, size_t group_end, const Output&);
 
-// The families are compiled apart, so that a kernel set builds in parallel.
-// Each exports one table.
+// The families are compiled apart, so that a kernel set builds in parallel. Each exports one table.
 struct BlockMatmuls {
   MatmulFunction q4_0, q4_1, q5_0, q5_1, q8_0;
 };

@@ -21,8 +21,7 @@ inline void portable_store(const float* acc, size_t group, size_t t, const Outpu
   }
 }
 
-/// Step::add(integers, scales, activation, acc) takes one block of sixteen rows
-/// and one of activations.
+/// Step::add(integers, scales, activation, acc) takes one block of sixteen rows and one of activations.
 template <Format format, class Scales, class Step>
 void portable_matmul(const PackedMatrix& m, const uint8_t* activations, size_t n_rows, size_t group_begin,
                      size_t group_end, const Output& o) {

@@ -6,15 +6,14 @@
 
 #ifdef LLAMAY_VECTOR
 
-// A tile is G slices (vectors of kLanes weight rows) times N activation rows,
-// kept in registers while k runs once from left to right. Larger tiles reuse
-// what is loaded; they never change the order of any output's sum.
+// A tile is G slices (vectors of kLanes weight rows) times N activation rows, kept in registers while k runs
+// once from left to right. Larger tiles reuse what is loaded; they never change the order of any output's
+// sum.
 
 namespace llamay {
 namespace {
 
-/// Of a 1 MiB second-level cache: the activations that stay there while the
-/// groups of the matrix pass.
+/// Of a 1 MiB second-level cache: the activations that stay there while the groups of the matrix pass.
 constexpr size_t kActivationBudget = size_t{512} << 10;
 
 /// Where a slice's vectors and scales start, and where its rows go.
@@ -24,10 +23,9 @@ struct Slice {
   size_t row;
 };
 
-/// Asks for the bytes that lie `ahead` behind what is read now: the same place
-/// in the groups that come next. Streams of one matrix are too short for the
-/// hardware to follow in time. ahead 0: a later tile of the same groups, which
-/// are here already.
+/// Asks for the bytes that lie `ahead` behind what is read now: the same place in the groups that come next.
+/// Streams of one matrix are too short for the hardware to follow in time. ahead 0: a later tile of the same
+/// groups, which are here already.
 template <size_t bytes>
 LLAMAY_INLINE void fetch_ahead(const uint8_t* at, size_t ahead) {
   if (ahead)
@@ -58,9 +56,8 @@ struct Rows {
   size_t ahead;   // for fetch_ahead
 };
 
-/// Kernel: `kManyGroups` slices at once (a multiple of kSlices), then kSlices
-/// for what remains; rows<G>() rows of activations at once, then 4, 2 and 1;
-/// tile<G, N>(slices, rows, output).
+/// Kernel: `kManyGroups` slices at once (a multiple of kSlices), then kSlices for what remains; rows<G>()
+/// rows of activations at once, then 4, 2 and 1; tile<G, N>(slices, rows, output).
 template <class Kernel, int G, int N>
 LLAMAY_INLINE void row_tiles(const Slice (&slice)[G], Rows& rows, size_t end, const Output& o) {
   for (; end - rows.t >= static_cast<size_t>(N); rows.t += N) {

@@ -5,8 +5,7 @@
 namespace llamay {
 namespace {
 
-/// The integer of a packed block at k, for one of its sixteen rows: the layout
-/// of packed.hpp spelled out.
+/// The integer of a packed block at k, for one of its sixteen rows: the layout of packed.hpp spelled out.
 template <Format format>
 inline int weight_at(const uint8_t* vectors, int k, int lane) {
   const int byte = 4 * lane + k % 4;

@@ -3,17 +3,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The few vector operations of the matrix products, for the kernel set that is
-// being compiled. LLAMAY_VECTOR is defined where the set has vectors; the
-// portable set uses portable.hpp instead. A vector has kLanes lanes of 32 bits;
-// the sixteen rows of a group are kSlices vectors.
+// The few vector operations of the matrix products, for the kernel set that is being compiled. LLAMAY_VECTOR
+// is defined where the set has vectors; the portable set uses portable.hpp instead. A vector has kLanes lanes
+// of 32 bits; the sixteen rows of a group are kSlices vectors.
 
 #define LLAMAY_INLINE inline __attribute__((always_inline))
 
 #if defined(__AVX512BW__) || defined(__AVX2__)
 #define LLAMAY_VECTOR
-// GCC 12 takes the "undefined" operands inside its own intrinsics for
-// uninitialised variables.
+// GCC 12 takes the "undefined" operands inside its own intrinsics for uninitialised variables.
 #pragma GCC diagnostic push
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -39,8 +37,8 @@ using Floats = __m512;  // 16 floats
 constexpr int kLanes = 16;
 
 LLAMAY_INLINE Bytes load_bytes(const void* at) { return _mm512_load_si512(at); }
-/// Loaded once: the compiler would rather read memory again in every
-/// instruction that uses it, and loads are scarce.
+/// Loaded once: the compiler would rather read memory again in every instruction that uses it, and loads are
+/// scarce.
 LLAMAY_INLINE Bytes load_once(const void* at) {
   Bytes v = load_bytes(at);
   __asm__("" : "+v"(v));
@@ -68,10 +66,16 @@ LLAMAY_INLINE Ints shift_left32(Ints a) {
 }
 LLAMAY_INLINE Ints zero() { return _mm512_setzero_si512(); }
 LLAMAY_INLINE Ints add32(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
-LLAMAY_INLINE Bytes add16(Bytes a, Bytes b) { return _mm512_add_epi16(a, b); }
+/// Adds now: the compiler would rather collect many products and add them as a tree, for which there are too
+/// few registers.
+LLAMAY_INLINE Bytes add16(Bytes sum, Bytes v) {
+  sum = _mm512_add_epi16(sum, v);
+  __asm__("" : "+v"(sum));
+  return sum;
+}
 LLAMAY_INLINE Ints mul32(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
-/// Unsigned bytes times signed bytes, neighbours added in 16 bits (saturating:
-/// see the callers for why it never does).
+/// Unsigned bytes times signed bytes, neighbours added in 16 bits (saturating: see the callers for why it
+/// never does).
 LLAMAY_INLINE Bytes mul_bytes(Bytes u, Bytes s) { return _mm512_maddubs_epi16(u, s); }
 /// 16-bit products, neighbours added in 32 bits.
 LLAMAY_INLINE Ints mul_pairs(Bytes a, Bytes b) { return _mm512_madd_epi16(a, b); }
@@ -120,11 +124,8 @@ using Floats = __m256;
 constexpr int kLanes = 8;
 
 LLAMAY_INLINE Bytes load_bytes(const void* at) { return _mm256_load_si256(static_cast<const __m256i*>(at)); }
-LLAMAY_INLINE Bytes load_once(const void* at) {
-  Bytes v = load_bytes(at);
-  __asm__("" : "+x"(v));
-  return v;
-}
+/// With sixteen registers it is the other way round: they are scarce.
+LLAMAY_INLINE Bytes load_once(const void* at) { return load_bytes(at); }
 LLAMAY_INLINE Bytes repeat4(const void* four_bytes) { return _mm256_set1_epi32(load_i32(four_bytes)); }
 LLAMAY_INLINE Bytes repeat_byte(int value) { return _mm256_set1_epi8(static_cast<char>(value)); }
 LLAMAY_INLINE Bytes repeat_i16(int value) { return _mm256_set1_epi16(static_cast<int16_t>(value)); }
@@ -146,7 +147,11 @@ LLAMAY_INLINE Ints shift_left32(Ints a) {
 }
 LLAMAY_INLINE Ints zero() { return _mm256_setzero_si256(); }
 LLAMAY_INLINE Ints add32(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
-LLAMAY_INLINE Bytes add16(Bytes a, Bytes b) { return _mm256_add_epi16(a, b); }
+LLAMAY_INLINE Bytes add16(Bytes sum, Bytes v) {
+  sum = _mm256_add_epi16(sum, v);
+  __asm__("" : "+x"(sum));
+  return sum;
+}
 LLAMAY_INLINE Ints mul32(Ints a, Ints b) { return _mm256_mullo_epi32(a, b); }
 LLAMAY_INLINE Bytes mul_bytes(Bytes u, Bytes s) { return _mm256_maddubs_epi16(u, s); }
 LLAMAY_INLINE Ints mul_pairs(Bytes a, Bytes b) { return _mm256_madd_epi16(a, b); }
@@ -205,8 +210,7 @@ template <int i>
 struct Index {
   static constexpr int value = i;
 };
-/// f(Index<0>{}), …, f(Index<n - 1>{}): a loop whose counter is a constant, as
-/// shift counts must be.
+/// f(Index<0>{}), …, f(Index<n - 1>{}): a loop whose counter is a constant, as shift counts must be.
 template <int n, int i = 0, class F>
 LLAMAY_INLINE void unrolled(const F& f) {
   if constexpr (i < n) {

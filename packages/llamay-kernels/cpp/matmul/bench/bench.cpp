@@ -1,11 +1,10 @@
-// Rates of the matrix products, each beside the limit it meets: read bandwidth
-// and the peak of the byte dot product, probed in the same second.
+// Rates of the matrix products, each beside the limit it meets: read bandwidth and the peak of the byte dot
+// product, probed in the same second.
 //
 //   bench [--format Q4_K] [--shape 2048x8192] [--rows 1] [--threads 2] [--isa
 //   avx2] [--passes 5] [--clock cpu] [--mib 192]
 //
-// Not part of the package. Build it with the objects of the kernel sets:
-// docs/kernels.md.
+// Not part of the package. Build it with the objects of the kernel sets: docs/kernels.md.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -34,8 +33,8 @@ double seconds(Clock::time_point since) {
   return std::chrono::duration<double>(Clock::now() - since).count();
 }
 
-/// Count the processor time of a thread instead of the time that passes: what
-/// to use on a machine that others use too.
+/// Count the processor time of a thread instead of the time that passes: what to use on a machine that others
+/// use too.
 bool processor_time = false;
 
 double thread_seconds() {
@@ -44,8 +43,7 @@ double thread_seconds() {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
-/// Wall time from the common start to the last finisher, or the processor time
-/// of the slowest thread.
+/// Wall time from the common start to the last finisher, or the processor time of the slowest thread.
 double on_threads(unsigned n, const std::function<void(unsigned)>& body) {
   std::atomic<unsigned> ready{0};
   std::atomic<bool> go{false};
@@ -93,8 +91,7 @@ __attribute__((target("avx2"))) void read_all(const uint8_t* p, size_t bytes) {
 #define TEN(m) m(0) m(1) m(2) m(3) m(4) m(5) m(6) m(7) m(8) m(9)
 #define DOT512(k) "vpdpbusd %%zmm30, %%zmm31, %%zmm" #k "\n"
 #define MADD256(k) "vpmaddubsw %%ymm14, %%ymm15, %%ymm" #k "\n"
-/// Multiply-adds of bytes a second on one thread: vpdpbusd, or vpmaddubsw where
-/// there is no VNNI.
+/// Multiply-adds of bytes a second on one thread: vpdpbusd, or vpmaddubsw where there is no VNNI.
 double macs_of(bool vnni, long n) {
   const long count = n;
   if (vnni)
@@ -148,8 +145,7 @@ void measure(const MatmulTable& kernels, bool vnni, Format format, size_t rows, 
              const std::vector<size_t>& batches, const Options& options, const uint8_t* memory) {
   const FormatTraits& t = traits(format);
   if (cols % t.block) return;
-  // As many copies as a model has layers, so that the weights do not stay in
-  // the cache.
+  // As many copies as a model has layers, so that the weights do not stay in the cache.
   std::vector<float> values(rows * cols);
   uint32_t state = 1;
   for (float& v : values) {
