@@ -19,6 +19,26 @@ int nearest(float v, int low, int high) {
   return static_cast<int>(v + (v < 0 ? -0.5f : 0.5f));
 }
 
+// Four lanes: every baseline has them, and the order of a sum is then the same everywhere.
+using Four = float __attribute__((vector_size(16)));
+using FourInts = int32_t __attribute__((vector_size(16)));
+
+Four load(const float* at) {
+  Four v;
+  memcpy(&v, at, sizeof v);
+  return v;
+}
+float total(Four v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+
+/// The nearest integers in low..high, as floats; NaN gives low.
+Four levels(Four v, float low, float high) {
+  const Four bottom = Four{} + low, top = Four{} + high;
+  v = v > bottom ? v : bottom;
+  v = v < top ? v : top;
+  // Truncation rounds down what is not negative.
+  return __builtin_convertvector(__builtin_convertvector(v - low + 0.5f, FourInts), Four) + low;
+}
+
 /// What a value counts: large ones more, because they dominate the products they enter.
 void weigh(const float* x, int n, float* weight) {
   float sum = 0;
@@ -31,19 +51,19 @@ struct Line {
   float scale = 0, min = 0;  // x is near scale * q - min, both not negative
 };
 
-float line_error(const float* x, const float* weight, int n, int highest, const Line& line) {
+float line_error(const float* x, const float* weight, int n, float highest, const Line& line) {
   const float inverse = 1 / line.scale;
-  float error = 0;
-  for (int i = 0; i < n; ++i) {
-    const float off =
-        line.scale * static_cast<float>(nearest((x[i] + line.min) * inverse, 0, highest)) - line.min - x[i];
-    error += weight[i] * off * off;
+  Four error{};
+  for (int i = 0; i < n; i += 4) {
+    const Four v = load(x + i);
+    const Four off = line.scale * levels((v + line.min) * inverse, 0, highest) - line.min - v;
+    error += load(weight + i) * off * off;
   }
-  return error;
+  return total(error);
 }
 
 /// The line of least weighted error over integers 0..highest.
-Line fit_line(const float* x, const float* weight, int n, int highest) {
+Line fit_line(const float* x, const float* weight, int n, float highest) {
   float low = 0, high = x[0], sum_w = 0, sum_x = 0;
   for (int i = 0; i < n; ++i) {
     low = x[i] < low ? x[i] : low;
@@ -51,21 +71,23 @@ Line fit_line(const float* x, const float* weight, int n, int highest) {
     sum_w += weight[i];
     sum_x += weight[i] * x[i];
   }
-  const float range = high - low, plain = range / static_cast<float>(highest);
+  const float range = high - low, plain = range / highest;
   if (!(plain > 0)) return {0, -low};
   Line best{plain, -low};
   float best_error = line_error(x, weight, n, highest, best);
   // Stretching the range a little lets the ends be clipped, shrinking it leaves a level unused; the rest is
   // refit.
   for (int step = -8; step <= 12; ++step) {
-    const float inverse = (static_cast<float>(highest) + 0.1f * static_cast<float>(step)) / range;
-    float sum_q = 0, sum_qq = 0, sum_qx = 0;
-    for (int i = 0; i < n; ++i) {
-      const float q = static_cast<float>(nearest((x[i] - low) * inverse, 0, highest));
-      sum_q += weight[i] * q;
-      sum_qq += weight[i] * q * q;
-      sum_qx += weight[i] * q * x[i];
+    const float inverse = (highest + 0.1f * static_cast<float>(step)) / range;
+    Four sums_q{}, sums_qq{}, sums_qx{};
+    for (int i = 0; i < n; i += 4) {
+      const Four v = load(x + i), q = levels((v - low) * inverse, 0, highest),
+                 weighted = load(weight + i) * q;
+      sums_q += weighted;
+      sums_qq += weighted * q;
+      sums_qx += weighted * v;
     }
+    const float sum_q = total(sums_q), sum_qq = total(sums_qq), sum_qx = total(sums_qx);
     const float determinant = sum_w * sum_qq - sum_q * sum_q;
     if (!(determinant > 1e-5f * sum_w * sum_qq)) continue;
     Line line{(sum_w * sum_qx - sum_q * sum_x) / determinant,
@@ -89,16 +111,18 @@ float read_back(float value, uint8_t* half) {
   return f16_to_f32(bits);
 }
 
-float sub_block_error(const float* x, const float* weight, float scale, float min, int highest, uint8_t* q) {
-  const float inverse = scale > 0 ? 1 / scale : 0;
-  float error = 0;
-  for (int i = 0; i < 32; ++i) {
-    const int level = nearest((x[i] + min) * inverse, 0, highest);
-    const float off = scale * static_cast<float>(level) - min - x[i];
-    error += weight[i] * off * off;
-    q[i] = static_cast<uint8_t>(level);
+/// n values as scale * q - min with q in low..high; q is written less low.
+float round_values(const float* x, const float* weight, int n, float scale, float min, float low, float high,
+                   uint8_t* q) {
+  const float inverse = scale != 0 ? 1 / scale : 0;
+  Four error{};
+  for (int i = 0; i < n; i += 4) {
+    const Four v = load(x + i), level = levels((v + min) * inverse, low, high);
+    const Four off = scale * level - min - v;
+    error += load(weight + i) * off * off;
+    for (int j = 0; j < 4; ++j) q[i + j] = static_cast<uint8_t>(level[j] - low);
   }
-  return error;
+  return total(error);
 }
 
 /// Scales and minima for a super-block, and its integers. highest: 15 (Q4_K), 31 (Q5_K).
@@ -109,7 +133,7 @@ void choose_two_levels(const float* x, int highest, uint8_t* d_out, uint8_t* dmi
   float top_scale = 0, top_min = 0;
   for (int s = 0; s < 8; ++s) {
     weigh(x + 32 * s, 32, weight + 32 * s);
-    lines[s] = fit_line(x + 32 * s, weight + 32 * s, 32, highest);
+    lines[s] = fit_line(x + 32 * s, weight + 32 * s, 32, static_cast<float>(highest));
     if (lines[s].scale > top_scale) top_scale = lines[s].scale;
     if (lines[s].min > top_min) top_min = lines[s].min;
   }
@@ -124,8 +148,9 @@ void choose_two_levels(const float* x, int highest, uint8_t* d_out, uint8_t* dmi
     for (int ds = -1; ds <= 1; ++ds)
       for (int dm = -1; dm <= 1; ++dm) {
         const int sc = clamp(near_scale + ds, 0, 63), mn = clamp(near_min + dm, 0, 63);
-        const float error = sub_block_error(block, weight + 32 * s, d * static_cast<float>(sc),
-                                            dmin * static_cast<float>(mn), highest, trial);
+        const float error =
+            round_values(block, weight + 32 * s, 32, d * static_cast<float>(sc),
+                         dmin * static_cast<float>(mn), 0, static_cast<float>(highest), trial);
         if (best_error >= 0 && !(error < best_error)) continue;
         best_error = error;
         scale[s] = static_cast<uint8_t>(sc);
@@ -167,12 +192,13 @@ float fit_scale(const float* x, const float* weight, int n) {
   for (int step = -9; step <= 9; ++step) {
     // The extreme value may take -32, the one integer without an opposite: hence the negative scale.
     const float inverse = -(32 + 0.1f * static_cast<float>(step)) / extreme;
-    float sum_qx = 0, sum_qq = 0;
-    for (int i = 0; i < n; ++i) {
-      const float q = static_cast<float>(nearest(x[i] * inverse, -32, 31));
-      sum_qx += weight[i] * q * x[i];
-      sum_qq += weight[i] * q * q;
+    Four sums_qx{}, sums_qq{};
+    for (int i = 0; i < n; i += 4) {
+      const Four v = load(x + i), q = levels(v * inverse, -32, 31), weighted = load(weight + i) * q;
+      sums_qx += weighted * v;
+      sums_qq += weighted * q;
     }
+    const float sum_qx = total(sums_qx), sum_qq = total(sums_qq);
     if (!(sum_qq > 0)) continue;
     const float gain = sum_qx * sum_qx / sum_qq;
     if (gain > best_gain) {
@@ -198,18 +224,13 @@ void round_block(const float* x, BlockQ6_K& b) {
     float best_error = -1;
     for (int ds = -1; ds <= 1; ++ds) {
       const int sc = clamp(near_scale + ds, -128, 127);
-      const float scale = d * static_cast<float>(sc), inverse = scale != 0 ? 1 / scale : 0;
-      int trial[16];
-      float error = 0;
-      for (int i = 0; i < 16; ++i) {
-        trial[i] = nearest(x[16 * s + i] * inverse, -32, 31);
-        const float off = scale * static_cast<float>(trial[i]) - x[16 * s + i];
-        error += weight[16 * s + i] * off * off;
-      }
+      uint8_t trial[16];
+      const float error =
+          round_values(x + 16 * s, weight + 16 * s, 16, d * static_cast<float>(sc), 0, -32, 31, trial);
       if (best_error >= 0 && !(error < best_error)) continue;
       best_error = error;
       b.scales[s] = static_cast<int8_t>(sc);
-      for (int i = 0; i < 16; ++i) q[16 * s + i] = static_cast<uint8_t>(trial[i] + 32);
+      memcpy(q + 16 * s, trial, 16);
     }
   }
   for (int h = 0; h < 2; ++h)
