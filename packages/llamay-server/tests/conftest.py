@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,9 @@ import pytest
 from llamay_server import Application, Config, create_app
 from llamay_server._serve import Server, make_server
 
-from .fake_engine import FakeModel
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fake_engine import FakeModel  # noqa: E402
 
 
 @dataclass

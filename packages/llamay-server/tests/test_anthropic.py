@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .fake_engine import FakeModel
+from fake_engine import FakeModel
 from .test_openai import call_text
 
 USER = [{"role": "user", "content": "hi"}]

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from .fake_engine import FakeModel
+from fake_engine import FakeModel
 
 LONG = "word " * 60
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from llamay_server._store import StoredModel, StoreError
 
-from .fake_engine import FakeModel
+from fake_engine import FakeModel
 from .test_openai import call_text
 
 USER = [{"role": "user", "content": "hi"}]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .fake_engine import FakeModel
+from fake_engine import FakeModel
 
 USER = [{"role": "user", "content": "hi"}]
 TOOL = {

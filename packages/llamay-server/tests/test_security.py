@@ -17,7 +17,7 @@ from llamay_server._keys import Keys
 from llamay_server._logs import clean
 
 from .conftest import no_loader, running
-from .fake_engine import FakeModel
+from fake_engine import FakeModel
 from .test_transport import raw
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}

@@ -131,7 +131,7 @@ def test_t06_a_client_that_leaves_while_several_choices_run_frees_all_of_them(st
 
 
 def test_t06_a_client_that_leaves_while_the_model_loads_abandons_the_load(start, tmp_path):
-    from .fake_engine import FakeModel
+    from fake_engine import FakeModel
 
     state = {"steps": 0, "abandoned": False}
 
