@@ -192,8 +192,11 @@ void Machine::close_item(const Thread& t, const Link* value, Threads& out, Scrat
 
 bool Machine::words_left(const Frame* f, const Lang& l, uint32_t state, char kind, const Link* partial) const {
   if (l.infinite(state)) return true;
-  std::string prefix = kind + spelled(partial);
   uint64_t used = 0;
+  for (const Link* n = f->names; n; n = n->previous) ++used;
+  if (l.count_words(state) > used) return true;
+  std::string prefix = kind + spelled(partial);
+  used = 0;
   for (const Link* n = f->names; n; n = n->previous) {
     std::string_view text(n->text, n->length);
     used += text.substr(0, prefix.size()) == prefix && l.matches(text.substr(1));
@@ -364,6 +367,23 @@ void Machine::begin_value(const Thread& in, uint8_t b, Threads& out, Scratch& s)
   }
 }
 
+template <class Left>
+bool Machine::any_left(const Lang& l, uint32_t state, uint32_t lo, uint32_t hi, uint64_t used, Left left) {
+  // Only where few words are left is each character asked.
+  if (l.any_next(state, lo, hi, [&](uint32_t n) { return l.infinite(n) || l.count_words(n) > used; })) return true;
+  uint64_t live = 0;
+  for (uint32_t cp = lo; cp <= hi; ++cp) {
+    if (!l.any_next(state, cp, std::min(hi, cp | 0xFF), [](uint32_t) { return true; })) {
+      cp |= 0xFF;  // nothing in this block
+      continue;
+    }
+    uint32_t n = l.next(state, cp);
+    if (n == kDead) continue;
+    if (++live > used || left(cp, n)) return true;
+  }
+  return false;
+}
+
 void Machine::step_string(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
   const StringAtom& a = p_.strings[in.a];
   const Lang& l = *a.lang;
@@ -381,16 +401,14 @@ void Machine::step_string(const Thread& in, uint8_t b, Threads& out, Scratch& s)
         return words_left(t.top, l, t.state, '"', t.partial);
       },
       [&](uint32_t lo, uint32_t hi) {
-        if (unique && !l.infinite(t.state)) {  // few words are left: ask each character
-          for (uint32_t cp = lo; cp <= hi; ++cp) {
-            uint32_t n = l.next(t.state, cp);
-            if (n == kDead) continue;
-            if (l.infinite(n)) return true;
+        if (unique) {
+          uint64_t used = 0;
+          for (const Link* n = t.top->names; n; n = n->previous) ++used;
+          return any_left(l, t.state, lo, hi, used, [&](uint32_t cp, uint32_t n) {
             std::string utf8;
             append_utf8(utf8, cp);
-            if (words_left(t.top, l, n, '"', make_link(utf8, t.partial, s))) return true;
-          }
-          return false;
+            return words_left(t.top, l, n, '"', make_link(utf8, t.partial, s));
+          });
         }
         return l.any_next(t.state, lo, hi, [&](uint32_t n) { return length_open(l, n, t.count + 1, a.min, a.max); });
       });
@@ -621,6 +639,9 @@ bool Machine::name_used(const Frame* f, std::string_view name) const {
 bool Machine::rest_live(const Thread& t, uint32_t state, const Link* partial) const {
   const Lang& l = *p_.objects[t.top->atom].rest;
   if (l.infinite(state)) return true;
+  uint64_t most = p_.objects[t.top->atom].names->words.size();
+  for (const Link* n = t.top->names; n; n = n->previous) ++most;
+  if (l.count_words(state) > most) return true;
   std::string prefix = spelled(partial);
   uint64_t used = 0;
   for (const Link* n = t.top->names; n; n = n->previous)
@@ -657,16 +678,13 @@ void Machine::step_name(const Thread& in, uint8_t b, Threads& out, Scratch& s) c
       [&](uint32_t lo, uint32_t hi) {
         if (t.b != kDead && a.names->any_next(t.b, lo, hi, trie_live)) return true;
         if (t.state == kDead) return false;
-        if (a.rest->any_next(t.state, lo, hi, [&](uint32_t n) { return a.rest->infinite(n); })) return true;
-        // Only finite branches: ask each character that leads to one.
-        for (uint32_t cp = lo; cp <= hi; ++cp) {
-          uint32_t n = a.rest->next(t.state, cp);
-          if (n == kDead) continue;
+        uint64_t used = a.names->words.size();
+        for (const Link* n = t.top->names; n; n = n->previous) ++used;
+        return any_left(*a.rest, t.state, lo, hi, used, [&](uint32_t cp, uint32_t n) {
           std::string utf8;
           append_utf8(utf8, cp);
-          if (rest_live(t, n, make_link(utf8, t.partial, s))) return true;
-        }
-        return false;
+          return rest_live(t, n, make_link(utf8, t.partial, s));
+        });
       });
   if (r == Scan::Live) out.push_back(t);
   if (r != Scan::Close) return;

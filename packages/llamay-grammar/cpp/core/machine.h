@@ -157,6 +157,9 @@ class Machine {
   void step_raw(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
   void step_name(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
   bool rest_live(const Thread& t, uint32_t state, const Link* partial) const;
+  // Whether some character of the range leads to a word that is left; `used` is how many cannot be.
+  template <class Left>
+  static bool any_left(const Lang& l, uint32_t state, uint32_t lo, uint32_t hi, uint64_t used, Left left);
   void members(const Thread& t, Frame* f, const Slot& slot, Threads& out, Scratch& s) const;
 
   const Program& p_;

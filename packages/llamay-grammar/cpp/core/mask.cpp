@@ -1,6 +1,8 @@
 #include "mask.h"
 
 #include <algorithm>
+#include <array>
+#include <memory>
 
 #include "json.h"
 
@@ -13,6 +15,31 @@ constexpr uint32_t kSmallSubtree = 24;
 
 void set_bit(uint32_t* mask, uint32_t t) { mask[t / 32] |= 1u << (t % 32); }
 void clear_bit(uint32_t* mask, uint32_t t) { mask[t / 32] &= ~(1u << (t % 32)); }
+
+// Groups of modes by the bytes that they could read at all: most siblings in a trie are passed over without a call.
+uint32_t group(Mode m) {
+  switch (m) {
+    case Mode::Value:
+    case Mode::ArrayHead: return 1;
+    case Mode::ObjectHead:
+    case Mode::NextName: return 2;
+    case Mode::Colon: return 3;
+    case Mode::After: return 4;
+    default: return 0;
+  }
+}
+
+constexpr std::array<uint8_t, 256> kMayRead = [] {
+  std::array<uint8_t, 256> t{};
+  for (auto& x : t) x = 1;
+  for (char c : {' ', '\n', '\t', '\r'}) t[static_cast<uint8_t>(c)] |= 2 | 4 | 8 | 16;
+  for (char c : {'"', '{', '[', ']', '-', 't', 'f', 'n', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'})
+    t[static_cast<uint8_t>(c)] |= 2;
+  for (char c : {'"', '}'}) t[static_cast<uint8_t>(c)] |= 4;
+  t[':'] |= 8;
+  for (char c : {',', '}', ']'}) t[static_cast<uint8_t>(c)] |= 16;
+  return t;
+}();
 
 // Limits that no token can reach are the same as none, so that states far from their limits share one entry.
 void normalise(const Lang& l, const Vocabulary& v, uint32_t& min, uint32_t& max) {
@@ -29,8 +56,24 @@ struct Masker::Walk {
   uint32_t* mask;
   Scratch& s;
   // Tokens whose reading met a name that this walk does not spell out: they are read byte by byte afterwards.
+  CrossingList* crossings;
   std::vector<uint32_t> doubtful;
-  const Frame* nowhere_;
+  const Frame* nowhere_ = nullptr;
+  bool alone = false;  // nothing but this thread writes into the mask
+  bool clean = true;   // nothing is written yet
+  std::vector<uint32_t>* record = nullptr;
+  std::vector<std::unique_ptr<Threads>> pool;
+  size_t depth = 0;
+
+  Walk(const Machine& machine, const Vocabulary& vocabulary, uint32_t* out, Scratch& scratch, CrossingList* list)
+      : m(machine), v(vocabulary), main(vocabulary.trie()), mask(out), s(scratch), crossings(list) {}
+
+  Threads& buffer() {
+    if (depth == pool.size()) pool.push_back(std::make_unique<Threads>());
+    Threads& t = *pool[depth++];
+    t.clear();
+    return t;
+  }
 
   // Inside a text that must differ from one that this walk has not spelled out.
   bool unsure(const Thread& x) const {
@@ -42,6 +85,8 @@ struct Masker::Walk {
   void tokens(const Trie& t, uint32_t n) {
     const uint32_t* x = t.tokens_at(n);
     for (uint32_t i = 0, k = t.n_at(n); i < k; ++i) set_bit(mask, x[i]);
+    clean = false;
+    if (record) record->insert(record->end(), x, x + t.n_at(n));
   }
   void subtree(const Trie& t, uint32_t n, bool on) {
     const uint32_t* x = t.tokens_at(n);
@@ -50,10 +95,14 @@ struct Masker::Walk {
 
   void stay(const Entry& e) {
     if (!e.dense.empty()) {
-      for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= e.dense[i];
+      if (clean)
+        std::memcpy(mask, e.dense.data(), size_t{v.words()} * 4);
+      else
+        for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= e.dense[i];
     } else {
       for (uint32_t t : e.sparse) set_bit(mask, t);
     }
+    clean = false;
   }
 
   // Everything that can follow node n of the trie when `t` is the state there. The tokens at n are already set.
@@ -70,7 +119,7 @@ struct Masker::Walk {
           }
           uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
           normalise(*a.lang, v, min, max);
-          return lexeme(trie, n, t, *v.entry(Lexeme::JsonString, *a.lang, t.state, t.scan, min, max, n), false);
+          return lexeme(trie, n, t, v.entry(Lexeme::JsonString, *a.lang, t.state, t.scan, min, max, n), false);
         }
         case Mode::Number: {
           const NumberAtom& a = m.program().numbers[t.a];
@@ -78,7 +127,7 @@ struct Masker::Walk {
           uint32_t min = 0, max = a.max == kInf ? kInf : a.max - t.count;
           if (max != kInf && max >= 16 + a.lang->longest_min) max = kInf;
           if (max != kInf) break;
-          return lexeme(trie, n, t, *v.entry(Lexeme::Plain, *a.lang, t.state, t.scan, min, max, n), true);
+          return lexeme(trie, n, t, v.entry(Lexeme::Plain, *a.lang, t.state, t.scan, min, max, n), true);
         }
         case Mode::Raw: {
           const StringAtom& a = m.program().lexemes[t.a];
@@ -88,7 +137,7 @@ struct Masker::Walk {
           if (!counted) min = 0;
           normalise(*a.lang, v, min, max);
           EntryPtr e = v.entry(Lexeme::Last, *a.lang, t.state, t.scan, min, max, n);
-          if (only_ends(t.top)) return lexeme(trie, n, t, *e, true);
+          if (only_ends(t.top)) return lexeme(trie, n, t, e, true);
           stay(*e);
           return ends(trie, n, t);
         }
@@ -100,8 +149,10 @@ struct Masker::Walk {
         default: break;
       }
     }
-    Threads next;
+    const uint8_t bit = static_cast<uint8_t>(1u << group(t.mode));
+    Threads& next = buffer();
     for (uint32_t c = n + 1, end = trie.end(n); c < end; c = trie.end(c)) {
+      if (!(kMayRead[trie.byte(c)] & bit)) continue;
       next.clear();
       m.step(t, trie.byte(c), next, s);
       if (next.empty()) continue;
@@ -117,6 +168,7 @@ struct Masker::Walk {
       }
       if (real) tokens(trie, c);
     }
+    --depth;
   }
 
   // A lexeme of the net after which only more of it, or the end of the document, can follow needs no walk behind its
@@ -167,18 +219,40 @@ struct Masker::Walk {
     }
   }
 
-  void lexeme(const Trie& trie, uint32_t n, const Thread& t, const Entry& e, bool open_ended) {
-    stay(e);
-    if (!e.exits.empty() || open_ended) {
+  // Runs `walk` for the exits of an entry, or repeats what it did the last time at this place.
+  template <class F>
+  void cross(const EntryPtr& e, const Thread& t, F walk_exits) {
+    const bool keep = crossings && !record && t.top->heap;
+    if (keep)
+      if (const Crossing* c = crossings->find(t.mode, e.get(), t.top)) {
+        for (uint32_t x : c->tokens) set_bit(mask, x);
+        return;
+      }
+    std::vector<uint32_t> list;
+    const size_t doubts = doubtful.size();
+    if (keep) record = &list;
+    walk_exits();
+    if (!keep) return;
+    record = nullptr;
+    if (doubtful.size() == doubts) crossings->add(t.mode, e, t.top, std::move(list));
+  }
+
+  void lexeme(const Trie& trie, uint32_t n, const Thread& t, const EntryPtr& e, bool open_ended) {
+    stay(*e);
+    if (!e->exits.empty())
+      cross(e, t, [&] {
+        Threads after;
+        m.finish_lexeme(t, after, s);
+        for (const auto& x : e->exits)
+          for (const Thread& f : after) {
+            if (!open_ended) tokens(x.rest, 0);
+            walk(x.rest, 0, f);
+          }
+      });
+    if (open_ended && m.may_end_here(t)) {
       Threads after;
       m.finish_lexeme(t, after, s);
-      for (const auto& x : e.exits)
-        for (const Thread& f : after) {
-          if (!open_ended) tokens(x.rest, 0);
-          walk(x.rest, 0, f);
-        }
-      if (open_ended && m.may_end_here(t))
-        for (const Thread& f : after) walk(trie, n, f);
+      for (const Thread& f : after) walk(trie, n, f);
     }
   }
 
@@ -187,15 +261,18 @@ struct Masker::Walk {
   void name(const Trie& trie, uint32_t n, const Thread& t) {
     const ObjectAtom& a = m.program().objects[t.top->atom];
     const bool declared = t.b != kDead, used = t.top->names != nullptr;
+    // Exceptions take bits back, so they need a mask of their own unless nobody else writes into this one.
+    const bool apart = (declared || used) && !(alone && n == 0);
     std::vector<uint32_t> own;
     uint32_t* outer = mask;
-    if (declared || used) {
+    if (apart) {
       own.assign(v.words(), 0);
       mask = own.data();
+      clean = true;
     }
     EntryPtr e = v.entry(Lexeme::JsonString, *a.rest, t.state, t.scan, 0, kInf, n);
     stay(*e);
-    for (const auto& x : e->exits) {
+    cross(e, t, [&] { for (const auto& x : e->exits) {
       Link* link = new (s.take(sizeof(Link))) Link;
       link->unknown = true, link->previous = t.top->names;
       Threads after;
@@ -203,7 +280,7 @@ struct Masker::Walk {
       if (after.empty()) continue;
       tokens(x.rest, 0);
       for (const Thread& f : after) walk(x.rest, 0, f);
-    }
+    } });
     if (declared) declared_names(trie, n, t, t.b, t.scan);
     if (used) {
       std::string prefix = Machine::spelled(t.partial);
@@ -212,8 +289,9 @@ struct Masker::Walk {
         if (!l->unknown && text.substr(0, prefix.size()) == prefix) used_name(trie, n, text.substr(prefix.size()), t.scan);
       }
     }
-    if (declared || used) {
+    if (apart) {
       mask = outer;
+      clean = false;
       for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= own[i];
     }
   }
@@ -226,6 +304,7 @@ struct Masker::Walk {
     if (used) {
       own.assign(v.words(), 0);
       mask = own.data();
+      clean = true;
     }
     EntryPtr e = v.entry(Lexeme::JsonString, lang, t.state, t.scan, 0, kInf, n);
     stay(*e);
@@ -330,17 +409,19 @@ struct Masker::Walk {
 };
 
 void Masker::add(const Threads& threads, uint32_t* mask, Scratch& scratch) const {
-  Walk w{m_, v_, v_.trie(), mask, scratch, {}, nullptr};
+  Walk w(m_, v_, mask, scratch, crossings_);
+  w.alone = threads.size() == 1;
   for (const Thread& t : threads) {
     if (t.mode == Mode::Token) {
       set_bit(mask, t.a);
+      w.clean = false;
       continue;
     }
     if ((t.mode == Mode::Number || t.mode == Mode::Raw) && m_.may_end_here(t)) {
       Threads after;
       m_.finish_lexeme(t, after, scratch);
       for (const Thread& x : after)
-        if (x.mode == Mode::Token) set_bit(mask, x.a);
+        if (x.mode == Mode::Token) set_bit(mask, x.a), w.clean = false;
     }
     w.walk(v_.trie(), 0, t);
   }

@@ -6,9 +6,34 @@
 
 namespace llamay::grammar {
 
+// What the tokens that end a lexeme and go on do at one place in the document. It stays the same while a string is
+// being written, so the last few answers are kept. Belongs to one matcher.
+struct Crossing {
+  Mode mode = Mode::String;  // a name and a string value may share both entry and place
+  EntryPtr entry;
+  const Frame* top = nullptr;  // retained by the owner of the list
+  std::vector<uint32_t> tokens;
+};
+
+class CrossingList {
+ public:
+  CrossingList() = default;
+  CrossingList(const CrossingList&) = delete;
+  CrossingList& operator=(const CrossingList&) = delete;
+  ~CrossingList();
+  const Crossing* find(Mode mode, const Entry* entry, const Frame* top) const;
+  void add(Mode mode, EntryPtr entry, const Frame* top, std::vector<uint32_t> tokens);
+
+ private:
+  static constexpr size_t kKept = 8;
+  std::vector<Crossing> list_;
+  size_t next_ = 0;
+};
+
 class Masker {
  public:
-  Masker(const Machine& machine, const Vocabulary& vocabulary) : m_(machine), v_(vocabulary) {}
+  Masker(const Machine& machine, const Vocabulary& vocabulary, CrossingList* crossings)
+      : m_(machine), v_(vocabulary), crossings_(crossings) {}
 
   // Sets bits; `mask` has vocabulary.words() words, cleared by the caller.
   void add(const Threads& threads, uint32_t* mask, Scratch& scratch) const;
@@ -17,6 +42,7 @@ class Masker {
   struct Walk;
   const Machine& m_;
   const Vocabulary& v_;
+  CrossingList* crossings_;
 };
 
 }  // namespace llamay::grammar

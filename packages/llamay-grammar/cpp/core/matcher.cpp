@@ -162,6 +162,28 @@ constexpr size_t kManyThreads = 48;
 
 }  // namespace
 
+CrossingList::~CrossingList() {
+  for (Crossing& c : list_) release(c.top);
+}
+
+const Crossing* CrossingList::find(Mode mode, const Entry* entry, const Frame* top) const {
+  for (const Crossing& c : list_)
+    if (c.mode == mode && c.entry.get() == entry && c.top == top) return &c;
+  return nullptr;
+}
+
+void CrossingList::add(Mode mode, EntryPtr entry, const Frame* top, std::vector<uint32_t> tokens) {
+  retain(top);
+  Crossing c{mode, std::move(entry), top, std::move(tokens)};
+  if (list_.size() < kKept) {
+    list_.push_back(std::move(c));
+    return;
+  }
+  release(list_[next_].top);
+  list_[next_] = std::move(c);
+  next_ = (next_ + 1) % kKept;
+}
+
 Matcher::Matcher(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) {
   Scratch& s = scratch();
   s.reset();
@@ -247,7 +269,7 @@ void Matcher::fill_mask(uint32_t* mask) const {
   if (!at_->ended) {
     Scratch& s = scratch();
     s.reset();
-    Masker(grammar_->machine, v).add(at_->threads, mask, s);
+    Masker(grammar_->machine, v, &crossings_).add(at_->threads, mask, s);
   }
   if (at_->accepting || at_->ended)
     for (uint32_t t : v.end_tokens()) mask[t / 32] |= 1u << (t % 32);

@@ -63,6 +63,7 @@ class Matcher {
 
   std::shared_ptr<const Grammar> grammar_;
   Position* at_ = nullptr;
+  mutable CrossingList crossings_;
 };
 
 }  // namespace llamay::grammar

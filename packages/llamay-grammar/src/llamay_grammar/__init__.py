@@ -5,10 +5,19 @@ says after every token which tokens may come next. A token is allowed if and onl
 with it.
 """
 
-from ._compile import Budget, Grammar, compile_json_object, compile_json_schema, compile_regex
+from ._compile import (
+    Budget,
+    Grammar,
+    compile_ebnf,
+    compile_gbnf,
+    compile_json_object,
+    compile_json_schema,
+    compile_regex,
+)
 from ._errors import CompileError, RefusedToken, RestoreError
 from ._matcher import Matcher, fill_masks
 from ._protocol import TokenConstraint
+from ._tools import compile_tools, tool_formats
 from ._vocabulary import Vocabulary
 
 INTERFACE = {"token_constraint": (1, 0), "vocabulary": (1, 0)}
@@ -23,8 +32,12 @@ __all__ = [
     "RestoreError",
     "TokenConstraint",
     "Vocabulary",
+    "compile_ebnf",
+    "compile_gbnf",
     "compile_json_object",
     "compile_json_schema",
     "compile_regex",
+    "compile_tools",
     "fill_masks",
+    "tool_formats",
 ]

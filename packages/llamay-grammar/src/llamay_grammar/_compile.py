@@ -12,7 +12,7 @@ from ._errors import RestoreError
 from ._matcher import Matcher, read_position
 from ._vocabulary import Vocabulary
 
-__all__ = ["Budget", "Grammar", "compile_json_object", "compile_json_schema", "compile_regex"]
+__all__ = ["Budget", "Grammar", "compile_ebnf", "compile_gbnf", "compile_json_object", "compile_json_schema", "compile_regex"]
 
 Mode = Literal["exact", "approximate", "annotate"]
 Draft = Literal["4", "6", "7", "2019-09", "2020-12"]
@@ -131,6 +131,12 @@ def _build(recipe: dict[str, Any], vocabulary: Vocabulary, budget: Budget | None
         native = _grammar._compile_json_schema(source, vocabulary._native, options)
     elif kind == "regex":
         native = _grammar._compile_regex(source, recipe["whole"], vocabulary._native, options)
+    elif kind == "gbnf":
+        native = _grammar._compile_gbnf(source, recipe["root"], vocabulary._native, options)
+    elif kind == "ebnf":
+        native = _grammar._compile_ebnf(source, recipe["root"], vocabulary._native, options)
+    elif kind == "layout":
+        native = _grammar._compile_layout(source, vocabulary._native, options)
     else:
         raise RestoreError(f"unknown kind of grammar {kind!r}")
     return Grammar(native, vocabulary, recipe)
@@ -244,3 +250,24 @@ def compile_regex(
     return _cached(recipe, vocabulary, budget, None)
 
 
+def compile_gbnf(grammar: str, vocabulary: Vocabulary, *, root: str = "root", budget: Budget | None = None) -> Grammar:
+    """Compile a grammar in llama.cpp's GBNF.
+
+    Rules without recursion become one automaton each; the others are a network of rules with a stack. Direct left
+    recursion is rewritten as repetition, other left recursion is refused.
+
+    Raises:
+        CompileError: with line and column, or naming the rule.
+    """
+    return _cached({"kind": "gbnf", "source": grammar, "root": root}, vocabulary, budget, None)
+
+
+def compile_ebnf(
+    grammar: str, vocabulary: Vocabulary, *, root: str | None = None, budget: Budget | None = None
+) -> Grammar:
+    """Compile a grammar in the EBNF of the W3C's specifications (XML 1.0, section 6). The first rule is the root.
+
+    Raises:
+        CompileError: with line and column, or naming the rule.
+    """
+    return _cached({"kind": "ebnf", "source": grammar, "root": root or ""}, vocabulary, budget, None)
