@@ -280,3 +280,51 @@ def test_a_look_up_does_not_get_slower_with_many_entries():
             tree.insert(context)
     assert tree.counters()["nodes"] > 20_000
     assert look_up(target) < 5 * alone + 1e-4
+
+
+def test_a_path_longer_than_the_budget_is_kept_from_its_beginning():
+    for budget in (0, 1, 2, 3):
+        pool, tree = make(budget=budget)
+        for start in (0, 500):
+            context = fill(pool.context(), range(start, start + 100))
+            assert tree.insert(context) == budget * P
+            assert tree.explain_miss(range(start, start + 100)).equal == budget * P
+            pool.audit()
+
+
+def test_what_was_dear_goes_too_when_it_is_not_used_for_long():
+    pool = Pool(LAYOUTS[0], P, pages=64)
+    tree = PrefixTree(pool, 4 * sum(pool.page_bytes), per_token=1.0, per_token_and_position=0.5)
+    tree.insert(fill(pool.context(), range(2 * P)))
+    for start in range(1000, 9000, 100):
+        with fill(pool.context(), range(start, start + P)) as context:
+            tree.insert(context)
+        if tree.explain_miss(range(2 * P)).equal < 2 * P:
+            break
+    assert 1500 < start < 8900, "not at once, and not never"
+
+
+def test_a_page_that_was_restored_in_part_is_not_offered_to_others(tmp_path):
+    layout = Layout([Group.sliding(20, [Layer(1, 1, 3, 3)], "f32")])
+    fill(Pool(layout, P, pages=64).context(), range(50)).save(tmp_path / "s")  # positions 31 to 49
+    pool = Pool(layout, P, pages=64)
+    tree = PrefixTree(pool, pool.budget_bytes)
+    tree.insert(pool.restore(tmp_path / "s"))
+    assert tree.explain_miss(range(40)).usable == 0
+    assert [entry[4] for entry in tree.entries_in(Identity().digest)][1] == [-1]
+    pool.audit()
+
+
+def test_a_pin_holds_when_its_page_becomes_everybodys():
+    pool, tree = make(budget=3)
+    with fill(pool.context(), range(P)) as context:
+        tree.insert(context, tenant="alice")
+        pin = tree.pin(range(P), tenant="alice")
+        tree.insert(context, shared=P)
+    assert tree.counters()["nodes"] == 1
+    for start in range(1000, 1300, 100):
+        with fill(pool.context(), range(start, start + 3 * P)) as context:
+            tree.insert(context)
+    assert tree.explain_miss(range(P), tenant="bob").equal == P
+    pin.release()
+    pool.audit()
