@@ -8,6 +8,7 @@ from llamay_kv._format import Manifest
 from llamay_kv._identity import Identity
 from llamay_kv._kv import Closed, ContextBusy, Lease, OutOfPages
 from llamay_kv._layout import Group, Layer, Layout
+from llamay_kv._object_vfs import ObjectVfs
 from llamay_kv._prefix_tree import Miss, Pin, PrefixTree
 from llamay_kv._snapshot import inspect, rekey, verify
 from llamay_kv._vfs import File, LocalVfs, Vfs
@@ -34,6 +35,7 @@ __all__ = [
     "Manifest",
     "Miss",
     "NotAllowed",
+    "ObjectVfs",
     "OutOfPages",
     "Pin",
     "Pool",
