@@ -61,7 +61,7 @@ def running(*models: Any, loader: Any = no_loader, **settings: Any) -> Iterator[
     url = "http://localhost" if settings.get("uds") else server.url()
     transport = httpx.HTTPTransport(uds=settings["uds"]) if settings.get("uds") else None
     with httpx.Client(base_url=url, timeout=20, transport=transport) as client:
-        yield Running(url, items[0] if isinstance(items[0], FakeModel) else FakeModel(), app, server, client)
+        yield Running(url, FakeModel() if isinstance(items[0], str) else items[0], app, server, client)
     server.should_exit = True
     thread.join(10)
     assert not thread.is_alive(), "the server did not stop"

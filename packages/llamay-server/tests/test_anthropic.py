@@ -15,11 +15,17 @@ NOW = {"name": "now", "input_schema": {"type": "object"}}
 
 
 def ask(server, **body):
-    return server.client.post("/v1/messages", json={"model": "fake", "max_tokens": 200, "messages": USER} | body)
+    return server.client.post(
+        "/v1/messages", json={"model": "fake", "max_tokens": 200, "messages": USER} | body
+    )
 
 
 def stream(server, **body):
-    with server.client.stream("POST", "/v1/messages", json={"model": "fake", "max_tokens": 200, "messages": USER, "stream": True} | body) as r:
+    with server.client.stream(
+        "POST",
+        "/v1/messages",
+        json={"model": "fake", "max_tokens": 200, "messages": USER, "stream": True} | body,
+    ) as r:
         text = r.read().decode()
     assert r.status_code == 200, text
     out = []
@@ -79,7 +85,10 @@ def test_an01_an02_the_message_and_its_reasons(start):
     assert (out["stop_reason"], out["stop_sequence"]) == ("stop_sequence", "two")
     assert ask(server, max_tokens=3).json()["stop_reason"] == "max_tokens"
     small = start(FakeModel(context_length=60))
-    assert ask(small, max_tokens=32_000, ignore_eos=True).json()["stop_reason"] == "model_context_window_exceeded"
+    assert (
+        ask(small, max_tokens=32_000, ignore_eos=True).json()["stop_reason"]
+        == "model_context_window_exceeded"
+    )
 
 
 def test_an01_an19_usage_adds_up_and_reads_are_true(start):
@@ -88,7 +97,9 @@ def test_an01_an19_usage_adds_up_and_reads_are_true(start):
     total = first["input_tokens"] + first["cache_creation_input_tokens"] + first["cache_read_input_tokens"]
     assert first["cache_read_input_tokens"] == 0
     assert second["cache_read_input_tokens"] > 0
-    assert total == sum(second[k] for k in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"))
+    assert total == sum(
+        second[k] for k in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    )
 
 
 def test_an03_to_an07_events_open_and_close_each_block_in_turn(start):
@@ -140,15 +151,41 @@ def test_an11_an12_an13_messages_in_all_their_forms(start):
     use = {"type": "tool_use", "id": "toolu_1", "name": "now", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "noon"}]}
     good = [
-        [{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]}],
+        [
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}],
+            }
+        ],
         [*USER, *USER, {"role": "system", "content": "mid"}, *USER],
-        [*USER, {"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": "s"}, use]}, {"role": "user", "content": [result, {"type": "text", "text": "so?"}]}],
-        [{"role": "user", "content": [{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "doc"}}]}],
+        [
+            *USER,
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": "s"}, use]},
+            {"role": "user", "content": [result, {"type": "text", "text": "so?"}]},
+        ],
+        [
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "document",
+                        "source": {"type": "text", "media_type": "text/plain", "data": "doc"},
+                    }
+                ],
+            }
+        ],
     ]
     for messages in good:
         r = ask(server, messages=messages, system=[{"type": "text", "text": "s"}])
         assert r.status_code == 200, r.text
-    r = ask(server, messages=[*USER, {"role": "assistant", "content": [use]}, {"role": "user", "content": [{**result, "tool_use_id": "toolu_9"}]}])
+    r = ask(
+        server,
+        messages=[
+            *USER,
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [{**result, "tool_use_id": "toolu_9"}]},
+        ],
+    )
     assert r.status_code == 400
     assert "toolu_9" in r.json()["error"]["message"]
     bad = [
@@ -171,7 +208,9 @@ def test_ag07_an19_replays_render_alike(shared):
         return r.json()["input_tokens"]
 
     plain = count(USER, system="be kind")
-    blocks = [{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]}]
+    blocks = [
+        {"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]}
+    ]
     assert count(blocks, system=[{"type": "text", "text": "be kind"}]) == plain
     billing = {"type": "text", "text": "x-anthropic-billing-header: cc_version=1; cch=abc12;"}
     assert count(USER, system=[billing, {"type": "text", "text": "be kind"}]) == plain
@@ -200,7 +239,11 @@ def test_an15_hosted_tools_are_left_out_and_named(shared):
 
 
 def test_an16_thinking_ends_at_its_budget_and_can_be_hidden(start):
-    server = start(FakeModel(thinks=True, script=lambda p: "fine" if "</think>" in p else "<think>" + "long thought " * 50))
+    server = start(
+        FakeModel(
+            thinks=True, script=lambda p: "fine" if "</think>" in p else "<think>" + "long thought " * 50
+        )
+    )
     out = ask(server, thinking={"type": "enabled", "budget_tokens": 30}, max_tokens=300).json()
     assert out["content"][-1] == {"type": "text", "text": "fine"}
     assert out["content"][0]["type"] == "thinking"
@@ -251,7 +294,9 @@ def test_schema_output(start):
 
 def test_an23_the_official_client_streams_and_loops_over_tools(start):
     anthropic = pytest.importorskip("anthropic")
-    server = start(FakeModel(script=lambda p: "It is noon." if "noon" in p else call_text("clock", zone="UTC")))
+    server = start(
+        FakeModel(script=lambda p: "It is noon." if "noon" in p else call_text("clock", zone="UTC"))
+    )
     client = anthropic.Anthropic(base_url=server.url, api_key="x", max_retries=0)
     with client.messages.stream(model="fake", max_tokens=200, messages=USER, tools=[TOOL]) as events:
         text = "".join(events.text_stream)

@@ -16,7 +16,12 @@ from llamay_server._config import parse_bytes, parse_seconds
 def test_flags_beat_environment_beats_file_beats_default(tmp_path):
     file = tmp_path / "server.toml"
     file.write_text('port = 1\nhost = "::1"\nmax-queue = 7\norigins = ["https://a.example"]\n')
-    env = {"LLAMAY_PORT": "2", "LLAMAY_LOG_JSON": "yes", "LLAMAY_CONFIG": str(file), "OLLAMA_KEEP_ALIVE": "5m"}
+    env = {
+        "LLAMAY_PORT": "2",
+        "LLAMAY_LOG_JSON": "yes",
+        "LLAMAY_CONFIG": str(file),
+        "OLLAMA_KEEP_ALIVE": "5m",
+    }
     config, origin = load_config({"port": "3"}, env=env)
     assert (config.port, config.host, config.max_queue, config.log_json) == (3, "::1", 7, True)
     assert config.keep_alive == 300
@@ -30,7 +35,13 @@ def test_flags_beat_environment_beats_file_beats_default(tmp_path):
 
 @pytest.mark.parametrize(
     ("value", "host", "port"),
-    [("0.0.0.0:80", "0.0.0.0", 80), (":8080", "127.0.0.1", 8080), ("http://box:1/", "box", 1), ("[::1]:5", "::1", 5), ("box", "box", 11435)],
+    [
+        ("0.0.0.0:80", "0.0.0.0", 80),
+        (":8080", "127.0.0.1", 8080),
+        ("http://box:1/", "box", 1),
+        ("[::1]:5", "::1", 5),
+        ("box", "box", 11435),
+    ],
 )
 def test_ol25_ollama_host_in_all_its_forms(value, host, port):
     config, _ = load_config(env={"OLLAMA_HOST": value})
@@ -64,7 +75,12 @@ def test_a_bad_setting_is_named(flags, words):
 
 def test_a_bad_file_is_named(tmp_path):
     file = tmp_path / "s.toml"
-    for text, words in (("port = ", "s.toml"), ("unknown = 1", "unknown"), ("port = true", "whole number"), ('origins = "a,b"\nmodels = [1]', "list of text")):
+    for text, words in (
+        ("port = ", "s.toml"),
+        ("unknown = 1", "unknown"),
+        ("port = true", "whole number"),
+        ('origins = "a,b"\nmodels = [1]', "list of text"),
+    ):
         file.write_text(text)
         with pytest.raises(ConfigError, match=words):
             load_config(file=file, env={})
@@ -87,7 +103,15 @@ def test_what_is_shown_is_toml_and_hides_secrets():
 
 def test_sizes_and_durations():
     assert [parse_bytes(t) for t in ("512", "64k", "1.5GiB", "2 MB")] == [512, 65536, 3 << 29, 2 << 20]
-    assert [parse_seconds(t) for t in ("30", "500ms", "5m", "1h30m", "-1", "-1m", "24h")] == [30, 0.5, 300, 5400, -1, -60, 86400]
+    assert [parse_seconds(t) for t in ("30", "500ms", "5m", "1h30m", "-1", "-1m", "24h")] == [
+        30,
+        0.5,
+        300,
+        5400,
+        -1,
+        -60,
+        86400,
+    ]
     for bad in ("", "m", "5 parsecs", "1h-3m", "--1", "1..2"):
         with pytest.raises(ValueError, match="duration"):
             parse_seconds(bad)

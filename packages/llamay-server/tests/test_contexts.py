@@ -38,11 +38,20 @@ def test_cx01_create_from_prompt_messages_or_tokens(shared):
     b = make(shared, tokens=[256, *b"hello"])
     assert b["tokens"] == 6
     c = make(shared, messages=[{"role": "user", "content": "hello"}])
-    prompt = shared.client.post("/apply-template", json={"messages": [{"role": "user", "content": "hello"}]}).json()["prompt"]
+    prompt = shared.client.post(
+        "/apply-template", json={"messages": [{"role": "user", "content": "hello"}]}
+    ).json()["prompt"]
     got = shared.client.get(f"/v1/contexts/{c['id']}?include=text,tokens,messages").json()
     assert got["text"] == prompt
     assert len(got["token_ids"]) == c["tokens"]
-    for bad in ({}, {"tokens": []}, {"tokens": [999]}, {"prompt": "a", "tokens": [1]}, {"messages": []}, {"prompt": 5}):
+    for bad in (
+        {},
+        {"tokens": []},
+        {"tokens": [999]},
+        {"prompt": "a", "tokens": [1]},
+        {"messages": []},
+        {"prompt": 5},
+    ):
         r = shared.client.post("/v1/contexts", json=bad)
         assert r.status_code == 400, bad
         assert r.headers["content-type"] == "application/problem+json"
@@ -77,7 +86,9 @@ def test_cx03_a_fork_generates_what_a_fresh_context_generates(shared):
     one = generate(shared, f, temperature=0).json()["choices"][0]
     two = generate(shared, make(shared, prompt="once upon")["id"], temperature=0).json()["choices"][0]
     assert one == two
-    whole = shared.client.post("/v1/completions", json={"prompt": "once upon", "max_tokens": 12, "temperature": 0}).json()
+    whole = shared.client.post(
+        "/v1/completions", json={"prompt": "once upon", "max_tokens": 12, "temperature": 0}
+    ).json()
     assert whole["choices"][0]["text"] == one["text"]
 
 
@@ -85,7 +96,9 @@ def test_cx04_forks_diverge_the_parent_stays_and_nothing_leaks(start):
     server = start()
     a = make(server)
     x, y = server.client.post(f"/v1/contexts/{a['id']}/fork?n=2").json()["ids"]
-    texts = {generate(server, c, seed=s, max_tokens=40).json()["choices"][0]["text"] for c, s in ((x, 1), (y, 2))}
+    texts = {
+        generate(server, c, seed=s, max_tokens=40).json()["choices"][0]["text"] for c, s in ((x, 1), (y, 2))
+    }
     assert len(texts) == 2
     assert server.client.get(f"/v1/contexts/{a['id']}").json()["tokens"] == a["tokens"]
     for c in (a["id"], y, x):
@@ -117,13 +130,16 @@ def test_generate_advances_the_context_and_commit_false_does_not(shared):
     assert again["context"]["tokens"] == out["context"]["tokens"]
     more = generate(shared, a["id"], prompt=" and then", commit=False).json()
     assert more["usage"]["prompt_tokens"] == out["context"]["tokens"] + len(" and then")
+    assert more["usage"]["prompt_tokens_details"]["cached_tokens"] == out["context"]["tokens"]
 
 
 def test_generate_streams_the_same_as_it_gives_whole(shared):
     a = make(shared, prompt="start")
     (f,) = shared.client.post(f"/v1/contexts/{a['id']}/fork").json()["ids"]
     whole = generate(shared, a["id"], max_tokens=30).json()
-    with shared.client.stream("POST", f"/v1/contexts/{f}/generate", json={"max_tokens": 30, "seed": 3, "stream": True}) as r:
+    with shared.client.stream(
+        "POST", f"/v1/contexts/{f}/generate", json={"max_tokens": 30, "seed": 3, "stream": True}
+    ) as r:
         got = events(r)
     assert "".join(d["text"] for k, d in got if k == "text") == whole["choices"][0]["text"]
     kind, last = got[-1]
@@ -170,7 +186,9 @@ def test_generate_with_a_schema_and_with_tools(start):
 def test_cx14_messages_go_on_and_only_the_tail_is_read(shared):
     a = make(shared, messages=[{"role": "user", "content": LONG}])
     said = generate(shared, a["id"]).json()
-    out = shared.client.post(f"/v1/contexts/{a['id']}/extend", json={"messages": [{"role": "user", "content": "and?"}]}).json()
+    out = shared.client.post(
+        f"/v1/contexts/{a['id']}/extend", json={"messages": [{"role": "user", "content": "and?"}]}
+    ).json()
     assert out["reused_tokens"] >= a["tokens"]
     assert out["read_tokens"] < 60
     assert out["tokens"] == out["reused_tokens"] + out["read_tokens"]
@@ -182,10 +200,14 @@ def test_cx14_messages_go_on_and_only_the_tail_is_read(shared):
 def test_messages_go_on_from_a_context_of_which_only_tokens_are_known(shared):
     a = make(shared, messages=[{"role": "user", "content": "hi"}])
     generate(shared, a["id"])
-    b = shared.client.post("/v1/contexts/restore", content=shared.client.get(f"/v1/contexts/{a['id']}/snapshot").content)
+    b = shared.client.post(
+        "/v1/contexts/restore", content=shared.client.get(f"/v1/contexts/{a['id']}/snapshot").content
+    )
     texts = []
     for cid in (a["id"], b.json()["id"]):
-        r = shared.client.post(f"/v1/contexts/{cid}/extend", json={"messages": [{"role": "user", "content": "and?"}]})
+        r = shared.client.post(
+            f"/v1/contexts/{cid}/extend", json={"messages": [{"role": "user", "content": "and?"}]}
+        )
         assert r.status_code == 200, r.text
         texts.append(shared.client.get(f"/v1/contexts/{cid}?include=text").json()["text"])
     assert texts[0] == texts[1]
@@ -248,7 +270,9 @@ def test_cx10_delete_ends_a_generation_and_twice_is_404_with_the_reason(start):
     server.model.decode_delay = 0.01
     a = make(server)
     got = []
-    t = threading.Thread(target=lambda: got.append(generate(server, a["id"], max_tokens=3000, ignore_eos=True)))
+    t = threading.Thread(
+        target=lambda: got.append(generate(server, a["id"], max_tokens=3000, ignore_eos=True))
+    )
     t.start()
     server.wait(lambda: server.model.live == 1)
     assert server.client.delete(f"/v1/contexts/{a['id']}").status_code == 200
@@ -313,10 +337,16 @@ def test_cx15_a_second_write_is_409_and_reading_and_forking_go_on(start):
     server = start()
     server.model.decode_delay = 0.01
     a = make(server)
-    t = threading.Thread(target=generate, args=(server, a["id"]), kwargs={"max_tokens": 60, "ignore_eos": True})
+    t = threading.Thread(
+        target=generate, args=(server, a["id"]), kwargs={"max_tokens": 60, "ignore_eos": True}
+    )
     t.start()
     server.wait(lambda: server.model.live == 1)
-    for path, body in (("generate", {"max_tokens": 1}), ("truncate", {"tokens": 1}), ("extend", {"prompt": "x"})):
+    for path, body in (
+        ("generate", {"max_tokens": 1}),
+        ("truncate", {"tokens": 1}),
+        ("extend", {"prompt": "x"}),
+    ):
         r = server.client.post(f"/v1/contexts/{a['id']}/{path}", json=body)
         assert r.status_code == 409
         assert r.json()["code"] == "context_busy"
@@ -347,7 +377,9 @@ def test_t06_leaving_while_a_context_is_made_frees_it(start):
     server = start()
     server.model.prefill_delay = 0.05
     leave(server, "/v1/contexts", {"prompt": LONG * 10})
-    server.wait(lambda: server.metric("llamay_cancelled_total", phase="prefill") == 1 and server.model.contexts == 0)
+    server.wait(
+        lambda: server.metric("llamay_cancelled_total", phase="prefill") == 1 and server.model.contexts == 0
+    )
     assert server.client.get("/v1/contexts").json()["data"] == []
 
 
@@ -377,12 +409,16 @@ def test_a_context_backs_a_request_of_any_dialect(start, path):
     body |= {"max_output_tokens": 5} if path == "/v1/responses" else {"max_tokens": 5}
     server.model._seen.clear()
     used = server.client.post(path, json=body | {"context": a["id"], "store": False}).json()["usage"]
-    cached = used.get("cache_read_input_tokens") or (used.get("prompt_tokens_details") or used.get("input_tokens_details") or {}).get("cached_tokens")
+    cached = used.get("cache_read_input_tokens") or (
+        used.get("prompt_tokens_details") or used.get("input_tokens_details") or {}
+    ).get("cached_tokens")
     assert cached == a["tokens"] - 1
     assert server.client.get(f"/v1/contexts/{a['id']}").json()["tokens"] == a["tokens"]
     assert server.client.post(path, json=body | {"context": "ctx_none"}).status_code == 404
     if path == "/v1/chat/completions":
-        out = server.client.post(path, json=body | {"context": a["id"], "n": 3, "seed": 1, "temperature": 1}).json()
+        out = server.client.post(
+            path, json=body | {"context": a["id"], "n": 3, "seed": 1, "temperature": 1}
+        ).json()
         plain = server.client.post(path, json=body | {"n": 3, "seed": 1, "temperature": 1}).json()
         assert [c["message"] for c in out["choices"]] == [c["message"] for c in plain["choices"]]
     server.wait(lambda: server.model.contexts == 1)
@@ -390,12 +426,16 @@ def test_a_context_backs_a_request_of_any_dialect(start, path):
 
 def test_explain_miss_names_where_a_prompt_parts_from_a_context(shared):
     a = make(shared, prompt="the quick brown fox")
-    out = shared.client.post(f"/v1/contexts/{a['id']}/explain-miss", json={"prompt": "the quick red fox"}).json()
+    out = shared.client.post(
+        f"/v1/contexts/{a['id']}/explain-miss", json={"prompt": "the quick red fox"}
+    ).json()
     assert out["common_tokens"] == 1 + len("the quick ")
     assert out["first_difference"]["held"].startswith("e quick ")
     assert "brown" in out["first_difference"]["held"]
     assert "red" in out["first_difference"]["wanted"]
-    same = shared.client.post(f"/v1/contexts/{a['id']}/explain-miss", json={"prompt": "the quick brown fox runs"}).json()
+    same = shared.client.post(
+        f"/v1/contexts/{a['id']}/explain-miss", json={"prompt": "the quick brown fox runs"}
+    ).json()
     assert same["first_difference"] is None
 
 
@@ -413,7 +453,12 @@ def test_cx08_a_context_moves_once_and_says_where_it_went(start):
     out = here.client.post(url, json={"to": there.url, "key": "k"})
     assert out.status_code == 200, out.text
     moved = there.client.get(f"/v1/contexts/{out.json()['moved']['id']}", headers={"x-api-key": "k"}).json()
-    assert (moved["tokens"], moved["label"], moved["marking"], moved["owner"]) == (a["tokens"], "mine", "internal", "ann")
+    assert (moved["tokens"], moved["label"], moved["marking"], moved["owner"]) == (
+        a["tokens"],
+        "mine",
+        "internal",
+        "ann",
+    )
     r = here.client.get(f"/v1/contexts/{a['id']}")
     assert r.status_code == 410
     assert r.json()["moved"]["server"] == there.url

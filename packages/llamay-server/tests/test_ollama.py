@@ -19,7 +19,9 @@ TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type
 
 
 def post(server, path, **body):
-    return server.client.post(path, json={"model": "fake", "stream": False, "options": {"num_predict": 20, "seed": 4}} | body)
+    return server.client.post(
+        path, json={"model": "fake", "stream": False, "options": {"num_predict": 20, "seed": 4}} | body
+    )
 
 
 def lines(server, path, **body):
@@ -70,7 +72,9 @@ def test_ol04_ol05_ol06_reasons_loading_and_keeping(start, tmp_path):
         return FakeModel("disk")
 
     server = start(FakeModel(), f"disk={tmp_path / 'x.gguf'}", loader=loader)
-    assert post(server, "/api/chat", messages=USER, options={"num_predict": 2}).json()["done_reason"] == "length"
+    assert (
+        post(server, "/api/chat", messages=USER, options={"num_predict": 2}).json()["done_reason"] == "length"
+    )
     out = post(server, "/api/generate", model="disk").json()
     assert (out["done"], out["done_reason"], out["response"]) == (True, "load", "")
     assert len(server.client.get("/api/ps").json()["models"]) == 2
@@ -92,7 +96,13 @@ def test_ol08_generate_goes_on_from_its_context_and_refuses_what_it_cannot(share
     assert two["context"][: len(one["context"])] == one["context"]
     assert two["prompt_eval_count"] > one["prompt_eval_count"]
     assert "context" not in post(shared, "/api/generate", prompt="hi", raw=True).json()
-    for bad in ({"raw": True, "system": "s"}, {"raw": True, "template": "t"}, {"template": "t"}, {"context": [999]}, {"images": ["aGk="]}):
+    for bad in (
+        {"raw": True, "system": "s"},
+        {"raw": True, "template": "t"},
+        {"template": "t"},
+        {"context": [999]},
+        {"images": ["aGk="]},
+    ):
         assert post(shared, "/api/generate", prompt="x", **bad).status_code == 400, bad
     r = post(shared, "/api/generate", prompt="x", suffix="y")
     assert r.status_code == 400
@@ -135,9 +145,21 @@ def test_ol11_format(start):
 
 
 def test_ol12_options(shared):
-    for bad in ({"temperature": "hot"}, {"num_predict": 1.5}, {"stop": "x"}, {"top_k": True}, {"seed": 2**64}, {"mirostat": 1}):
+    for bad in (
+        {"temperature": "hot"},
+        {"num_predict": 1.5},
+        {"stop": "x"},
+        {"top_k": True},
+        {"seed": 2**64},
+        {"mirostat": 1},
+    ):
         assert post(shared, "/api/chat", messages=USER, options=bad).status_code == 400, bad
-    for good in ({"num_ctx": 8192, "num_gpu": 1, "whatever": 1}, {"seed": -1}, {"num_predict": -1, "stop": ["a"]}, {"mirostat": 0}):
+    for good in (
+        {"num_ctx": 8192, "num_gpu": 1, "whatever": 1},
+        {"seed": -1},
+        {"num_predict": -1, "stop": ["a"]},
+        {"mirostat": 0},
+    ):
         assert post(shared, "/api/chat", messages=USER, options=good).status_code == 200, good
     r = post(shared, "/api/chat", messages=USER, options={"num_ctx": 999_999, "num_predict": 1})
     assert "num_ctx" in r.headers["warning"]
@@ -176,7 +198,9 @@ def test_ol16_ol17_ol18_what_models_are(shared):
     (tag,) = shared.client.get("/api/tags").json()["models"]
     assert {"name", "model", "modified_at", "size", "digest", "details"} <= tag.keys()
     assert re.fullmatch("[0-9a-f]{64}", tag["digest"])
-    assert {"parent_model", "format", "family", "families", "parameter_size", "quantization_level"} <= tag["details"].keys()
+    assert {"parent_model", "format", "family", "families", "parameter_size", "quantization_level"} <= tag[
+        "details"
+    ].keys()
     (loaded,) = shared.client.get("/api/ps").json()["models"]
     assert {"expires_at", "size_vram", "context_length"} <= loaded.keys()
     for key in ("model", "name"):
@@ -234,7 +258,10 @@ def test_ol19_ol21_ol28_a_store_is_listed_copied_deleted_and_pulled_into(monkeyp
         assert c.request("DELETE", "/api/delete", json={"name": "again"}).status_code == 200
         assert c.request("DELETE", "/api/delete", json={"model": "again"}).status_code == 404
         outs: list[list[dict]] = []
-        threads = [threading.Thread(target=lambda: outs.append(lines(server, "/api/pull", model="new"))) for _ in range(2)]
+        threads = [
+            threading.Thread(target=lambda: outs.append(lines(server, "/api/pull", model="new")))
+            for _ in range(2)
+        ]
         for t in threads:
             t.start()
         for t in threads:

@@ -9,7 +9,11 @@ import pytest
 from fake_engine import FakeModel
 from .test_openai import call_text
 
-TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+TOOL = {
+    "type": "function",
+    "name": "weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
 REQUIRED = {
     "id", "object", "created_at", "status", "model", "output", "parallel_tool_calls", "tool_choice", "tools", "error",
     "incomplete_details", "instructions", "metadata", "temperature", "top_p", "text", "reasoning", "truncation", "usage",
@@ -18,7 +22,9 @@ REQUIRED = {
 
 
 def ask(server, **body):
-    return server.client.post("/v1/responses", json={"model": "fake", "input": "hi", "max_output_tokens": 200, "seed": 1} | body)
+    return server.client.post(
+        "/v1/responses", json={"model": "fake", "input": "hi", "max_output_tokens": 200, "seed": 1} | body
+    )
 
 
 def stream(server, **body):
@@ -53,14 +59,23 @@ def test_rs01_rs02_rs03_the_object_is_whole_and_true(start):
 
 
 def test_rs04_to_rs09_events_are_complete_and_agree_with_the_object(start):
-    text = "<think>hm</think>\n\nLooking. " + call_text("weather", city="Oslo") + call_text("weather", city="Rome")
+    text = (
+        "<think>hm</think>\n\nLooking. "
+        + call_text("weather", city="Oslo")
+        + call_text("weather", city="Rome")
+    )
     server = start(FakeModel(thinks=True, script=lambda p: text))
     out = stream(server, tools=[TOOL], max_output_tokens=400)
     kinds = [e["type"] for e in out]
     assert kinds[:2] == ["response.created", "response.in_progress"]
     assert kinds[-1] == "response.completed"
     final = out[-1]["response"]
-    assert [item["type"] for item in final["output"]] == ["reasoning", "message", "function_call", "function_call"]
+    assert [item["type"] for item in final["output"]] == [
+        "reasoning",
+        "message",
+        "function_call",
+        "function_call",
+    ]
     seen: dict[int, dict] = {}
     for e in out[2:-1]:
         index = e["output_index"]
@@ -92,12 +107,31 @@ def test_rs10_rs11_input_in_all_its_forms(shared):
 
     plain = tokens("hi")
     assert tokens([{"role": "user", "content": "hi"}]) == plain
-    assert tokens([{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}]) == plain
-    assert tokens("hi", instructions="be kind") == tokens([{"role": "developer", "content": "be kind"}, {"role": "user", "content": "hi"}])
-    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "weather", "arguments": '{"city":"Oslo"}', "status": "completed"}
+    assert (
+        tokens([{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}])
+        == plain
+    )
+    assert tokens("hi", instructions="be kind") == tokens(
+        [{"role": "developer", "content": "be kind"}, {"role": "user", "content": "hi"}]
+    )
+    call = {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "c1",
+        "name": "weather",
+        "arguments": '{"city":"Oslo"}',
+        "status": "completed",
+    }
     done = {"type": "function_call_output", "call_id": "c1", "output": "cold"}
     assert tokens([{"role": "user", "content": "hi"}, call, done]) > plain
-    assert tokens([{"role": "user", "content": "hi"}, {"type": "reasoning", "summary": []}, call, {**done, "output": [{"type": "input_text", "text": "cold"}]}])
+    assert tokens(
+        [
+            {"role": "user", "content": "hi"},
+            {"type": "reasoning", "summary": []},
+            call,
+            {**done, "output": [{"type": "input_text", "text": "cold"}]},
+        ]
+    )
     for bad in (
         [{"type": "hologram"}],
         [{"role": "robot", "content": "x"}],
@@ -150,7 +184,11 @@ def test_rs13_hosted_tools_are_left_out_and_named(shared):
 
 def test_rs14_a_choice_is_kept(start):
     server = start()
-    for choice in ("required", {"type": "function", "name": "weather"}, {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "weather"}]}):
+    for choice in (
+        "required",
+        {"type": "function", "name": "weather"},
+        {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "weather"}]},
+    ):
         (item,) = ask(server, tools=[TOOL], tool_choice=choice).json()["output"]
         assert (item["type"], json.loads(item["arguments"])) == ("function_call", {"city": "text"})
     assert ask(server, tools=[TOOL], tool_choice={"type": "function", "name": "none"}).status_code == 400
@@ -168,8 +206,14 @@ def test_rs16_sealed_reasoning_round_trips(start):
     server = start(FakeModel(thinks=True, script=lambda p: "<think>because</think>yes"))
     out = ask(server, include=["reasoning.encrypted_content"], store=False).json()
     sealed = out["output"][0]["encrypted_content"]
-    replay = [{"role": "user", "content": "hi"}, {"type": "reasoning", "summary": [], "encrypted_content": sealed}, out["output"][1]]
-    n = lambda items: server.client.post("/v1/responses/input_tokens", json={"input": items}).json()["input_tokens"]  # noqa: E731
+    replay = [
+        {"role": "user", "content": "hi"},
+        {"type": "reasoning", "summary": [], "encrypted_content": sealed},
+        out["output"][1],
+    ]
+    n = lambda items: server.client.post("/v1/responses/input_tokens", json={"input": items}).json()[
+        "input_tokens"
+    ]  # noqa: E731
     assert n(replay) - n([replay[0], replay[2]]) == len("<think>because</think>")
     assert n([replay[0], {"type": "reasoning", "summary": [], "encrypted_content": "not ours"}, replay[2]])
 
@@ -200,10 +244,19 @@ def test_rs18_kept_responses_can_be_read_listed_and_forgotten_by_their_owner(sta
     assert c.get(url, headers=ann).json() == out
     items = c.get(f"{url}/input_items", headers=ann).json()
     assert (items["object"], items["data"][0]["content"]) == ("list", [{"type": "input_text", "text": "hi"}])
-    for verb, path in (("GET", url), ("DELETE", url), ("POST", f"{url}/cancel"), ("GET", f"{url}/input_items")):
+    for verb, path in (
+        ("GET", url),
+        ("DELETE", url),
+        ("POST", f"{url}/cancel"),
+        ("GET", f"{url}/input_items"),
+    ):
         assert c.request(verb, path, headers=bob).status_code == 404
     assert c.post(f"{url}/cancel", headers=ann).status_code == 400
-    assert c.delete(url, headers=ann).json() == {"id": out["id"], "object": "response.deleted", "deleted": True}
+    assert c.delete(url, headers=ann).json() == {
+        "id": out["id"],
+        "object": "response.deleted",
+        "deleted": True,
+    }
     assert c.get(url, headers=ann).status_code == 404
     server.wait(lambda: server.model.contexts == 0)
 
@@ -227,7 +280,10 @@ def test_rs22_leaving_after_the_last_event_is_no_cancel(start):
     body = json.dumps({"input": "hi", "stream": True, "max_output_tokens": 5}).encode()
     host, port = server.url.removeprefix("http://").rsplit(":", 1)
     with socket.create_connection((host, int(port))) as s:
-        s.sendall(f"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        s.sendall(
+            f"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
         out = b""
         while b"event: response.incomplete" not in out and b"event: response.completed" not in out:
             out += s.recv(65536)
@@ -252,5 +308,7 @@ def test_the_official_client_streams_parses_and_goes_on(start):
             text = "".join(e.delta for e in events if e.type == "response.output_text.delta")
             final = events.get_final_response()
         assert final.output_text == text
-        after = client.responses.create(model="fake", input="more", previous_response_id=final.id, max_output_tokens=5)
+        after = client.responses.create(
+            model="fake", input="more", previous_response_id=final.id, max_output_tokens=5
+        )
         assert after.usage.input_tokens_details.cached_tokens > 0

@@ -25,9 +25,25 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
 
 def test_j01_ol27_only_local_names_are_answered_on_loopback(shared):
     port = shared.url.rsplit(":", 1)[1]
-    for host in ("localhost", f"localhost:{port}", "127.0.0.1", f"127.0.0.1:{port}", "[::1]", f"[::1]:{port}", "LOCALHOST.", "a.localhost"):
+    for host in (
+        "localhost",
+        f"localhost:{port}",
+        "127.0.0.1",
+        f"127.0.0.1:{port}",
+        "[::1]",
+        f"[::1]:{port}",
+        "LOCALHOST.",
+        "a.localhost",
+    ):
         assert shared.client.get("/v1/models", headers={"host": host}).status_code == 200, host
-    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", f"evil.example:{port}", "10.0.0.1", "0.0.0.0"):
+    for host in (
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        f"evil.example:{port}",
+        "10.0.0.1",
+        "0.0.0.0",
+    ):
         r = shared.client.get("/v1/models", headers={"host": host})
         assert r.status_code == 403, host
     for host in ("", "a/b", "user@localhost", "localhost:x", "localhost, evil.example"):
@@ -42,15 +58,33 @@ def test_j01_further_names_can_be_allowed():
 
 
 def test_host_names_are_taken_apart():
-    for host, name in {"[::1]:80": "::1", "A.b:1": "a.b", "x.": "x", "[::1]": "::1", "x:": "x", "x:1:2": "", "": ""}.items():
+    for host, name in {
+        "[::1]:80": "::1",
+        "A.b:1": "a.b",
+        "x.": "x",
+        "[::1]": "::1",
+        "x:": "x",
+        "x:1:2": "",
+        "": "",
+    }.items():
         assert _hostname(host) == name, host
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/chat", "/v1/messages", "/v1/contexts", "/api/delete"])
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/api/chat", "/v1/messages", "/v1/contexts", "/api/delete"]
+)
 @pytest.mark.parametrize("media", ["application/json", "text/plain", "application/x-www-form-urlencoded"])
 def test_j02_t11_foreign_pages_are_refused_whatever_the_content_type(shared, path, media):
-    for origin in ("https://evil.example", "null", "http://localhost.evil.example", "http://127.0.0.1:1", "file://"):
-        r = shared.client.post(path, content=json.dumps(CHAT), headers={"origin": origin, "content-type": media})
+    for origin in (
+        "https://evil.example",
+        "null",
+        "http://localhost.evil.example",
+        "http://127.0.0.1:1",
+        "file://",
+    ):
+        r = shared.client.post(
+            path, content=json.dumps(CHAT), headers={"origin": origin, "content-type": media}
+        )
         assert r.status_code == 403, origin
         assert "access-control-allow-origin" not in r.headers
 
@@ -58,21 +92,32 @@ def test_j02_t11_foreign_pages_are_refused_whatever_the_content_type(shared, pat
 def test_j02_preflights_name_only_allowed_origins():
     ask = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
     with running(origins=("https://app.example",)) as server:
-        for origin, allowed in (("https://app.example", True), ("https://evil.example", False), ("null", False), (server.url, True)):
+        for origin, allowed in (
+            ("https://app.example", True),
+            ("https://evil.example", False),
+            ("null", False),
+            (server.url, True),
+        ):
             r = server.client.options("/v1/chat/completions", headers=ask | {"origin": origin})
             assert r.headers.get("access-control-allow-origin") == (origin if allowed else None)
             assert "access-control-allow-credentials" not in r.headers
         r = server.client.post("/v1/chat/completions", json=CHAT, headers={"origin": "https://app.example"})
         assert r.status_code == 200
         assert r.headers["access-control-allow-origin"] == "https://app.example"
-        assert server.client.post("/v1/chat/completions", json=CHAT, headers={"origin": server.url}).status_code == 200
+        assert (
+            server.client.post("/v1/chat/completions", json=CHAT, headers={"origin": server.url}).status_code
+            == 200
+        )
 
 
 def test_j03_keys_are_kept_as_digests_and_shown_nowhere(caplog):
     secret = "sk-very-secret-0123456789"
     with caplog.at_level(logging.DEBUG), running(api_keys=(f"ann:{secret}",)) as server:
         auth = {"authorization": f"Bearer {secret}"}
-        texts = [server.client.get(p, headers=auth).text for p in ("/props", "/metrics", "/slots", "/openapi.json", "/v1/models")]
+        texts = [
+            server.client.get(p, headers=auth).text
+            for p in ("/props", "/metrics", "/slots", "/openapi.json", "/v1/models")
+        ]
         texts += [server.client.get("/v1/models", headers={"authorization": f"Bearer {secret}x"}).text]
         assert server.client.get("/v1/models", headers=auth).status_code == 200
     assert not any(secret in t for t in (*texts, caplog.text))
@@ -109,7 +154,11 @@ def test_j04_a_network_address_needs_a_key_or_a_word():
         create_app([FakeModel()], config=Config(host=host, api_keys=("k",)), loader=no_loader)
         create_app([FakeModel()], config=Config(host=host, allow_unauthenticated=True), loader=no_loader)
         with pytest.raises(ConfigError, match="enterprise"):
-            create_app([FakeModel()], config=Config(host=host, allow_unauthenticated=True, profile="enterprise"), loader=no_loader)
+            create_app(
+                [FakeModel()],
+                config=Config(host=host, allow_unauthenticated=True, profile="enterprise"),
+                loader=no_loader,
+            )
 
 
 def test_j15_headers_are_bounded(shared):
@@ -160,7 +209,9 @@ def test_j20_logs_hold_no_prompt_and_no_control_characters(caplog, start):
     with caplog.at_level(logging.DEBUG):
         server = start()
         server.model.fail = "x"
-        server.client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "my secret prompt"}]})
+        server.client.post(
+            "/v1/chat/completions", json={"messages": [{"role": "user", "content": "my secret prompt"}]}
+        )
         server.client.get("/nope%0a%1b[31m")
     assert "my secret prompt" not in caplog.text
     assert clean("a\nb\x1b[31m\u202e") == "a\\nb\\x1b[31m\\u202e"
@@ -186,7 +237,16 @@ def test_j22_the_page_is_served_under_a_strict_policy(shared):
     assert "onclick=" not in html
     assert "http://" not in html
     assert "https://" not in html
-    for name in ("app.js", "api.js", "tree.js", "markdown.js", "style.css", "icon.svg", "docs.html", "docs.js"):
+    for name in (
+        "app.js",
+        "api.js",
+        "tree.js",
+        "markdown.js",
+        "style.css",
+        "icon.svg",
+        "docs.html",
+        "docs.js",
+    ):
         r = shared.client.get(f"/ui/{name}")
         assert r.status_code == 200, name
         assert "innerHTML" not in r.text
@@ -218,7 +278,11 @@ def test_internal_errors_give_nothing_away(start, monkeypatch):
         raise RuntimeError("/home/secret/path is broken")
 
     monkeypatch.setattr(server.model, "submit", broken)
-    for path, body in (("/v1/chat/completions", CHAT), ("/v1/messages", CHAT), ("/api/chat", CHAT | {"model": "fake"})):
+    for path, body in (
+        ("/v1/chat/completions", CHAT),
+        ("/v1/messages", CHAT),
+        ("/api/chat", CHAT | {"model": "fake"}),
+    ):
         r = server.client.post(path, json=body)
         assert r.status_code == 500
         assert "secret" not in r.text
@@ -243,8 +307,14 @@ def test_requests_in_threads_do_not_mix(shared):
     results: dict[int, str] = {}
 
     def one(i: int) -> None:
-        body = CHAT | {"messages": [{"role": "user", "content": f"number {i}"}], "max_tokens": 10, "temperature": 0}
-        results[i] = shared.client.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]["content"]
+        body = CHAT | {
+            "messages": [{"role": "user", "content": f"number {i}"}],
+            "max_tokens": 10,
+            "temperature": 0,
+        }
+        results[i] = shared.client.post("/v1/chat/completions", json=body).json()["choices"][0]["message"][
+            "content"
+        ]
 
     threads = [threading.Thread(target=one, args=(i,)) for i in range(16)]
     for t in threads:

@@ -232,10 +232,14 @@ class Engine:
             # The template writes up to where the answer begins; what the answer begins with is plain text.
             head = self.render(messages[:-1], tools=tools, options=options)
             start = messages[-1].get("content") or ""
-            return p.Prompt(head.text + start, [*head.tokens, *self.encode(start, add_special=False, parse_special=False)])
+            return p.Prompt(
+                head.text + start, [*head.tokens, *self.encode(start, add_special=False, parse_special=False)]
+            )
         with _translated():
             try:
-                ids = self.model.render(messages, tools=tools, add_generation_prompt=add_generation_prompt, **more)
+                ids = self.model.render(
+                    messages, tools=tools, add_generation_prompt=add_generation_prompt, **more
+                )
             except (errors.LlamayError, MemoryError):
                 raise
             except Exception as e:
@@ -265,7 +269,9 @@ class Engine:
             )
             return Generation(self.model.engine.submit(request))
 
-    def context(self, tokens: Sequence[int], *, tenant: str = "", progress: p.Progress | None = None) -> Context:
+    def context(
+        self, tokens: Sequence[int], *, tenant: str = "", progress: p.Progress | None = None
+    ) -> Context:
         """Read a prompt."""
         with _translated():
             return Context(self.model.context(tokens, progress=progress))

@@ -50,7 +50,11 @@ def read_messages(
     `made` holds the ids of calls made before these messages.
     """
     out: list[Message] = []
-    text = system if isinstance(system, str) else _join(b.text for b in system or () if not b.text.startswith(_BILLING))
+    text = (
+        system
+        if isinstance(system, str)
+        else _join(b.text for b in system or () if not b.text.startswith(_BILLING))
+    )
     if text and not text.startswith(_BILLING):
         out.append({"role": "system", "content": text})
     known = set(made)
@@ -155,7 +159,11 @@ def _part_text(part: dict[str, Any], where: str) -> str:
 
 def _result(block: ToolResultBlock, where: str) -> str:
     content = block.content
-    text = content if isinstance(content, str) else _join(_part_text(p, f"{where}.content") for p in content or ())
+    text = (
+        content
+        if isinstance(content, str)
+        else _join(_part_text(p, f"{where}.content") for p in content or ())
+    )
     return f"Error: {text}" if block.is_error else text
 
 
@@ -167,7 +175,15 @@ def _tools(tools: Sequence[dict[str, Any]] | None, call: Call) -> list[Tool]:
             # Tools that run on Anthropic's own machines: agents always list some, so they are left out and named.
             call.warn(f"tools of type {kind} are not available and were left out")
             continue
-        out.append(make_tool(item.get("name"), item.get("description"), item.get("input_schema"), f"tools[{n}]", item.get("strict")))
+        out.append(
+            make_tool(
+                item.get("name"),
+                item.get("description"),
+                item.get("input_schema"),
+                f"tools[{n}]",
+                item.get("strict"),
+            )
+        )
     return out
 
 
@@ -185,7 +201,9 @@ def _choice(value: dict[str, Any] | None, tools: Sequence[Tool]) -> Toolbox:
         if not isinstance(name, str):
             raise invalid("tool_choice.name: it is missing", "tool_choice.name")
         return choose(tools, "required", [name], parallel, "tool_choice.name")
-    raise invalid(f"tool_choice.type: {str(kind)[:40]!r} is unknown; use auto, any, tool or none", "tool_choice.type")
+    raise invalid(
+        f"tool_choice.type: {str(kind)[:40]!r} is unknown; use auto, any, tool or none", "tool_choice.type"
+    )
 
 
 def _thread(data: CountTokensRequest, service: Services, call: Call) -> Stored | None:
@@ -259,7 +277,12 @@ class MessageWriter:
         self.content: list[dict[str, Any]] = []
         self.tools: list[dict[str, Any]] = []
         self.finished = False
-        self.base = {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant", "model": name}
+        self.base = {
+            "id": f"msg_{secrets.token_hex(12)}",
+            "type": "message",
+            "role": "assistant",
+            "model": name,
+        }
 
     def _usage(self, output: int) -> dict[str, Any]:
         prompt, cached = self.run.prompt_usage()
@@ -347,7 +370,9 @@ class MessageWriter:
             match event:
                 case Text() if event.text:
                     head = begin("text", {"type": "text", "text": ""})
-                    return head + emit("content_block_delta", index=index, delta={"type": "text_delta", "text": event.text})
+                    return head + emit(
+                        "content_block_delta", index=index, delta={"type": "text_delta", "text": event.text}
+                    )
                 case Reasoning():
                     head = begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
                     if not self.shows_thinking:
@@ -357,7 +382,11 @@ class MessageWriter:
                 case ToolCall():
                     head = begin("tool_use", _tool_block(event, {}))
                     delta = {"type": "input_json_delta", "partial_json": event.arguments}
-                    parts = emit("content_block_delta", index=index, delta=delta) if event.arguments != "{}" else b""
+                    parts = (
+                        emit("content_block_delta", index=index, delta=delta)
+                        if event.arguments != "{}"
+                        else b""
+                    )
                     return head + parts + close()
             return b""
 
@@ -407,7 +436,9 @@ def _keep(service: Services, writer: MessageWriter, call: Call) -> None:
         said = _assistant(msgspec.convert(writer.content, list[Block]), "content", set())
     messages = [*writer.run.request.messages, said]
     kept = {"id": writer.base["id"], "output": []}
-    service.threads.add(Stored(call.owner, call.model, kept, writer.tools, messages, writer.run.take_context()))
+    service.threads.add(
+        Stored(call.owner, call.model, kept, writer.tools, messages, writer.run.take_context())
+    )
 
 
 async def _holding(service: Services, data: MessagesRequest, call: Call) -> AsyncGenerator[bytes, None]:
@@ -443,7 +474,13 @@ async def count_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
     service, call = services(request), call_of(request.scope)
     data = await read_json(request, CountTokensRequest)
     async with service.models.use(data.model, call) as (_, model):
-        return Whole({"input_tokens": len(render(model, _neutral(data, _thread(data, service, call), call)).prompt.tokens)})
+        return Whole(
+            {
+                "input_tokens": len(
+                    render(model, _neutral(data, _thread(data, service, call), call)).prompt.tokens
+                )
+            }
+        )
 
 
 HANDLERS = [messages, count_tokens]

@@ -36,7 +36,6 @@ class Call:
     notes: dict[str, str] = field(default_factory=dict)
     """Headers that the answer gets, such as warnings about tools that were left out."""
 
-
     def warn(self, text: str) -> None:
         """Say something beside the answer, in its Warning header."""
         plain = "".join(c if " " <= c <= "~" and c not in '"\\\\' else "_" for c in text)[:400]

@@ -235,7 +235,6 @@ class ChatRun:
                         self.totals.reasoning_tokens += parser.reasoning_tokens
                     yield item
 
-
     async def _take_up(self, tokens: list[int]) -> int:
         """A context that holds the prompt, from the one to resume as far as they agree; gives how many tokens agreed."""
         self.call.phase = "prefill"
@@ -244,7 +243,9 @@ class ChatRun:
         same = min(common(held, tokens), len(tokens) - 1)
         tenant = self.request.tenant
         if base is None or same == 0:
-            context = await in_thread(lambda progress: self.model.context(tokens, tenant=tenant, progress=progress))
+            context = await in_thread(
+                lambda progress: self.model.context(tokens, tenant=tenant, progress=progress)
+            )
             self._context = context
             return context.cached_tokens
         fork = base.fork(1)[0]
@@ -299,7 +300,9 @@ class ChatRun:
         tokens = [*self.rendered.prompt.tokens, *written, *closing] if self.rendered else []
         rest = replace(spec, prompt=tokens, max_tokens=left)
         totals = Totals()
-        async with contextlib.aclosing(Run(self.model, rest, self.call, self.admission, totals).events()) as events:
+        async with contextlib.aclosing(
+            Run(self.model, rest, self.call, self.admission, totals).events()
+        ) as events:
             async for event in events:
                 if isinstance(event, Delta):
                     parsed = parser.feed(event.text, event.scores, event.tokens)

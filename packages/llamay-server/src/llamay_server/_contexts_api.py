@@ -346,7 +346,9 @@ def _conversation(named: Named, model: Model) -> list[dict[str, Any]]:
     return [*messages, {"role": "assistant", "content": said}] if said.strip() else list(messages)
 
 
-def _turns_alone(data: Reading | GenerateFromContext, model: Model, held: Sequence[int]) -> tuple[list[int], int]:
+def _turns_alone(
+    data: Reading | GenerateFromContext, model: Model, held: Sequence[int]
+) -> tuple[list[int], int]:
     """The tokens of new turns after a conversation of which only the tokens are known, and how many of those stay.
 
     The template is asked twice, for a stand-in conversation alone and with the new turns behind it: what is more the
@@ -356,11 +358,16 @@ def _turns_alone(data: Reading | GenerateFromContext, model: Model, held: Sequen
     before = render(model, ChatRequest(stand_in, {}, continue_final=True)).prompt.tokens
     after = render(model, _chat(data, stand_in)).prompt.tokens
     if after[: len(before)] != before or len(after) == len(before):
-        raise invalid("messages: this model's template cannot put turns behind a context; give prompt or tokens", "messages")
+        raise invalid(
+            "messages: this model's template cannot put turns behind a context; give prompt or tokens",
+            "messages",
+        )
     added = after[len(before) :]
     if len(added) > 1 and held[-1] == added[0]:
         return added[1:], len(held)
-    ended = model.info.eos_token and held[-1:] == model.encode(model.info.eos_token, add_special=False, parse_special=True)
+    ended = model.info.eos_token and held[-1:] == model.encode(
+        model.info.eos_token, add_special=False, parse_special=True
+    )
     return added, len(held) - bool(ended)
 
 
@@ -394,7 +401,9 @@ class _Generating:
         service, named, data = self.service, self.named, self.data
         async with service.contexts.writing(named, "generate") as writer:
             if data.prompt is not None or data.tokens is not None or data.messages is not None:
-                await _read_more(service, named, writer, data, self.model, self.call)
+                self._known, _ = await _read_more(service, named, writer, data, self.model, self.call)
+            else:
+                self._known = len(writer.context)
             if self.box.mode == "required":
                 opened = self.model.encode(f"{OPEN}\n", add_special=False, parse_special=True)
                 base = writer.context
@@ -410,6 +419,7 @@ class _Generating:
                             release(context)
 
     _kept: Sequence[Context] = ()
+    _known = 0
 
     async def _run(
         self, writer: Writer, contexts: list[Context]
@@ -419,6 +429,7 @@ class _Generating:
         spec = Spec(
             prompt=contexts[0],
             contexts=contexts,
+            cached=self._known,
             sampling=self.options,
             n=n,
             max_tokens=None if limit is None or limit < 0 else limit,
@@ -701,7 +712,9 @@ async def move(request: Request[Any, Any, Any]) -> ASGIApp:
         def work(progress: Any) -> str:
             context.save(path, progress=progress)
             model = data.model if data.model is not None else named.model
-            return send(path, target, model=model, label=named.label, marking=named.marking, progress=progress)
+            return send(
+                path, target, model=model, label=named.label, marking=named.marking, progress=progress
+            )
 
         try:
             new_id = str(await _engine(work))

@@ -58,7 +58,9 @@ class Grammars:
                 words = self._tokenizer
                 known = range(words.vocab_size)
                 tokens = [words.token_bytes(t) for t in known] + [b""] * (self._size - words.vocab_size)
-                special = [t for t in known if words.is_special(t)] + list(range(words.vocab_size, self._size))
+                special = [t for t in known if words.is_special(t)] + list(
+                    range(words.vocab_size, self._size)
+                )
                 self._vocabulary = llamay_grammar.Vocabulary(tokens, special=special, end=words.eog)
             return self._vocabulary
 

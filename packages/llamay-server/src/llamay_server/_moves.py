@@ -35,7 +35,11 @@ def check_target(url: str, allowed: tuple[str, ...]) -> str:
     for candidate in allowed:
         if candidate.rstrip("/") == wanted:
             return wanted
-    raise ApiError("permission", "Contexts may only be moved to servers listed in --move-targets.", code="target_not_allowed")
+    raise ApiError(
+        "permission",
+        "Contexts may only be moved to servers listed in --move-targets.",
+        code="target_not_allowed",
+    )
 
 
 def send(path: Path, target: Target, *, model: str, label: str, marking: str, progress: Progress) -> str:
@@ -44,7 +48,9 @@ def send(path: Path, target: Target, *, model: str, label: str, marking: str, pr
     host, port = parts.hostname or "", parts.port
     connection: http.client.HTTPConnection
     if parts.scheme == "https":
-        connection = http.client.HTTPSConnection(host, port, timeout=_SECONDS, context=ssl.create_default_context())
+        connection = http.client.HTTPSConnection(
+            host, port, timeout=_SECONDS, context=ssl.create_default_context()
+        )
     else:
         connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
     size = path.stat().st_size
@@ -65,7 +71,12 @@ def send(path: Path, target: Target, *, model: str, label: str, marking: str, pr
         response = connection.getresponse()
         body = response.read(1 << 20)
     except (OSError, http.client.HTTPException) as e:
-        raise ApiError("unavailable", f"The other server could not be reached or left: {type(e).__name__}.", code="move_failed", retry=False) from e
+        raise ApiError(
+            "unavailable",
+            f"The other server could not be reached or left: {type(e).__name__}.",
+            code="move_failed",
+            retry=False,
+        ) from e
     finally:
         connection.close()
     try:
@@ -75,5 +86,10 @@ def send(path: Path, target: Target, *, model: str, label: str, marking: str, pr
     if response.status != 201 or not isinstance(answer, dict) or not isinstance(answer.get("id"), str):
         said = str(answer.get("detail", ""))[:500] if isinstance(answer, dict) else ""
         kind = "conflict" if response.status == 409 else "unavailable"
-        raise ApiError(kind, f"The other server answered {response.status}. {said}".strip(), code="move_refused", retry=False)
+        raise ApiError(
+            kind,
+            f"The other server answered {response.status}. {said}".strip(),
+            code="move_refused",
+            retry=False,
+        )
     return str(answer["id"])

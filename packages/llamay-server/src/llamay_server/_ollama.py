@@ -135,7 +135,10 @@ def keep_alive_seconds(value: KeepAlive) -> float:
 def now() -> str:
     """The time as Ollama writes it: RFC 3339, UTC, nanoseconds."""
     seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{nanos:09d}Z"
+    return (
+        datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        + f".{nanos:09d}Z"
+    )
 
 
 def read_messages(messages: Sequence[OllamaMessage]) -> list[Message]:
@@ -180,7 +183,9 @@ def _bound(form: Any) -> Bound | None:
     raise invalid('invalid format: it must be "json" or a JSON schema', "format")
 
 
-def _request(data: _Common, messages: list[Message], entry: Entry, model: Model, service: Services, call: Call) -> ChatRequest:
+def _request(
+    data: _Common, messages: list[Message], entry: Entry, model: Model, service: Services, call: Call
+) -> ChatRequest:
     options = data.options or Options()
     fields = SamplingFields(
         **{name: getattr(options, name) for name in _SAMPLED if getattr(options, name) is not None}
@@ -208,13 +213,19 @@ def _request(data: _Common, messages: list[Message], entry: Entry, model: Model,
     )
 
 
-_SAMPLED = [name for name in Options.__struct_fields__ if name in SamplingFields.__struct_fields__ and name != "ignore_eos"]
+_SAMPLED = [
+    name
+    for name in Options.__struct_fields__
+    if name in SamplingFields.__struct_fields__ and name != "ignore_eos"
+]
 
 
 class RawRun(ChatRun):
     """A generation without a template: the prompt is given as ids."""
 
-    def __init__(self, model: Model, request: ChatRequest, call: Call, admission: Any, tokens: list[int]) -> None:
+    def __init__(
+        self, model: Model, request: ChatRequest, call: Call, admission: Any, tokens: list[int]
+    ) -> None:
         super().__init__(model, request, call, admission)
         self.rendered = Rendered(Prompt("", tokens))
 
@@ -252,11 +263,22 @@ class Writer:
                     case Reasoning():
                         yield self._line(**self._part(thinking=event.text), done=False)
                     case ToolCall():
-                        function = {"index": event.number, "name": event.name, "arguments": json.loads(event.arguments)}
-                        yield self._line(**self._part(tool_calls=[{"id": event.id, "function": function}]), done=False)
+                        function = {
+                            "index": event.number,
+                            "name": event.name,
+                            "arguments": json.loads(event.arguments),
+                        }
+                        yield self._line(
+                            **self._part(tool_calls=[{"id": event.id, "function": function}]), done=False
+                        )
                     case Finished():
                         end = event
-        yield self._line(**self._part(), done=True, done_reason="length" if end.reason == "length" else "stop", **self._numbers())
+        yield self._line(
+            **self._part(),
+            done=True,
+            done_reason="length" if end.reason == "length" else "stop",
+            **self._numbers(),
+        )
 
     def _numbers(self) -> dict[str, Any]:
         totals = self.run.totals
@@ -309,7 +331,9 @@ def durations(totals: Totals, load: float, call: Call) -> dict[str, int]:
     return {name: value for name, value in numbers.items() if value}
 
 
-async def _answer(service: Services, data: GenerateRequest | OllamaChatRequest, call: Call) -> AsyncGenerator[Any, None]:
+async def _answer(
+    service: Services, data: GenerateRequest | OllamaChatRequest, call: Call
+) -> AsyncGenerator[Any, None]:
     """The writer first, then nothing: the model is held until this is closed."""
     began = time.monotonic()
     async with service.models.use(data.model, call) as (entry, model):
@@ -320,7 +344,9 @@ async def _answer(service: Services, data: GenerateRequest | OllamaChatRequest, 
             run = _chat_run(service, data, entry, model, call)
         else:
             run = _generate_run(service, data, entry, model, call)
-        writer = Writer(run, data.model or entry.name, chat=isinstance(data, OllamaChatRequest), load=load, call=call)
+        writer = Writer(
+            run, data.model or entry.name, chat=isinstance(data, OllamaChatRequest), load=load, call=call
+        )
         writer.keeps_context = isinstance(data, GenerateRequest) and not data.raw
         yield writer
 
@@ -333,7 +359,9 @@ def _chat_run(service: Services, data: OllamaChatRequest, entry: Entry, model: M
     return ChatRun(model, request, call, service.admission)
 
 
-def _generate_run(service: Services, data: GenerateRequest, entry: Entry, model: Model, call: Call) -> ChatRun:
+def _generate_run(
+    service: Services, data: GenerateRequest, entry: Entry, model: Model, call: Call
+) -> ChatRun:
     if data.images:
         raise invalid("images: this model reads text only", "images")
     if data.suffix:
@@ -361,7 +389,9 @@ def _generate_run(service: Services, data: GenerateRequest, entry: Entry, model:
     return RawRun(model, request, call, service.admission, [*earlier, *rendered])
 
 
-async def _holding(service: Services, data: GenerateRequest | OllamaChatRequest, call: Call) -> AsyncGenerator[bytes, None]:
+async def _holding(
+    service: Services, data: GenerateRequest | OllamaChatRequest, call: Call
+) -> AsyncGenerator[bytes, None]:
     async with contextlib.aclosing(_answer(service, data, call)) as answers:
         async for writer in answers:
             async with contextlib.aclosing(writer.lines()) as lines:
@@ -369,7 +399,9 @@ async def _holding(service: Services, data: GenerateRequest | OllamaChatRequest,
                     yield ndjson(line)
 
 
-async def _serve(request: Request[Any, Any, Any], data: GenerateRequest | OllamaChatRequest, *, empty: bool) -> ASGIApp:
+async def _serve(
+    request: Request[Any, Any, Any], data: GenerateRequest | OllamaChatRequest, *, empty: bool
+) -> ASGIApp:
     service, call = services(request), call_of(request.scope)
     if not data.model:
         raise invalid("model is required", "model")
@@ -385,12 +417,18 @@ async def _serve(request: Request[Any, Any, Any], data: GenerateRequest | Ollama
     return Whole(answer)
 
 
-async def _load_or_unload(service: Services, data: GenerateRequest | OllamaChatRequest, call: Call) -> ASGIApp:
+async def _load_or_unload(
+    service: Services, data: GenerateRequest | OllamaChatRequest, call: Call
+) -> ASGIApp:
     """An empty request loads the model, or lets it go where keep_alive is 0."""
     began = time.monotonic()
     seconds = None if data.keep_alive is None else keep_alive_seconds(data.keep_alive)
     line: dict[str, Any] = {"model": data.model, "created_at": now()}
-    line |= {"message": {"role": "assistant", "content": ""}} if isinstance(data, OllamaChatRequest) else {"response": ""}
+    line |= (
+        {"message": {"role": "assistant", "content": ""}}
+        if isinstance(data, OllamaChatRequest)
+        else {"response": ""}
+    )
     if seconds == 0:
         entry = service.models.find(data.model)
         entry.keep_alive = 0.0
@@ -400,7 +438,11 @@ async def _load_or_unload(service: Services, data: GenerateRequest | OllamaChatR
     async with service.models.use(data.model, call) as (entry, _):
         if seconds is not None:
             entry.keep_alive = seconds
-    line |= {"done": True, "done_reason": "load", "total_duration": int((time.monotonic() - began) * 1e9) or 1}
+    line |= {
+        "done": True,
+        "done_reason": "load",
+        "total_duration": int((time.monotonic() - began) * 1e9) or 1,
+    }
     return Whole(line)
 
 

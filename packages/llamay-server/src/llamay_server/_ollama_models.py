@@ -37,12 +37,24 @@ async def version(request: Request[Any, Any, Any]) -> ASGIApp:
 
 
 def _when(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return (
+        datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+        .isoformat(timespec="microseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def parameter_size(n: int) -> str:
     """A count as 135M or 1.2B."""
-    return f"{n / 1e9:.1f}B" if n >= 1e9 else f"{n / 1e6:.0f}M" if n >= 1e6 else f"{n / 1e3:.0f}K" if n >= 1e3 else str(n)
+    return (
+        f"{n / 1e9:.1f}B"
+        if n >= 1e9
+        else f"{n / 1e6:.0f}M"
+        if n >= 1e6
+        else f"{n / 1e3:.0f}K"
+        if n >= 1e3
+        else str(n)
+    )
 
 
 def _details(info: ModelInfo | None) -> dict[str, Any]:
@@ -85,7 +97,13 @@ def _identity(entry: Entry) -> tuple[int, float, str]:
 def _tag(entry: Entry) -> dict[str, Any]:
     size, modified, digest = _identity(entry)
     info = entry.model.info if entry.model is not None else None
-    out = {"name": entry.name, "model": entry.name, "modified_at": _when(modified), "size": size, "digest": digest}
+    out = {
+        "name": entry.name,
+        "model": entry.name,
+        "modified_at": _when(modified),
+        "size": size,
+        "digest": digest,
+    }
     return out | {"details": _details(info)}
 
 
@@ -225,7 +243,9 @@ class Pulls:
     def __init__(self) -> None:
         self._running: dict[str, tuple[asyncio.Task[None], list[asyncio.Queue[Any]]]] = {}
 
-    async def follow(self, store: Store, name: str, insecure: bool) -> AsyncGenerator[Mapping[str, Any], None]:
+    async def follow(
+        self, store: Store, name: str, insecure: bool
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
         """Status lines of a pull, begun or joined. It ends when its last follower leaves."""
         queue: asyncio.Queue[Any] = asyncio.Queue()
         running = self._running.get(name)
@@ -244,7 +264,9 @@ class Pulls:
         finally:
             followers.remove(queue)
 
-    async def _pull(self, store: Store, name: str, insecure: bool, followers: list[asyncio.Queue[Any]]) -> None:
+    async def _pull(
+        self, store: Store, name: str, insecure: bool, followers: list[asyncio.Queue[Any]]
+    ) -> None:
         loop = asyncio.get_running_loop()
 
         def tell(item: Any) -> None:
@@ -285,7 +307,9 @@ async def pull(request: Request[Any, Any, Any]) -> ASGIApp:
     data = await read_json(request, Named)
     name, insecure = data.which(), bool(data.insecure)
     if data.stream is not False:
-        return await Streamed.start(_pull_frames(store, name, insecure), media="application/x-ndjson", ping=None, interval=0)
+        return await Streamed.start(
+            _pull_frames(store, name, insecure), media="application/x-ndjson", ping=None, interval=0
+        )
     last: Mapping[str, Any] = {"status": "success"}
     async with contextlib.aclosing(_PULLS.follow(store, name, insecure)) as lines:
         async for line in lines:

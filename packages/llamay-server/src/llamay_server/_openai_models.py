@@ -24,6 +24,7 @@ def _model(entry: Entry, started: float) -> dict[str, Any]:
         "owned_by": "llamay",
         "type": "model",
         "display_name": entry.name,
+        "lifecycle": "active",
         "created_at": datetime.datetime.fromtimestamp(created, datetime.UTC)
         .isoformat()
         .replace("+00:00", "Z"),

@@ -89,7 +89,15 @@ _RESPONSES = {
     "/api/delete": "text/plain",
 }
 # Static files, this document, and routes that only say that they are not there.
-_HIDDEN = ("/ui", "/openapi.json", "/v1/openapi.json", "/api/push", "/api/create", "/api/blobs", "/v1/responses/compact")
+_HIDDEN = (
+    "/ui",
+    "/openapi.json",
+    "/v1/openapi.json",
+    "/api/push",
+    "/api/create",
+    "/api/blobs",
+    "/v1/responses/compact",
+)
 _LINKED = ("fork", "generate", "truncate", "extend", "snapshot")
 
 
@@ -98,7 +106,12 @@ def _errors(dialect: Dialect) -> dict[str, Any]:
     nullable = {"type": ["string", "null"]}
     match dialect:
         case Dialect.OWN:
-            properties: dict[str, Any] = {"type": text, "title": text, "status": {"type": "integer"}, "detail": text}
+            properties: dict[str, Any] = {
+                "type": text,
+                "title": text,
+                "status": {"type": "integer"},
+                "detail": text,
+            }
             return {"application/problem+json": {"schema": _object(properties)}}
         case Dialect.OLLAMA:
             return {"application/json": {"schema": _object({"error": text})}}
@@ -117,7 +130,9 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 def _operation(handler: HTTPRouteHandler, verb: str, path: str) -> dict[str, Any]:
     text = " ".join((handler.fn.__doc__ or "").split())
     media = _RESPONSES.get(path, "application/json")
-    success: dict[str, Any] = {media: {"schema": {} if media != "application/json" else {"type": ["object", "array"]}}}
+    success: dict[str, Any] = {
+        media: {"schema": {} if media != "application/json" else {"type": ["object", "array"]}}
+    }
     if stream := _STREAMS.get(path):
         success[stream] = {"schema": {}}
     status = str(handler.status_code)
@@ -138,10 +153,17 @@ def _operation(handler: HTTPRouteHandler, verb: str, path: str) -> dict[str, Any
     parameters += [{"in": "query", **query} for query in _QUERY.get(f"{verb} {path}", [])]
     if parameters:
         operation["parameters"] = parameters
-    if verb != "GET" and (body := _BODIES.get(path)) is not None and not (verb == "DELETE" and path != "/api/delete"):
+    if (
+        verb != "GET"
+        and (body := _BODIES.get(path)) is not None
+        and not (verb == "DELETE" and path != "/api/delete")
+    ):
         schema = {"$ref": f"#/components/schemas/{body.__name__}"}
         optional = path.endswith("/fork")
-        operation["requestBody"] = {"required": not optional, "content": {"application/json": {"schema": schema}}}
+        operation["requestBody"] = {
+            "required": not optional,
+            "content": {"application/json": {"schema": schema}},
+        }
     if path == "/v1/contexts/restore":
         raw = {"schema": {"type": "string", "format": "binary"}}
         operation["requestBody"] = {"required": True, "content": {"application/octet-stream": raw}}
@@ -175,7 +197,11 @@ def document(app: Litestar, version: str) -> dict[str, Any]:
     _, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
     return {
         "openapi": "3.1.0",
-        "info": {"title": "llamay", "version": version, "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
+        "info": {
+            "title": "llamay",
+            "version": version,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
         "paths": paths,
         "components": {
             "schemas": components,

@@ -160,11 +160,15 @@ class ResponseWriter:
         self.item = item
         self.response["output"].append(item)
         shown = {**item, "content": []} if kind == "message" else item
-        out += self._event("response.output_item.added", output_index=len(self.response["output"]) - 1, item=dict(shown))
+        out += self._event(
+            "response.output_item.added", output_index=len(self.response["output"]) - 1, item=dict(shown)
+        )
         if kind == "message":
             part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
             item["content"].append(part)
-            out += self._event("response.content_part.added", **self._where(), content_index=0, part=dict(part))
+            out += self._event(
+                "response.content_part.added", **self._where(), content_index=0, part=dict(part)
+            )
         return out
 
     def _close(self) -> bytes:
@@ -177,7 +181,13 @@ class ResponseWriter:
         if item["type"] == "message":
             part = item["content"][0]
             scores = part["logprobs"]
-            out += self._event("response.output_text.done", **self._where(), content_index=0, text=part["text"], logprobs=scores)
+            out += self._event(
+                "response.output_text.done",
+                **self._where(),
+                content_index=0,
+                text=part["text"],
+                logprobs=scores,
+            )
             out += self._event("response.content_part.done", **self._where(), content_index=0, part=part)
         elif item["type"] == "reasoning":
             text = item["content"][0]["text"]
@@ -193,7 +203,13 @@ class ResponseWriter:
         match event:
             case Text() if event.text or event.scores:
                 item_id = f"msg_{secrets.token_hex(12)}"
-                item = {"id": item_id, "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+                item = {
+                    "id": item_id,
+                    "type": "message",
+                    "role": "assistant",
+                    "status": "in_progress",
+                    "content": [],
+                }
                 out = self._open("message", item)
                 assert self.item is not None
                 scores: list[Any] = []
@@ -210,13 +226,21 @@ class ResponseWriter:
                 out = self._open("reasoning", item)
                 assert self.item is not None
                 self.item["content"][0]["text"] += event.text
-                return out + self._event("response.reasoning_text.delta", **self._where(), content_index=0, delta=event.text)
+                return out + self._event(
+                    "response.reasoning_text.delta", **self._where(), content_index=0, delta=event.text
+                )
             case ToolCall():
-                item = {"id": f"fc_{event.id.removeprefix('call_')}", "type": "function_call", "call_id": event.id}
+                item = {
+                    "id": f"fc_{event.id.removeprefix('call_')}",
+                    "type": "function_call",
+                    "call_id": event.id,
+                }
                 item |= {"name": event.name, "arguments": "", "status": "in_progress"}
                 out = self._open("function_call", item)
                 item["arguments"] = event.arguments
-                out += self._event("response.function_call_arguments.delta", **self._where(), delta=event.arguments)
+                out += self._event(
+                    "response.function_call_arguments.delta", **self._where(), delta=event.arguments
+                )
                 done = {"arguments": event.arguments, "name": event.name}
                 out += self._event("response.function_call_arguments.done", **self._where(), **done)
                 return out + self._close()
@@ -279,7 +303,9 @@ def _echo(tool: Mapping[str, Any]) -> dict[str, Any]:
 def _keep(service: Services, writer: ResponseWriter, items: list[dict[str, Any]], call: Call) -> Stored:
     """Keep a finished response, with its conversation and its context."""
     for n, item in enumerate(items):
-        item.setdefault("id", f"{'msg' if item.get('type', 'message') == 'message' else 'item'}_{secrets.token_hex(8)}{n}")
+        item.setdefault(
+            "id", f"{'msg' if item.get('type', 'message') == 'message' else 'item'}_{secrets.token_hex(8)}{n}"
+        )
         item.setdefault("type", "message")
         if item["type"] == "message" and isinstance(item.get("content"), str):
             kind = "output_text" if item.get("role") == "assistant" else "input_text"
@@ -288,12 +314,16 @@ def _keep(service: Services, writer: ResponseWriter, items: list[dict[str, Any]]
     if writer.data.instructions:
         messages = messages[1:]
     said, _ = read_input(writer.response["output"], lambda _: None)
-    stored = Stored(call.owner, call.model, writer.response, items, [*messages, *said], writer.run.take_context())
+    stored = Stored(
+        call.owner, call.model, writer.response, items, [*messages, *said], writer.run.take_context()
+    )
     service.responses.add(stored)
     return stored
 
 
-def _prepare(service: Services, data: ResponsesRequest, call: Call, name: str, model: Model) -> tuple[ResponseWriter, list[Any]]:
+def _prepare(
+    service: Services, data: ResponsesRequest, call: Call, name: str, model: Model
+) -> tuple[ResponseWriter, list[Any]]:
     request, items, previous = read_request(data, model, service, call)
     run = ChatRun(model, request, call, service.admission)
     if data.store is not False:
@@ -324,7 +354,9 @@ async def responses(request: Request[Any, Any, Any]) -> ASGIApp:
     data = await read_json(request, ResponsesRequest)
     if data.stream:
         frames = _holding(service, data, call)
-        return await Streamed.start(frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval)
+        return await Streamed.start(
+            frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
+        )
     if data.background:
         return await _in_background(service, data, call)
     async with service.models.use(data.model, call) as (entry, model):
@@ -380,7 +412,9 @@ async def _in_background(service: Services, data: ResponsesRequest, call: Call) 
 
 def _stored(request: Request[Any, Any, Any]) -> tuple[Services, Stored]:
     service = services(request)
-    return service, service.responses.get(str(request.path_params["response_id"]), call_of(request.scope).owner)
+    return service, service.responses.get(
+        str(request.path_params["response_id"]), call_of(request.scope).owner
+    )
 
 
 @get("/v1/responses/{response_id:str}")

@@ -17,11 +17,17 @@ _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_t
 Find = Callable[[str], Mapping[str, Any] | None]
 
 
-def read_input(value: str | Sequence[Mapping[str, Any]] | None, find: Find) -> tuple[list[Message], list[dict[str, Any]]]:
+def read_input(
+    value: str | Sequence[Mapping[str, Any]] | None, find: Find
+) -> tuple[list[Message], list[dict[str, Any]]]:
     """Messages, and the items as they are kept. `find` looks an item up that is only referred to."""
     if value is None:
         return [], []
-    items = [{"type": "message", "role": "user", "content": value}] if isinstance(value, str) else [dict(i) for i in value]
+    items = (
+        [{"type": "message", "role": "user", "content": value}]
+        if isinstance(value, str)
+        else [dict(i) for i in value]
+    )
     reader = _Reader(find)
     for n, item in enumerate(items):
         reader.read(item, f"input[{n}]")
@@ -55,7 +61,11 @@ class _Reader:
             case "item_reference":
                 found = self.find(str(item.get("id")))
                 if found is None:
-                    raise ApiError("not_found", f"{where}.id: there is no item {str(item.get('id'))[:80]!r}", param=f"{where}.id")
+                    raise ApiError(
+                        "not_found",
+                        f"{where}.id: there is no item {str(item.get('id'))[:80]!r}",
+                        param=f"{where}.id",
+                    )
                 self.read(found, where)
             case _:
                 raise invalid(f"{where}.type: {str(kind)[:60]!r} is not supported", f"{where}.type")
@@ -119,7 +129,9 @@ def _reasoning(item: Mapping[str, Any]) -> str:
     """The words of a replayed reasoning item: in the open, or in what `seal` made."""
     content = item.get("content")
     if isinstance(content, list) and content:
-        return "".join(p["text"] for p in content if isinstance(p, Mapping) and isinstance(p.get("text"), str))
+        return "".join(
+            p["text"] for p in content if isinstance(p, Mapping) and isinstance(p.get("text"), str)
+        )
     sealed = item.get("encrypted_content")
     if isinstance(sealed, str):
         try:
@@ -143,7 +155,15 @@ def read_tools(tools: Sequence[Mapping[str, Any]] | None, call: Call) -> list[To
         if item.get("type") != "function":
             left.append(str(item.get("type"))[:40])
             continue
-        out.append(make_tool(item.get("name"), item.get("description"), item.get("parameters"), f"tools[{n}]", item.get("strict")))
+        out.append(
+            make_tool(
+                item.get("name"),
+                item.get("description"),
+                item.get("parameters"),
+                f"tools[{n}]",
+                item.get("strict"),
+            )
+        )
     if left:
         names = ", ".join(dict.fromkeys(left))
         call.warn(f"tools of type {names} are not available and were left out")

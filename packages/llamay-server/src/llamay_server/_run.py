@@ -14,7 +14,16 @@ from ._errors import ApiError, from_engine
 from ._http import in_thread, release
 from ._metrics import Metrics
 from ._options import Bound
-from ._protocol import Context, Generation, Model, PromptTooLong, TokenScore, UnsupportedConstraint, Usage, Work
+from ._protocol import (
+    Context,
+    Generation,
+    Model,
+    PromptTooLong,
+    TokenScore,
+    UnsupportedConstraint,
+    Usage,
+    Work,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +206,9 @@ class Run:
             return [None] * n
         self.call.phase = "compile"
         try:
-            made = await in_thread(lambda _: [self.model.constraint(bound.kind, bound.value) for _ in range(n)])
+            made = await in_thread(
+                lambda _: [self.model.constraint(bound.kind, bound.value) for _ in range(n)]
+            )
         except UnsupportedConstraint as e:
             message = f"{bound.param}: {e}"
             raise ApiError("invalid", message, param=bound.param, code="unsupported_constraint") from e

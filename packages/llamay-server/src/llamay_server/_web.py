@@ -26,7 +26,9 @@ def _load() -> dict[str, tuple[bytes, str]]:
     """All files by name. Only these are ever served: a name from a client is a key here, never a path."""
     folder = resources.files(__package__) / "web"
     return {
-        item.name: (item.read_bytes(), _TYPES[item.name.rsplit(".", 1)[-1]]) for item in folder.iterdir() if item.is_file()
+        item.name: (item.read_bytes(), _TYPES[item.name.rsplit(".", 1)[-1]])
+        for item in folder.iterdir()
+        if item.is_file()
     }
 
 

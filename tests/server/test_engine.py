@@ -1,0 +1,168 @@
+"""The server over the real engine and a small trained model: what holds for the stand-in must hold here."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytest.importorskip("llamay_models")
+DATA = Path(
+    os.environ.get("LLAMAY_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data"
+).resolve()
+STORIES = DATA / "models" / "stories260K.gguf"
+pytestmark = pytest.mark.skipif(not STORIES.is_file(), reason=f"{STORIES} is not there")
+PROMPT = "Once upon a time, there was a little girl named Lily."
+
+
+@pytest.fixture(scope="module")
+def server():
+    from llamay_server import Config
+    from llamay_server._adapter import load
+    from llamay_server_tests.conftest import running
+
+    with running(f"stories={STORIES}", loader=load(Config(threads=2))) as s:
+        yield s
+
+
+def complete(server, **body):
+    r = server.client.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 32, "seed": 7} | body)
+    assert r.status_code == 200, r.text
+    return r.json()
+
+
+def test_t22_the_same_text_streamed_whole_in_a_batch_and_on_each_api(server):
+    options = {"temperature": 0.9, "top_k": 40, "top_p": 0.9, "repeat_penalty": 1.0}
+    text = complete(server, **options)["choices"][0]["text"]
+    assert len(text) > 20
+    body = {"prompt": PROMPT, "max_tokens": 32, "seed": 7, "stream": True} | options
+    with server.client.stream("POST", "/v1/completions", json=body) as r:
+        frames = [json.loads(f[6:]) for f in r.read().decode().split("\n\n")[:-2]]
+    assert "".join(f["choices"][0]["text"] for f in frames) == text
+    raw = {
+        "model": "stories",
+        "prompt": PROMPT,
+        "raw": True,
+        "stream": False,
+        "options": options | {"num_predict": 32, "seed": 7},
+    }
+    assert server.client.post("/api/generate", json=raw).json()["response"] == text
+    native = {"prompt": PROMPT, "n_predict": 32, "seed": 7} | options
+    assert server.client.post("/completion", json=native).json()["content"] == text
+    out: list[str] = []
+
+    def one() -> None:
+        with httpx.Client(base_url=server.url, timeout=60) as c:
+            r = c.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 32, "seed": 7} | options)
+            out.append(r.json()["choices"][0]["text"])
+
+    threads = [threading.Thread(target=one) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert out == [text] * 8
+    several = complete(server, n=3, **options)["choices"]
+    assert several[0]["text"] == text
+    assert several[1]["text"] == complete(server, **(options | {"seed": 8}))["choices"][0]["text"]
+
+
+def test_cx03_cx05_forks_and_restored_contexts_go_on_exactly(server):
+    c = server.client
+    cid = c.post("/v1/contexts", json={"prompt": PROMPT}).json()["id"]
+    body = {"max_tokens": 24, "temperature": 0, "logprobs": 2}
+    (fork,) = c.post(f"/v1/contexts/{cid}/fork").json()["ids"]
+    data = c.get(f"/v1/contexts/{cid}/snapshot").content
+    restored = c.post("/v1/contexts/restore", content=data).json()["id"]
+    fresh = complete(server, temperature=0, max_tokens=24)["choices"][0]["text"]
+    body.pop("logprobs")
+    texts = [
+        c.post(f"/v1/contexts/{i}/generate", json=body).json()["choices"][0]["text"]
+        for i in (fork, restored, cid)
+    ]
+    assert texts == [fresh] * 3
+
+
+def test_cx06_damage_and_other_models_are_refused(server):
+    from llamay_server import Config
+    from llamay_server._adapter import load
+    from llamay_server_tests.conftest import running
+
+    c = server.client
+    cid = c.post("/v1/contexts", json={"prompt": PROMPT}).json()["id"]
+    data = c.get(f"/v1/contexts/{cid}/snapshot").content
+    for at in range(0, len(data), max(1, len(data) // 25)):
+        bad = bytearray(data)
+        bad[at] ^= 1
+        r = c.post("/v1/contexts/restore", content=bytes(bad))
+        assert r.status_code in (400, 409), (at, r.text)
+        assert "/tmp" not in r.text
+    assert c.post("/v1/contexts/restore", content=data[: len(data) // 2]).status_code == 400
+    other = DATA / "models" / "qwen3.gguf"
+    if other.is_file():
+        with running(f"other={other}", loader=load(Config(threads=1))) as second:
+            r = second.client.post("/v1/contexts/restore", content=data)
+            assert r.status_code in (400, 409)
+            assert r.headers.get("x-should-retry") == "false" or r.status_code == 400
+
+
+def test_oa25_output_is_bound_by_a_schema(server):
+    pytest.importorskip("llamay_grammar")
+    schema = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}, "n": {"enum": [1, 2, 3]}},
+        "required": ["ok", "n"],
+        "additionalProperties": False,
+    }
+    for seed in range(3):
+        out = complete(server, json_schema=schema, max_tokens=200, seed=seed)["choices"][0]
+        if out["finish_reason"] == "stop":
+            value = json.loads(out["text"])
+            assert isinstance(value["ok"], bool)
+            assert value["n"] in (1, 2, 3)
+    assert complete(server, regex="(yes|no)", max_tokens=20)["choices"][0]["text"] in ("yes", "no")
+    r = server.client.post(
+        "/v1/completions", json={"prompt": "x", "json_schema": {"$ref": "http://example.com/x"}}
+    )
+    assert r.status_code == 400
+
+
+def test_oa41_scores_are_those_of_the_text(server):
+    scores = complete(server, logprobs=3, temperature=0)["choices"][0]["logprobs"]
+    for token, chance, top in zip(
+        scores["tokens"], scores["token_logprobs"], scores["top_logprobs"], strict=True
+    ):
+        assert chance <= 0
+        assert top[token] == chance == max(top.values())
+
+
+def test_t06_a_client_that_leaves_frees_the_engine(server):
+    from llamay_server_tests.test_transport import leave
+
+    model = server.app.services.models.entries["stories"].model
+    assert model is not None
+    for stream in (False, True):
+        leave(
+            server,
+            "/v1/completions",
+            {"prompt": PROMPT, "max_tokens": 400, "ignore_eos": True, "n": 4, "stream": stream},
+            0.1,
+        )
+        server.wait(lambda: model.model.engine.active == 0 and model.model.engine.queued == 0)
+
+
+def test_lc07_tokens_round_trip(server):
+    for text in (PROMPT, "naïve 日本語 👩‍👩‍👧", " leading and  double spaces\n"):
+        ids = server.client.post("/tokenize", json={"content": text}).json()["tokens"]
+        assert server.client.post("/detokenize", json={"tokens": ids}).json()["content"].lstrip(
+            " "
+        ) == text.lstrip(" ")
+
+
+def test_metrics_tell_what_the_engine_did(server):
+    text = server.client.get("/metrics").text
+    assert 'llamay_engine_generated_tokens_total{model="stories"}' in text
