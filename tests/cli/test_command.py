@@ -275,11 +275,11 @@ def test_bench_gives_rates_limits_and_no_pages(llamay: Run, stories: Path) -> No
 
 @pytest.fixture
 def chat(environment: dict[str, str], stories: Path) -> Iterator[Callable[[str, str], str]]:
-    """A chat in a terminal: `chat(keys, expected)` types, waits until `expected` is on the screen, returns all since."""
+    """A chat in a terminal: `chat(keys, expected)` types, waits for `expected`, returns all that was seen."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(environment, TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1")
-        command = [sys.executable, "-m", "llamay_cli", "run", str(stories), "--seed=1", "-n20"]
+        command = [sys.executable, "-m", "llamay_cli", "run", str(stories), "--temperature=0", "-n20"]
         os.execv(sys.executable, command)
     seen = ""
 
