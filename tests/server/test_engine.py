@@ -21,9 +21,10 @@ PROMPT = "Once upon a time, there was a little girl named Lily."
 
 @pytest.fixture(scope="module")
 def server():
+    from llamay_server_tests.conftest import running
+
     from llamay_server import Config
     from llamay_server._adapter import load
-    from llamay_server_tests.conftest import running
 
     with running(f"stories={STORIES}", loader=load(Config(threads=2))) as s:
         yield s
@@ -88,9 +89,10 @@ def test_cx03_cx05_forks_and_restored_contexts_go_on_exactly(server):
 
 
 def test_cx06_damage_and_other_models_are_refused(server):
+    from llamay_server_tests.conftest import running
+
     from llamay_server import Config
     from llamay_server._adapter import load
-    from llamay_server_tests.conftest import running
 
     c = server.client
     cid = c.post("/v1/contexts", json={"prompt": PROMPT}).json()["id"]

@@ -11,12 +11,13 @@ from typing import Any
 
 import httpx
 import pytest
+
 from llamay_server import Application, Config, create_app
 from llamay_server._serve import Server, make_server
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fake_engine import FakeModel  # noqa: E402
+from fake_engine import FakeModel
 
 
 @dataclass

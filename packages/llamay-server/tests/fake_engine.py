@@ -7,6 +7,7 @@ cancel within a step) and counts what lives, so that tests can see whether the s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import queue
@@ -25,7 +26,18 @@ VOCAB = 300
 WORDS = ["alpha", "beta", "naïve", "日本語", "👩‍👩‍👧", "gamma", "é́", "delta", "one", "two", "Ω", "end."]
 PAGE = 64
 OPTIONS = frozenset(
-    "temperature top_k top_p min_p repeat_penalty repeat_last_n presence_penalty frequency_penalty logit_bias seed".split()
+    [
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "repeat_penalty",
+        "repeat_last_n",
+        "presence_penalty",
+        "frequency_penalty",
+        "logit_bias",
+        "seed",
+    ]
 )
 
 
@@ -122,10 +134,8 @@ class FakeGeneration:
     def _put(self, item: p.Piece | None) -> None:
         self._items.put(item)
         if waiter := self._waiter:
-            try:
+            with contextlib.suppress(RuntimeError):
                 waiter[0].call_soon_threadsafe(waiter[1].set)
-            except RuntimeError:
-                pass
 
     def _thread(self) -> None:
         with self.model.lock:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from fake_engine import FakeModel
+
 from .test_openai import call_text
 
 USER = [{"role": "user", "content": "hi"}]

@@ -6,7 +6,6 @@ import json
 import threading
 
 import pytest
-
 from fake_engine import FakeModel
 
 LONG = "word " * 60
@@ -474,3 +473,24 @@ def test_cx08_a_receiver_that_is_not_there_or_is_another_model_leaves_the_contex
     assert here.client.post(f"/v1/contexts/{a['id']}/move", json={"to": there.url}).status_code == 409
     assert here.client.get(f"/v1/contexts/{a['id']}").json()["tokens"] == a["tokens"]
     assert there.model.contexts == 0
+
+
+def test_a_write_that_is_not_committed_leaves_the_conversation_as_it_was(shared):
+    a = make(shared, messages=[{"role": "user", "content": "hi"}])
+    url = f"/v1/contexts/{a['id']}"
+    generate(shared, a["id"], messages=[{"role": "user", "content": "and?"}], commit=False)
+    assert (
+        generate(
+            shared, a["id"], messages=[{"role": "user", "content": "x"}], json_schema={"unsupported": 1}
+        ).status_code
+        == 400
+    )
+    assert shared.client.get(f"{url}?include=messages").json()["messages"] == [
+        {"role": "user", "content": "hi"}
+    ]
+    out = generate(shared, a["id"], n=2, messages=[{"role": "user", "content": "and?"}], max_tokens=5).json()
+    child = shared.client.get(f"/v1/contexts/{out['choices'][0]['context']}?include=messages").json()
+    assert child["messages"][-1] == {"role": "user", "content": "and?"}
+    assert shared.client.get(f"{url}?include=messages").json()["messages"] == [
+        {"role": "user", "content": "hi"}
+    ]

@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from fake_engine import FakeModel
+
 from llamay_server._store import StoredModel, StoreError
 
-from fake_engine import FakeModel
 from .test_openai import call_text
 
 USER = [{"role": "user", "content": "hi"}]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from fake_engine import FakeModel
 
 USER = [{"role": "user", "content": "hi"}]

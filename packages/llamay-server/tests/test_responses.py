@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from fake_engine import FakeModel
+
 from .test_openai import call_text
 
 TOOL = {
@@ -213,7 +213,7 @@ def test_rs16_sealed_reasoning_round_trips(start):
     ]
     n = lambda items: server.client.post("/v1/responses/input_tokens", json={"input": items}).json()[
         "input_tokens"
-    ]  # noqa: E731
+    ]
     assert n(replay) - n([replay[0], replay[2]]) == len("<think>because</think>")
     assert n([replay[0], {"type": "reasoning", "summary": [], "encrypted_content": "not ours"}, replay[2]])
 

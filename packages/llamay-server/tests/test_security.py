@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
+from fake_engine import FakeModel
+
 from llamay_server import Config, ConfigError, create_app
 from llamay_server._config import read_keys
 from llamay_server._gate import _hostname
@@ -17,7 +19,6 @@ from llamay_server._keys import Keys
 from llamay_server._logs import clean
 
 from .conftest import no_loader, running
-from fake_engine import FakeModel
 from .test_transport import raw
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
@@ -290,17 +291,17 @@ def test_internal_errors_give_nothing_away(start, monkeypatch):
 
 
 def test_file_limits_are_not_leaked_to_descriptors(start):
-    if not os.path.isdir("/proc/self/fd"):
+    if not Path("/proc/self/fd").is_dir():
         pytest.skip("no /proc here")
     server = start()
     server.client.post("/v1/chat/completions", json=CHAT)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     cid = server.client.post("/v1/contexts", json={"prompt": "x"}).json()["id"]
     for _ in range(20):
         data = server.client.get(f"/v1/contexts/{cid}/snapshot").content
         server.client.post("/v1/contexts/restore", content=data)
         server.client.post("/v1/contexts/restore", content=b"bad")
-    assert len(os.listdir("/proc/self/fd")) <= before + 3
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 3
 
 
 def test_requests_in_threads_do_not_mix(shared):

@@ -12,6 +12,7 @@ import zlib
 
 import httpx
 import pytest
+
 from llamay_server._gate import unpack
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "seed": 3}

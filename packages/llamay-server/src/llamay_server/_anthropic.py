@@ -396,7 +396,12 @@ class MessageWriter:
                 self._gather(event)
                 if not started:
                     started = True
-                    message = {**self.base, "content": [], "stop_reason": None, "stop_sequence": None}
+                    message: dict[str, Any] = {
+                        **self.base,
+                        "content": [],
+                        "stop_reason": None,
+                        "stop_sequence": None,
+                    }
                     out = emit("message_start", message={**message, "usage": self._usage(0)})
                 if isinstance(event, Finished):
                     end = event

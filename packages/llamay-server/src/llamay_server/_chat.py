@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ._errors import ApiError, invalid
+from ._http import in_thread, release
 from ._options import Bound
 from ._output import THINK, Event, Finished, OutputParser
-from ._http import in_thread, release
 from ._protocol import Context, Model, Progress, Prompt, PromptTooLong
 from ._run import Delta, Run, Spec, Totals
 from ._tools import OPEN, Toolbox, call_text, system_text

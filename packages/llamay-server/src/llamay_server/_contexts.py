@@ -198,6 +198,7 @@ class Writer:
 
     def __init__(self, named: Named, context: Context) -> None:
         self.named, self.context = named, context
+        self.messages, self.prompt_length = named.messages, named.prompt_length
         self._done = False
 
     def commit(self, context: Context | None = None) -> None:
@@ -206,6 +207,7 @@ class Writer:
         if context is not None:
             release(self.context)
         old, self.named.context = self.named.context, fresh
+        self.named.messages, self.named.prompt_length = self.messages, self.prompt_length
         self._done = True
         release(old)
 

@@ -268,9 +268,9 @@ async def truncate(request: Request[Any, Any, Any]) -> ASGIApp:
         raise invalid(f"tokens: the context has only {len(named.context)}", "tokens")
     async with service.contexts.writing(named, "truncate") as writer:
         writer.context.truncate(data.tokens)
-        writer.commit()
         if data.tokens < named.prompt_length:
-            named.messages, named.prompt_length = None, 0
+            writer.messages, writer.prompt_length = None, 0
+        writer.commit()
     service.metrics.context_ops.labels("truncate").inc()
     return Whole(named.view())
 
@@ -302,10 +302,12 @@ async def _read_more(
     call: Call,
 ) -> tuple[int, int]:
     """Read what `data` holds into the fork; gives the tokens kept and read."""
-    ids = _ids(data, model, first=False)
+    given = _ids(data, model, first=False)
     held = list(writer.context.tokens)
     chat = None
-    if ids is None:
+    if given is not None:
+        ids, keep = given, len(held)
+    else:
         if data.messages is None:
             raise invalid("prompt: it is missing; give prompt, tokens or messages", "prompt")
         if named.messages is None:
@@ -317,13 +319,11 @@ async def _read_more(
             # The last token is read again where nothing is left to read: its scores are needed to go on.
             keep = min(common(held, wanted), len(wanted) - 1)
             ids = wanted[keep:]
-    else:
-        keep = len(held)
     _check_length(keep + len(ids), model)
     service.contexts.check_room(call.owner, 0, keep + len(ids) - len(held))
     call.phase = "prefill"
-    if keep < len(held):
-        writer.context.truncate(keep) if keep else None
+    if 0 < keep < len(held):
+        writer.context.truncate(keep)
     if keep == 0 and held:
         tenant, whole = service.tenant(call), ids
         fresh = await _engine(lambda progress: model.context(whole, tenant=tenant, progress=progress))
@@ -333,7 +333,7 @@ async def _read_more(
         context, more = writer.context, ids
         await _engine(lambda progress: context.extend(more, progress=progress))
     if chat is not None:
-        named.messages, named.prompt_length = chat.messages, keep + len(ids)
+        writer.messages, writer.prompt_length = chat.messages, keep + len(ids)
     return keep, len(ids)
 
 
@@ -468,6 +468,8 @@ class _Generating:
             self._choose(choices, sums, contexts, writer, answer)
         elif n > 1 and self.keeps:
             children = [_child(self.service, named, context) for context in contexts]
+            for child in children:
+                child.messages, child.prompt_length = writer.messages, writer.prompt_length
             self._kept = contexts
             for choice, child in zip(choices, children, strict=True):
                 choice["context"] = child.id
@@ -515,26 +517,28 @@ def _add(choice: dict[str, Any], event: Event) -> None:
 async def _frames(
     service: Services, named: Named, data: GenerateFromContext, call: Call
 ) -> AsyncGenerator[bytes, None]:
-    async with service.models.use(named.model, call) as (_, model):
-        async with contextlib.aclosing(_Generating(service, named, data, call, model).events()) as events:
-            async for event in events:
-                match event:
-                    case Text():
-                        if event.text:
-                            yield sse(
-                                {"index": event.index, "text": event.text, "token_ids": list(event.tokens)},
-                                "text",
-                            )
-                    case Reasoning():
-                        yield sse({"index": event.index, "text": event.text}, "reasoning")
-                    case ToolCall():
-                        one: dict[str, Any] = {}
-                        _add(one, event)
-                        yield sse({"index": event.index, **one["tool_calls"][0]}, "tool_call")
-                    case Finished():
-                        yield sse({"index": event.index, "finish_reason": event.reason}, "finish")
-                    case dict():
-                        yield sse(event, "done")
+    async with (
+        service.models.use(named.model, call) as (_, model),
+        contextlib.aclosing(_Generating(service, named, data, call, model).events()) as events,
+    ):
+        async for event in events:
+            match event:
+                case Text():
+                    if event.text:
+                        yield sse(
+                            {"index": event.index, "text": event.text, "token_ids": list(event.tokens)},
+                            "text",
+                        )
+                case Reasoning():
+                    yield sse({"index": event.index, "text": event.text}, "reasoning")
+                case ToolCall():
+                    one: dict[str, Any] = {}
+                    _add(one, event)
+                    yield sse({"index": event.index, **one["tool_calls"][0]}, "tool_call")
+                case Finished():
+                    yield sse({"index": event.index, "finish_reason": event.reason}, "finish")
+                case dict():
+                    yield sse(event, "done")
 
 
 @post("/v1/contexts/{context_id:str}/generate", status_code=200)
@@ -549,10 +553,12 @@ async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
             frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
         )
     answer: Any = None
-    async with service.models.use(named.model, call) as (_, model):
-        async with contextlib.aclosing(_Generating(service, named, data, call, model).events()) as events:
-            async for event in events:
-                answer = event
+    async with (
+        service.models.use(named.model, call) as (_, model),
+        contextlib.aclosing(_Generating(service, named, data, call, model).events()) as events,
+    ):
+        async for event in events:
+            answer = event
     return Whole(answer)
 
 

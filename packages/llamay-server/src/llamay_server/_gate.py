@@ -359,6 +359,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
             return pending.pop()
         # The watch beside the route owns the connection; a route that asks again waits for its own end.
         await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
 
     replay.connection = receive  # type: ignore[attr-defined]
     return replay

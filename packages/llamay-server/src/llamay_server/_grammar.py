@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import llamay_grammar
 import numpy as np
 import numpy.typing as npt
+
+import llamay_grammar
 
 from . import _protocol as p
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-
 from ._call import Call
 from ._config import Config
 from ._errors import ApiError, from_engine

@@ -195,8 +195,8 @@ def _request(
     if data.think and not model.info.template_thinks:
         raise ApiError("invalid", f'"{entry.name}" does not support thinking', param="think")
     if options.num_ctx and options.num_ctx > model.info.context_length:
-        limit = model.info.context_length
-        call.warn(f"num_ctx has no effect; this model was loaded with {limit} tokens of context")
+        size = model.info.context_length
+        call.warn(f"num_ctx has no effect; this model was loaded with {size} tokens of context")
     limit = options.num_predict
     return ChatRequest(
         messages=messages,

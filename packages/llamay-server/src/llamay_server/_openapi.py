@@ -216,7 +216,7 @@ def document(app: Litestar, version: str) -> dict[str, Any]:
 
 @get(["/openapi.json", "/v1/openapi.json"])
 async def openapi(request: Request[Any, Any, Any]) -> ASGIApp:
-    """This API, described."""
+    """Describe this API."""
     return Whole(document(request.app, services(request).version))
 
 

@@ -191,7 +191,7 @@ def _tokens_of(key: Any, where: str, size: int, model: Model) -> list[int]:
     text = key.strip() if isinstance(key, str) else ""
     if isinstance(key, str) and not text.removeprefix("-").isdigit():
         return model.encode(key, add_special=False, parse_special=True)
-    if isinstance(key, bool) or isinstance(key, float):
+    if isinstance(key, bool | float):
         raise invalid(f"{where}: a token is a whole number or text", where)
     token = int(key) if len(str(key)) < 20 else -1
     if not 0 <= token < size:

@@ -203,7 +203,7 @@ class ResponseWriter:
         match event:
             case Text() if event.text or event.scores:
                 item_id = f"msg_{secrets.token_hex(12)}"
-                item = {
+                item: dict[str, Any] = {
                     "id": item_id,
                     "type": "message",
                     "role": "assistant",
@@ -221,8 +221,14 @@ class ResponseWriter:
                 delta = {"content_index": 0, "delta": event.text, "logprobs": scores}
                 return out + self._event("response.output_text.delta", **self._where(), **delta)
             case Reasoning():
-                item = {"id": f"rs_{secrets.token_hex(12)}", "type": "reasoning", "summary": []}
-                item |= {"content": [{"type": "reasoning_text", "text": ""}], "status": "in_progress"}
+                content = [{"type": "reasoning_text", "text": ""}]
+                item = {
+                    "id": f"rs_{secrets.token_hex(12)}",
+                    "type": "reasoning",
+                    "summary": [],
+                    "content": content,
+                }
+                item["status"] = "in_progress"
                 out = self._open("reasoning", item)
                 assert self.item is not None
                 self.item["content"][0]["text"] += event.text
