@@ -2,7 +2,11 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -317,3 +321,47 @@ def test_a_pool_without_room_is_a_miss(tmp_path):
         assert len(cache.load(pool, range(320))) == 0
         assert cache.counters()["no_pages"] == 1
         assert pool.used_bytes == 0
+
+
+VICTIM = """
+import sys
+import numpy as np
+from llamay_kv import DiskCache, Key, Pool
+from test_disk_cache import FULL
+from test_prefix_tree import fill
+pool = Pool(FULL, 64, pages=64)
+with DiskCache(sys.argv[1], budget_bytes=1 << 30, min_free_bytes=0, key=Key("k", b"k" * 32)) as cache:
+    print("open", flush=True)
+    for i in range(1000):
+        with fill(pool.context(), range(i * 1000, i * 1000 + 200)) as context:
+            cache.save(context)
+        cache.flush()
+        print(i, flush=True)
+"""
+
+
+def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(tmp_path):
+    rng = np.random.default_rng(0)
+    directory = tmp_path / "cache"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    for _ in range(3):
+        command = [sys.executable, "-c", VICTIM, str(directory)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as victim:
+            lines = [victim.stdout.readline().strip() for _ in range(int(rng.integers(2, 6)))]
+            time.sleep(float(rng.uniform(0, 0.02)))
+            victim.kill()
+            lines += victim.stdout.read().split()
+        acknowledged = [int(line) for line in lines if line.isdigit()]
+        assert acknowledged
+        pool = Pool(FULL, 64, pages=64)
+        with cache_on(directory) as cache:
+            for i in range(max(acknowledged) + 2):
+                tokens = range(i * 1000, i * 1000 + 200)
+                with cache.load(pool, tokens) as context:
+                    assert len(context) == 192 or i not in acknowledged
+                    check(context, tokens[: len(context)])
+            assert "damaged" not in cache.counters()
+        for left in directory.glob("*.partial"):
+            os.utime(left, (1, 1))
+        cache_on(directory).close()
+        assert not list(directory.glob(".*"))

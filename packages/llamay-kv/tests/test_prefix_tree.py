@@ -1,5 +1,6 @@
 """The tree finds the longest prefix, is exact to the byte, and gives up what a flat list would."""
 
+import os
 import time
 
 import numpy as np
@@ -45,6 +46,9 @@ LAYOUTS = [
     Layout([Group.full([Layer(0, 1, 2, 2)], "f32"), Group.sliding(20, [Layer(1, 1, 3, 3)], "f32")]),
 ]
 TENANTS = ["", "alice", "bob"]
+
+
+EXAMPLES, STEPS = (int(os.environ.get(f"LLAMAY_KV_{n}", d)) for n, d in (("EXAMPLES", 100), ("STEPS", 40)))
 
 
 class TreeLockstep(RuleBasedStateMachine):
@@ -144,7 +148,7 @@ class TreeLockstep(RuleBasedStateMachine):
 
 
 TestTreeLockstep = TreeLockstep.TestCase
-TestTreeLockstep.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestTreeLockstep.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None)
 
 
 def make(pages=64, budget=None, layout=LAYOUTS[0]):
