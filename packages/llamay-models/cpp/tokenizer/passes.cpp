@@ -1,35 +1,16 @@
 #include "tokenizer/passes.hpp"
 
 #include <algorithm>
-#include <iterator>
+
+#include "tokenizer/ranges.hpp"
 
 namespace llamay::tokenizer::passes {
 namespace {
 
 using namespace unicode;
 
-constexpr uint32_t kLetters = kLetter, kAnything = 0xFFFF;
-
-struct Range {
-  uint32_t first, last;
-};
-
-template <size_t N>
-bool in(uint32_t c, const Range (&ranges)[N]) {
-  const auto after = std::upper_bound(std::begin(ranges), std::end(ranges), c,
-                                      [](uint32_t v, const Range& r) { return v < r.first; });
-  return after != std::begin(ranges) && c <= std::prev(after)->last;
-}
-
-bool is_newline(uint32_t c) { return c == '\r' || c == '\n'; }
-bool is_ascii_letter(uint32_t c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
-bool is_ascii_digit(uint32_t c) { return c >= '0' && c <= '9'; }
-bool is_ascii_punctuation(uint32_t c) {
-  return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
-}
-
 /// The cased letters that DeepSeek's tokenizer lists.
-constexpr Range kDeepseekLetters[] = {
+constexpr Range kDeepseekLetter[] = {
     {0x41, 0x5A},       {0x61, 0x7A},       {0xB5, 0xB5},       {0xC0, 0xD6},       {0xD8, 0xF6},
     {0xF8, 0x1BA},      {0x1BC, 0x1BF},     {0x1C4, 0x293},     {0x295, 0x2AF},     {0x370, 0x373},
     {0x376, 0x376},     {0x377, 0x377},     {0x37B, 0x37D},     {0x37F, 0x37F},     {0x386, 0x386},
@@ -59,29 +40,22 @@ constexpr Range kAsianScripts[] = {{0x0E40, 0x0E7F}, {0x0E80, 0x0EFF}, {0x1000, 
                                    {0xAC00, 0xD7AF}, {0xF900, 0xFAFF}, {0xFF65, 0xFF9F}};
 constexpr Range kHangul[] = {{0x3131, 0x318E}, {0xAC00, 0xD7A3}};
 constexpr Range kWideSigns[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x201D},
-                                {0x2026, 0x2026}, {0x3001, 0x3001}, {0xFE30, 0xFE4F},
+                                {0x2026, 0x2026}, {0x3001, 0x303F}, {0xFE30, 0xFE4F},
                                 {0xFF01, 0xFF01}, {0xFF0C, 0xFF0C}, {0xFF1A, 0xFF1B}};
 constexpr Range kBopomofo[] = {{0x3105, 0x312F}};
-/// Script=Han (Scripts.txt), blocks taken whole where every assigned character is Han.
-constexpr Range kHan[] = {{0x2E80, 0x2E99},   {0x2E9B, 0x2EF3},   {0x2F00, 0x2FD5},  {0x3005, 0x3005},
-                          {0x3007, 0x3007},   {0x3021, 0x3029},   {0x3038, 0x303B},  {0x3400, 0x4DBF},
-                          {0x4E00, 0x9FFF},   {0xF900, 0xFA6D},   {0xFA70, 0xFAD9},  {0x16FE2, 0x16FE3},
-                          {0x16FF0, 0x16FF1}, {0x20000, 0x2FA1D}, {0x30000, 0x323AF}};
-/// What \b takes for part of a word besides letters, marks and digits: connector punctuation, and Latin-1's
-/// fractions and superscripts, which the regular expression library of the original counts too.
-constexpr Range kWordSigns[] = {{'_', '_'},       {0xB2, 0xB3},     {0xB9, 0xB9},
-                                {0xBC, 0xBE},     {0x203F, 0x2040}, {0x2054, 0x2054},
-                                {0xFE33, 0xFE34}, {0xFE4D, 0xFE4F}, {0xFF3F, 0xFF3F}};
+/// What \b takes for part of a word besides letters, marks and digits: connector punctuation, numerals that
+/// are letters, circled letters, and, as the regular expression library of the original does, Latin-1's
+/// fractions and superscripts.
+constexpr Range kWordSigns[] = {
+    {'_', '_'},         {0xB2, 0xB3},       {0xB9, 0xB9},       {0xBC, 0xBE},       {0x16EE, 0x16F0},
+    {0x203F, 0x2040},   {0x2054, 0x2054},   {0x2160, 0x2182},   {0x2185, 0x2188},   {0x24B6, 0x24E9},
+    {0x3007, 0x3007},   {0x3021, 0x3029},   {0x3038, 0x303A},   {0xA6E6, 0xA6EF},   {0xFE33, 0xFE34},
+    {0xFE4D, 0xFE4F},   {0xFF3F, 0xFF3F},   {0x10140, 0x10174}, {0x10341, 0x10341}, {0x1034A, 0x1034A},
+    {0x103D1, 0x103D5}, {0x12400, 0x1246E}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
 /// What ends a word for Bloom, besides white space.
 constexpr Range kBloomStops[] = {{'!', '!'},       {'(', ')'},       {',', ','},       {'.', '.'},
                                  {'?', '?'},       {'|', '|'},       {0x060C, 0x060C}, {0x06D4, 0x06D4},
                                  {0x0964, 0x0964}, {0x2026, 0x2026}, {0x3001, 0x3002}, {0xFF0C, 0xFF0C}};
-
-template <class Holds>
-uint32_t run_while(const Characters& t, uint32_t at, uint32_t end, Holds holds) {
-  while (at < end && holds(t.code(at))) ++at;
-  return at;
-}
 
 /// `\s?` and then a run of what `holds`; `at` when there is none.
 template <class Holds>
@@ -92,136 +66,29 @@ uint32_t spaced_run(const Characters& t, uint32_t at, uint32_t end, Holds holds)
   return run_while(t, at, end, holds);  // the list may hold the space itself
 }
 
-uint32_t fold(uint32_t c) {
-  if (c >= 'A' && c <= 'Z') return c + 32;
-  return c == 0x17F ? 's' : c;  // U+017F, the long s, folds to s
-}
-
-/// Length of 's, 't, 'm, 'd, 're, 've or 'll at a position, 0 for none.
-uint32_t contraction(const Characters& t, uint32_t at, uint32_t end, bool any_case) {
-  if (at + 1 >= end || t.code(at) != '\'') return 0;
-  const auto letter = [&](uint32_t i) { return any_case ? fold(t.code(i)) : t.code(i); };
-  const uint32_t a = letter(at + 1);
-  if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
-  if (at + 2 >= end) return 0;
-  const uint32_t b = letter(at + 2);
-  return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
-}
-
-/// \s*[\r\n]+|\s+(?!\S)|\s+ or its variants, at a position that is white space.
-uint32_t white_space(const Characters& t, uint32_t at, uint32_t end, bool newlines) {
-  const uint32_t stop = t.run(at, end, kSpace);
-  if (newlines)
-    for (uint32_t i = stop; i-- > at;)
-      if (is_newline(t.code(i))) return i + 1;
-  return stop == end || stop - at == 1 ? stop : stop - 1;
-}
-
-/// \s{512}(?!\S)|\s{256}(?!\S)|…|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}
-uint32_t white_space_in_powers(const Characters& t, uint32_t at, uint32_t end) {
-  // Nothing beyond 513 matters for a run's first piece; so a long run costs what its pieces cost.
-  const uint32_t stop = t.run(at, std::min(end, at + 514), kSpace);
-  const uint32_t length = stop - at;
-  const auto fits = [&](uint32_t n) { return n < length || (n == length && stop == end); };
-  for (uint32_t n = 512; n >= 4; n /= 2)
-    if (fits(n)) return at + n;
-  return at + (fits(2) ? 2 : 1);
-}
-
-/// ` ?[signs]+` and then what `tail` holds; `at` for no match.
-template <class Tail>
-uint32_t signs(const Characters& t, uint32_t at, uint32_t end, uint32_t classes, uint32_t max_tail,
-               Tail tail) {
-  const uint32_t first = at + (t.code(at) == ' ' ? 1 : 0);
-  uint32_t stop = t.run(first, end, classes);
-  if (stop == first) return at;
-  for (uint32_t n = 0; n < max_tail && stop < end && tail(t.code(stop)); ++n) ++stop;
-  return stop;
-}
-
-/// \p{L}\p{M}*(?: \p{L}\p{M}*)*, repeated.
-uint32_t words_with_spaces(const Characters& t, uint32_t at, uint32_t end) {
-  while (at < end) {
-    const uint32_t first = at > 0 && t.code(at) == ' ' ? at + 1 : at;
-    if (first >= end || !t.is(first, kLetters)) break;
-    at = t.run(first + 1, end, kMark);
-  }
-  return at;
-}
-
-/// Where a word of GPT-4o's pattern ends that starts at `from`: [upper]*[lower]+ if `with_lower`, else
-/// [upper]+[lower]*. Letters without case and marks count as both. `counts` further restricts what is a
-/// letter.
-template <class Counts>
-uint32_t cased_word(const Characters& t, uint32_t from, uint32_t end, bool with_lower, Counts counts) {
-  constexpr uint32_t kUpperLike = kUpper | kOtherLetter | kMark, kLowerLike = kLower | kOtherLetter | kMark;
-  const auto run = [&](uint32_t at, uint32_t classes) {
-    while (at < end && t.is(at, classes) && counts(t.code(at))) ++at;
-    return at;
+/// Runs of digits apart, in groups of three counted from the right; with `whole_words` only runs that no
+/// letter follows.
+void isolate_threes(const Characters& t, uint32_t begin, uint32_t end, uint32_t digits, bool whole_words,
+                    Ends& out) {
+  uint32_t gap = begin;
+  const auto cut = [&](uint32_t at) {
+    if (at > gap) out.push_back(gap = at);
   };
-  const uint32_t upper = run(from, kUpperLike);
-  const uint32_t stop = run(upper, kLowerLike);
-  if (!with_lower) return upper > from ? stop : from;
-  if (stop > upper) return stop;
-  // No lower case follows: give back upper case until the last letter is one that counts as lower too.
-  for (uint32_t i = upper; i > from; --i)
-    if (t.is(i - 1, kLowerLike)) return i;
-  return from;
-}
-
-template <class Counts>
-uint32_t cased_words(const Characters& t, uint32_t at, uint32_t end, bool contractions, Counts counts) {
-  const bool may_lead = !is_newline(t.code(at)) && !t.is(at, kLetters | kNumber);
-  for (const bool with_lower : {true, false}) {
-    for (const bool lead : {true, false}) {
-      if (lead && !may_lead) continue;
-      const uint32_t from = at + (lead ? 1 : 0);
-      const uint32_t stop = cased_word(t, from, end, with_lower, counts);
-      if (stop > from) return stop + (contractions ? contraction(t, stop, end, true) : 0);
-    }
-  }
-  return at;
-}
-
-uint32_t signs_of(const Characters& t, uint32_t at, uint32_t end, const Options& o) {
-  const uint32_t classes = kAnything & ~(kSpace | kLetters | kNumber | o.letters);
-  if (o.one_after_signs)
-    return signs(t, at, end, classes, 1, [](uint32_t c) { return is_newline(c) || c == '/'; });
-  if (o.slashes_after_signs)
-    return signs(t, at, end, classes, UINT32_MAX, [](uint32_t c) { return is_newline(c) || c == '/'; });
-  if (o.newlines_after_signs) return signs(t, at, end, classes, UINT32_MAX, is_newline);
-  return signs(t, at, end, classes, 0, is_newline);
-}
-
-/// What follows words in GPT-4's pattern and its descendants: numbers, signs, white space.
-uint32_t after_words(const Characters& t, uint32_t at, uint32_t end, const Options& o) {
-  if (t.is(at, kNumber)) return t.run(at, o.max_numbers < end - at ? at + o.max_numbers : end, kNumber);
-  if (const uint32_t stop = signs_of(t, at, end, o); stop > at) return stop;
-  if (!t.is(at, kSpace)) return at;
-  if (!o.powers_of_two_spaces) return white_space(t, at, end, true);
-  const uint32_t stop = t.run(at, end, kSpace);
-  for (uint32_t i = stop; i-- > at;)
-    if (is_newline(t.code(i))) return i + 1;
-  return white_space_in_powers(t, at, end);
-}
-
-void threes_from_right(const Characters& t, uint32_t begin, uint32_t end, uint32_t digits, Ends& out) {
-  uint32_t cut = begin;
   for (uint32_t at = begin; at < end;) {
     const uint32_t stop = t.run(at, end, digits);
     if (stop == at) {
       ++at;
       continue;
     }
-    for (uint32_t group = at + (stop - at) % 3; group < stop; group += 3)
-      if (group > cut) out.push_back(cut = group);
+    if (!whole_words || stop == end || !(t.is(stop, kLetter | kMark) || in(t.code(stop), kWordSigns))) {
+      cut(at);
+      if ((stop - at) % 3) cut(at + (stop - at) % 3);
+      while (gap < stop) cut(gap + 3);
+    }
     at = stop;
   }
-  if (cut < end) out.push_back(end);
+  cut(end);
 }
-
-bool any(uint32_t) { return true; }
-bool is_han(uint32_t c) { return in(c, kHan); }
 
 }  // namespace
 
@@ -244,7 +111,7 @@ uint32_t not_spaces(const Characters& t, uint32_t at, uint32_t end) {
 
 uint32_t spaced_letters(const Characters& t, uint32_t at, uint32_t end) {
   const uint32_t first = at + (t.is(at, kSpace) ? 1 : 0);
-  const uint32_t stop = t.run(first, end, kLetters);
+  const uint32_t stop = t.run(first, end, kLetter);
   return stop > first ? stop : at;
 }
 uint32_t spaced_punctuation(const Characters& t, uint32_t at, uint32_t end) {
@@ -263,7 +130,7 @@ uint32_t falcon_punctuation(const Characters& t, uint32_t at, uint32_t end) {
   return at;
 }
 uint32_t deepseek_letters(const Characters& t, uint32_t at, uint32_t end) {
-  return spaced_run(t, at, end, [](uint32_t c) { return in(c, kDeepseekLetters); });
+  return spaced_run(t, at, end, [](uint32_t c) { return in(c, kDeepseekLetter); });
 }
 uint32_t deepseek_punctuation(const Characters& t, uint32_t at, uint32_t end) {
   return spaced_run(t, at, end, [](uint32_t c) { return in(c, kDeepseekPunctuation); });
@@ -328,93 +195,24 @@ void trailing_space(const Characters& t, uint32_t begin, uint32_t end, Ends& out
 }
 
 void digits_from_right(const Characters& t, uint32_t begin, uint32_t end, Ends& out) {
-  threes_from_right(t, begin, end, kDecimal, out);
-}
-void numbers_from_right(const Characters& t, uint32_t begin, uint32_t end, Ends& out) {
-  threes_from_right(t, begin, end, kNumber, out);
-}
-
-void digit_groups(const Characters& t, uint32_t begin, uint32_t end, Ends& out) {
-  uint32_t gap = begin;
-  const auto cut = [&](uint32_t at) {
-    if (at > gap) out.push_back(gap = at);
-  };
+  uint32_t cut = begin;
   for (uint32_t at = begin; at < end;) {
     const uint32_t stop = t.run(at, end, kDecimal);
     if (stop == at) {
       ++at;
       continue;
     }
-    // \b: a group is one only where no letter goes on after the digits.
-    if (stop == end || !(t.is(stop, kLetters | kMark) || in(t.code(stop), kWordSigns))) {
-      cut(at);
-      if ((stop - at) % 3) cut(at + (stop - at) % 3);
-      while (gap < stop) cut(gap + 3);
-    }
+    for (uint32_t group = at + (stop - at) % 3; group < stop; group += 3)
+      if (group > cut) out.push_back(cut = group);
     at = stop;
   }
-  cut(end);
+  if (cut < end) out.push_back(end);
 }
-
-uint32_t gpt2(const Characters& t, uint32_t at, uint32_t end) {
-  if (const uint32_t n = contraction(t, at, end, false)) return at + n;
-  const uint32_t first = at + (t.code(at) == ' ' ? 1 : 0);
-  if (first < end) {
-    if (t.is(first, kLetters)) return t.run(first, end, kLetters);
-    if (t.is(first, kNumber)) return t.run(first, end, kNumber);
-    if (!t.is(first, kSpace)) return t.run(first, end, kAnything & ~(kSpace | kLetters | kNumber));
-  }
-  return t.is(at, kSpace) ? white_space(t, at, end, false) : at;
+void digit_groups(const Characters& t, uint32_t begin, uint32_t end, Ends& out) {
+  isolate_threes(t, begin, end, kDecimal, true, out);
 }
-
-uint32_t gpt4_rule(const Characters& t, uint32_t at, uint32_t end, const Options& o) {
-  if (o.contractions)
-    if (const uint32_t n = contraction(t, at, end, true)) return at + n;
-  const auto word = [&](uint32_t from) {
-    return o.words_with_spaces ? (t.is(from, kLetters) ? words_with_spaces(t, from, end) : from)
-                               : t.run(from, end, o.letters);
-  };
-  if (!is_newline(t.code(at)) && !t.is(at, kLetters | kNumber) && at + 1 < end)
-    if (const uint32_t stop = word(at + 1); stop > at + 1) return stop;
-  if (const uint32_t stop = word(at); stop > at) return stop;
-  return after_words(t, at, end, o);
-}
-
-uint32_t gpt4o_rule(const Characters& t, uint32_t at, uint32_t end, const Options& o) {
-  if (const uint32_t stop = cased_words(t, at, end, o.contractions, any); stop > at) return stop;
-  return after_words(t, at, end, o);
-}
-
-uint32_t kimi_k2(const Characters& t, uint32_t at, uint32_t end) {
-  if (const uint32_t stop = run_while(t, at, end, is_han); stop > at) return stop;
-  const uint32_t stop = cased_words(t, at, end, true, [](uint32_t c) { return !is_han(c); });
-  return stop > at ? stop : after_words(t, at, end, Options{});
-}
-
-namespace {
-
-/// The first three alternatives that DeepSeek V3 and Spark share.
-uint32_t deepseek3_words(const Characters& t, uint32_t at, uint32_t end, uint32_t max_newlines) {
-  constexpr uint32_t kWord = kLetters | kMark, kSigns = kPunctuation | kSymbol;
-  if (is_ascii_punctuation(t.code(at)) && at + 1 < end && is_ascii_letter(t.code(at + 1)))
-    return run_while(t, at + 1, end, is_ascii_letter);
-  if (!is_newline(t.code(at)) && !t.is(at, kLetters | kSigns) && at + 1 < end && t.is(at + 1, kWord))
-    return t.run(at + 1, end, kWord);
-  if (t.is(at, kWord)) return t.run(at, end, kWord);
-  return signs(t, at, end, kSigns, max_newlines, is_newline);
-}
-
-}  // namespace
-
-uint32_t deepseek3(const Characters& t, uint32_t at, uint32_t end) {
-  if (const uint32_t stop = deepseek3_words(t, at, end, UINT32_MAX); stop > at) return stop;
-  return t.is(at, kSpace) ? white_space(t, at, end, true) : at;
-}
-
-uint32_t spark(const Characters& t, uint32_t at, uint32_t end) {
-  if (const uint32_t stop = deepseek3_words(t, at, end, 0); stop > at) return stop;
-  if (is_newline(t.code(at))) return at + 1;
-  return t.is(at, kSpace) ? white_space(t, at, end, false) : at;
+void number_groups(const Characters& t, uint32_t begin, uint32_t end, Ends& out) {
+  isolate_threes(t, begin, end, kNumber, false, out);
 }
 
 }  // namespace llamay::tokenizer::passes

@@ -54,10 +54,10 @@ uint32_t chameleon_punctuation(const Characters&, uint32_t, uint32_t);  ///< [\p
 void trailing_space(const Characters&, uint32_t begin, uint32_t end, Ends& out);
 /// (?=(\d{3})+(?!\d)): a cut before every group of three digits, counted from the right.
 void digits_from_right(const Characters&, uint32_t begin, uint32_t end, Ends& out);
-/// The same with \p{N} for \d.
-void numbers_from_right(const Characters&, uint32_t begin, uint32_t end, Ends& out);
 /// \d{1,3}(?=(?:\d{3})*\b): groups of three digits, counted from the right.
 void digit_groups(const Characters&, uint32_t begin, uint32_t end, Ends& out);
+/// \p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})): the same with all numbers, whatever follows.
+void number_groups(const Characters&, uint32_t begin, uint32_t end, Ends& out);
 
 /// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 uint32_t gpt2(const Characters&, uint32_t, uint32_t);

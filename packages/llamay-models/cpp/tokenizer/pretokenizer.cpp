@@ -82,7 +82,7 @@ Table make_table() {
   add({"youtu"}, {.passes = {isolate<youtu_scripts>,
                              isolate<gpt4o<Options{.max_numbers = 1, .slashes_after_signs = true}>>},
                   .ignore_merges = true});
-  add({"afmoe"}, {.passes = {numbers_from_right, isolate<asian_scripts>, isolate<deepseek3>}});
+  add({"afmoe"}, {.passes = {number_groups, isolate<asian_scripts>, isolate<deepseek3>}});
   add({"superbpe"}, {.passes = {isolate<numbers>, digits_from_right}});
   add({"kimi-k2"}, {.passes = {isolate<kimi_k2>}});
   add({"bloom", "poro-chat", "gpt3-finnish"}, {.passes = {isolate<bloom>}});

@@ -123,6 +123,10 @@ MALFORMED: dict[str, tuple[Raw | bytes, str]] = {
         with_entries(entry(b"a", ARRAY, u32(STRING) + u64(2) + text(b"ok") + u64(1 << 40))),
         "a string of an array claims",
     ),
+    "as many strings as bytes": (
+        with_entries(entry(b"a", ARRAY, u32(STRING) + u64(4 << 20)) + bytes(4 << 20)),
+        "'a' claims 4194304 values",
+    ),
     "alignment 0": (aligned(u32(0)), "not a power of two"),
     "alignment 13": (aligned(u32(13)), "not a power of two"),
     "alignment of another type": (aligned(u32(32), I32), "must be a uint32, but is int32"),

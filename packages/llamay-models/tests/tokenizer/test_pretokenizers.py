@@ -95,6 +95,29 @@ PATTERNS: dict[str, list[str]] = {
     "kimi-k2": [KIMI],
     "superbpe": [r"\p{N}+", r"(?=(\d{3})+(?!\d))"],
     "tiny_aya": [r"\d{1,3}(?=(?:\d{3})*\b)", gpt4o(r"\p{N}{1,3}")],
+    "youtu": [
+        "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-\u303f︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
+        gpt4o(r"\p{N}"),
+    ],
+    "afmoe": [
+        r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
+        "[一-鿿㐀-䶿豈-\ufaff぀-ゟ゠-ヿ･-ﾟ⼀-\u2fdfเ-\u0e7f\u0e80-\u0effក-\u17ffက-႟ꩠ-ꩿ\ua9e0-\ua9ff가-\ud7afᄀ-ᇿ]+",
+        DEEPSEEK3,
+    ],
+    "spark2_5": [
+        r"\p{N}{1,3}",
+        CJK_AND_KANA,
+        DEEPSEEK3.replace(r"[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+", r"[\p{P}\p{S}]+|[\r\n]"),
+        r"\p{N}",
+    ],
+    "chameleon": [
+        "<sentinel:[0-9]+>",
+        "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
+        "([\\t\\n]|    |  )",
+        r"\p{N}",
+        r"[\p{P}!-/:-@\[-`{-~]",
+        GPT2,
+    ],
     "whole lines": [r"[^\n]+|[\n]+"],
 }
 SAME = {"whole lines": "gemma4"}
@@ -112,7 +135,22 @@ TEXTS = st.lists(
             ["e\u0301", "\u0301", "ก็", "हिन्दी", "\u200d", "\u00a0", "\u3000", "\u2028", "\u0085", "ﷺ"]
         ),
         st.sampled_from(
-            ["!?", "...", " <|x|>", "$+<=>^~`|", "/\n", "\\/", "。，、", "(a)", "👩\u200d🚀", "\x00", "\x7f"]
+            [
+                "!?",
+                "...",
+                " <|x|>",
+                "$+<=>^~`|",
+                "/\n",
+                "\\/",
+                "。，、",
+                "(a)",
+                "<sentinel:12>",
+                "IMGIMGABZ",
+                "IMGIMGABCDEZ",
+                "👩\u200d🚀",
+                "\x00",
+                "\x7f",
+            ]
         ),
         st.text(alphabet=st.characters(max_codepoint=0x2FFF, exclude_categories=["Cs", "Cn"]), max_size=6),
         st.text(alphabet=" \n\t\r'aZé1!", max_size=12),

@@ -159,6 +159,26 @@ def test_the_space_before_a_sentencepiece_text_is_dropped_again(sentencepiece: t
     assert sentencepiece.stream_decoder().push(*more) == " world"
 
 
+def test_a_token_with_a_space_inside_is_found(
+    write_vocabulary: Write, sentencepiece_keys: dict[str, Any]
+) -> None:
+    keys = sentencepiece_keys | {"tokens": [*sentencepiece_keys["tokens"], ">▁", ">▁<"]}
+    keys["token_type"] = np.append(keys["token_type"], [1, 1]).astype(np.int32)
+    keys["scores"] = np.append(keys["scores"], [9.0, 9.5]).astype(np.float32)
+    ours = tokenizer.from_gguf(write_vocabulary(keys))
+    assert texts(ours, ours.encode("o> <h", add_special=False)) == ["▁", "o", ">▁<", "h"]
+
+
+def test_pieces_that_repeat_in_a_long_text_are_encoded_alike(byte_level: tokenizer.Tokenizer) -> None:
+    words = ["hello", " world", " hellé", " h", " he", " hel", " hell", "\n\n", "12", " 日本", "hello world"]
+    rng = np.random.default_rng(3)
+    text = "".join(words[i] for i in rng.integers(0, len(words), 3000))
+    assert byte_level.decode(byte_level.encode(text)) == text
+    middle = text[: len(text) // 2].rfind(" world")
+    apart = byte_level.encode(text[:middle]) + byte_level.encode(text[middle:])
+    assert byte_level.encode(text) == apart
+
+
 def test_no_space_is_added_where_the_file_says_so(
     write_vocabulary: Write, sentencepiece_keys: dict[str, Any]
 ) -> None:
