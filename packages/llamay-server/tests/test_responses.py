@@ -16,8 +16,8 @@ TOOL = {
 }
 REQUIRED = {
     "id", "object", "created_at", "status", "model", "output", "parallel_tool_calls", "tool_choice", "tools", "error",
-    "incomplete_details", "instructions", "metadata", "temperature", "top_p", "text", "reasoning", "truncation", "usage",
-    "previous_response_id", "max_output_tokens",
+    "incomplete_details", "instructions", "metadata", "temperature", "top_p", "text", "reasoning", "truncation",
+    "usage", "previous_response_id", "max_output_tokens",
 }  # fmt: skip
 
 
@@ -211,9 +211,10 @@ def test_rs16_sealed_reasoning_round_trips(start):
         {"type": "reasoning", "summary": [], "encrypted_content": sealed},
         out["output"][1],
     ]
-    n = lambda items: server.client.post("/v1/responses/input_tokens", json={"input": items}).json()[
-        "input_tokens"
-    ]
+
+    def n(items):
+        return server.client.post("/v1/responses/input_tokens", json={"input": items}).json()["input_tokens"]
+
     assert n(replay) - n([replay[0], replay[2]]) == len("<think>because</think>")
     assert n([replay[0], {"type": "reasoning", "summary": [], "encrypted_content": "not ours"}, replay[2]])
 

@@ -35,8 +35,8 @@ TEMPLATE_OPTIONS = frozenset(
 class ChatRequest:
     """One chat request, validated and in one form.
 
-    Messages hold role, content (text or None), and where they have them reasoning_content, tool_calls (with arguments as
-    objects), tool_call_id and name.
+    Messages hold role, content (text or None), and where they have them reasoning_content, tool_calls (with
+    arguments as objects), tool_call_id and name.
     """
 
     messages: list[Message]
@@ -236,7 +236,7 @@ class ChatRun:
                     yield item
 
     async def _take_up(self, tokens: list[int]) -> int:
-        """A context that holds the prompt, from the one to resume as far as they agree; gives how many tokens agreed."""
+        """Make a context of the prompt, from the one to resume as far as they agree; gives how far that is."""
         self.call.phase = "prefill"
         base = self.resume
         held = list(base.tokens) if base is not None else []

@@ -1,8 +1,8 @@
 """Named contexts: who owns which, what became of those that are gone, and how many an owner may hold.
 
-A write (generate, extend, truncate) works on a fork and takes its place when it is done. So a context is always in a
-state that a client asked for: a cancelled generation leaves it as it was, and forking, reading or saving it meanwhile is
-safe. One write at a time; a second one is told so with 409.
+A write (generate, extend, truncate) works on a fork and takes its place when it is done. So a context is always in
+a state that a client asked for: a cancelled generation leaves it as it was, and forking, reading or saving it
+meanwhile is safe. One write at a time; a second one is told so with 409.
 """
 
 from __future__ import annotations

@@ -197,7 +197,8 @@ class Model(Protocol):
     def constraint(self, kind: str, value: Any) -> Any:
         """A token constraint of kind json_schema, json_object, regex, grammar, tool_call or tool_call_loose.
 
-        What a loose one does not enforce is told in its `warnings`, where it has any. Raises `UnsupportedConstraint` with one sentence that names the keyword.
+        What a loose one does not enforce is told in its `warnings`, where it has any. Raises
+        `UnsupportedConstraint` with one sentence that names the keyword.
         """
 
     def submit(self, work: Work) -> Generation:
