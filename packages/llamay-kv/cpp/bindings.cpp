@@ -183,9 +183,10 @@ void overwrite(const PyContext& self, uint32_t layer, uint32_t begin, const Rows
   const uint32_t n = self.core->size();
   check_range(begin, begin + w.n, 0, n);
   nb::gil_scoped_release nogil;
-  self.core->overwrite(begin, begin + w.n, [&](const Table& table) {
-    scatter(table, w.place, begin, begin + w.n, w.element, k.data(), v.data());
-  });
+  self.core->overwrite(
+      begin, begin + w.n,
+      [&](const Table& table) { scatter(table, w.place, begin, begin + w.n, w.element, k.data(), v.data()); },
+      w.place.group);
 }
 
 void write_positions(const PyLease& self, uint32_t layer, const Rows& k, const Rows& v, uint32_t offset) {

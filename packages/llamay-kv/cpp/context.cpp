@@ -97,7 +97,7 @@ std::shared_ptr<Context> Context::fork() const {
   return fork;
 }
 
-void Context::own(uint32_t begin, uint32_t end) {
+void Context::own(uint32_t begin, uint32_t end, size_t only) {
   if (begin == end) return;
   const uint32_t P = pool_->page_tokens();
   const uint32_t first = begin / P, last = pages_for(end), have = table_->n_pages();
@@ -114,6 +114,7 @@ void Context::own(uint32_t begin, uint32_t end) {
   bool any = false;
   for (size_t g = 0; g < n_groups; ++g) {
     need[g] = last > have ? last - std::min(last, std::max(have, table_->n_dropped(g))) : 0;
+    if (only != kAllGroups && only != g) continue;
     for (uint32_t i = first; i < std::min(last, have); ++i) need[g] += !table_->owns(g, i);
     any |= need[g] != 0;
   }
@@ -123,7 +124,7 @@ void Context::own(uint32_t begin, uint32_t end) {
   if (!table_->unique()) table_ = table_->clone(have);
   for (size_t g = 0; g < n_groups; ++g)
     for (uint32_t i = first; i < std::min(last, have); ++i) {
-      if (table_->owns(g, i)) continue;
+      if ((only != kAllGroups && only != g) || table_->owns(g, i)) continue;
       // The one place where a page is cloned. Only slots that hold tokens: a lease may be writing the others.
       const uint32_t used = std::min(P, n_tokens_ - std::min(n_tokens_, i * P));
       copy_slots(pool_->layout(g), pool_->page(g, table_->page(g, i)), pool_->page(g, taken.next(g)), used);
@@ -141,9 +142,10 @@ void Context::own(uint32_t begin, uint32_t end) {
     }
 }
 
-void Context::require_present(uint32_t begin, uint32_t end) const {
+void Context::require_present(uint32_t begin, uint32_t end, size_t only) const {
   if (begin == end) return;
   for (size_t g = 0; g < pool_->n_groups(); ++g) {
+    if (only != kAllGroups && only != g) continue;
     const uint32_t first = table_->group(g).first;
     if (begin < first)
       throw std::invalid_argument("positions before " + std::to_string(first) +

@@ -79,6 +79,7 @@ class Context {
   struct Private {};
 
  public:
+  static constexpr size_t kAllGroups = SIZE_MAX;
   explicit Context(std::shared_ptr<Pool> pool);
   Context(Private, std::shared_ptr<Pool> pool, Ref<Table> table, Ref<Tokens> tokens, uint32_t n_tokens,
           std::shared_ptr<const SideStates> side);
@@ -103,13 +104,13 @@ class Context {
   /// Make [begin, end) of the committed positions writable in place, cloning shared pages, run `write` on the
   /// table, and forget side state.
   template <class Write>
-  void overwrite(uint32_t begin, uint32_t end, Write&& write) {
+  void overwrite(uint32_t begin, uint32_t end, Write&& write, size_t group = kAllGroups) {
     with_reclaim(*pool_, [&] {
       std::lock_guard lock(mutex_);
       enter_to_change();
       if (begin > end || end > n_tokens_) throw_range(begin, end, n_tokens_);
-      require_present(begin, end);
-      own(begin, end);
+      require_present(begin, end, group);
+      own(begin, end, group);
       write(*table_);
       side_.reset();
     });
@@ -137,8 +138,8 @@ class Context {
 
   void enter() const;            // refuses a closed context, and other threads during a lease
   void enter_to_change() const;  // refuses an open lease as well
-  void own(uint32_t begin, uint32_t end);
-  void require_present(uint32_t begin, uint32_t end) const;
+  void own(uint32_t begin, uint32_t end, size_t group = kAllGroups);
+  void require_present(uint32_t begin, uint32_t end, size_t group) const;
   void trim();
   void start_at(std::span<const uint32_t> first, uint32_t n);
   void drop_behind_windows();

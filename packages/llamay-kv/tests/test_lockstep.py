@@ -130,7 +130,7 @@ class Lockstep(RuleBasedStateMachine):
         reference = self.pairs[context]
         layers = [layer.index for group in self.layout.groups for layer in group.layers]
         layer = layers[pick % len(layers)]
-        first = max(reference.dropped.values(), default=0)
+        first = reference.begin(layer)
         begin = first + int(where * (len(context) - first))
         n = min(n, len(context) - begin)
         k, v = (a[:n] for a in self._rows(n)[layer])

@@ -8,6 +8,7 @@ from llamay_kv._format import Manifest
 from llamay_kv._identity import Identity
 from llamay_kv._kv import Closed, ContextBusy, Lease, OutOfPages
 from llamay_kv._layout import Group, Layer, Layout
+from llamay_kv._maintenance import Difference, diff, sweep
 from llamay_kv._object_vfs import ObjectVfs
 from llamay_kv._prefix_tree import Miss, Pin, PrefixTree
 from llamay_kv._snapshot import inspect, rekey, verify
@@ -21,6 +22,7 @@ __all__ = [
     "Closed",
     "Context",
     "ContextBusy",
+    "Difference",
     "DiskCache",
     "File",
     "Group",
@@ -42,7 +44,9 @@ __all__ = [
     "PrefixTree",
     "SnapshotError",
     "Vfs",
+    "diff",
     "inspect",
     "rekey",
+    "sweep",
     "verify",
 ]

@@ -37,6 +37,18 @@ class Group:
     window: int = 0
     precision: Precision = "f16"
 
+    def planes(self) -> list[tuple[int, int]]:
+        """Return the parts of a packed chunk in order, as rows and the bytes that a position takes in each.
+
+        For each layer K, its scales if it is int8, V, and its scales.
+        """
+        k, k_scale, v, v_scale = _BYTES[self.precision]
+        parts = []
+        for layer in self.layers:
+            parts += [(layer.kv_heads * layer.k_dim, k), (layer.kv_heads, k_scale)]
+            parts += [(layer.kv_heads, layer.v_dim * v), (layer.kv_heads, v_scale)]
+        return [(rows, unit) for rows, unit in parts if unit]
+
     @property
     def position_bytes(self) -> int:
         """Bytes of one position of all layers."""
