@@ -2,6 +2,8 @@
 
 import ctypes
 import gc
+import subprocess
+import sys
 import threading
 import timeit
 
@@ -282,5 +284,15 @@ def test_trim_gives_memory_back_and_keeps_what_is_held(pool):
 
 
 def test_public_names_are_exactly_these():
-    assert sorted(llamay_kv.__all__) == sorted(name for name in vars(llamay_kv) if not name.startswith("_"))
+    machinery = {"TYPE_CHECKING", "import_module", "adapters"}
+    assert set(llamay_kv.__all__) == {n for n in dir(llamay_kv) if not n.startswith("_")} - machinery
+    assert all(getattr(llamay_kv, name) is not None for name in llamay_kv.__all__)
+    with pytest.raises(AttributeError, match="module 'llamay_kv' has no attribute 'nothing'"):
+        _ = llamay_kv.nothing
     assert Context.__module__ == "llamay_kv._context"
+
+
+def test_importing_it_loads_nothing_heavy():
+    heavy = "numpy", "cryptography", "obstore", "torch"
+    code = f"import sys, llamay_kv; print([m for m in {heavy} if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["[]"]

@@ -1,21 +1,51 @@
 """Paged, forkable, persistent K/V state: contexts as values."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from llamay_kv._context import Context, Pool
 from llamay_kv._crypto import Key
-from llamay_kv._disk_cache import DiskCache
 from llamay_kv._errors import IdentityMismatch, LegacyWarning, NotAllowed, SnapshotError
 from llamay_kv._format import Manifest
 from llamay_kv._identity import Identity
 from llamay_kv._kv import Closed, ContextBusy, Lease, OutOfPages
 from llamay_kv._layout import Group, Layer, Layout
-from llamay_kv._maintenance import Difference, diff, sweep
-from llamay_kv._object_vfs import ObjectVfs
 from llamay_kv._prefix_tree import Miss, Pin, PrefixTree
-from llamay_kv._snapshot import inspect, rekey, verify
 from llamay_kv._vfs import File, LocalVfs, Vfs
+
+if TYPE_CHECKING:
+    from llamay_kv._disk_cache import DiskCache
+    from llamay_kv._maintenance import Difference, diff, sweep
+    from llamay_kv._object_vfs import ObjectVfs
+    from llamay_kv._snapshot import inspect, rekey, verify
 
 INTERFACE: dict[str, tuple[int, int]] = {"kv_view": (1, 0)}
 """The versions of the interfaces that this package offers, as (major, minor)."""
+
+# What deals with files loads numpy, which takes several times as long as all the rest: when it is first asked for.
+_LATE = {
+    "Difference": "_maintenance",
+    "DiskCache": "_disk_cache",
+    "ObjectVfs": "_object_vfs",
+    "diff": "_maintenance",
+    "inspect": "_snapshot",
+    "rekey": "_snapshot",
+    "sweep": "_maintenance",
+    "verify": "_snapshot",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATE:
+        raise AttributeError(f"module 'llamay_kv' has no attribute {name!r}")
+    value = getattr(import_module(f"llamay_kv.{_LATE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATE})
+
 
 __all__ = [
     "INTERFACE",

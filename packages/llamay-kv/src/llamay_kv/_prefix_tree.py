@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Self
 
 from llamay_kv import _kv
 from llamay_kv._context import Context, Pool
 from llamay_kv._identity import Identity
 
-Tokens = Sequence[int] | np.ndarray
+if TYPE_CHECKING:
+    import numpy as np
+
+    Tokens = Sequence[int] | np.ndarray
 
 _NOBODY = Identity()
 
