@@ -165,6 +165,8 @@ def test_a_split_model_is_pulled_whole_and_says_the_same(llamay: Run, data: Path
     ours = llamay("run", "split", "--raw", "-p", START, "--temperature", 0, "-n", 20)
     assert ours.returncode == 0, ours.stderr
     assert ours.stdout == llamay("run", stories, "--raw", "-p", START, "--temperature", 0, "-n", 20).stdout
+    assert llamay("ctx", "build", "split", "-p", START, "-o", "a.llamay").returncode == 0
+    assert llamay("ctx", "run", "a.llamay", "--temperature", 0, "-n", 20).stdout == ours.stdout
 
 
 def test_the_store_from_pull_to_rm(llamay: Run, stories: Path) -> None:

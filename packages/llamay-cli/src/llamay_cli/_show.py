@@ -64,20 +64,20 @@ def _header(resolved: Resolved, what: str | None) -> None:
 
 def _summary(resolved: Resolved, file: Any) -> Iterator[str]:
     facts = _facts(file)
-    yield f"{'name':16}{resolved.name}"
+    yield f"{'name':18}{resolved.name}"
     for key, value in facts.items():
         if value is not None:
-            yield f"{key.replace('_', ' '):16}{value if not isinstance(value, dict) else _formats(value)}"
-    yield f"{'file':16}{resolved.path}"
+            yield f"{key.replace('_', ' '):18}{value if not isinstance(value, dict) else _formats(value)}"
+    yield f"{'file':18}{resolved.path}"
     if resolved.entry is not None:
         manifest = resolved.entry.manifest
-        yield f"{'source':16}{manifest.source}"
+        yield f"{'source':18}{manifest.source}"
         for key, value in sorted(manifest.details.items()):
-            yield f"{key:16}{' '.join(value.split())[:200]}"
+            yield f"{'stated ' + key if key == 'license' else key:18}{' '.join(value.split())[:200]}"
         for blob in manifest.files:
-            yield f"{blob.role:16}{blob.name} ({blob.size:,} bytes)"
+            yield f"{blob.role + ' file':18}{blob.name} ({blob.size:,} bytes)"
             if blob.role == "model":
-                yield f"{'sha256':16}{blob.digest.removeprefix('sha256-')}"
+                yield f"{'sha256':18}{blob.digest.removeprefix('sha256-')}"
         if any(f.role in ("license", "notice") for f in manifest.files):
             yield f"`llamay show --license {manifest.name}` prints the licence and notice texts."
 
@@ -107,7 +107,7 @@ def _facts(file: Any) -> dict[str, Any]:
         "blocks": meta.get(f"{architecture}.block_count"),
         "vocabulary": len(tokens) if tokens is not None else None,
         "chat_template": "yes" if isinstance(template, str) else "no",
-        "licence_key": meta.get("general.license"),
+        "general_license": meta.get("general.license"),
     }
 
 

@@ -28,9 +28,8 @@ class Resolved:
 
     @property
     def sha256(self) -> str | None:
-        """The SHA-256 of the file, where the store knows it; of a split model it has none for the whole."""
-        models = self.entry.models if self.entry is not None else ()
-        return models[0].digest.removeprefix("sha256-") if len(models) == 1 else None
+        """The SHA-256 of the model, where the store knows it: a context is bound to it."""
+        return self.entry.sha256 if self.entry is not None else None
 
 
 def resolve(

@@ -135,6 +135,13 @@ class Entry:
         """The GGUF files, in order: one, or the parts of a split model."""
         return tuple(file for file in self.manifest.files if file.role == "model")
 
+    @property
+    def sha256(self) -> str | None:
+        """SHA-256 of the GGUF file, of a split model of all parts one after the other, hex."""
+        if len(self.models) == 1:
+            return self.models[0].digest.removeprefix("sha256-")
+        return self.manifest.details.get("sha256")
+
 
 @dataclass(frozen=True)
 class Incoming:
@@ -229,9 +236,8 @@ class Store:
         return next((entry for entry in self if entry.manifest.source == source), None)
 
     def find_digest(self, sha256: str) -> Entry | None:
-        """Return the model whose (one) GGUF file has these bytes."""
-        wanted = f"sha256-{sha256}"
-        return next((e for e in self if len(e.models) == 1 and e.models[0].digest == wanted), None)
+        """Return the model whose GGUF file, or all parts of it one after the other, have this SHA-256."""
+        return next((entry for entry in self if entry.sha256 == sha256), None)
 
     def blob(self, file: File) -> Path:
         """Return where the bytes of `file` are; raises IntegrityError if they are absent or not as many."""

@@ -7,6 +7,7 @@ where the source allows it.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -72,7 +73,18 @@ def pull(
         fetched = _fetch(source, store, folder, options, progress or (lambda stage, done, total: None))
         models = [file for file in fetched.files if file.role == "model"]
         _check_models(models, options, str(source))
-        return store.add(name, str(source), fetched.files, fetched.details)
+        details = {**fetched.details, **({"sha256": _of_all(models)} if len(models) > 1 else {})}
+        return store.add(name, str(source), fetched.files, details)
+
+
+def _of_all(models: list[Incoming]) -> str:
+    """Return the SHA-256 of all parts one after the other: what a context of the model is bound to."""
+    digest = hashlib.sha256()
+    for model in models:
+        with model.path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _fetch(source: Source, store: Store, folder: object, options: Options, progress: Progress) -> Fetched:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -115,7 +116,9 @@ class _Pip:
 
     def _run(self, spec: str, target: Path) -> None:
         scratch = self.folder / "pip"
-        scratch.mkdir(exist_ok=True)
+        # What an interrupted pip left is of no use: it begins anew.
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
         # --only-binary, because a source distribution would run its own code to describe itself.
         command = [
             sys.executable,

@@ -141,10 +141,7 @@ def _url(text: str) -> Source:
     if not parts.hostname:
         raise CliError(f"{text!r} has no host")
     if parts.username or parts.password:
-        raise CliError(
-            "an address with a password in it would end up in the store's manifest",
-            "use a netrc file instead",
-        )
+        raise CliError("an address with a password in it would end up in the store's manifest")
     if parts.hostname in ("huggingface.co", "hf.co") and (
         match := _HF_URL.fullmatch(unquote(parts.path.rstrip("/")))
     ):
