@@ -159,6 +159,29 @@ def test_the_space_before_a_sentencepiece_text_is_dropped_again(sentencepiece: t
     assert sentencepiece.stream_decoder().push(*more) == " world"
 
 
+def merge_slowly(parts: list[str], rank: Callable[[str, str], float]) -> list[str]:
+    """Merge the best pair, leftmost first, until there is none: byte-pair encoding as it is defined."""
+    while len(parts) > 1:
+        best = min(range(len(parts) - 1), key=lambda i: (rank(parts[i], parts[i + 1]), i))
+        if rank(parts[best], parts[best + 1]) == float("inf"):
+            break
+        parts[best : best + 2] = [parts[best] + parts[best + 1]]
+    return parts
+
+
+@BOUNDED
+@given(letters=st.text(alphabet="helo", min_size=1, max_size=120))
+def test_merging_is_that_of_the_definition_for_short_and_long_pieces(
+    byte_level: tokenizer.Tokenizer, sentencepiece: tokenizer.Tokenizer, letters: str
+) -> None:
+    ranks = {("h", "e"): 0.0, ("l", "l"): 1.0, ("he", "ll"): 2.0, ("hell", "o"): 3.0}
+    slow = merge_slowly(list(letters), lambda a, b: ranks.get((a, b), float("inf")))
+    assert texts(byte_level, byte_level.encode(letters)) == slow
+    words = {"he": 2, "ll": 2, "hell": 4, "hello": 5, "▁hello": 6}
+    slow = merge_slowly(list("▁" + letters), lambda a, b: -words.get(a + b, float("-inf")))
+    assert texts(sentencepiece, sentencepiece.encode(letters, add_special=False)) == slow
+
+
 def test_a_token_with_a_space_inside_is_found(
     write_vocabulary: Write, sentencepiece_keys: dict[str, Any]
 ) -> None:
