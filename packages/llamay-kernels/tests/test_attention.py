@@ -283,3 +283,15 @@ def test_writing_without_outputs_writes_the_same_pages():
     for layer in (0, 1):
         for a, b in zip(with_outputs.stored(layer), without.stored(layer), strict=True):
             assert same_bits(a, b)
+
+
+@pytest.mark.parametrize("new", [2, 5, 12])
+@pytest.mark.parametrize("start", [250, 255, 256, 314, 319, 380])
+def test_a_few_rows_at_the_end_of_a_long_context_whose_blocks_are_shared_out(start, new):
+    """The rows may lie in two blocks; whoever has these must have written them before anyone reads."""
+    case = Case(start + new, heads=4, kv_heads=1)
+    plan = case.plan()
+    whole = run(plan, case.context(), [start + new])
+    for pool in POOLS.values():
+        for _ in range(3):
+            assert same_bits(whole, run(plan, case.context(), [start, new], pool))
