@@ -74,7 +74,9 @@ def from_gguf(name: str, path: Path) -> Tokens:
         return [bytes(fields[key].parts[i]) for i in fields[key].data]
 
     texts = strings("tokenizer.ggml.tokens")
-    kinds = [int(fields["tokenizer.ggml.token_type"].parts[i][0]) for i in fields["tokenizer.ggml.token_type"].data]
+    kinds = [
+        int(fields["tokenizer.ggml.token_type"].parts[i][0]) for i in fields["tokenizer.ggml.token_type"].data
+    ]
     bpe = strings("tokenizer.ggml.model")[0] == b"gpt2"
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in printable]
@@ -282,7 +284,9 @@ def special_cases(engine: Any, v: Tokens) -> dict[str, float]:
                     "name": {"const": f"tool_{i}"},
                     "arguments": {
                         "type": "object",
-                        "properties": {f"property_{k}_{i}": {"type": ["string", "integer"]} for k in range(20)},
+                        "properties": {
+                            f"property_{k}_{i}": {"type": ["string", "integer"]} for k in range(20)
+                        },
                         "required": [f"property_{k}_{i}" for k in range(10)],
                         "additionalProperties": False,
                     },
@@ -295,7 +299,10 @@ def special_cases(engine: Any, v: Tokens) -> dict[str, float]:
     }
     before = clock()
     engine.compile(schema)
-    return {"pattern_3000_mask_us_p50": float(np.median(times)), "tools_128x20_compile_ms": (clock() - before) / 1e6}
+    return {
+        "pattern_3000_mask_us_p50": float(np.median(times)),
+        "tools_128x20_compile_ms": (clock() - before) / 1e6,
+    }
 
 
 def vocabularies(given: list[str]) -> Iterator[Tokens]:
@@ -307,14 +314,22 @@ def vocabularies(given: list[str]) -> Iterator[Tokens]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--schemas", type=int, default=300, help="how many schemas of MaskBench (default 300)")
+    parser.add_argument(
+        "--schemas", type=int, default=300, help="how many schemas of MaskBench (default 300)"
+    )
     parser.add_argument("--vocab", action="append", default=[], metavar="NAME=PATH")
     parser.add_argument("--engines", default="llamay,llguidance,xgrammar")
     args = parser.parse_args()
     chosen = [e for e in (Llamay, LLGuidance, XGrammar) if e.name in args.engines.split(",")]
-    report: dict[str, Any] = {"machine": platform.processor() or platform.machine(), "schemas": args.schemas, "results": {}}
+    report: dict[str, Any] = {
+        "machine": platform.processor() or platform.machine(),
+        "schemas": args.schemas,
+        "results": {},
+    }
     all_cases = cases(args.schemas)
     for v in vocabularies(args.vocab):
         for kind in chosen:
@@ -329,13 +344,15 @@ def main() -> None:
             report["results"].setdefault(v.name, {})[kind.name] = result
             if not args.json:
                 c, m = result["compile_ms"], result["mask_us"]
-                print(
-                    f"{v.name:12} {kind.name:10} compiled {result['compiled']:.1%} accepted {result['valid_accepted']:.1%}  "
-                    f"compile ms p50 {c['p50']:.3f} p99 {c['p99']:.1f} max {c['max']:.0f}  "
-                    f"mask us avg {m['avg']:.1f} p50 {m['p50']:.2f} p99 {m['p99']:.0f} p99.9 {m['p99.9']:.0f} max {m['max']:.0f}  "
-                    f"pattern {result['pattern_3000_mask_us_p50']:.1f} us  tools {result['tools_128x20_compile_ms']:.0f} ms",
-                    flush=True,
-                )
+                parts = [
+                    f"{v.name:12} {kind.name:10}",
+                    f"compiled {result['compiled']:.1%} accepted {result['valid_accepted']:.1%}",
+                    f"compile ms p50 {c['p50']:.3f} p99 {c['p99']:.1f} max {c['max']:.0f}",
+                    f"mask us avg {m['avg']:.1f} p50 {m['p50']:.2f} p99 {m['p99']:.0f} p99.9 {m['p99.9']:.0f}",
+                    f"max {m['max']:.0f}  pattern {result['pattern_3000_mask_us_p50']:.1f} us",
+                    f"tools {result['tools_128x20_compile_ms']:.0f} ms",
+                ]
+                print("  ".join(parts), flush=True)
     if args.json:
         print(json.dumps(report, indent=1))
 

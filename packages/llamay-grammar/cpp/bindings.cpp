@@ -18,8 +18,10 @@ namespace {
 using Mask = nb::ndarray<uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Masks = nb::ndarray<uint32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-std::shared_ptr<Vocabulary> make_vocabulary(nb::bytes flat, nb::ndarray<uint64_t, nb::ndim<1>, nb::c_contig> offsets,
-                                            const std::vector<uint32_t>& special, const std::vector<uint32_t>& ends) {
+std::shared_ptr<Vocabulary> make_vocabulary(nb::bytes flat,
+                                            nb::ndarray<uint64_t, nb::ndim<1>, nb::c_contig> offsets,
+                                            const std::vector<uint32_t>& special,
+                                            const std::vector<uint32_t>& ends) {
   std::string bytes(flat.c_str(), flat.size());
   std::vector<uint64_t> off(offsets.data(), offsets.data() + offsets.shape(0));
   nb::gil_scoped_release release;
@@ -30,7 +32,9 @@ CompileOptions options(const std::string& mode, const std::string& draft, const 
                        uint32_t max_whitespace, bool schema_order, double seconds, uint32_t states,
                        uint32_t alternatives) {
   CompileOptions o;
-  o.mode = mode == "exact" ? CompileMode::Exact : mode == "approximate" ? CompileMode::Approximate : CompileMode::Annotate;
+  o.mode = mode == "exact"         ? CompileMode::Exact
+           : mode == "approximate" ? CompileMode::Approximate
+                                   : CompileMode::Annotate;
   o.draft = draft == "4"         ? Draft::D4
             : draft == "6"       ? Draft::D6
             : draft == "7"       ? Draft::D7
@@ -81,18 +85,23 @@ NB_MODULE(_grammar, m) {
       .def_prop_ro("nodes", [](const Grammar& g) { return g.program.nodes.size(); });
 
   nb::class_<CompileOptions>(m, "_Options")
-      .def("__init__", [](CompileOptions* self, const std::string& mode, const std::string& draft,
-                          const std::string& whitespace, uint32_t max_whitespace, bool schema_order, double seconds,
-                          uint32_t states, uint32_t alternatives,
-                          std::optional<std::function<std::optional<std::string>(const std::string&)>> resolver) {
-        new (self) CompileOptions(options(mode, draft, whitespace, max_whitespace, schema_order, seconds, states, alternatives));
-        if (resolver)
-          self->resolver = [r = *resolver](const std::string& uri) {
-            nb::gil_scoped_acquire hold;
-            return r(uri);
-          };
-      }, nb::arg("mode"), nb::arg("draft"), nb::arg("whitespace"), nb::arg("max_whitespace"), nb::arg("schema_order"),
-         nb::arg("seconds"), nb::arg("states"), nb::arg("alternatives"), nb::arg("resolver").none());
+      .def(
+          "__init__",
+          [](CompileOptions* self, const std::string& mode, const std::string& draft,
+             const std::string& whitespace, uint32_t max_whitespace, bool schema_order, double seconds,
+             uint32_t states, uint32_t alternatives,
+             std::optional<std::function<std::optional<std::string>(const std::string&)>> resolver) {
+            new (self) CompileOptions(options(mode, draft, whitespace, max_whitespace, schema_order, seconds,
+                                              states, alternatives));
+            if (resolver)
+              self->resolver = [r = *resolver](const std::string& uri) {
+                nb::gil_scoped_acquire hold;
+                return r(uri);
+              };
+          },
+          nb::arg("mode"), nb::arg("draft"), nb::arg("whitespace"), nb::arg("max_whitespace"),
+          nb::arg("schema_order"), nb::arg("seconds"), nb::arg("states"), nb::arg("alternatives"),
+          nb::arg("resolver").none());
 
   m.def("_compile_json_schema", &compile_json_schema, nb::call_guard<nb::gil_scoped_release>());
   m.def("_compile_regex", &compile_regex, nb::call_guard<nb::gil_scoped_release>());
@@ -102,31 +111,34 @@ NB_MODULE(_grammar, m) {
 
   nb::class_<Matcher>(m, "_Matcher")
       .def(nb::new_([](std::shared_ptr<Grammar> g) { return std::make_shared<Matcher>(g); }))
-      .def("fill_mask", [](const Matcher& self, Mask out) {
-        if (out.shape(0) < self.grammar()->vocabulary->words())
-          throw nb::value_error("the mask is too short for the vocabulary");
-        nb::gil_scoped_release release;
-        self.fill_mask(out.data());
-      })
-      .def("fill_pointer", [](const Matcher& self, uintptr_t out) {
-        nb::gil_scoped_release release;
-        self.fill_mask(reinterpret_cast<uint32_t*>(out));
-      })
+      .def("fill_mask",
+           [](const Matcher& self, Mask out) {
+             if (out.shape(0) < self.grammar()->vocabulary->words())
+               throw nb::value_error("the mask is too short for the vocabulary");
+             nb::gil_scoped_release release;
+             self.fill_mask(out.data());
+           })
+      .def("fill_pointer",
+           [](const Matcher& self, uintptr_t out) {
+             nb::gil_scoped_release release;
+             self.fill_mask(reinterpret_cast<uint32_t*>(out));
+           })
       .def("allows", &Matcher::allows, nb::call_guard<nb::gil_scoped_release>())
       .def("accept", &Matcher::accept, nb::call_guard<nb::gil_scoped_release>())
       .def("rollback", &Matcher::rollback)
       .def("fork", [](const Matcher& self) { return std::make_shared<Matcher>(self); })
       .def("constraint",
            [](std::shared_ptr<Matcher> self) {
-             return nb::capsule(make_constraint(std::move(self)), LLAMAY_TOKEN_CONSTRAINT_CAPSULE, [](void* p) noexcept {
-               free_constraint(static_cast<llamay_token_constraint*>(p));
-             });
+             return nb::capsule(
+                 make_constraint(std::move(self)), LLAMAY_TOKEN_CONSTRAINT_CAPSULE,
+                 [](void* p) noexcept { free_constraint(static_cast<llamay_token_constraint*>(p)); });
            })
       .def("forced", &Matcher::forced, nb::call_guard<nb::gil_scoped_release>())
-      .def("forced_bytes", [](const Matcher& self, uint32_t limit) {
-        std::string s = self.forced_bytes(limit);
-        return nb::bytes(s.data(), s.size());
-      })
+      .def("forced_bytes",
+           [](const Matcher& self, uint32_t limit) {
+             std::string s = self.forced_bytes(limit);
+             return nb::bytes(s.data(), s.size());
+           })
       .def_prop_ro("complete", &Matcher::complete)
       .def_prop_ro("ended", &Matcher::ended)
       .def_prop_ro("length", &Matcher::length)

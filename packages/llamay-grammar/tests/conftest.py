@@ -10,7 +10,7 @@ import llamay_grammar as lg
 
 # Test modules are imported by path, so what they share is not found by itself.
 sys.path.insert(0, str(Path(__file__).parent))
-from helpers import awkward_tokens  # noqa: E402
+from helpers import awkward_tokens
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """What the tests of this package share."""
 
+
 from __future__ import annotations
 
 import random
@@ -12,15 +13,105 @@ import llamay_grammar as lg
 
 def awkward_tokens() -> list[bytes]:
     """Tokens that cross structure, split characters and escapes, repeat each other or are text of special ones."""
-    pieces = (
-        '{ } [ ] , : " \\ " , "," ":" ":" " ": ": " {" {" [" "] "} }, }] ]} ], {} [] "" null true false nul tr 0 1 2 12 '
-        "123 -1 1.5 .0 0. e1 E+ 1e a b c ab abc name age id \\u \\u00 \\n \\\" \\\\ \\ud83d \\udc00 u0061 x\",\"y\" a\": "
-        '","a":1 "a":1, "b":2} ":["a","b"] \t \n <s> </s> é € 😀 日本 kind'
-    ).split(" ")
-    tokens = [p.encode() for p in pieces if p] + [b" ", b"  ", b'{"a":1,"a":2}', b'","', b'": ', b", ", b': "', b'": "']
-    tokens += ["é".encode()[:1], "€".encode()[:2], "😀".encode()[1:], "😀".encode()[:3], b"a\xf0\x9f", b"\x98\x80b"]
+    pieces = [
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        '"',
+        "\\",
+        '"',
+        ",",
+        '","',
+        '":"',
+        '":"',
+        '"',
+        '":',
+        '":',
+        '"',
+        '{"',
+        '{"',
+        '["',
+        '"]',
+        '"}',
+        "},",
+        "}]",
+        "]}",
+        "],",
+        "{}",
+        "[]",
+        '""',
+        "null",
+        "true",
+        "false",
+        "nul",
+        "tr",
+        "0",
+        "1",
+        "2",
+        "12",
+        "123",
+        "-1",
+        "1.5",
+        ".0",
+        "0.",
+        "e1",
+        "E+",
+        "1e",
+        "a",
+        "b",
+        "c",
+        "ab",
+        "abc",
+        "name",
+        "age",
+        "id",
+        "\\u",
+        "\\u00",
+        "\\n",
+        '\\"',
+        "\\\\",
+        "\\ud83d",
+        "\\udc00",
+        "u0061",
+        'x","y"',
+        'a":',
+        '","a":1',
+        '"a":1,',
+        '"b":2}',
+        '":["a","b"]',
+        "\t",
+        "\n",
+        "<s>",
+        "</s>",
+        "é",
+        "€",
+        "😀",
+        "日本",
+        "kind",
+    ]
+    tokens = [p.encode() for p in pieces if p] + [
+        b" ",
+        b"  ",
+        b'{"a":1,"a":2}',
+        b'","',
+        b'": ',
+        b", ",
+        b': "',
+        b'": "',
+    ]
+    tokens += [
+        "é".encode()[:1],
+        "€".encode()[:2],
+        "😀".encode()[1:],
+        "😀".encode()[:3],
+        b"a\xf0\x9f",
+        b"\x98\x80b",
+    ]
     tokens += [bytes([b]) for b in range(256)]
-    return tokens + [b"a", b'"']  # the same bytes twice
+    return [*tokens, b"a", b'"']  # the same bytes twice
 
 
 def mask_bits(matcher: lg.Matcher) -> list[int]:
@@ -30,7 +121,10 @@ def mask_bits(matcher: lg.Matcher) -> list[int]:
 
 
 def walk(
-    grammar: lg.Grammar, rng: random.Random, limit: int, check: Callable[[lg.Matcher, list[int]], None] | None = None
+    grammar: lg.Grammar,
+    rng: random.Random,
+    limit: int,
+    check: Callable[[lg.Matcher, list[int]], None] | None = None,
 ) -> bytes | None:
     """Follow the mask at random, leaning towards the end; return the document, or None when `limit` was reached."""
     vocabulary = grammar.vocabulary
@@ -51,7 +145,11 @@ def walk(
         if not rest:
             continue
         closing = [t for t in rest if vocabulary.bytes_of(t)[:1] in (b'"', b"}", b"]", b",")]
-        token = rng.choice(closing) if closing and rng.random() < min(0.9, 0.3 + step / limit) else rng.choice(rest)
+        token = (
+            rng.choice(closing)
+            if closing and rng.random() < min(0.9, 0.3 + step / limit)
+            else rng.choice(rest)
+        )
         matcher.accept(token)
         out += vocabulary.bytes_of(token)
     return None

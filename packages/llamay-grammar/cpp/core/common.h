@@ -9,8 +9,8 @@
 
 namespace llamay::grammar {
 
-// A grammar that cannot be compiled. `pointer` is the JSON pointer of the keyword (or the position in a regex or
-// grammar text), `keyword` the keyword itself.
+// A grammar that cannot be compiled. `pointer` is the JSON pointer of the keyword (or the position in a regex
+// or grammar text), `keyword` the keyword itself.
 class CompileError : public std::runtime_error {
  public:
   CompileError(std::string keyword_, std::string pointer_, const std::string& message)
@@ -19,8 +19,8 @@ class CompileError : public std::runtime_error {
   std::string pointer;
 };
 
-// What one compilation may use. Everything that can grow asks here first, so that a hostile input is refused in
-// bounded time and memory and the next one finds the process as it was.
+// What one compilation may use. Everything that can grow asks here first, so that a hostile input is refused
+// in bounded time and memory and the next one finds the process as it was.
 struct Budget {
   double seconds = 5.0;
   uint32_t automaton_states = 20000;  // of one automaton
@@ -39,8 +39,8 @@ struct Budget {
   void check_time() const {
     std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
     if (used.count() > seconds)
-      throw CompileError("budget", "", "compilation took longer than the time budget of " +
-                                           std::to_string(seconds) + " s");
+      throw CompileError("budget", "",
+                         "compilation took longer than the time budget of " + std::to_string(seconds) + " s");
   }
 };
 

@@ -33,14 +33,13 @@ GrammarPtr schema_once(const Json& document, const VocabularyPtr& v, const Compi
   Expander expander(formulas, g->program, budget);
   uint32_t node = expander.node(root);
   expander.finish();
-  if (!g->program.nodes[node].possible)
-    throw CompileError("", "/", "no document satisfies this schema");
+  if (!g->program.nodes[node].possible) throw CompileError("", "/", "no document satisfies this schema");
   one_value(g->program, node);
   return g;
 }
 
-// Positions are not kept while compiling; when one is needed, the work is done again with them. And where dropping a
-// keyword is allowed, the work is done again without it.
+// Positions are not kept while compiling; when one is needed, the work is done again with them. And where
+// dropping a keyword is allowed, the work is done again without it.
 template <class Once>
 GrammarPtr with_retries(const CompileOptions& options, Once once) {
   std::set<std::string> dropped;
@@ -65,7 +64,8 @@ GrammarPtr with_retries(const CompileOptions& options, Once once) {
 
 }  // namespace
 
-GrammarPtr compile_json_schema(const std::string& schema, const VocabularyPtr& v, const CompileOptions& given) {
+GrammarPtr compile_json_schema(const std::string& schema, const VocabularyPtr& v,
+                               const CompileOptions& given) {
   CompileOptions options = given;
   options.budget.start = std::chrono::steady_clock::now();
   Json document = parse_json(schema, options.budget.depth);
@@ -122,10 +122,16 @@ namespace {
 
 class LayoutReader {
  public:
-  LayoutReader(const VocabularyPtr& v, const CompileOptions& options, const std::set<std::string>& dropped, bool tracking)
-      : v_(v), budget_(options.budget), formulas_(budget_), so_(schema_options(options, dropped)),
-        reader_(formulas_, so_, budget_), grammar_(std::make_shared<Grammar>()),
-        expander_(formulas_, grammar_->program, budget_), builder_(grammar_->program, budget_) {
+  LayoutReader(const VocabularyPtr& v, const CompileOptions& options, const std::set<std::string>& dropped,
+               bool tracking)
+      : v_(v),
+        budget_(options.budget),
+        formulas_(budget_),
+        so_(schema_options(options, dropped)),
+        reader_(formulas_, so_, budget_),
+        grammar_(std::make_shared<Grammar>()),
+        expander_(formulas_, grammar_->program, budget_),
+        builder_(grammar_->program, budget_) {
     grammar_->vocabulary = v;
     formulas_.tracking = tracking;
     settings(grammar_->program, options);
@@ -135,7 +141,8 @@ class LayoutReader {
     Expr root = expression(layout, 0);
     expander_.finish();
     for (auto& [node, at] : values_)
-      if (!grammar_->program.nodes[node].possible) throw CompileError("", at.empty() ? "/" : at, "no value satisfies this schema");
+      if (!grammar_->program.nodes[node].possible)
+        throw CompileError("", at.empty() ? "/" : at, "no value satisfies this schema");
     builder_.define("layout", std::move(root));
     builder_.finish("layout");
     return grammar_;
@@ -169,7 +176,8 @@ class LayoutReader {
       e.kind = Expr::Text, e.text = x->text;
     } else if (const Json* x = j.get("token")) {
       e.kind = Expr::Token, e.arg = static_cast<uint32_t>(std::stoul(x->text));
-      if (e.arg >= v_->size() || !v_->is_special(e.arg)) throw CompileError("token", "", "token " + x->text + " is not a special token");
+      if (e.arg >= v_->size() || !v_->is_special(e.arg))
+        throw CompileError("token", "", "token " + x->text + " is not a special token");
     } else if (const Json* x = j.get("schema")) {
       const Json* at = j.get("at");
       std::string where = at ? at->text : "";
@@ -190,11 +198,14 @@ class LayoutReader {
       list(*x);
     } else if (const Json* x = j.get("many")) {
       e.kind = Expr::Repeat, e.min = 0, e.max = kInf;
-      if (const Json* n = j.get("min"); n && n->is(JsonKind::Number)) e.min = static_cast<uint32_t>(std::stoul(n->text));
-      if (const Json* n = j.get("max"); n && n->is(JsonKind::Number)) e.max = static_cast<uint32_t>(std::stoul(n->text));
+      if (const Json* n = j.get("min"); n && n->is(JsonKind::Number))
+        e.min = static_cast<uint32_t>(std::stoul(n->text));
+      if (const Json* n = j.get("max"); n && n->is(JsonKind::Number))
+        e.max = static_cast<uint32_t>(std::stoul(n->text));
       e.kids.push_back(expression(*x, depth + 1));
     } else {
-      throw CompileError("layout", "", "a part of the layout that is none of text, token, schema, free, seq, any, many");
+      throw CompileError("layout", "",
+                         "a part of the layout that is none of text, token, schema, free, seq, any, many");
     }
     return e;
   }

@@ -30,7 +30,8 @@ struct CompileOptions {
 using VocabularyPtr = std::shared_ptr<const Vocabulary>;
 using GrammarPtr = std::shared_ptr<Grammar>;
 
-GrammarPtr compile_json_schema(const std::string& schema, const VocabularyPtr& v, const CompileOptions& options);
+GrammarPtr compile_json_schema(const std::string& schema, const VocabularyPtr& v,
+                               const CompileOptions& options);
 GrammarPtr compile_regex(const std::string& source, bool whole, const VocabularyPtr& v,
                          const CompileOptions& options);
 

@@ -64,7 +64,17 @@ int complete(void* self) { return matcher(self).ended() ? 2 : matcher(self).comp
 llamay_token_constraint* make_constraint(std::shared_ptr<Matcher> m) {
   auto* o = new Owned;
   const Vocabulary& v = *m->grammar()->vocabulary;
-  o->face = {sizeof(llamay_token_constraint), o, v.size(), v.words(), fill_mask, accept, rollback, fork, forced, complete, free_constraint};
+  o->face = {sizeof(llamay_token_constraint),
+             o,
+             v.size(),
+             v.words(),
+             fill_mask,
+             accept,
+             rollback,
+             fork,
+             forced,
+             complete,
+             free_constraint};
   o->matcher = std::move(m);
   return &o->face;
 }

@@ -85,7 +85,8 @@ bool is_multiple(const Decimal& value, const Decimal& step) {
   if (value.zero()) return true;
   int64_t shift = value.exponent - step.exponent;  // value/step = (Dv * 10^shift) / Ds
   if (shift < 0) {
-    // Dv has no trailing zero, so Dv / (Ds * 10^-shift) is an integer only if the powers of ten cancel: they cannot.
+    // Dv has no trailing zero, so Dv / (Ds * 10^-shift) is an integer only if the powers of ten cancel: they
+    // cannot.
     return false;
   }
   if (shift > 100000) return false;

@@ -31,7 +31,8 @@ struct Expander::Impl {
     auto [it, fresh] = node_of.emplace(id, static_cast<uint32_t>(p.nodes.size()));
     if (fresh) {
       if (p.nodes.size() >= budget.nodes)
-        throw CompileError("budget", "", "the schema has more than " + std::to_string(budget.nodes) + " distinct values");
+        throw CompileError("budget", "",
+                           "the schema has more than " + std::to_string(budget.nodes) + " distinct values");
       p.nodes.emplace_back();
       formula_of.push_back(id);
     }
@@ -45,8 +46,10 @@ struct Expander::Impl {
   Truth quick(FormulaId id, uint8_t t, int depth) {
     const Formula& x = f.at(id);
     switch (x.op) {
-      case Op::True: return Truth::Yes;
-      case Op::False: return Truth::No;
+      case Op::True:
+        return Truth::Yes;
+      case Op::False:
+        return Truth::No;
       case Op::Type:
         if (!(x.types & t)) return Truth::No;
         return (x.types & t) == t ? Truth::Yes : Truth::Open;
@@ -61,13 +64,15 @@ struct Expander::Impl {
         }
         return open ? Truth::Open : stop == Truth::No ? Truth::Yes : Truth::No;
       }
-      case Op::Ref: return depth > 0 ? quick(f.resolve(x), t, depth - 1) : Truth::Open;
+      case Op::Ref:
+        return depth > 0 ? quick(f.resolve(x), t, depth - 1) : Truth::Open;
       case Op::OneOf: {
         bool open = false;
         for (FormulaId k : x.kids) open |= quick(k, t, depth) != Truth::No;
         return open ? Truth::Open : Truth::No;
       }
-      default: return x.types & t ? Truth::Open : Truth::Yes;
+      default:
+        return x.types & t ? Truth::Open : Truth::Yes;
     }
   }
 
@@ -77,22 +82,28 @@ struct Expander::Impl {
     uint32_t steps = 0;
   };
 
-  void dnf(Dnf& d, std::vector<FormulaId> todo, Leaves leaves, std::vector<FormulaId> ors, std::vector<FormulaId> seen) {
+  void dnf(Dnf& d, std::vector<FormulaId> todo, Leaves leaves, std::vector<FormulaId> ors,
+           std::vector<FormulaId> seen) {
     budget.tick();
     if (++d.steps > budget.alternatives * 16)
-      throw CompileError("budget", "", "the combinations of anyOf, oneOf, not and if in one value are too many");
+      throw CompileError("budget", "",
+                         "the combinations of anyOf, oneOf, not and if in one value are too many");
     while (!todo.empty()) {
       FormulaId id = todo.back();
       todo.pop_back();
       if (std::find(seen.begin(), seen.end(), id) != seen.end()) continue;
       const Formula x = f.at(id);
       switch (x.op) {
-        case Op::True: break;
-        case Op::False: return;
+        case Op::True:
+          break;
+        case Op::False:
+          return;
         case Op::Type:
           if (!(x.types & d.type)) return;
           break;
-        case Op::And: todo.insert(todo.end(), x.kids.begin(), x.kids.end()); break;
+        case Op::And:
+          todo.insert(todo.end(), x.kids.begin(), x.kids.end());
+          break;
         case Op::Ref:
           seen.push_back(id);
           todo.push_back(f.resolve(x));
@@ -146,8 +157,8 @@ struct Expander::Impl {
     if (ors.empty()) {
       d.out.insert(std::move(leaves));
       if (d.out.size() > budget.alternatives)
-        throw CompileError("budget", "",
-                           "one value has more than " + std::to_string(budget.alternatives) + " alternatives");
+        throw CompileError(
+            "budget", "", "one value has more than " + std::to_string(budget.alternatives) + " alternatives");
       return;
     }
     FormulaId pick = ors.back();
@@ -159,7 +170,8 @@ struct Expander::Impl {
       if (std::binary_search(leaves.begin(), leaves.end(), k))
         return dnf(d, {}, std::move(leaves), std::move(ors), std::move(seen));
     if (d.type == kObject) {
-      // What speaks about single members need not be multiplied out: the object remembers that it is still to be met.
+      // What speaks about single members need not be multiplied out: the object remembers that it is still to
+      // be met.
       std::vector<FormulaId> simple;
       for (FormulaId k : o.kids)
         if (literal(k)) simple.push_back(k);
@@ -189,7 +201,8 @@ struct Expander::Impl {
   std::optional<Literal> literal(FormulaId id) {
     const Formula& x = f.at(id);
     if (x.op == Op::Require) return Literal{Literal::Present, f.name_at(x), f.yes(), nullptr};
-    if (x.op == Op::Exists) return Literal{Literal::Exists, "", f.exists_at(x).value, exists_names(f.exists_at(x))};
+    if (x.op == Op::Exists)
+      return Literal{Literal::Exists, "", f.exists_at(x).value, exists_names(f.exists_at(x))};
     if (x.op == Op::Props) {
       const PropsSpec& s = f.props_at(x);
       if (s.names.size() == 1 && s.patterns.empty() && s.additional == f.yes() && s.names[0].second == f.no())
@@ -248,7 +261,8 @@ struct Expander::Impl {
       const auto &s = f.string_at(x), &u = f.string_at(y);
       if (s.finite && u.finite) {
         std::vector<std::string> both;
-        std::set_intersection(s.words.begin(), s.words.end(), u.words.begin(), u.words.end(), std::back_inserter(both));
+        std::set_intersection(s.words.begin(), s.words.end(), u.words.begin(), u.words.end(),
+                              std::back_inserter(both));
         return both.empty();
       }
       if (s.finite || u.finite) {
@@ -264,7 +278,8 @@ struct Expander::Impl {
       const auto& v = f.numbers_at(set);
       if (other.op == Op::Numbers) {
         const auto& w = f.numbers_at(other);
-        return std::none_of(v.begin(), v.end(), [&](auto& d) { return std::find(w.begin(), w.end(), d) != w.end(); });
+        return std::none_of(v.begin(), v.end(),
+                            [&](auto& d) { return std::find(w.begin(), w.end(), d) != w.end(); });
       }
       return std::none_of(v.begin(), v.end(), [&](auto& d) { return f.number_at(other).contains(d); });
     }
@@ -314,7 +329,8 @@ struct Expander::Impl {
     return and_.size() == 1 ? and_[0] : f.all(std::move(and_));
   }
 
-  // What certainly holds of every value of type t that satisfies id: a list of assertions. Follows And and Ref.
+  // What certainly holds of every value of type t that satisfies id: a list of assertions. Follows And and
+  // Ref.
   void certain(FormulaId id, uint8_t t, int depth, Leaves& out) {
     const Formula& x = f.at(id);
     if (x.op == Op::And) {
@@ -379,9 +395,11 @@ struct Expander::Impl {
           const Formula g = f.at(x);
           if (g.op == Op::Length) nonempty |= f.range_at(g).min > 0;
           if (g.op == Op::Items)
-            (side ? vb : va).push_back(f.items_at(g).prefix.empty() ? f.items_at(g).rest : f.items_at(g).prefix[0]);
+            (side ? vb : va)
+                .push_back(f.items_at(g).prefix.empty() ? f.items_at(g).rest : f.items_at(g).prefix[0]);
         }
-      if (nonempty && !va.empty() && !vb.empty() && disjoint_all(f.all(va), f.all(vb), depth - 1)) return true;
+      if (nonempty && !va.empty() && !vb.empty() && disjoint_all(f.all(va), f.all(vb), depth - 1))
+        return true;
     }
     return false;
   }
@@ -432,7 +450,8 @@ struct Expander::Impl {
           s.words = x.words, finite = true;
         } else {
           std::vector<std::string> both;
-          std::set_intersection(s.words.begin(), s.words.end(), x.words.begin(), x.words.end(), std::back_inserter(both));
+          std::set_intersection(s.words.begin(), s.words.end(), x.words.begin(), x.words.end(),
+                                std::back_inserter(both));
           s.words = std::move(both);
         }
       } else {
@@ -468,10 +487,12 @@ struct Expander::Impl {
         a.min = a.min <= a.lang->min_length(0) ? 0 : a.min;
         a.max = a.max >= a.lang->max_length(0) ? kInf : a.max;
         // Without a minimum, "the shortest way out fits" decides; with one, gaps in the lengths would matter.
-        if ((a.min > 0 && !a.lang->gap_free) || s.counted) a.lang = with_length(a.lang, a.min, a.max, budget), a.min = 0, a.max = kInf;
+        if ((a.min > 0 && !a.lang->gap_free) || s.counted)
+          a.lang = with_length(a.lang, a.min, a.max, budget), a.min = 0, a.max = kInf;
       }
     }
-    if (a.lang->empty() || a.lang->min_length(0) > a.max || a.lang->max_length(0) < a.min) return it->second = kNone;
+    if (a.lang->empty() || a.lang->min_length(0) > a.max || a.lang->max_length(0) < a.min)
+      return it->second = kNone;
     p.strings.push_back(std::move(a));
     return it->second = static_cast<uint32_t>(p.strings.size() - 1);
   }
@@ -492,7 +513,8 @@ struct Expander::Impl {
     }
     if (sets.size() > 1) {
       std::vector<std::string> words;
-      for (uint32_t s : sets) words.insert(words.end(), p.strings[s].lang->words.begin(), p.strings[s].lang->words.end());
+      for (uint32_t s : sets)
+        words.insert(words.end(), p.strings[s].lang->words.begin(), p.strings[s].lang->words.end());
       StringAtom a;
       a.lang = lang_of_words(std::move(words), budget);
       p.strings.push_back(std::move(a));
@@ -530,7 +552,8 @@ struct Expander::Impl {
         a.lang = number_lang(spec, budget);
         a.max = kMaxNumberLength;
         if (spec.canonical) a.lang = with_length(a.lang, 0, 20, budget), a.max = kInf;
-        if (!a.lang->empty() && a.lang->min_length(0) > a.max) a.max = a.lang->min_length(0) + kMaxNumberLength;
+        if (!a.lang->empty() && a.lang->min_length(0) > a.max)
+          a.max = a.lang->min_length(0) + kMaxNumberLength;
       }
       if (!a.lang->empty()) {
         p.numbers.push_back(std::move(a));
@@ -561,7 +584,8 @@ struct Expander::Impl {
         if (!n.arrays.empty() || !n.objects.empty())
           throw CompileError("uniqueItems", "", "uniqueItems with items that are arrays or objects");
         bool endless = false;
-        for (uint32_t x : n.strings) endless |= p.strings[x].lang->infinite(0) || p.strings[x].lang->count_words(0) > 1u << 30;
+        for (uint32_t x : n.strings)
+          endless |= p.strings[x].lang->infinite(0) || p.strings[x].lang->count_words(0) > 1u << 30;
         for (uint32_t x : n.numbers) endless |= p.numbers[x].lang->count_words(0) > 1u << 30;
         free &= endless;
       }
@@ -570,7 +594,8 @@ struct Expander::Impl {
     check(a.rest);
     if (free) return;
     if (!a.prefix.empty() || !a.contains.empty() || a.rest.size() != 1)
-      throw CompileError("uniqueItems", "", "uniqueItems together with contains or positional items of few values");
+      throw CompileError("uniqueItems", "",
+                         "uniqueItems together with contains or positional items of few values");
     const Node& n = p.nodes[a.rest[0].node];
     if (n.strings.size() > 1 || n.numbers.size() > 1)
       throw CompileError("uniqueItems", "", "uniqueItems over alternatives of few values");
@@ -578,7 +603,8 @@ struct Expander::Impl {
     for (uint32_t x : n.strings) values += std::min<uint64_t>(p.strings[x].lang->count_words(0), 1u << 30);
     for (uint32_t x : n.numbers) values += std::min<uint64_t>(p.numbers[x].lang->count_words(0), 1u << 30);
     a.max = std::min(a.max, values);
-    if (a.max < a.min) throw CompileError("uniqueItems", "", "uniqueItems needs more different items than there are");
+    if (a.max < a.min)
+      throw CompileError("uniqueItems", "", "uniqueItems needs more different items than there are");
   }
 
   uint32_t array(const Leaves& leaves) {
@@ -590,21 +616,29 @@ struct Expander::Impl {
     for (FormulaId id : leaves) {
       const Formula& x = f.at(id);
       switch (x.op) {
-        case Op::Items: items.push_back(f.items_at(x)); break;
+        case Op::Items:
+          items.push_back(f.items_at(x));
+          break;
         case Op::Length: {
           const Range& r = f.range_at(x);
           a.min = std::max(a.min, r.min), a.max = std::min(a.max, r.max);
           break;
         }
-        case Op::Contains: contains.push_back(f.contains_at(x)); break;
-        case Op::Unique: a.unique = true; break;
-        default: break;
+        case Op::Contains:
+          contains.push_back(f.contains_at(x));
+          break;
+        case Op::Unique:
+          a.unique = true;
+          break;
+        default:
+          break;
       }
     }
     size_t n = 0;
     for (auto& s : items) n = std::max(n, s.prefix.size());
     for (auto& c : contains) {
-      if (c.start > 100000) throw CompileError("contains", "", "a contains that begins too far into the array");
+      if (c.start > 100000)
+        throw CompileError("contains", "", "a contains that begins too far into the array");
       n = std::max<size_t>(n, c.start);
     }
     if (contains.size() > 6) throw CompileError("contains", "", "more than six contains on one array");
@@ -656,24 +690,34 @@ struct Expander::Impl {
           props.push_back(f.props_at(x));
           for (auto& n : props.back().names) names.push_back(n.first);
           break;
-        case Op::Require: required.insert(f.name_at(x)); break;
-        case Op::Depend: depends.push_back(f.depend_at(x)); break;
+        case Op::Require:
+          required.insert(f.name_at(x));
+          break;
+        case Op::Depend:
+          depends.push_back(f.depend_at(x));
+          break;
         case Op::Count: {
           const Range& r = f.range_at(x);
           a.min = std::max(a.min, r.min), a.max = std::min(a.max, r.max);
           break;
         }
-        case Op::Names: name_rules.push_back(x.kids[0]); break;
-        case Op::Exists: clauses.push_back({*literal(id)}); break;
+        case Op::Names:
+          name_rules.push_back(x.kids[0]);
+          break;
+        case Op::Exists:
+          clauses.push_back({*literal(id)});
+          break;
         case Op::Or: {
           clauses.emplace_back();
           for (FormulaId k : std::vector<FormulaId>(x.kids)) clauses.back().push_back(*literal(k));
           break;
         }
-        default: break;
+        default:
+          break;
       }
     }
-    if (clauses.size() > 24) throw CompileError("budget", "", "more than 24 conditions on the members of one object");
+    if (clauses.size() > 24)
+      throw CompileError("budget", "", "more than 24 conditions on the members of one object");
     names.insert(names.end(), required.begin(), required.end());
     for (auto& d : depends) {
       names.push_back(d.name);
@@ -732,7 +776,8 @@ struct Expander::Impl {
       for (auto& c : clauses) {
         std::vector<FormulaId> any;
         for (auto& l : c)
-          if (l.kind == Literal::Exists ? l.names->matches(words[i]) : l.kind == Literal::Present && l.name == words[i])
+          if (l.kind == Literal::Exists ? l.names->matches(words[i])
+                                        : l.kind == Literal::Present && l.name == words[i])
             any.push_back(l.value);
         meets.push_back(f.any(std::move(any)));
       }
@@ -781,7 +826,8 @@ struct Expander::Impl {
         for (size_t s = 0; s < props.size(); ++s) {
           bool found = false;
           for (size_t k = 0; k < from.size(); ++k)
-            if (from[k].props == s && set[k]) and_.push_back(props[s].patterns[from[k].pattern].second), found = true;
+            if (from[k].props == s && set[k])
+              and_.push_back(props[s].patterns[from[k].pattern].second), found = true;
           if (!found) and_.push_back(props[s].additional);
         }
         return f.all(std::move(and_));
@@ -925,13 +971,15 @@ struct Expander::Impl {
       if (!seen.insert(x).second) continue;
       const Formula g = f.at(x);
       bool relevant = keyword == "budget" || (keyword == "oneOf" && g.op == Op::OneOf) ||
-                      (keyword == "uniqueItems" && g.op == Op::Unique) || (keyword == "contains" && g.op == Op::Contains);
+                      (keyword == "uniqueItems" && g.op == Op::Unique) ||
+                      (keyword == "contains" && g.op == Op::Contains);
       if (auto it = f.origin.find(x); it != f.origin.end()) {
         if (fallback.empty()) fallback = it->second + (keyword == "budget" ? "" : "/" + keyword);
         bool direct = relevant;
         for (FormulaId k : g.kids) {
           const Op op = f.at(k).op;
-          direct |= (keyword == "oneOf" && op == Op::OneOf) || (keyword == "uniqueItems" && op == Op::Unique) ||
+          direct |= (keyword == "oneOf" && op == Op::OneOf) ||
+                    (keyword == "uniqueItems" && op == Op::Unique) ||
                     (keyword == "contains" && op == Op::Contains);
         }
         if (direct) return it->second + (keyword == "budget" ? "" : "/" + keyword);
@@ -940,6 +988,15 @@ struct Expander::Impl {
       if (g.op == Op::Ref) queue.push_back(f.resolve(g));
     }
     return fallback;
+  }
+
+  // Where the schema of an alternative is, when origins are kept.
+  std::string place_of(std::vector<uint32_t> Node::* list, size_t atom, const std::string& keyword) {
+    if (!f.tracking) return "";
+    for (size_t n = 0; n < p.nodes.size(); ++n)
+      for (uint32_t a : p.nodes[n].*list)
+        if (a == atom) return where(formula_of[n], keyword);
+    return "";
   }
 
   void finish() {
@@ -962,19 +1019,21 @@ struct Expander::Impl {
         Node& n = p.nodes[i];
         if (n.possible) continue;
         bool ok = n.literals || !n.strings.empty() || !n.numbers.empty();
-        for (uint32_t a : n.arrays) ok = ok || (arrays[a] = array_possible(p.arrays[a]));
-        for (uint32_t o : n.objects) ok = ok || (objects[o] = object_possible(p.objects[o]));
+        for (uint32_t a : n.arrays) ok = ok || arrays[a] || (arrays[a] = array_possible(p.arrays[a]));
+        for (uint32_t o : n.objects) ok = ok || objects[o] || (objects[o] = object_possible(p.objects[o]));
         if (ok) n.possible = more = true;
       }
     }
     (void)first;
-    for (size_t a = 0; a < p.arrays.size(); ++a) arrays[a] = array_possible(p.arrays[a]);
-    for (size_t o = 0; o < p.objects.size(); ++o) objects[o] = object_possible(p.objects[o]);
+    for (size_t a = 0; a < p.arrays.size(); ++a) arrays[a] = arrays[a] || array_possible(p.arrays[a]);
+    for (size_t o = 0; o < p.objects.size(); ++o) objects[o] = objects[o] || object_possible(p.objects[o]);
     for (auto& n : p.nodes) {
       std::erase_if(n.arrays, [&](uint32_t a) { return !arrays[a]; });
       std::erase_if(n.objects, [&](uint32_t o) { return !objects[o]; });
     }
-    auto prune = [&](Slot& s) { std::erase_if(s, [&](const Option& o) { return !p.nodes[o.node].possible; }); };
+    auto prune = [&](Slot& s) {
+      std::erase_if(s, [&](const Option& o) { return !p.nodes[o.node].possible; });
+    };
     for (size_t i = 0; i < p.arrays.size(); ++i) {
       if (!arrays[i]) continue;
       ArrayAtom& a = p.arrays[i];
@@ -983,9 +1042,13 @@ struct Expander::Impl {
       for (size_t k = 0; k < a.prefix.size(); ++k)
         if (a.prefix[k].empty()) a.prefix.resize(k), a.rest.clear(), a.max = std::min<uint64_t>(a.max, k);
       if (a.rest.empty()) a.max = std::min<uint64_t>(a.max, a.prefix.size());
-      check_unique(a);
+      try {
+        check_unique(a);
+        check_contains(a);
+      } catch (const CompileError& e) {
+        throw CompileError(e.keyword, place_of(&Node::arrays, i, e.keyword), e.what());
+      }
       a.count_cap = std::max<uint64_t>(a.prefix.size(), a.max == UINT64_MAX ? a.min : UINT64_MAX);
-      check_contains(a);
     }
     for (size_t i = 0; i < p.objects.size(); ++i) {
       if (!objects[i]) continue;
@@ -1015,16 +1078,18 @@ struct Expander::Impl {
         gone |= had && s.empty();
       }
       if (a.rest && gone) a.rest = restrict_labels(a.rest, lang_any(), a.rest_slots);
-      // The declared names are told apart before the rest is asked, so the rest may go on containing them. But where
-      // the rest is finite, its words are counted: take the declared ones out.
-      if (a.rest && !a.rest->infinite(0) && !a.names->empty())
-        a.rest = without_names(a);
+      // The declared names are told apart before the rest is asked, so the rest may go on containing them.
+      // But where the rest is finite, its words are counted: take the declared ones out.
+      if (a.rest && !a.rest->infinite(0) && !a.names->empty()) a.rest = without_names(a);
       if (a.rest && a.rest->empty()) a.rest = nullptr;
       if (!a.clauses.empty() && a.max != UINT64_MAX && a.rest)
         for (auto& x : a.rest_slots)
           for (auto& y : a.rest_slots)
-            if (!x.empty() && !y.empty() && !std::equal(x.begin(), x.end(), y.begin(), y.end(), [](auto& i, auto& j) { return i.gain == j.gain; }))
-              throw CompileError("not", "", "conditions on members told apart by patterns, together with maxProperties");
+            if (!x.empty() && !y.empty() &&
+                !std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                            [](auto& i, auto& j) { return i.gain == j.gain; }))
+              throw CompileError("not", "",
+                                 "conditions on members told apart by patterns, together with maxProperties");
       for (auto& s : a.known) dominated(s);
       for (auto& s : a.rest_slots) dominated(s);
     }
@@ -1034,8 +1099,8 @@ struct Expander::Impl {
   void dominated(Slot& s) {
     if (s.size() < 2) return;
     auto same = [&](const Node& x, const Node& y) {
-      return x.literals == y.literals && x.strings == y.strings && x.numbers == y.numbers && x.arrays == y.arrays &&
-             x.objects == y.objects;
+      return x.literals == y.literals && x.strings == y.strings && x.numbers == y.numbers &&
+             x.arrays == y.arrays && x.objects == y.objects;
     };
     Slot keep;
     for (size_t i = 0; i < s.size(); ++i) {

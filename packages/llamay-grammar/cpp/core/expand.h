@@ -1,5 +1,5 @@
-// From formulas to a program: every reachable value becomes a union of alternatives, each a conjunction of assertions
-// about one type, and those that no document satisfies are removed.
+// From formulas to a program: every reachable value becomes a union of alternatives, each a conjunction of
+// assertions about one type, and those that no document satisfies are removed.
 #pragma once
 
 #include "formula.h"

@@ -40,7 +40,8 @@ class Search {
 
   bool possible(const Option& o) const { return p_.nodes[o.node].possible; }
   bool fills(const Slot& s, uint32_t gain) const {
-    return std::any_of(s.begin(), s.end(), [&](const Option& o) { return (o.gain & gain) == gain && possible(o); });
+    return std::any_of(s.begin(), s.end(),
+                       [&](const Option& o) { return (o.gain & gain) == gain && possible(o); });
   }
 
   bool ends(uint64_t others) {
@@ -64,7 +65,8 @@ class Search {
     if (count_ + missing + others > a_.max) return false;
     if (count_ + missing + free < a_.min) {
       uint64_t left = 0;
-      if (a_.rest && std::any_of(a_.rest_slots.begin(), a_.rest_slots.end(), [&](auto& s) { return fills(s, 0); })) {
+      if (a_.rest &&
+          std::any_of(a_.rest_slots.begin(), a_.rest_slots.end(), [&](auto& s) { return fills(s, 0); })) {
         if (a_.rest->infinite(0)) return true;
         left = a_.rest->count_words(0) - std::min(a_.rest->count_words(0), undeclared_);
       }
@@ -74,11 +76,13 @@ class Search {
   }
 
   bool choose(uint32_t c, uint64_t others) {
-    if (++steps_ > 200000) throw CompileError("budget", "", "the conditions on one object are too many to be decided");
+    if (++steps_ > 200000)
+      throw CompileError("budget", "", "the conditions on one object are too many to be decided");
     while (c < a_.clauses.size() && (gained_ >> c & 1)) ++c;
     if (c == a_.clauses.size()) return ends(others);
     for (uint32_t n : a_.clauses[c].absent) {
-      if (bit(seen_, n) || bit(need_, n) || std::any_of(witness_.begin(), witness_.end(), [&](auto& w) { return w.first == n; }))
+      if (bit(seen_, n) || bit(need_, n) ||
+          std::any_of(witness_.begin(), witness_.end(), [&](auto& w) { return w.first == n; }))
         continue;
       bool already = bit(absent_, n);
       set(absent_, n);
@@ -115,7 +119,8 @@ std::vector<uint64_t> with_dependencies(const ObjectAtom& a, std::vector<uint64_
   return bits;
 }
 
-bool object_feasible(const Program& p, const ObjectAtom& a, const uint64_t* seen, uint64_t undeclared, uint32_t gained) {
+bool object_feasible(const Program& p, const ObjectAtom& a, const uint64_t* seen, uint64_t undeclared,
+                     uint32_t gained) {
   return Search(p, a, seen, undeclared, gained).run();
 }
 
@@ -138,7 +143,8 @@ bool array_feasible(const Program& p, const ArrayAtom& a, uint64_t count, const 
     if (n >= a.min && std::any_of(now.begin(), now.end(), done)) return true;
     if (n >= a.max || now.empty()) return false;
     if ((steps += now.size()) > 1000000)
-      throw CompileError("contains", "", "the conditions on the items of one array are too many to be decided");
+      throw CompileError("contains", "",
+                         "the conditions on the items of one array are too many to be decided");
     std::set<Have> next;
     for (const Option& o : n < a.prefix.size() ? a.prefix[n] : a.rest) {
       if (!p.nodes[o.node].possible) continue;

@@ -8,8 +8,9 @@
 
 namespace llamay::grammar {
 
-// Nothing for a name that no standard defines. Where the exact language is not regular (regex) or depends on tables
-// that we do not carry (idn-hostname, A-labels), the result is a documented subset: what it accepts is always valid.
+// Nothing for a name that no standard defines. Where the exact language is not regular (regex) or depends on
+// tables that we do not carry (idn-hostname, A-labels), the result is a documented subset: what it accepts is
+// always valid.
 std::optional<Pattern> format_language(std::string_view name, Budget& budget);
 
 }  // namespace llamay::grammar

@@ -21,19 +21,20 @@ Formulas::Formulas(Budget& budget) : budget_(budget) {
 
 FormulaId Formulas::make(Formula f) {
   if (formulas_.size() >= budget_.nodes)
-    throw CompileError("budget", "", "the schema expands to more than " + std::to_string(budget_.nodes) + " formulas");
+    throw CompileError("budget", "",
+                       "the schema expands to more than " + std::to_string(budget_.nodes) + " formulas");
   budget_.tick();
   formulas_.push_back(std::move(f));
   return static_cast<FormulaId>(formulas_.size() - 1);
 }
 
 // Interning: `key` describes the payload completely; `fill` stores it when it is new.
-#define INTERN(key, fill)                                      \
+#define INTERN(key, fill)                                            \
   if (auto it = ids_.find(key); it != ids_.end()) return it->second; \
-  Formula f;                                                   \
-  fill;                                                        \
-  FormulaId id = make(std::move(f));                           \
-  ids_.emplace(std::move(key), id);                            \
+  Formula f;                                                         \
+  fill;                                                              \
+  FormulaId id = make(std::move(f));                                 \
+  ids_.emplace(std::move(key), id);                                  \
   return id
 
 FormulaId Formulas::type(uint8_t mask) {
@@ -206,8 +207,7 @@ FormulaId Formulas::unique() {
 
 FormulaId Formulas::props(PropsSpec s) {
   std::sort(s.names.begin(), s.names.end());
-  if (s.patterns.empty())
-    std::erase_if(s.names, [&](auto& n) { return n.second == s.additional; });
+  if (s.patterns.empty()) std::erase_if(s.names, [&](auto& n) { return n.second == s.additional; });
   if (s.names.empty() && s.additional == yes() &&
       std::all_of(s.patterns.begin(), s.patterns.end(), [&](auto& p) { return p.second == yes(); }))
     return yes();
@@ -259,11 +259,21 @@ FormulaId Formulas::one_of_values(const std::vector<const Json*>& values) {
   std::vector<FormulaId> parts;
   for (const Json* v : values) {
     switch (v->kind) {
-      case JsonKind::Null: types |= kNull; break;
-      case JsonKind::False: types |= kFalse; break;
-      case JsonKind::True: types |= kTrue; break;
-      case JsonKind::Number: numbers.push_back(v->number); break;
-      case JsonKind::String: strings.push_back(v->text); break;
+      case JsonKind::Null:
+        types |= kNull;
+        break;
+      case JsonKind::False:
+        types |= kFalse;
+        break;
+      case JsonKind::True:
+        types |= kTrue;
+        break;
+      case JsonKind::Number:
+        numbers.push_back(v->number);
+        break;
+      case JsonKind::String:
+        strings.push_back(v->text);
+        break;
       case JsonKind::Array: {
         ItemsSpec s;
         s.rest = no();
@@ -312,9 +322,15 @@ FormulaId Formulas::negate(FormulaId id) {
   const Formula f = formulas_[id];  // a copy: making formulas moves the vector
   FormulaId out = no();
   switch (f.op) {
-    case Op::True: out = no(); break;
-    case Op::False: out = yes(); break;
-    case Op::Type: out = type(kAnyType & ~f.types); break;
+    case Op::True:
+      out = no();
+      break;
+    case Op::False:
+      out = yes();
+      break;
+    case Op::Type:
+      out = type(kAnyType & ~f.types);
+      break;
     case Op::And:
     case Op::Or: {
       std::vector<FormulaId> kids;
@@ -331,7 +347,9 @@ FormulaId Formulas::negate(FormulaId id) {
       out = any(std::move(parts));
       break;
     }
-    case Op::Ref: out = ref(f.payload, !f.negative); break;
+    case Op::Ref:
+      out = ref(f.payload, !f.negative);
+      break;
     case Op::Number: {
       const NumberSpec s = numbers_[f.payload];
       std::vector<FormulaId> parts;
@@ -444,7 +462,8 @@ FormulaId Formulas::negate(FormulaId id) {
       out = any(std::move(parts));
       break;
     }
-    case Op::Unique: throw CompileError("uniqueItems", "", "the negation of uniqueItems is not supported");
+    case Op::Unique:
+      throw CompileError("uniqueItems", "", "the negation of uniqueItems is not supported");
     case Op::Props: {
       const PropsSpec s = props_[f.payload];
       std::vector<FormulaId> parts;
@@ -460,7 +479,8 @@ FormulaId Formulas::negate(FormulaId id) {
       if (s.additional != yes()) {
         std::vector<std::string> words;
         for (auto& n : s.names) words.push_back(n.first);
-        LangPtr others = words.empty() ? lang_any() : complement(lang_of_words(std::move(words), budget_), budget_);
+        LangPtr others =
+            words.empty() ? lang_any() : complement(lang_of_words(std::move(words), budget_), budget_);
         for (auto& p : s.patterns) others = combine(others, p.first, Combine::AndNot, budget_);
         parts.push_back(guarded(kObject, exists({others, negate(s.additional), 0})));
       }

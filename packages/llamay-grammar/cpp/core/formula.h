@@ -1,7 +1,7 @@
 // JSON Schema as logic: hash-consed formulas over assertions that each speak about one type of value.
 //
-// Every assertion has an exact negation, so `not`, `oneOf` and `if` are rewriting, not machinery. References stay
-// symbolic, so recursive schemas are finite graphs.
+// Every assertion has an exact negation, so `not`, `oneOf` and `if` are rewriting, not machinery. References
+// stay symbolic, so recursive schemas are finite graphs.
 #pragma once
 
 #include <string>
@@ -16,14 +16,22 @@ namespace llamay::grammar {
 
 using FormulaId = uint32_t;
 
-enum Type : uint8_t { kNull = 1, kFalse = 2, kTrue = 4, kNumber = 8, kString = 16, kArray = 32, kObject = 64 };
+enum Type : uint8_t {
+  kNull = 1,
+  kFalse = 2,
+  kTrue = 4,
+  kNumber = 8,
+  kString = 16,
+  kArray = 32,
+  kObject = 64
+};
 constexpr uint8_t kBoolean = kFalse | kTrue;
 constexpr uint8_t kAnyType = 127;
 
 enum class Op : uint8_t {
   True,
   False,
-  Type,      // the value's type is one of `types`
+  Type,  // the value's type is one of `types`
   And,
   Or,
   OneOf,
@@ -86,7 +94,7 @@ struct DependSpec {
 };
 
 struct ExistsSpec {
-  LangPtr names;            // null: the strings that satisfy name_rule
+  LangPtr names;  // null: the strings that satisfy name_rule
   FormulaId value = 0;
   FormulaId name_rule = 0;
 };

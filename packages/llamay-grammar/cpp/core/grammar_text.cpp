@@ -32,7 +32,8 @@ class TextReader {
       ++column;
       if (p_[k] == '\n') ++line, column = 1;
     }
-    throw CompileError("grammar", "", what + " (line " + std::to_string(line) + ", column " + std::to_string(column) + ")");
+    throw CompileError("grammar", "",
+                       what + " (line " + std::to_string(line) + ", column " + std::to_string(column) + ")");
   }
   bool more() const { return i_ < p_.size(); }
   bool at(uint32_t c) const { return i_ < p_.size() && p_[i_] == c; }
@@ -55,7 +56,8 @@ class TextReader {
   uint32_t number() {
     uint64_t v = 0;
     size_t b = i_;
-    while (more() && p_[i_] >= '0' && p_[i_] <= '9') v = std::min<uint64_t>(v * 10 + p_[i_++] - '0', kInf - 1);
+    while (more() && p_[i_] >= '0' && p_[i_] <= '9')
+      v = std::min<uint64_t>(v * 10 + p_[i_++] - '0', kInf - 1);
     if (i_ == b) fail("expected a number");
     return static_cast<uint32_t>(v);
   }
@@ -64,10 +66,14 @@ class TextReader {
     int n = 0;
     for (; n < most && more(); ++n) {
       uint32_t c = p_[i_], d;
-      if (c >= '0' && c <= '9') d = c - '0';
-      else if (c >= 'a' && c <= 'f') d = c - 'a' + 10;
-      else if (c >= 'A' && c <= 'F') d = c - 'A' + 10;
-      else break;
+      if (c >= '0' && c <= '9')
+        d = c - '0';
+      else if (c >= 'a' && c <= 'f')
+        d = c - 'a' + 10;
+      else if (c >= 'A' && c <= 'F')
+        d = c - 'A' + 10;
+      else
+        break;
       v = v * 16 + d;
       ++i_;
     }
@@ -216,19 +222,28 @@ class Gbnf : TextReader {
     if (!more()) fail("a lone backslash at the end");
     uint32_t c = p_[i_++];
     switch (c) {
-      case 'n': return '\n';
-      case 'r': return '\r';
-      case 't': return '\t';
-      case 'x': return hex(2, true);
-      case 'u': return hex(4, true);
-      case 'U': return hex(8, true);
+      case 'n':
+        return '\n';
+      case 'r':
+        return '\r';
+      case 't':
+        return '\t';
+      case 'x':
+        return hex(2, true);
+      case 'u':
+        return hex(4, true);
+      case 'U':
+        return hex(8, true);
       case '\\':
       case '"':
       case '[':
       case ']':
       case '-':
-      case '^': return c;
-      default: --i_; fail("unknown escape");
+      case '^':
+        return c;
+      default:
+        --i_;
+        fail("unknown escape");
     }
   }
 
@@ -358,9 +373,12 @@ class Ebnf : TextReader {
         e.set = keep.complement();
         space();
       }
-      if (take('*')) e = repeat(std::move(e), 0, kInf);
-      else if (take('+')) e = repeat(std::move(e), 1, kInf);
-      else if (take('?')) e = repeat(std::move(e), 0, 1);
+      if (take('*'))
+        e = repeat(std::move(e), 0, kInf);
+      else if (take('+'))
+        e = repeat(std::move(e), 1, kInf);
+      else if (take('?'))
+        e = repeat(std::move(e), 0, 1);
       parts.push_back(std::move(e));
     }
     return one(std::move(parts), Expr::Sequence);
@@ -397,7 +415,9 @@ class Ebnf : TextReader {
 
 }  // namespace
 
-void read_gbnf(const std::string& source, NetworkBuilder& builder, Budget& budget) { Gbnf(source, budget).read(builder); }
+void read_gbnf(const std::string& source, NetworkBuilder& builder, Budget& budget) {
+  Gbnf(source, budget).read(builder);
+}
 
 std::string read_ebnf(const std::string& source, NetworkBuilder& builder, Budget& budget) {
   return Ebnf(source, budget).read(builder);

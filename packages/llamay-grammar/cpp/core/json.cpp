@@ -50,7 +50,8 @@ class Parser {
   uint32_t depth_;
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw CompileError("json", "", "the schema is not valid JSON: " + what + " at byte " + std::to_string(i_));
+    throw CompileError("json", "",
+                       "the schema is not valid JSON: " + what + " at byte " + std::to_string(i_));
   }
   void space() {
     while (i_ < p_.size() && (p_[i_] == ' ' || p_[i_] == '\n' || p_[i_] == '\t' || p_[i_] == '\r')) ++i_;
@@ -70,10 +71,18 @@ class Parser {
       throw CompileError("json", "", "the document is nested deeper than " + std::to_string(depth_));
     Json v;
     switch (peek()) {
-      case 'n': word("null"); return v;
-      case 't': word("true"), v.kind = JsonKind::True; return v;
-      case 'f': word("false"), v.kind = JsonKind::False; return v;
-      case '"': v.kind = JsonKind::String, v.text = string(); return v;
+      case 'n':
+        word("null");
+        return v;
+      case 't':
+        word("true"), v.kind = JsonKind::True;
+        return v;
+      case 'f':
+        word("false"), v.kind = JsonKind::False;
+        return v;
+      case '"':
+        v.kind = JsonKind::String, v.text = string();
+        return v;
       case '[':
         ++i_, v.kind = JsonKind::Array;
         if (peek() == ']') {
@@ -87,8 +96,10 @@ class Parser {
           if (c == ']') return v;
           if (c != ',') --i_, fail("expected ',' or ']'");
         }
-      case '{': return object(depth);
-      default: return number();
+      case '{':
+        return object(depth);
+      default:
+        return number();
     }
   }
 
@@ -177,14 +188,26 @@ class Parser {
       if (i_ >= p_.size()) fail("unterminated string");
       char c = p_[i_++];
       switch (c) {
-        case 'b': out.push_back('\b'); break;
-        case 'f': out.push_back('\f'); break;
-        case 'n': out.push_back('\n'); break;
-        case 'r': out.push_back('\r'); break;
-        case 't': out.push_back('\t'); break;
+        case 'b':
+          out.push_back('\b');
+          break;
+        case 'f':
+          out.push_back('\f');
+          break;
+        case 'n':
+          out.push_back('\n');
+          break;
+        case 'r':
+          out.push_back('\r');
+          break;
+        case 't':
+          out.push_back('\t');
+          break;
         case '"':
         case '\\':
-        case '/': out.push_back(c); break;
+        case '/':
+          out.push_back(c);
+          break;
         case 'u': {
           uint32_t u = hex4();
           if (u >= 0xD800 && u < 0xDC00 && p_.substr(i_, 2) == "\\u") {
@@ -199,7 +222,8 @@ class Parser {
           append_utf8(out, u >= 0xD800 && u < 0xE000 ? 0xFFFD : u);
           break;
         }
-        default: --i_, fail("bad escape");
+        default:
+          --i_, fail("bad escape");
       }
     }
   }
@@ -207,14 +231,22 @@ class Parser {
 
 void canonical(const Json& v, std::string& out) {
   switch (v.kind) {
-    case JsonKind::Null: out += 'n'; break;
-    case JsonKind::False: out += 'f'; break;
-    case JsonKind::True: out += 't'; break;
+    case JsonKind::Null:
+      out += 'n';
+      break;
+    case JsonKind::False:
+      out += 'f';
+      break;
+    case JsonKind::True:
+      out += 't';
+      break;
     case JsonKind::Number:
       out += v.number.negative ? "#-" : "#";
       out += v.number.digits + "e" + std::to_string(v.number.exponent) + ";";
       break;
-    case JsonKind::String: out += "s" + std::to_string(v.text.size()) + ":" + v.text; break;
+    case JsonKind::String:
+      out += "s" + std::to_string(v.text.size()) + ":" + v.text;
+      break;
     case JsonKind::Array:
       out += '[';
       for (const auto& x : v.items) canonical(x, out);

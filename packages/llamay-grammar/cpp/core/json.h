@@ -15,9 +15,9 @@ enum class JsonKind : uint8_t { Null, False, True, Number, String, Array, Object
 
 struct Json {
   JsonKind kind = JsonKind::Null;
-  std::string text;     // String: decoded UTF-8. Number: as spelled
-  Decimal number;       // Number
-  std::vector<Json> items;                          // Array
+  std::string text;                                   // String: decoded UTF-8. Number: as spelled
+  Decimal number;                                     // Number
+  std::vector<Json> items;                            // Array
   std::vector<std::pair<std::string, Json>> members;  // Object, in source order, the last of duplicates kept
 
   const Json* get(std::string_view key) const;
@@ -25,7 +25,8 @@ struct Json {
   bool is_bool() const { return kind == JsonKind::True || kind == JsonKind::False; }
 };
 
-// Parses RFC 8259 text; lone surrogates become U+FFFD. Throws CompileError on bad text or nesting beyond `depth`.
+// Parses RFC 8259 text; lone surrogates become U+FFFD. Throws CompileError on bad text or nesting beyond
+// `depth`.
 Json parse_json(std::string_view text, uint32_t depth);
 
 // Equality as JSON Schema means it: 1 == 1.0, members in any order.

@@ -23,7 +23,8 @@ uint32_t Lang::trie_next(uint32_t s, uint32_t cp) const {
   return s;
 }
 
-// Enumerates the code points that leave s; `more` is the number of continuation bytes still to come, -1 at the start.
+// Enumerates the code points that leave s; `more` is the number of continuation bytes still to come, -1 at
+// the start.
 bool Lang::trie_any(uint32_t s, uint32_t lo, uint32_t hi, uint32_t acc, int more,
                     const std::function<bool(uint32_t)>& pred) const {
   if (more == 0) return acc >= lo && acc <= hi && pred(s);
@@ -58,7 +59,8 @@ uint32_t Lang::run(std::string_view t) const {
     } else {
       uint32_t n = b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
       uint32_t cp = n == 1 ? b : n == 2 ? b & 31u : n == 3 ? b & 15u : b & 7u;
-      for (uint32_t k = 1; k < n && i + k < t.size(); ++k) cp = (cp << 6) | (static_cast<uint8_t>(t[i + k]) & 63u);
+      for (uint32_t k = 1; k < n && i + k < t.size(); ++k)
+        cp = (cp << 6) | (static_cast<uint8_t>(t[i + k]) & 63u);
       i += n;
       s = next(s, cp);
     }
@@ -69,10 +71,13 @@ uint32_t Lang::run(std::string_view t) const {
 
 namespace {
 
-uint64_t saturating_add(uint64_t a, uint64_t b) { return a + b < a ? std::numeric_limits<uint64_t>::max() : a + b; }
+uint64_t saturating_add(uint64_t a, uint64_t b) {
+  return a + b < a ? std::numeric_limits<uint64_t>::max() : a + b;
+}
 uint64_t saturating_mul(uint64_t a, uint64_t b) {
   unsigned __int128 p = static_cast<unsigned __int128>(a) * b;
-  return p > std::numeric_limits<uint64_t>::max() ? std::numeric_limits<uint64_t>::max() : static_cast<uint64_t>(p);
+  return p > std::numeric_limits<uint64_t>::max() ? std::numeric_limits<uint64_t>::max()
+                                                  : static_cast<uint64_t>(p);
 }
 
 // Shortest and longest words and their number from every state; then whether the lengths have gaps.
@@ -97,7 +102,8 @@ void measure(Lang& l, const std::vector<uint64_t>& class_size) {
     if (l.labels[s] != kDead) l.min_len[s] = 0, queue.push_back(s);
   for (size_t q = 0; q < queue.size(); ++q)
     for (uint32_t e = head[queue[q]]; e < head[queue[q] + 1]; ++e)
-      if (l.min_len[edges[e]] == kInf) l.min_len[edges[e]] = l.min_len[queue[q]] + 1, queue.push_back(edges[e]);
+      if (l.min_len[edges[e]] == kInf)
+        l.min_len[edges[e]] = l.min_len[queue[q]] + 1, queue.push_back(edges[e]);
   // States from which a cycle is reachable have no longest word: peel off the others, last first.
   std::vector<uint32_t> out(n, 0), done;
   for (uint32_t s = 0; s < n; ++s) {
@@ -120,8 +126,8 @@ void measure(Lang& l, const std::vector<uint64_t>& class_size) {
     if (!finite[s]) l.max_len[s] = kInf, l.n_words[s] = std::numeric_limits<uint64_t>::max();
   l.all_infinite = done.empty();
   l.longest_min = *std::max_element(l.min_len.begin(), l.min_len.end());
-  // If every state's interval of lengths is tiled by its successors' (plus one) and by zero when it accepts, then by
-  // induction on the length every value of the interval is the length of a word.
+  // If every state's interval of lengths is tiled by its successors' (plus one) and by zero when it accepts,
+  // then by induction on the length every value of the interval is the length of a word.
   l.gap_free = true;
   std::vector<std::pair<uint64_t, uint64_t>> parts;
   for (uint32_t s = 0; s < n && l.gap_free; ++s) {
@@ -175,7 +181,8 @@ LangPtr finish(RawDfa&& raw, Budget& budget) {
         number[t] = static_cast<uint32_t>(order.size()), order.push_back(t);
     }
   if (order.size() > budget.automaton_states)
-    throw CompileError("budget", "", "an automaton has more than " + std::to_string(budget.automaton_states) + " states");
+    throw CompileError("budget", "",
+                       "an automaton has more than " + std::to_string(budget.automaton_states) + " states");
   if (order.size() > budget.total_states)
     throw CompileError("budget", "", "the automata of this grammar have too many states altogether");
   budget.total_states -= order.size();
@@ -322,7 +329,8 @@ Alphabet refine(const std::vector<const Lang*>& langs) {
     if (surrogate) key.assign(langs.size(), kNoClass), key.push_back(1);
     auto [it, fresh] = ids.emplace(key, static_cast<uint16_t>(ids.size()));
     if (fresh) {
-      if (ids.size() > 60000) throw CompileError("budget", "", "an automaton tells too many characters apart");
+      if (ids.size() > 60000)
+        throw CompileError("budget", "", "an automaton tells too many characters apart");
       a.members.push_back(surrogate ? std::vector<uint16_t>{} : key);
     }
     a.starts.push_back(cut);
@@ -350,8 +358,9 @@ LangPtr product(const std::vector<LangPtr>& in, Label label, bool need_all, Budg
     auto [it, fresh] = ids.emplace(t, static_cast<uint32_t>(states.size()));
     if (fresh) {
       if (states.size() >= budget.automaton_states)
-        throw CompileError("budget", "",
-                           "an automaton has more than " + std::to_string(budget.automaton_states) + " states");
+        throw CompileError(
+            "budget", "",
+            "an automaton has more than " + std::to_string(budget.automaton_states) + " states");
       states.push_back(t);
     }
     return it->second;
@@ -369,7 +378,8 @@ LangPtr product(const std::vector<LangPtr>& in, Label label, bool need_all, Budg
         std::vector<uint32_t> t;
         bool dead = false;
         for (size_t i = 0; i < langs.size(); ++i) {
-          uint32_t x = s[i] == kDead ? kDead : langs[i]->table[size_t{s[i]} * langs[i]->n_classes + a.members[c][i]];
+          uint32_t x =
+              s[i] == kDead ? kDead : langs[i]->table[size_t{s[i]} * langs[i]->n_classes + a.members[c][i]];
           dead |= x == kDead;
           t.push_back(x);
         }
@@ -396,7 +406,8 @@ LangPtr dense(const LangPtr& a, Budget& budget) {
       uint8_t b = static_cast<uint8_t>(w[i]);
       uint32_t n = b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
       uint32_t cp = n == 1 ? b : n == 2 ? b & 31u : n == 3 ? b & 15u : b & 7u;
-      for (uint32_t k = 1; k < n && i + k < w.size(); ++k) cp = (cp << 6) | (static_cast<uint8_t>(w[i + k]) & 63u);
+      for (uint32_t k = 1; k < n && i + k < w.size(); ++k)
+        cp = (cp << 6) | (static_cast<uint8_t>(w[i + k]) & 63u);
       d.push_back(cp);
       i += n;
     }
@@ -483,13 +494,17 @@ LangPtr combine(const LangPtr& a, const LangPtr& b, Combine how, Budget& budget)
       how == Combine::And, budget);
 }
 
-LangPtr complement(const LangPtr& a, Budget& budget) { return combine(lang_any(), a, Combine::AndNot, budget); }
+LangPtr complement(const LangPtr& a, Budget& budget) {
+  return combine(lang_any(), a, Combine::AndNot, budget);
+}
 
 LangPtr with_length(const LangPtr& a, uint32_t min, uint32_t max, Budget& budget) {
   if (a->empty() || (min == 0 && max == kInf)) return a;
-  uint32_t cap = max == kInf ? min : max;  // beyond `cap` the count does not matter (no maximum) or is too much
+  uint32_t cap =
+      max == kInf ? min : max;  // beyond `cap` the count does not matter (no maximum) or is too much
   if (uint64_t{cap} > budget.automaton_states)
-    throw CompileError("budget", "", "a length of " + std::to_string(cap) + " with this pattern needs too many states");
+    throw CompileError("budget", "",
+                       "a length of " + std::to_string(cap) + " with this pattern needs too many states");
   LangPtr d = dense(a, budget);
   RawDfa raw;
   for (uint32_t c = 0; c < 128; ++c)

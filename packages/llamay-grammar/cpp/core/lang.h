@@ -1,5 +1,5 @@
-// Regular languages over Unicode scalar values, as trimmed deterministic automata: every state that exists can
-// still reach an accepting one, so "live" is "not kDead".
+// Regular languages over Unicode scalar values, as trimmed deterministic automata: every state that exists
+// can still reach an accepting one, so "live" is "not kDead".
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ constexpr uint32_t kInf = 0xFFFFFFFFu;
 class Lang;
 using LangPtr = std::shared_ptr<const Lang>;
 
-// Two representations. Dense: a table over classes of code points, for anything with loops. Trie: the UTF-8 bytes of
-// a finite set of words, for enumerations and property names, whose alphabets make a table wasteful.
+// Two representations. Dense: a table over classes of code points, for anything with loops. Trie: the UTF-8
+// bytes of a finite set of words, for enumerations and property names, whose alphabets make a table wasteful.
 class Lang {
  public:
   uint64_t uid = 0;  // never reused in a process: the key under which masks are cached
@@ -53,11 +53,11 @@ class Lang {
   // The label of the word, or kDead.
   uint32_t run(std::string_view utf8) const;
 
-  // Every window of lengths that the ends of the interval allow contains a word: then min/max lengths can be checked
-  // with two comparisons.
+  // Every window of lengths that the ends of the interval allow contains a word: then min/max lengths can be
+  // checked with two comparisons.
   bool gap_free = true;
-  bool all_infinite = false;   // from every state
-  uint32_t longest_min = 0;    // the largest min_length
+  bool all_infinite = false;  // from every state
+  uint32_t longest_min = 0;   // the largest min_length
 
   // Dense.
   uint32_t n_classes = 0;
@@ -146,13 +146,15 @@ LangPtr finish(RawDfa&& raw, Budget& budget);
 LangPtr lang_of_words(std::vector<std::string> words, Budget& budget);
 const LangPtr& lang_any();  // every string
 
-// Accepts where `accept` says so; when labels are wanted, the result's label is label(a) * n_labels_b + label(b).
+// Accepts where `accept` says so; when labels are wanted, the result's label is label(a) * n_labels_b +
+// label(b).
 enum class Combine { And, Or, AndNot };
 LangPtr combine(const LangPtr& a, const LangPtr& b, Combine how, Budget& budget);
 LangPtr complement(const LangPtr& a, Budget& budget);
 // The language with words of min..max code points only, as an automaton that counts.
 LangPtr with_length(const LangPtr& a, uint32_t min, uint32_t max, Budget& budget);
-// A labelled automaton: the label of a word is the set of languages that it belongs to, as an index into `sets`.
+// A labelled automaton: the label of a word is the set of languages that it belongs to, as an index into
+// `sets`.
 LangPtr classify(const std::vector<LangPtr>& langs, std::vector<std::vector<bool>>& sets, Budget& budget);
 // The dense form of a finite language.
 LangPtr dense(const LangPtr& a, Budget& budget);

@@ -52,13 +52,13 @@ const char* literal_text(uint32_t which) { return which == 1 ? "null" : which ==
 }  // namespace
 
 bool same_thread(const Thread& a, const Thread& b) {
-  if (a.mode != b.mode || a.gap != b.gap || a.spaces != b.spaces || a.a != b.a || a.b != b.b || a.state != b.state ||
-      a.scan != b.scan || a.count != b.count || a.partial != b.partial)
+  if (a.mode != b.mode || a.gap != b.gap || a.spaces != b.spaces || a.a != b.a || a.b != b.b ||
+      a.state != b.state || a.scan != b.scan || a.count != b.count || a.partial != b.partial)
     return false;
   const Frame *f = a.top, *g = b.top;
   if (f == g) return true;
-  if (!f || !g || f->place != g->place || f->atom != g->atom || f->parent != g->parent || f->count != g->count ||
-      f->gained != g->gained || f->names != g->names || f->n_words != g->n_words)
+  if (!f || !g || f->place != g->place || f->atom != g->atom || f->parent != g->parent ||
+      f->count != g->count || f->gained != g->gained || f->names != g->names || f->n_words != g->n_words)
     return false;
   return std::memcmp(f->have, g->have, sizeof f->have) == 0 &&
          std::memcmp(f->bits, g->bits, size_t{f->n_words} * 16) == 0;
@@ -95,7 +95,8 @@ void Machine::complete(const Frame* top, Threads& out, Scratch& s, Visited* visi
   out.push_back(t);
 }
 
-// Everything that can be reached without reading. `visited` cuts the loops that rules which may be empty make.
+// Everything that can be reached without reading. `visited` cuts the loops that rules which may be empty
+// make.
 void Machine::network(uint32_t q, const Frame* parent, Threads& out, Scratch& s, Visited* visited) const {
   Visited own;
   if (!visited) visited = &own;
@@ -130,8 +131,11 @@ void Machine::network(uint32_t q, const Frame* parent, Threads& out, Scratch& s,
         t.mode = Mode::Token;
         out.push_back(t);
         break;
-      case Edge::Call: network(e.arg, top, out, s, visited); break;
-      case Edge::Skip: break;
+      case Edge::Call:
+        network(e.arg, top, out, s, visited);
+        break;
+      case Edge::Skip:
+        break;
     }
   }
 }
@@ -164,7 +168,8 @@ bool Machine::may_end_here(const Thread& t) const {
       const StringAtom& a = p_.lexemes[t.a];
       return t.count > 0 && t.count >= a.min && a.lang->accepts(t.state);
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -178,7 +183,8 @@ char kind_of(const Thread& t) { return t.mode == Mode::String ? '"' : t.mode == 
 
 void Machine::finish_value(const Thread& t, Threads& out, Scratch& s) const {
   if (!unique_item(t)) return complete(t.top, out, s);
-  std::string value = kind_of(t) + (t.mode == Mode::Literal ? std::string(literal_text(t.a)) : spelled(t.partial));
+  std::string value =
+      kind_of(t) + (t.mode == Mode::Literal ? std::string(literal_text(t.a)) : spelled(t.partial));
   Link* link = make_link(value, t.top->names, s);
   link->hash = hash_text(value);
   close_item(t, link, out, s);
@@ -190,7 +196,8 @@ void Machine::close_item(const Thread& t, const Link* value, Threads& out, Scrat
   complete(f, out, s);
 }
 
-bool Machine::words_left(const Frame* f, const Lang& l, uint32_t state, char kind, const Link* partial) const {
+bool Machine::words_left(const Frame* f, const Lang& l, uint32_t state, char kind,
+                         const Link* partial) const {
   if (l.infinite(state)) return true;
   uint64_t used = 0;
   for (const Link* n = f->names; n; n = n->previous) ++used;
@@ -242,8 +249,10 @@ bool Machine::space_missing(const Thread& t) const {
 
 void Machine::step(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
   switch (in.mode) {
-    case Mode::String: return step_string(in, b, out, s);
-    case Mode::Name: return step_name(in, b, out, s);
+    case Mode::String:
+      return step_string(in, b, out, s);
+    case Mode::Name:
+      return step_name(in, b, out, s);
     case Mode::Number:
     case Mode::Raw: {
       step_raw(in, b, out, s);
@@ -264,15 +273,18 @@ void Machine::step(const Thread& in, uint8_t b, Threads& out, Scratch& s) const 
         out.push_back(t);
       return;
     }
-    case Mode::Token: return;
-    default: break;
+    case Mode::Token:
+      return;
+    default:
+      break;
   }
   Thread t = in;
   if (in.mode == Mode::After && in.top->place == Place::Root) return;
   if (space(t, b, out)) return;
   if (space_missing(t)) return;
   switch (in.mode) {
-    case Mode::Value: return begin_value(in, b, out, s);
+    case Mode::Value:
+      return begin_value(in, b, out, s);
     case Mode::ArrayHead:
       if (b == ']') {
         if (can_close_array(in.top)) complete(in.top->parent, out, s);
@@ -316,7 +328,8 @@ void Machine::step(const Thread& in, uint8_t b, Threads& out, Scratch& s) const 
         }
       }
       return;
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -370,7 +383,8 @@ void Machine::begin_value(const Thread& in, uint8_t b, Threads& out, Scratch& s)
 template <class Left>
 bool Machine::any_left(const Lang& l, uint32_t state, uint32_t lo, uint32_t hi, uint64_t used, Left left) {
   // Only where few words are left is each character asked.
-  if (l.any_next(state, lo, hi, [&](uint32_t n) { return l.infinite(n) || l.count_words(n) > used; })) return true;
+  if (l.any_next(state, lo, hi, [&](uint32_t n) { return l.infinite(n) || l.count_words(n) > used; }))
+    return true;
   uint64_t live = 0;
   for (uint32_t cp = lo; cp <= hi; ++cp) {
     if (!l.any_next(state, cp, std::min(hi, cp | 0xFF), [](uint32_t) { return true; })) {
@@ -410,7 +424,8 @@ void Machine::step_string(const Thread& in, uint8_t b, Threads& out, Scratch& s)
             return words_left(t.top, l, n, '"', make_link(utf8, t.partial, s));
           });
         }
-        return l.any_next(t.state, lo, hi, [&](uint32_t n) { return length_open(l, n, t.count + 1, a.min, a.max); });
+        return l.any_next(t.state, lo, hi,
+                          [&](uint32_t n) { return length_open(l, n, t.count + 1, a.min, a.max); });
       });
   if (r == Scan::Live) out.push_back(t);
   if (r == Scan::Close && may_end_here(in)) finish_value(in, out, s);
@@ -419,7 +434,8 @@ void Machine::step_string(const Thread& in, uint8_t b, Threads& out, Scratch& s)
 void Machine::step_raw(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
   const bool number = in.mode == Mode::Number, unique = number && unique_item(in);
   const Lang& l = number ? *p_.numbers[in.a].lang : *p_.lexemes[in.a].lang;
-  const uint32_t min = number ? 0 : p_.lexemes[in.a].min, max = number ? p_.numbers[in.a].max : p_.lexemes[in.a].max;
+  const uint32_t min = number ? 0 : p_.lexemes[in.a].min,
+                 max = number ? p_.numbers[in.a].max : p_.lexemes[in.a].max;
   const bool counted = min > 0 || max != kInf;
   Thread t = in;
   Scan r = scan_byte<false>(
@@ -436,9 +452,8 @@ void Machine::step_raw(const Thread& in, uint8_t b, Threads& out, Scratch& s) co
         return words_left(t.top, l, t.state, '#', t.partial);
       },
       [&](uint32_t lo, uint32_t hi) {
-        return l.any_next(t.state, lo, hi, [&](uint32_t n) {
-          return !counted || length_open(l, n, t.count + 1, min, max);
-        });
+        return l.any_next(t.state, lo, hi,
+                          [&](uint32_t n) { return !counted || length_open(l, n, t.count + 1, min, max); });
       });
   if (r == Scan::Live) out.push_back(t);
 }
@@ -508,7 +523,8 @@ void Machine::refresh(Frame* f) const {
       if (!bit(open, k)) continue;
       seen[k / 64] |= uint64_t{1} << (k % 64);
       ++f->count;
-      bool ok = std::any_of(a.known[k].begin(), a.known[k].end(), [&](const Option& o) { return option_ok(f, o); });
+      bool ok =
+          std::any_of(a.known[k].begin(), a.known[k].end(), [&](const Option& o) { return option_ok(f, o); });
       --f->count;
       seen[k / 64] &= ~(uint64_t{1} << (k % 64));
       if (!ok) open[k / 64] &= ~(uint64_t{1} << (k % 64));
@@ -580,7 +596,9 @@ bool Machine::rest_open(const Frame* f) const {
     // Every label has the same options here (the compiler saw to it).
     uint64_t others = 1;
     for (const Link* n = f->names; n; n = n->previous) ++others;
-    auto fits = [&](const Option& o) { return object_feasible(p_, a, f->seen(), others, f->gained | o.gain); };
+    auto fits = [&](const Option& o) {
+      return object_feasible(p_, a, f->seen(), others, f->gained | o.gain);
+    };
     bool ok = false;
     for (const Slot& s : a.rest_slots) ok = ok || std::any_of(s.begin(), s.end(), fits);
     if (!ok) return false;
@@ -600,7 +618,7 @@ bool Machine::can_close_object(const Frame* f) const {
   if (f->count < a.min) return false;
   for (size_t c = 0; c < a.clauses.size(); ++c)
     if (!(f->gained >> c & 1) && std::all_of(a.clauses[c].absent.begin(), a.clauses[c].absent.end(),
-                                            [&](uint32_t n) { return bit(f->seen(), n); }))
+                                             [&](uint32_t n) { return bit(f->seen(), n); }))
       return false;
   for (uint32_t i = 0; i < f->n_words; ++i)
     if (a.required[i] & ~f->seen()[i]) return false;
@@ -635,7 +653,8 @@ bool Machine::name_used(const Frame* f, std::string_view name) const {
   return false;
 }
 
-// Whether an undeclared name can still be completed. Only where finitely many remain must the used ones be counted.
+// Whether an undeclared name can still be completed. Only where finitely many remain must the used ones be
+// counted.
 bool Machine::rest_live(const Thread& t, uint32_t state, const Link* partial) const {
   const Lang& l = *p_.objects[t.top->atom].rest;
   if (l.infinite(state)) return true;
@@ -717,7 +736,9 @@ void Machine::members(const Thread& in, Frame* f, const Slot& slot, Threads& out
     if (!option_ok(f, o)) continue;
     // Meeting what is met already: the option without it says the same.
     if (o.gain & in.top->gained)
-      if (std::any_of(slot.begin(), slot.end(), [&](const Option& x) { return x.gain == (o.gain & ~in.top->gained); })) continue;
+      if (std::any_of(slot.begin(), slot.end(),
+                      [&](const Option& x) { return x.gain == (o.gain & ~in.top->gained); }))
+        continue;
     Frame* g = f;
     if (slot.size() > 1) g = copy(f, s);
     g->gained |= o.gain;
@@ -734,7 +755,8 @@ void Machine::close_known(const Thread& in, uint32_t word, Threads& out, Scratch
   members(in, f, p_.objects[f->atom].known[word], out, s);
 }
 
-void Machine::close_unknown(const Thread& in, uint32_t label, const Link* name, Threads& out, Scratch& s) const {
+void Machine::close_unknown(const Thread& in, uint32_t label, const Link* name, Threads& out,
+                            Scratch& s) const {
   Frame* f = copy(in.top, s);
   f->names = name;
   members(in, f, p_.objects[f->atom].rest_slots[label], out, s);

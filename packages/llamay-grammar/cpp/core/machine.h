@@ -1,8 +1,9 @@
 // The machine that reads a document byte by byte: threads, each with a stack of frames.
 //
-// A thread is one way to understand what was read; it exists only as long as some document continues it, so the bytes
-// a machine can read are exactly those that a valid document continues with. Frames and links are immutable once
-// made, so a thread is copied by copying a pointer: that is what makes forking and rolling back free.
+// A thread is one way to understand what was read; it exists only as long as some document continues it, so
+// the bytes a machine can read are exactly those that a valid document continues with. Frames and links are
+// immutable once made, so a thread is copied by copying a pointer: that is what makes forking and rolling
+// back free.
 #pragma once
 
 #include <atomic>
@@ -21,7 +22,7 @@ namespace llamay::grammar {
 struct Link {
   mutable std::atomic<uint32_t> refs{0};
   bool heap = false;
-  bool unknown = false;  // stands for a name that is not spelled out (while computing masks)
+  bool unknown = false;                // stands for a name that is not spelled out (while computing masks)
   mutable const Link* kept = nullptr;  // the copy that outlives the scratch memory
   const Link* previous = nullptr;
   uint64_t hash = 0;
@@ -39,11 +40,11 @@ struct Frame {
   uint32_t atom = 0;     // of the array or object; the state to go on with (Net)
   mutable const Frame* kept = nullptr;
   const Frame* parent = nullptr;
-  uint64_t count = 0;    // items or members begun
-  uint32_t gained = 0;   // conditions met (objects)
-  uint32_t have[6] = {};  // items that count for each contains
+  uint64_t count = 0;           // items or members begun
+  uint32_t gained = 0;          // conditions met (objects)
+  uint32_t have[6] = {};        // items that count for each contains
   const Link* names = nullptr;  // members that are not declared; items of an array with uniqueItems
-  uint64_t bits[1];  // members seen, then members that may come next
+  uint64_t bits[1];             // members seen, then members that may come next
 
   uint64_t* seen() { return bits; }
   const uint64_t* seen() const { return bits; }
@@ -74,11 +75,11 @@ class Scratch {
 };
 
 enum class Mode : uint8_t {
-  Value,     // a value begins; a: node
-  String,    // inside a string; a: atom
-  Number,    // inside a number; a: atom
-  Raw,       // inside a lexeme of the net; a: index of the lexeme
-  Literal,   // inside null, true or false; a: which, count: position
+  Value,       // a value begins; a: node
+  String,      // inside a string; a: atom
+  Number,      // inside a number; a: atom
+  Raw,         // inside a lexeme of the net; a: index of the lexeme
+  Literal,     // inside null, true or false; a: which, count: position
   ArrayHead,   // after '['
   ObjectHead,  // after '{'
   NextName,    // after ',' in an object
@@ -90,12 +91,12 @@ enum class Mode : uint8_t {
 
 struct Thread {
   Mode mode = Mode::Value;
-  bool gap = false;      // after ',' or ':', where the spaced style has its space
-  uint16_t spaces = 0;   // whitespace read here
+  bool gap = false;     // after ',' or ':', where the spaced style has its space
+  uint16_t spaces = 0;  // whitespace read here
   uint32_t a = 0, b = 0;
-  uint32_t state = 0;    // of the automaton
-  uint32_t scan = 0;     // of the scanner
-  uint32_t count = 0;    // code points read
+  uint32_t state = 0;  // of the automaton
+  uint32_t scan = 0;   // of the scanner
+  uint32_t count = 0;  // code points read
   const Frame* top = nullptr;
   const Link* partial = nullptr;  // the undeclared name being read
 };

@@ -16,16 +16,22 @@ constexpr uint32_t kSmallSubtree = 24;
 void set_bit(uint32_t* mask, uint32_t t) { mask[t / 32] |= 1u << (t % 32); }
 void clear_bit(uint32_t* mask, uint32_t t) { mask[t / 32] &= ~(1u << (t % 32)); }
 
-// Groups of modes by the bytes that they could read at all: most siblings in a trie are passed over without a call.
+// Groups of modes by the bytes that they could read at all: most siblings in a trie are passed over without a
+// call.
 uint32_t group(Mode m) {
   switch (m) {
     case Mode::Value:
-    case Mode::ArrayHead: return 1;
+    case Mode::ArrayHead:
+      return 1;
     case Mode::ObjectHead:
-    case Mode::NextName: return 2;
-    case Mode::Colon: return 3;
-    case Mode::After: return 4;
-    default: return 0;
+    case Mode::NextName:
+      return 2;
+    case Mode::Colon:
+      return 3;
+    case Mode::After:
+      return 4;
+    default:
+      return 0;
   }
 }
 
@@ -65,7 +71,8 @@ struct Masker::Walk {
   std::vector<std::unique_ptr<Threads>> pool;
   size_t depth = 0;
 
-  Walk(const Machine& machine, const Vocabulary& vocabulary, uint32_t* out, Scratch& scratch, CrossingList* list)
+  Walk(const Machine& machine, const Vocabulary& vocabulary, uint32_t* out, Scratch& scratch,
+       CrossingList* list)
       : m(machine), v(vocabulary), main(vocabulary.trie()), mask(out), s(scratch), crossings(list) {}
 
   Threads& buffer() {
@@ -79,7 +86,8 @@ struct Masker::Walk {
   bool unsure(const Thread& x) const {
     if (!x.top || !x.top->names || !x.top->names->unknown) return false;
     if (x.mode == Mode::Name) return true;
-    return x.top->place == Place::Array && (x.mode == Mode::String || x.mode == Mode::Number || x.mode == Mode::Literal);
+    return x.top->place == Place::Array &&
+           (x.mode == Mode::String || x.mode == Mode::Number || x.mode == Mode::Literal);
   }
 
   void tokens(const Trie& t, uint32_t n) {
@@ -105,7 +113,8 @@ struct Masker::Walk {
     clean = false;
   }
 
-  // Everything that can follow node n of the trie when `t` is the state there. The tokens at n are already set.
+  // Everything that can follow node n of the trie when `t` is the state there. The tokens at n are already
+  // set.
   void walk(const Trie& trie, uint32_t n, const Thread& t) {
     const bool large = &trie == &main && trie.end(n) - n >= kSmallSubtree;
     if (large) {
@@ -119,7 +128,8 @@ struct Masker::Walk {
           }
           uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
           normalise(*a.lang, v, min, max);
-          return lexeme(trie, n, t, v.entry(Lexeme::JsonString, *a.lang, t.state, t.scan, min, max, n), false);
+          return lexeme(trie, n, t, v.entry(Lexeme::JsonString, *a.lang, t.state, t.scan, min, max, n),
+                        false);
         }
         case Mode::Number: {
           const NumberAtom& a = m.program().numbers[t.a];
@@ -146,7 +156,8 @@ struct Masker::Walk {
           if (t.state == kDead || !a.rest->all_infinite || a.rest->trie) break;
           return name(trie, n, t);
         }
-        default: break;
+        default:
+          break;
       }
     }
     const uint8_t bit = static_cast<uint8_t>(1u << group(t.mode));
@@ -171,12 +182,12 @@ struct Masker::Walk {
     --depth;
   }
 
-  // A lexeme of the net after which only more of it, or the end of the document, can follow needs no walk behind its
-  // end; where anything else follows, its ends are too many to be remembered.
+  // A lexeme of the net after which only more of it, or the end of the document, can follow needs no walk
+  // behind its end; where anything else follows, its ends are too many to be remembered.
   static bool only_ends(const Frame* top) { return top->place == Place::Root; }
 
-  // What can follow a lexeme that may end after any of its bytes: only subtrees that contain a byte with which
-  // something can follow are looked at.
+  // What can follow a lexeme that may end after any of its bytes: only subtrees that contain a byte with
+  // which something can follow are looked at.
   void ends(const Trie& trie, uint32_t n, const Thread& t) {
     Threads after, got;
     m.finish_lexeme(t, after, s);
@@ -184,8 +195,7 @@ struct Masker::Walk {
     for (uint32_t b = 0; b < 256; ++b) {
       got.clear();
       for (const Thread& x : after) m.step(x, static_cast<uint8_t>(b), got, s);
-      if (!got.empty()) first |= b < 128 ? uint64_t{1} << byte_class(static_cast<uint8_t>(b))
-                                         : uint64_t{1} << kClassMultibyte | uint64_t{1} << kClassBroken;
+      if (!got.empty()) first |= b < 128 ? uint64_t{1} << byte_class(static_cast<uint8_t>(b)) : kWideClasses;
     }
     if (m.may_end_here(t))
       for (const Thread& x : after) walk(trie, n, x);
@@ -256,8 +266,8 @@ struct Masker::Walk {
     }
   }
 
-  // Inside a name that need not be a declared one: the remembered masks hold for every name that is neither declared
-  // nor used before; the few that are get a walk of their own.
+  // Inside a name that need not be a declared one: the remembered masks hold for every name that is neither
+  // declared nor used before; the few that are get a walk of their own.
   void name(const Trie& trie, uint32_t n, const Thread& t) {
     const ObjectAtom& a = m.program().objects[t.top->atom];
     const bool declared = t.b != kDead, used = t.top->names != nullptr;
@@ -272,21 +282,24 @@ struct Masker::Walk {
     }
     EntryPtr e = v.entry(Lexeme::JsonString, *a.rest, t.state, t.scan, 0, kInf, n);
     stay(*e);
-    cross(e, t, [&] { for (const auto& x : e->exits) {
-      Link* link = new (s.take(sizeof(Link))) Link;
-      link->unknown = true, link->previous = t.top->names;
-      Threads after;
-      m.close_unknown(t, x.label, link, after, s);
-      if (after.empty()) continue;
-      tokens(x.rest, 0);
-      for (const Thread& f : after) walk(x.rest, 0, f);
-    } });
+    cross(e, t, [&] {
+      for (const auto& x : e->exits) {
+        Link* link = new (s.take(sizeof(Link))) Link;
+        link->unknown = true, link->previous = t.top->names;
+        Threads after;
+        m.close_unknown(t, x.label, link, after, s);
+        if (after.empty()) continue;
+        tokens(x.rest, 0);
+        for (const Thread& f : after) walk(x.rest, 0, f);
+      }
+    });
     if (declared) declared_names(trie, n, t, t.b, t.scan);
     if (used) {
       std::string prefix = Machine::spelled(t.partial);
       for (const Link* l = t.top->names; l; l = l->previous) {
         std::string_view text(l->text, l->length);
-        if (!l->unknown && text.substr(0, prefix.size()) == prefix) used_name(trie, n, text.substr(prefix.size()), t.scan);
+        if (!l->unknown && text.substr(0, prefix.size()) == prefix)
+          used_name(trie, n, text.substr(prefix.size()), t.scan);
       }
     }
     if (apart) {
@@ -321,7 +334,8 @@ struct Masker::Walk {
     std::string prefix = '"' + Machine::spelled(t.partial);
     for (const Link* l = t.top->names; l; l = l->previous) {
       std::string_view text(l->text, l->length);
-      if (!l->unknown && text.substr(0, prefix.size()) == prefix) used_name(trie, n, text.substr(prefix.size()), t.scan);
+      if (!l->unknown && text.substr(0, prefix.size()) == prefix)
+        used_name(trie, n, text.substr(prefix.size()), t.scan);
     }
     mask = outer;
     for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= own[i];
@@ -337,7 +351,9 @@ struct Masker::Walk {
             to = names.next(to, cp);
             return to != kDead;
           },
-          [&](uint32_t lo, uint32_t hi) { return names.any_next(to, lo, hi, [](uint32_t) { return true; }); });
+          [&](uint32_t lo, uint32_t hi) {
+            return names.any_next(to, lo, hi, [](uint32_t) { return true; });
+          });
       if (r == Scan::Dead) continue;
       if (r == Scan::Close) {
         uint32_t word = names.label(node);
@@ -376,7 +392,8 @@ struct Masker::Walk {
         uint8_t b = static_cast<uint8_t>(left[0]);
         uint32_t k = b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
         uint32_t cp = k == 1 ? b : k == 2 ? b & 31u : k == 3 ? b & 15u : b & 7u;
-        for (uint32_t i = 1; i < k && i < left.size(); ++i) cp = (cp << 6) | (static_cast<uint8_t>(left[i]) & 63u);
+        for (uint32_t i = 1; i < k && i < left.size(); ++i)
+          cp = (cp << 6) | (static_cast<uint8_t>(left[i]) & 63u);
         return cp;
       };
       Scan r = scan_byte<true>(

@@ -6,8 +6,8 @@
 
 namespace llamay::grammar {
 
-// What the tokens that end a lexeme and go on do at one place in the document. It stays the same while a string is
-// being written, so the last few answers are kept. Belongs to one matcher.
+// What the tokens that end a lexeme and go on do at one place in the document. It stays the same while a
+// string is being written, so the last few answers are kept. Belongs to one matcher.
 struct Crossing {
   Mode mode = Mode::String;  // a name and a string value may share both entry and place
   EntryPtr entry;

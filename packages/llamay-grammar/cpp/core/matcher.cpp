@@ -34,7 +34,8 @@ void release(const Frame* f) {
   }
 }
 
-// Copies what is still in scratch memory to the heap, from the end of the chain towards its head. Returns it retained.
+// Copies what is still in scratch memory to the heap, from the end of the chain towards its head. Returns it
+// retained.
 const Link* keep(const Link* l) {
   std::vector<const Link*> fresh;
   const Link* base = l;
@@ -62,7 +63,8 @@ const Frame* keep(const Frame* f) {
   for (size_t i = fresh.size(); i-- > 0;) {
     const Frame* from = fresh[i];
     Frame* to = new (std::malloc(sizeof(Frame) + size_t{from->n_words} * 16)) Frame;
-    to->heap = true, to->place = from->place, to->n_words = from->n_words, to->atom = from->atom, to->parent = tail;
+    to->heap = true, to->place = from->place, to->n_words = from->n_words, to->atom = from->atom,
+    to->parent = tail;
     to->count = from->count, to->gained = from->gained;
     std::memcpy(to->have, from->have, sizeof to->have);
     std::memcpy(to->bits, from->bits, size_t{from->n_words} * 16);
@@ -94,14 +96,15 @@ void add_thread(Threads& list, const Thread& t) {
   list.push_back(t);
 }
 
-// Where there are many threads: makes equal stacks one stack, from the bottom up, so that equal threads are seen to be
-// equal. Without it an ambiguous grammar doubles its threads at every step.
+// Where there are many threads: makes equal stacks one stack, from the bottom up, so that equal threads are
+// seen to be equal. Without it an ambiguous grammar doubles its threads at every step.
 void merge(Threads& list, Scratch& s) {
   std::unordered_map<const Frame*, const Frame*> known;
   std::unordered_multimap<uint64_t, const Frame*> frames;
   auto hash = [](const Frame* f, const Frame* parent) {
     uint64_t h = static_cast<uint64_t>(f->place) * 1099511628211ull + f->atom;
-    for (uint64_t x : {reinterpret_cast<uint64_t>(parent), reinterpret_cast<uint64_t>(f->names), f->count, uint64_t{f->gained}})
+    for (uint64_t x : {reinterpret_cast<uint64_t>(parent), reinterpret_cast<uint64_t>(f->names), f->count,
+                       uint64_t{f->gained}})
       h = (h ^ x) * 0x9E3779B97F4A7C15ull, h ^= h >> 32;
     for (uint32_t i = 0; i < 2u * f->n_words; ++i) h = (h ^ f->bits[i]) * 0x9E3779B97F4A7C15ull;
     return h;
@@ -128,7 +131,8 @@ void merge(Threads& list, Scratch& s) {
         found = g;
         if (g->parent != below) {
           Frame* c = new (s.take(sizeof(Frame) + size_t{g->n_words} * 16)) Frame;
-          c->place = g->place, c->n_words = g->n_words, c->atom = g->atom, c->parent = below, c->count = g->count;
+          c->place = g->place, c->n_words = g->n_words, c->atom = g->atom, c->parent = below,
+          c->count = g->count;
           c->gained = g->gained, c->names = g->names;
           std::memcpy(c->have, g->have, sizeof g->have);
           std::memcpy(c->bits, g->bits, size_t{g->n_words} * 16);
@@ -146,7 +150,8 @@ void merge(Threads& list, Scratch& s) {
   for (Thread t : list) {
     t.top = canonical(t.top);
     uint64_t h = reinterpret_cast<uint64_t>(t.top);
-    for (uint64_t x : {uint64_t{t.a} << 32 | t.b, uint64_t{t.state} << 32 | t.scan, uint64_t{t.count} << 8 | static_cast<uint64_t>(t.mode)})
+    for (uint64_t x : {uint64_t{t.a} << 32 | t.b, uint64_t{t.state} << 32 | t.scan,
+                       uint64_t{t.count} << 8 | static_cast<uint64_t>(t.mode)})
       h = (h ^ x) * 0x9E3779B97F4A7C15ull, h ^= h >> 32;
     auto [lo, hi] = seen.equal_range(h);
     bool twice = false;
@@ -249,7 +254,8 @@ Position* Matcher::advance(const Position* from, uint32_t token) const {
       if (next.empty()) return nullptr;
       if (next.size() > kManyThreads) merge(next, s);
       if (next.size() > kMaxThreads)
-        throw std::length_error("the grammar is too ambiguous here: more than 8192 ways to read the document");
+        throw std::length_error(
+            "the grammar is too ambiguous here: more than 8192 ways to read the document");
       std::swap(now, next);
     }
   }
@@ -321,8 +327,8 @@ void Matcher::accept(uint32_t token) {
 
 void Matcher::rollback(uint64_t n) {
   if (n > at_->index)
-    throw std::out_of_range("cannot roll back " + std::to_string(n) + " tokens: only " + std::to_string(at_->index) +
-                            " were accepted");
+    throw std::out_of_range("cannot roll back " + std::to_string(n) + " tokens: only " +
+                            std::to_string(at_->index) + " were accepted");
   Position* p = at_;
   for (; n > 0; --n) p = p->previous;
   p->refs.fetch_add(1);
@@ -414,7 +420,8 @@ std::string Matcher::expected() const {
   }
   for (const Thread& t : at_->threads)
     if (t.mode == Mode::Token) out += (out.empty() ? "" : ", ") + ("token " + std::to_string(t.a));
-  if (at_->accepting || at_->ended) out += out.empty() ? "the end of the document" : ", or the end of the document";
+  if (at_->accepting || at_->ended)
+    out += out.empty() ? "the end of the document" : ", or the end of the document";
   return out.empty() ? "nothing" : out;
 }
 

@@ -13,7 +13,7 @@ struct Grammar {
   Program program;
   std::shared_ptr<const Vocabulary> vocabulary;
   Machine machine{program};
-  std::string digest;   // identifies source, options and vocabulary
+  std::string digest;  // identifies source, options and vocabulary
   Grammar() = default;
   Grammar(const Grammar&) = delete;
   Grammar& operator=(const Grammar&) = delete;
@@ -46,7 +46,7 @@ class Matcher {
   bool allows(uint32_t token) const;
   void accept(uint32_t token);  // throws RefusedToken, leaving the position as it was
   bool try_accept(uint32_t token);
-  void rollback(uint64_t n);    // throws std::out_of_range
+  void rollback(uint64_t n);  // throws std::out_of_range
   // Tokens that are the only ones allowed, one after another, at most `limit`.
   std::vector<uint32_t> forced(uint32_t limit) const;
   std::string forced_bytes(uint32_t limit) const;

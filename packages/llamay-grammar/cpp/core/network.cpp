@@ -27,32 +27,48 @@ void NetworkBuilder::resolve(Expr& e, const RuleInfo& in, uint32_t depth) {
 
 bool NetworkBuilder::nullable(const Expr& e) const {
   switch (e.kind) {
-    case Expr::Text: return e.text.empty();
-    case Expr::Term: return terms_.nullable(e.arg);
-    case Expr::Rule: return rules_[e.arg].nullable;
-    case Expr::Sequence: return std::all_of(e.kids.begin(), e.kids.end(), [&](auto& k) { return nullable(k); });
-    case Expr::Choice: return std::any_of(e.kids.begin(), e.kids.end(), [&](auto& k) { return nullable(k); });
-    case Expr::Repeat: return e.min == 0 || nullable(e.kids[0]);
-    default: return false;
+    case Expr::Text:
+      return e.text.empty();
+    case Expr::Term:
+      return terms_.nullable(e.arg);
+    case Expr::Rule:
+      return rules_[e.arg].nullable;
+    case Expr::Sequence:
+      return std::all_of(e.kids.begin(), e.kids.end(), [&](auto& k) { return nullable(k); });
+    case Expr::Choice:
+      return std::any_of(e.kids.begin(), e.kids.end(), [&](auto& k) { return nullable(k); });
+    case Expr::Repeat:
+      return e.min == 0 || nullable(e.kids[0]);
+    default:
+      return false;
   }
 }
 
 bool NetworkBuilder::productive(const Expr& e) const {
   switch (e.kind) {
-    case Expr::Set: return !e.set.ranges.empty();
-    case Expr::Term: return e.arg != terms_.none();
-    case Expr::Rule: return rules_[e.arg].productive;
-    case Expr::Sequence: return std::all_of(e.kids.begin(), e.kids.end(), [&](auto& k) { return productive(k); });
-    case Expr::Choice: return std::any_of(e.kids.begin(), e.kids.end(), [&](auto& k) { return productive(k); });
-    case Expr::Repeat: return e.min == 0 || productive(e.kids[0]);
-    default: return true;
+    case Expr::Set:
+      return !e.set.ranges.empty();
+    case Expr::Term:
+      return e.arg != terms_.none();
+    case Expr::Rule:
+      return rules_[e.arg].productive;
+    case Expr::Sequence:
+      return std::all_of(e.kids.begin(), e.kids.end(), [&](auto& k) { return productive(k); });
+    case Expr::Choice:
+      return std::any_of(e.kids.begin(), e.kids.end(), [&](auto& k) { return productive(k); });
+    case Expr::Repeat:
+      return e.min == 0 || productive(e.kids[0]);
+    default:
+      return true;
   }
 }
 
 // The rules with which e can begin.
 void NetworkBuilder::first_rules(const Expr& e, std::vector<uint32_t>& out) const {
   switch (e.kind) {
-    case Expr::Rule: out.push_back(e.arg); break;
+    case Expr::Rule:
+      out.push_back(e.arg);
+      break;
     case Expr::Sequence:
       for (auto& k : e.kids) {
         first_rules(k, out);
@@ -63,7 +79,8 @@ void NetworkBuilder::first_rules(const Expr& e, std::vector<uint32_t>& out) cons
     case Expr::Repeat:
       for (auto& k : e.kids) first_rules(k, out);
       break;
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -71,7 +88,8 @@ void NetworkBuilder::first_rules(const Expr& e, std::vector<uint32_t>& out) cons
 void NetworkBuilder::left_recursion(RuleInfo& r, uint32_t number) {
   auto begins = [&](const Expr& e) {
     if (e.kind == Expr::Rule) return e.arg == number;
-    return e.kind == Expr::Sequence && !e.kids.empty() && e.kids[0].kind == Expr::Rule && e.kids[0].arg == number;
+    return e.kind == Expr::Sequence && !e.kids.empty() && e.kids[0].kind == Expr::Rule &&
+           e.kids[0].arg == number;
   };
   std::vector<Expr> alternatives;
   if (r.body.kind == Expr::Choice)
@@ -152,22 +170,27 @@ void NetworkBuilder::mark_recursive() {
 bool NetworkBuilder::regular(const Expr& e) {
   switch (e.kind) {
     case Expr::Value:
-    case Expr::Token: return false;
+    case Expr::Token:
+      return false;
     case Expr::Rule: {
       RuleInfo& r = rules_[e.arg];
       if (r.regular < 0) r.regular = !r.recursive && regular(r.body);
       return r.regular;
     }
-    default: return std::all_of(e.kids.begin(), e.kids.end(), [&](auto& k) { return regular(k); });
+    default:
+      return std::all_of(e.kids.begin(), e.kids.end(), [&](auto& k) { return regular(k); });
   }
 }
 
 Terms::Id NetworkBuilder::term(const Expr& e) {
   budget_.tick();
   switch (e.kind) {
-    case Expr::Text: return terms_.text(e.text);
-    case Expr::Set: return terms_.set(e.set.without_surrogates());
-    case Expr::Term: return e.arg;
+    case Expr::Text:
+      return terms_.text(e.text);
+    case Expr::Set:
+      return terms_.set(e.set.without_surrogates());
+    case Expr::Term:
+      return e.arg;
     case Expr::Rule: {
       if (!rules_[e.arg].has_term) {
         Terms::Id t = term(rules_[e.arg].body);
@@ -185,7 +208,8 @@ Terms::Id NetworkBuilder::term(const Expr& e) {
       for (auto& k : e.kids) parts.push_back(term(k));
       return terms_.alt(std::move(parts));
     }
-    default: return terms_.repeat(term(e.kids[0]), e.min, e.max);
+    default:
+      return terms_.repeat(term(e.kids[0]), e.min, e.max);
   }
 }
 
@@ -217,8 +241,12 @@ void NetworkBuilder::build(const Expr& e, uint32_t from, uint32_t to) {
         p_.net[from].edges.push_back({Edge::Call, rules_[e.arg].start, to});
       }
       break;
-    case Expr::Value: p_.net[from].edges.push_back({Edge::Value, e.arg, to}); break;
-    case Expr::Token: p_.net[from].edges.push_back({Edge::Token, e.arg, to}); break;
+    case Expr::Value:
+      p_.net[from].edges.push_back({Edge::Value, e.arg, to});
+      break;
+    case Expr::Token:
+      p_.net[from].edges.push_back({Edge::Token, e.arg, to});
+      break;
     case Expr::Sequence: {
       uint32_t at = from;
       for (size_t i = 0; i < e.kids.size();) {
@@ -253,7 +281,8 @@ void NetworkBuilder::build(const Expr& e, uint32_t from, uint32_t to) {
     case Expr::Repeat: {
       uint32_t at = from;
       uint64_t copies = e.max == kInf ? e.min : e.max;
-      if (copies > 10000) throw CompileError("budget", "", "a repetition of more than 10000 parts that are not regular");
+      if (copies > 10000)
+        throw CompileError("budget", "", "a repetition of more than 10000 parts that are not regular");
       for (uint32_t i = 0; i < copies; ++i) {
         if (i >= e.min) p_.net[at].edges.push_back({Edge::Skip, 0, to});
         uint32_t next = e.max != kInf && i + 1 == copies ? to : state();
@@ -270,7 +299,8 @@ void NetworkBuilder::build(const Expr& e, uint32_t from, uint32_t to) {
       }
       break;
     }
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -307,7 +337,9 @@ void NetworkBuilder::finish(const std::string& root) {
     while (!todo.empty()) {
       uint32_t r = todo.back();
       todo.pop_back();
-      if (r == i) throw CompileError("rule", "", "the rule '" + rules_[i].name + "' is left-recursive through other rules");
+      if (r == i)
+        throw CompileError("rule", "",
+                           "the rule '" + rules_[i].name + "' is left-recursive through other rules");
       if (seen[r]) continue;
       seen[r] = true;
       first_rules(rules_[r].body, todo);

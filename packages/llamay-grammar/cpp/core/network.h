@@ -12,9 +12,9 @@ namespace llamay::grammar {
 
 struct Expr {
   enum Kind : uint8_t { Text, Set, Term, Rule, Value, Token, Sequence, Choice, Repeat } kind = Sequence;
-  std::string text;    // Text: literal UTF-8. Rule: its name
-  CharSet set;         // Set
-  uint32_t arg = 0;    // Term: a term. Value: node. Token: id. Rule: number, once resolved
+  std::string text;           // Text: literal UTF-8. Rule: its name
+  CharSet set;                // Set
+  uint32_t arg = 0;           // Term: a term. Value: node. Token: id. Rule: number, once resolved
   uint32_t min = 1, max = 1;  // Repeat
   std::vector<Expr> kids;
 };
@@ -27,9 +27,9 @@ class NetworkBuilder {
   // Rules may be used before they are defined. Throws for a second definition.
   void define(const std::string& name, Expr body);
   bool defined(const std::string& name) const { return names_.count(name) > 0; }
-  // Builds the network with `root` as its start. Parts without recursion become automata. Direct left recursion is
-  // rewritten as repetition; throws CompileError("rule", ...) for other left recursion, for rules that are not defined
-  // and for grammars that describe no finite text.
+  // Builds the network with `root` as its start. Parts without recursion become automata. Direct left
+  // recursion is rewritten as repetition; throws CompileError("rule", ...) for other left recursion, for
+  // rules that are not defined and for grammars that describe no finite text.
   void finish(const std::string& root);
 
  private:

@@ -11,7 +11,8 @@ namespace llamay::grammar {
 void NumberSpec::merge(const NumberSpec& o) {
   if (o.lo && (!lo || *lo < *o.lo || (*lo == *o.lo && o.lo_open))) lo = o.lo, lo_open = o.lo_open;
   if (o.hi && (!hi || *o.hi < *hi || (*hi == *o.hi && o.hi_open))) hi = o.hi, hi_open = o.hi_open;
-  integer |= o.integer, plain_integer |= o.plain_integer, fractional |= o.fractional, canonical |= o.canonical;
+  integer |= o.integer, plain_integer |= o.plain_integer, fractional |= o.fractional,
+      canonical |= o.canonical;
   multiples.insert(multiples.end(), o.multiples.begin(), o.multiples.end());
   not_multiples.insert(not_multiples.end(), o.not_multiples.begin(), o.not_multiples.end());
   excluded.insert(excluded.end(), o.excluded.begin(), o.excluded.end());
@@ -57,7 +58,7 @@ struct Magnitude {
 };
 
 struct Modulus {
-  uint64_t m = 1;     // the remainder is taken of value * 10^places
+  uint64_t m = 1;  // the remainder is taken of value * 10^places
   uint32_t places = 0;
   bool wanted = true;
 };
@@ -90,15 +91,31 @@ enum Phase : uint64_t { Begin, Minus, Zero, Whole, Point, Fraction, Exp, ExpSign
 
 // The reader's state, packed into words so that it can be a key.
 struct State {
-  uint64_t phase = Begin, negative = 0, count = 0, places = 0, nonzero = 0, fraction_nonzero = 0, exp_digits = 0;
+  uint64_t phase = Begin, negative = 0, count = 0, places = 0, nonzero = 0, fraction_nonzero = 0,
+           exp_digits = 0;
   int64_t cmp[2] = {0, 0};
   uint64_t last_zero = 0;
   std::array<uint64_t, 4> rem{};
   std::array<uint64_t, 4> broken{};
   auto key() const {
-    return std::array<uint64_t, 18>{phase, negative, count, places, nonzero, fraction_nonzero, exp_digits,
-                                    static_cast<uint64_t>(cmp[0]), static_cast<uint64_t>(cmp[1]), last_zero, rem[0], rem[1],
-                                    rem[2], rem[3], broken[0], broken[1], broken[2], broken[3]};
+    return std::array<uint64_t, 18>{phase,
+                                    negative,
+                                    count,
+                                    places,
+                                    nonzero,
+                                    fraction_nonzero,
+                                    exp_digits,
+                                    static_cast<uint64_t>(cmp[0]),
+                                    static_cast<uint64_t>(cmp[1]),
+                                    last_zero,
+                                    rem[0],
+                                    rem[1],
+                                    rem[2],
+                                    rem[3],
+                                    broken[0],
+                                    broken[1],
+                                    broken[2],
+                                    broken[3]};
   }
 };
 
@@ -130,8 +147,8 @@ class Builder {
     for (auto& d : common_multiple(s_.multiples)) modulus(d, true);
     for (auto& d : s_.not_multiples) modulus(d, false);
     if (mods_.size() > 4) throw CompileError("multipleOf", "", "more than four multipleOf on one number");
-    exponents_ = !far_ && mods_.empty() && s_.excluded.empty() && !s_.canonical && !s_.plain_integer &&
-                 !s_.fractional;
+    exponents_ =
+        !far_ && mods_.empty() && s_.excluded.empty() && !s_.canonical && !s_.plain_integer && !s_.fractional;
     cap_places_ = max_places_ + 1;
   }
 
@@ -181,7 +198,9 @@ class Builder {
       if (s.count >= w.size())
         s.cmp[i] = 2;  // more digits than the bound has: greater, whatever they are
       else if (s.cmp[i] == 0)
-        s.cmp[i] = static_cast<int64_t>(d) - (w[s.count] - '0') > 0 ? 1 : static_cast<int64_t>(d) < w[s.count] - '0' ? -1 : 0;
+        s.cmp[i] = static_cast<int64_t>(d) - (w[s.count] - '0') > 0 ? 1
+                   : static_cast<int64_t>(d) < w[s.count] - '0'     ? -1
+                                                                    : 0;
     }
     s.count = std::min(s.count + 1, max_whole_ + 1);
     s.nonzero |= d != 0;

@@ -11,8 +11,8 @@ namespace llamay::grammar {
 
 // A conjunction of constraints on one number. Values are exact decimals; nothing is ever rounded.
 //
-// Exponents are spelled only where they cannot change the verdict (no bound but zero, no multiple): otherwise the set
-// of spellings is not regular, and the plain spelling always exists.
+// Exponents are spelled only where they cannot change the verdict (no bound but zero, no multiple): otherwise
+// the set of spellings is not regular, and the plain spelling always exists.
 struct NumberSpec {
   std::optional<Decimal> lo, hi;
   bool lo_open = false, hi_open = false;

@@ -1,4 +1,5 @@
-// What a compiled grammar is at run time: values as unions of one-type alternatives, and a network of rules above them.
+// What a compiled grammar is at run time: values as unions of one-type alternatives, and a network of rules
+// above them.
 #pragma once
 
 #include <cstdint>
@@ -38,15 +39,15 @@ struct ArrayAtom {
   Slot rest;
   uint64_t min = 0, max = UINT64_MAX;
   std::vector<ContainsRule> contains;
-  bool unique = false;         // items are scalars then
+  bool unique = false;     // items are scalars then
   uint64_t count_cap = 0;  // from here on, the exact number of items no longer matters
 };
 
 struct ObjectAtom {
-  LangPtr names;             // the declared names, a trie (empty: none)
-  std::vector<Slot> known;   // by number of the name
+  LangPtr names;               // the declared names, a trie (empty: none)
+  std::vector<Slot> known;     // by number of the name
   std::vector<uint32_t> rank;  // by number of the name: its place in the schema, for property_order = schema
-  LangPtr rest;              // every other name: label = index into rest_slots (null: no other name)
+  LangPtr rest;                // every other name: label = index into rest_slots (null: no other name)
   std::vector<Slot> rest_slots;
   std::vector<uint64_t> possible, required;  // bits over the declared names
   std::vector<std::pair<uint32_t, std::vector<uint64_t>>> depends;
@@ -65,8 +66,8 @@ struct Node {
   bool possible = false;
 };
 
-// A network of rules (Woods' recursive transition network): states with edges that read a lexeme, a JSON value or a
-// special token, or call another rule.
+// A network of rules (Woods' recursive transition network): states with edges that read a lexeme, a JSON
+// value or a special token, or call another rule.
 struct Edge {
   enum Kind : uint8_t { Lexeme, Value, Call, Token, Skip } kind = Lexeme;
   uint32_t arg = 0;  // Lexeme: index into lexemes. Value: node. Call: state. Token: token id

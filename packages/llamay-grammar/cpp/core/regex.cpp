@@ -28,14 +28,22 @@ struct Node {
 
 const CharSet kDigit = CharSet::of({{'0', '9'}});
 const CharSet kWord = CharSet::of({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}});
-const CharSet kSpace = CharSet::of({{9, 13}, {32, 32}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A},
-                                    {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000},
+const CharSet kSpace = CharSet::of({{9, 13},
+                                    {32, 32},
+                                    {0xA0, 0xA0},
+                                    {0x1680, 0x1680},
+                                    {0x2000, 0x200A},
+                                    {0x2028, 0x2029},
+                                    {0x202F, 0x202F},
+                                    {0x205F, 0x205F},
+                                    {0x3000, 0x3000},
                                     {0xFEFF, 0xFEFF}});
 const CharSet kLineEnd = CharSet::of({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}});
 
 class Reader {
  public:
-  Reader(std::string_view source, Terms& terms, Budget& budget) : terms_(terms), budget_(budget), source_(source) {
+  Reader(std::string_view source, Terms& terms, Budget& budget)
+      : terms_(terms), budget_(budget), source_(source) {
     for (size_t i = 0; i < source.size();) {
       uint8_t b = static_cast<uint8_t>(source[i]);
       uint32_t n = b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
@@ -64,8 +72,9 @@ class Reader {
 
   [[noreturn]] void fail(const std::string& what) const {
     std::string shown(source_.substr(0, 80));
-    throw CompileError("pattern", "", what + " at character " + std::to_string(i_) + " of the regular expression /" +
-                                          shown + (source_.size() > 80 ? "…" : "") + "/");
+    throw CompileError("pattern", "",
+                       what + " at character " + std::to_string(i_) + " of the regular expression /" + shown +
+                           (source_.size() > 80 ? "…" : "") + "/");
   }
   bool more() const { return i_ < p_.size(); }
   bool at(uint32_t c) const { return i_ < p_.size() && p_[i_] == c; }
@@ -121,7 +130,8 @@ class Reader {
     auto number = [&](uint32_t& out) {
       size_t b = j;
       uint64_t v = 0;
-      while (j < p_.size() && p_[j] >= '0' && p_[j] <= '9') v = std::min<uint64_t>(v * 10 + p_[j++] - '0', kInf - 1);
+      while (j < p_.size() && p_[j] >= '0' && p_[j] <= '9')
+        v = std::min<uint64_t>(v * 10 + p_[j++] - '0', kInf - 1);
       out = static_cast<uint32_t>(v);
       return j > b;
     };
@@ -161,10 +171,14 @@ class Reader {
   Node atom(uint32_t depth) {
     uint32_t c = p_[i_++];
     switch (c) {
-      case '^': return assertion(Kind::Start);
-      case '$': return assertion(Kind::End);
-      case '.': return chars(kLineEnd.complement());
-      case '[': return chars(char_class());
+      case '^':
+        return assertion(Kind::Start);
+      case '$':
+        return assertion(Kind::End);
+      case '.':
+        return chars(kLineEnd.complement());
+      case '[':
+        return chars(char_class());
       case '(': {
         Kind look = Kind::Term;
         if (take('?')) {
@@ -201,20 +215,35 @@ class Reader {
       }
       case '*':
       case '+':
-      case '?': --i_; fail("nothing to repeat");
-      default: return chars(CharSet::of({{c, c}}));
+      case '?':
+        --i_;
+        fail("nothing to repeat");
+      default:
+        return chars(CharSet::of({{c, c}}));
     }
   }
 
   // \d, \w, \s, \p and their complements.
   bool set_escape(CharSet& s) {
     switch (p_[i_]) {
-      case 'd': s = kDigit; break;
-      case 'D': s = kDigit.complement(); break;
-      case 'w': s = kWord; break;
-      case 'W': s = kWord.complement(); break;
-      case 's': s = kSpace; break;
-      case 'S': s = kSpace.complement(); break;
+      case 'd':
+        s = kDigit;
+        break;
+      case 'D':
+        s = kDigit.complement();
+        break;
+      case 'w':
+        s = kWord;
+        break;
+      case 'W':
+        s = kWord.complement();
+        break;
+      case 's':
+        s = kSpace;
+        break;
+      case 'S':
+        s = kSpace.complement();
+        break;
       case 'p':
       case 'P': {
         bool negative = p_[i_] == 'P';
@@ -230,7 +259,8 @@ class Reader {
         if (negative) s = s.complement();
         break;
       }
-      default: return false;
+      default:
+        return false;
     }
     ++i_;
     return true;
@@ -239,25 +269,53 @@ class Reader {
   CharSet property(std::string name) const {
     for (const char* prefix : {"General_Category=", "gc="})
       if (name.rfind(prefix, 0) == 0) name = name.substr(std::string(prefix).size());
-    static const std::pair<const char*, const char*> longer[] = {
-        {"Letter", "L"}, {"Lowercase_Letter", "Ll"}, {"Uppercase_Letter", "Lu"}, {"Titlecase_Letter", "Lt"},
-        {"Modifier_Letter", "Lm"}, {"Other_Letter", "Lo"}, {"Mark", "M"}, {"Nonspacing_Mark", "Mn"},
-        {"Spacing_Mark", "Mc"}, {"Enclosing_Mark", "Me"}, {"Number", "N"}, {"Decimal_Number", "Nd"},
-        {"digit", "Nd"}, {"Letter_Number", "Nl"}, {"Other_Number", "No"}, {"Punctuation", "P"}, {"punct", "P"},
-        {"Connector_Punctuation", "Pc"}, {"Dash_Punctuation", "Pd"}, {"Open_Punctuation", "Ps"},
-        {"Close_Punctuation", "Pe"}, {"Initial_Punctuation", "Pi"}, {"Final_Punctuation", "Pf"},
-        {"Other_Punctuation", "Po"}, {"Symbol", "S"}, {"Math_Symbol", "Sm"}, {"Currency_Symbol", "Sc"},
-        {"Modifier_Symbol", "Sk"}, {"Other_Symbol", "So"}, {"Separator", "Z"}, {"Space_Separator", "Zs"},
-        {"Line_Separator", "Zl"}, {"Paragraph_Separator", "Zp"}, {"Other", "C"}, {"Control", "Cc"},
-        {"cntrl", "Cc"}, {"Format", "Cf"}, {"Private_Use", "Co"}, {"Unassigned", "Cn"}};
+    static const std::pair<const char*, const char*> longer[] = {{"Letter", "L"},
+                                                                 {"Lowercase_Letter", "Ll"},
+                                                                 {"Uppercase_Letter", "Lu"},
+                                                                 {"Titlecase_Letter", "Lt"},
+                                                                 {"Modifier_Letter", "Lm"},
+                                                                 {"Other_Letter", "Lo"},
+                                                                 {"Mark", "M"},
+                                                                 {"Nonspacing_Mark", "Mn"},
+                                                                 {"Spacing_Mark", "Mc"},
+                                                                 {"Enclosing_Mark", "Me"},
+                                                                 {"Number", "N"},
+                                                                 {"Decimal_Number", "Nd"},
+                                                                 {"digit", "Nd"},
+                                                                 {"Letter_Number", "Nl"},
+                                                                 {"Other_Number", "No"},
+                                                                 {"Punctuation", "P"},
+                                                                 {"punct", "P"},
+                                                                 {"Connector_Punctuation", "Pc"},
+                                                                 {"Dash_Punctuation", "Pd"},
+                                                                 {"Open_Punctuation", "Ps"},
+                                                                 {"Close_Punctuation", "Pe"},
+                                                                 {"Initial_Punctuation", "Pi"},
+                                                                 {"Final_Punctuation", "Pf"},
+                                                                 {"Other_Punctuation", "Po"},
+                                                                 {"Symbol", "S"},
+                                                                 {"Math_Symbol", "Sm"},
+                                                                 {"Currency_Symbol", "Sc"},
+                                                                 {"Modifier_Symbol", "Sk"},
+                                                                 {"Other_Symbol", "So"},
+                                                                 {"Separator", "Z"},
+                                                                 {"Space_Separator", "Zs"},
+                                                                 {"Line_Separator", "Zl"},
+                                                                 {"Paragraph_Separator", "Zp"},
+                                                                 {"Other", "C"},
+                                                                 {"Control", "Cc"},
+                                                                 {"cntrl", "Cc"},
+                                                                 {"Format", "Cf"},
+                                                                 {"Private_Use", "Co"},
+                                                                 {"Unassigned", "Cn"}};
     for (auto& [from, to] : longer)
       if (name == from) name = to;
     if (name == "Any") return CharSet::all();
     if (name == "ASCII") return CharSet::of({{0, 127}});
     CharSet s;
     for (auto& c : kCategories)
-      if (name == c.name || (name.size() == 1 && name[0] == c.name[0]) || (name == "LC" && c.name[0] == 'L' &&
-          (c.name[1] == 'l' || c.name[1] == 'u' || c.name[1] == 't')))
+      if (name == c.name || (name.size() == 1 && name[0] == c.name[0]) ||
+          (name == "LC" && c.name[0] == 'L' && (c.name[1] == 'l' || c.name[1] == 'u' || c.name[1] == 't')))
         for (size_t i = 0; i < c.n; ++i) s.add(c.ranges[2 * i], c.ranges[2 * i + 1]);
     if (s.ranges.empty()) fail("the Unicode property '" + name + "', which is not supported,");
     s.normalise();
@@ -283,11 +341,16 @@ class Reader {
   uint32_t escape(bool in_class) {  // after the backslash
     uint32_t c = p_[i_++];
     switch (c) {
-      case 't': return '\t';
-      case 'n': return '\n';
-      case 'v': return '\v';
-      case 'f': return '\f';
-      case 'r': return '\r';
+      case 't':
+        return '\t';
+      case 'n':
+        return '\n';
+      case 'v':
+        return '\v';
+      case 'f':
+        return '\f';
+      case 'r':
+        return '\r';
       case 'b':
         if (in_class) return '\b';
         break;
@@ -297,7 +360,8 @@ class Reader {
       case 'c':
         if (more() && ((p_[i_] | 32) >= 'a' && (p_[i_] | 32) <= 'z')) return p_[i_++] & 31;
         fail("bad control escape");
-      case 'x': return hex(2);
+      case 'x':
+        return hex(2);
       case 'u': {
         if (take('{')) {
           uint32_t v = 0;
@@ -319,7 +383,8 @@ class Reader {
         }
         return v;
       }
-      default: break;
+      default:
+        break;
     }
     bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
     if (letter) {
@@ -380,7 +445,8 @@ class Reader {
   }
 };
 
-// Translation with the rest of the match as an argument, so that an assertion can speak about everything after it.
+// Translation with the rest of the match as an argument, so that an assertion can speak about everything
+// after it.
 class Translator {
  public:
   Translator(Terms& terms, Budget& budget) : t_(terms), budget_(budget) {}
@@ -389,7 +455,8 @@ class Translator {
 
   Terms::Id plain(const Node& n) {
     switch (n.kind) {
-      case Kind::Term: return n.term;
+      case Kind::Term:
+        return n.term;
       case Kind::Concat: {
         Terms::Id out = t_.epsilon();
         for (size_t i = n.kids.size(); i-- > 0;) out = t_.concat(plain(n.kids[i]), out);
@@ -400,8 +467,10 @@ class Translator {
         for (auto& k : n.kids) parts.push_back(plain(k));
         return t_.alt(std::move(parts));
       }
-      case Kind::Repeat: return t_.repeat(plain(n.kids[0]), n.min, n.max);
-      default: refuse("an assertion inside a repetition");
+      case Kind::Repeat:
+        return t_.repeat(plain(n.kids[0]), n.min, n.max);
+      default:
+        refuse("an assertion inside a repetition");
     }
   }
 
@@ -435,15 +504,18 @@ class Translator {
       case Kind::Start:
         if (before == Before::Either) refuse("'^' after something that may be empty");
         return before == Before::Nothing ? rest : t_.none();
-      case Kind::End: return t_.both({t_.epsilon(), rest});
+      case Kind::End:
+        return t_.both({t_.epsilon(), rest});
       case Kind::Ahead:
       case Kind::NotAhead: {
         Terms::Id look = with_rest(n.kids[0], t_.anything(), before);
         return t_.both({n.kind == Kind::Ahead ? look : t_.negate(look), rest});
       }
       case Kind::Word:
-      case Kind::NotWord: refuse("a word boundary where its surroundings are not fixed");
-      default: return t_.concat(n.term, rest);
+      case Kind::NotWord:
+        refuse("a word boundary where its surroundings are not fixed");
+      default:
+        return t_.concat(n.term, rest);
     }
   }
 
@@ -456,7 +528,8 @@ class Translator {
   }
 
   [[noreturn]] static void refuse(const char* what) {
-    throw CompileError("pattern", "", std::string("the regular expression has ") + what + ", which is not supported");
+    throw CompileError("pattern", "",
+                       std::string("the regular expression has ") + what + ", which is not supported");
   }
 
  private:
@@ -466,7 +539,8 @@ class Translator {
 
   std::pair<bool, bool> widths(const Node& n) {
     switch (n.kind) {
-      case Kind::Term: return {t_.nullable(n.term), n.term != t_.epsilon()};
+      case Kind::Term:
+        return {t_.nullable(n.term), n.term != t_.epsilon()};
       case Kind::Concat: {
         std::pair<bool, bool> w{true, false};
         for (auto& k : n.kids) {
@@ -487,7 +561,8 @@ class Translator {
         auto x = widths(n.kids[0]);
         return {n.min == 0 || x.first, n.max > 0 && x.second};
       }
-      default: return {true, false};
+      default:
+        return {true, false};
     }
   }
 };
@@ -505,7 +580,8 @@ Pattern compile_uncached(std::string_view source, bool whole, Budget& budget) {
     if (first == later)
       root = terms.concat(terms.anything(), first);
     else
-      root = terms.alt({first, terms.concat(terms.set(CharSet::all()), terms.concat(terms.anything(), later))});
+      root =
+          terms.alt({first, terms.concat(terms.set(CharSet::all()), terms.concat(terms.anything(), later))});
   }
   // A counted run of one set is that set's star, cut to a window of lengths.
   Pattern p;

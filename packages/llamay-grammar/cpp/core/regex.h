@@ -1,8 +1,8 @@
 // ECMA-262 regular expressions, as JSON Schema means them, compiled to automata by derivatives.
 //
-// Terms are hash-consed regular expressions closed under intersection and complement, so that lookaheads are exact;
-// the states of the automaton are the terms (J. Brzozowski, "Derivatives of regular expressions", 1964). Counted
-// repetition stays a counter inside the term.
+// Terms are hash-consed regular expressions closed under intersection and complement, so that lookaheads are
+// exact; the states of the automaton are the terms (J. Brzozowski, "Derivatives of regular expressions",
+// 1964). Counted repetition stays a counter inside the term.
 #pragma once
 
 #include <string_view>
@@ -13,15 +13,17 @@
 
 namespace llamay::grammar {
 
-// A regular language, and the lengths (in code points) to which it is cut: `^[a-z]{1,3000}$` is [a-z]* with a window.
+// A regular language, and the lengths (in code points) to which it is cut: `^[a-z]{1,3000}$` is [a-z]* with a
+// window.
 struct Pattern {
   LangPtr lang;
   uint32_t min = 0;
   uint32_t max = kInf;
 };
 
-// The strings in which the pattern is found somewhere (`whole`: that it matches entirely). Results are shared between
-// calls. Throws CompileError("pattern", ...) on bad syntax and on what no automaton can do (back-references).
+// The strings in which the pattern is found somewhere (`whole`: that it matches entirely). Results are shared
+// between calls. Throws CompileError("pattern", ...) on bad syntax and on what no automaton can do
+// (back-references).
 Pattern compile_pattern(std::string_view source, bool whole, Budget& budget);
 
 // The pool of terms behind it, for compilers that build languages of their own.

@@ -1,7 +1,8 @@
-// Reading text byte by byte into code points: UTF-8, and inside JSON strings also escapes and surrogate pairs.
+// Reading text byte by byte into code points: UTF-8, and inside JSON strings also escapes and surrogate
+// pairs.
 //
-// The state is one word. After each byte the callers are asked whether any code point that can still come is useful,
-// so a token that ends inside a character or an escape is judged exactly.
+// The state is one word. After each byte the callers are asked whether any code point that can still come is
+// useful, so a token that ends inside a character or an escape is judged exactly.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ inline int hex_value(uint8_t b) {
   return l >= 'a' && l <= 'f' ? l - 'a' + 10 : -1;
 }
 
-// take(cp): consume it, false if that is fatal. any(lo, hi): whether some code point of the range could be consumed.
+// take(cp): consume it, false if that is fatal. any(lo, hi): whether some code point of the range could be
+// consumed.
 template <bool kJson, class Take, class Any>
 inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any) {
   using namespace scan;
@@ -41,7 +43,8 @@ inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any) {
       }
       if (b < 0xC2 || b > 0xF4) return Scan::Dead;
       uint32_t total = b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
-      uint32_t acc = b & (0x7Fu >> total), lo = acc << (6 * (total - 1)), hi = lo | ((1u << (6 * (total - 1))) - 1);
+      uint32_t acc = b & (0x7Fu >> total), lo = acc << (6 * (total - 1)),
+               hi = lo | ((1u << (6 * (total - 1))) - 1);
       state = kUtf8 | (total - 1) << 3 | (total - 1) << 5 | acc << 8;
       if (total == 3 && lo < 0x800) lo = 0x800;
       if (total == 3 && acc == 0xD) hi = 0xD7FF;
@@ -67,14 +70,29 @@ inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any) {
       switch (b) {
         case '"':
         case '\\':
-        case '/': cp = b; break;
-        case 'b': cp = 8; break;
-        case 'f': cp = 12; break;
-        case 'n': cp = 10; break;
-        case 'r': cp = 13; break;
-        case 't': cp = 9; break;
-        case 'u': state = kHex; return live(any(0, 0x10FFFF));
-        default: return Scan::Dead;
+        case '/':
+          cp = b;
+          break;
+        case 'b':
+          cp = 8;
+          break;
+        case 'f':
+          cp = 12;
+          break;
+        case 'n':
+          cp = 10;
+          break;
+        case 'r':
+          cp = 13;
+          break;
+        case 't':
+          cp = 9;
+          break;
+        case 'u':
+          state = kHex;
+          return live(any(0, 0x10FFFF));
+        default:
+          return Scan::Dead;
       }
       state = kText;
       return live(take(cp));
@@ -114,7 +132,8 @@ inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any) {
     default: {  // kPairHex: bits 8..17 the high surrogate, 18..29 the digits of the low one
       int h = hex_value(b);
       if (h < 0) return Scan::Dead;
-      uint32_t n = (state >> 3 & 3) + 1, high = state >> 8 & 0x3FF, acc = (state >> 18) << 4 | static_cast<uint32_t>(h);
+      uint32_t n = (state >> 3 & 3) + 1, high = state >> 8 & 0x3FF,
+               acc = (state >> 18) << 4 | static_cast<uint32_t>(h);
       uint32_t lo = acc << (4 * (4 - n)), hi = lo | ((1u << (4 * (4 - n))) - 1);
       if (hi < 0xDC00 || lo > 0xDFFF) return Scan::Dead;
       if (lo < 0xDC00) lo = 0xDC00;

@@ -21,11 +21,20 @@ std::string escape_pointer(std::string_view key) {
   return out;
 }
 
-const char* const kSchemaMaps[] = {"properties", "patternProperties", "definitions", "$defs", "dependentSchemas",
-                                   "dependencies"};
+const char* const kSchemaMaps[] = {"properties", "patternProperties", "definitions",
+                                   "$defs",      "dependentSchemas",  "dependencies"};
 const char* const kSchemaLists[] = {"allOf", "anyOf", "oneOf", "prefixItems", "items"};
-const char* const kSchemas[] = {"not", "if", "then", "else", "items", "additionalItems", "additionalProperties",
-                                "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties",
+const char* const kSchemas[] = {"not",
+                                "if",
+                                "then",
+                                "else",
+                                "items",
+                                "additionalItems",
+                                "additionalProperties",
+                                "contains",
+                                "propertyNames",
+                                "unevaluatedItems",
+                                "unevaluatedProperties",
                                 "contentSchema"};
 
 std::optional<Draft> draft_of_uri(std::string_view uri) {
@@ -119,7 +128,9 @@ SchemaReader::Target SchemaReader::locate(const std::string& absolute, const Pat
     std::optional<std::string> text;
     if (options_.resolver && !document.empty()) text = options_.resolver(document);
     if (!text)
-      refuse(at, keyword, "the reference '" + absolute + "' leads outside the schema, and no resolver knows '" + document + "'");
+      refuse(at, keyword,
+             "the reference '" + absolute + "' leads outside the schema, and no resolver knows '" + document +
+                 "'");
     if (documents_.size() > 1000) refuse(at, keyword, "references lead to more than 1000 documents");
     documents_.push_back(parse_json(*text, budget_.depth));
     resources_.emplace(document, &documents_.back());
@@ -174,7 +185,8 @@ uint32_t SchemaReader::enter(uint32_t scope, const std::string& base) {
   list.push_back(base);
   auto [it, fresh] = scope_ids_.emplace(list, static_cast<uint32_t>(scopes_.size()));
   if (fresh) {
-    if (scopes_.size() > 1000) throw CompileError("$dynamicRef", "", "too many combinations of dynamic scopes");
+    if (scopes_.size() > 1000)
+      throw CompileError("$dynamicRef", "", "too many combinations of dynamic scopes");
     scopes_.push_back(list);
   }
   return it->second;
@@ -195,8 +207,8 @@ FormulaId SchemaReader::reference(const std::string& uri, const Path& at, uint32
   return place(locate(resolve_uri(b == base_of_.end() ? "" : b->second, uri), at, "$ref"), scope);
 }
 
-FormulaId SchemaReader::dynamic_reference(const Json& from, const std::string& value, bool recursive, const Path& at,
-                                          uint32_t scope) {
+FormulaId SchemaReader::dynamic_reference(const Json& from, const std::string& value, bool recursive,
+                                          const Path& at, uint32_t scope) {
   const char* keyword = recursive ? "$recursiveRef" : "$dynamicRef";
   auto b = base_of_.find(&from);
   Target t = locate(resolve_uri(b == base_of_.end() ? "" : b->second, value), at, keyword);
@@ -286,7 +298,8 @@ FormulaId SchemaReader::keywords(const Json& s, const Path& at, uint32_t scope, 
   }
   if (const Json* r = s.get("$dynamicRef"); r && r->is(JsonKind::String) && within(Draft::D2020))
     and_.push_back(dynamic_reference(s, r->text, false, at, scope));
-  if (const Json* r = s.get("$recursiveRef"); r && r->is(JsonKind::String) && within(Draft::D2019, Draft::D2019))
+  if (const Json* r = s.get("$recursiveRef");
+      r && r->is(JsonKind::String) && within(Draft::D2019, Draft::D2019))
     and_.push_back(dynamic_reference(s, r->text, true, at, scope));
 
   NumberSpec number;
@@ -332,14 +345,22 @@ FormulaId SchemaReader::keywords(const Json& s, const Path& at, uint32_t scope, 
         bool integer = false, num = false;
         auto one = [&](const Json& t) {
           if (!t.is(JsonKind::String)) refuse(at, "type", "a type must be a string");
-          if (t.text == "null") mask |= kNull;
-          else if (t.text == "boolean") mask |= kBoolean;
-          else if (t.text == "number") mask |= kNumber, num = true;
-          else if (t.text == "integer") mask |= kNumber, integer = true;
-          else if (t.text == "string") mask |= kString;
-          else if (t.text == "array") mask |= kArray;
-          else if (t.text == "object") mask |= kObject;
-          else refuse(at, "type", "unknown type '" + t.text + "'");
+          if (t.text == "null")
+            mask |= kNull;
+          else if (t.text == "boolean")
+            mask |= kBoolean;
+          else if (t.text == "number")
+            mask |= kNumber, num = true;
+          else if (t.text == "integer")
+            mask |= kNumber, integer = true;
+          else if (t.text == "string")
+            mask |= kString;
+          else if (t.text == "array")
+            mask |= kArray;
+          else if (t.text == "object")
+            mask |= kObject;
+          else
+            refuse(at, "type", "unknown type '" + t.text + "'");
         };
         if (v.is(JsonKind::Array))
           for (auto& t : v.items) one(t);
@@ -363,7 +384,8 @@ FormulaId SchemaReader::keywords(const Json& s, const Path& at, uint32_t scope, 
         (lower ? n.lo : n.hi) = v.number;
         (lower ? n.lo_open : n.hi_open) = strict;
         number.merge(n), has_number = true;
-      } else if ((key == "exclusiveMinimum" || key == "exclusiveMaximum") && !v.is_bool() && within(Draft::D6)) {
+      } else if ((key == "exclusiveMinimum" || key == "exclusiveMaximum") && !v.is_bool() &&
+                 within(Draft::D6)) {
         need(v, JsonKind::Number, key.c_str(), "a number");
         NumberSpec n;
         bool lower = key == "exclusiveMinimum";
@@ -402,7 +424,8 @@ FormulaId SchemaReader::keywords(const Json& s, const Path& at, uint32_t scope, 
         need(v, JsonKind::Array, "prefixItems", "an array of schemas");
         prefix = &v;
       } else if (key == "items") {
-        if (v.is(JsonKind::Array) && !within(Draft::D4, Draft::D2019)) refuse(at, "items", "items must be a schema");
+        if (v.is(JsonKind::Array) && !within(Draft::D4, Draft::D2019))
+          refuse(at, "items", "items must be a schema");
         (v.is(JsonKind::Array) ? prefix : items) = &v;
       } else if (key == "additionalItems" && within(Draft::D4, Draft::D2019)) {
         additional_items = &v;
@@ -453,7 +476,8 @@ FormulaId SchemaReader::keywords(const Json& s, const Path& at, uint32_t scope, 
             Path p{&here, name};
             FormulaId then = compile(x, p, scope, depth + 1);
             FormulaId present = f_.require(name);
-            and_.push_back(f_.any({f_.negate(present), f_.all({present, then}), f_.type(kAnyType & ~kObject)}));
+            and_.push_back(
+                f_.any({f_.negate(present), f_.all({present, then}), f_.type(kAnyType & ~kObject)}));
           }
         }
       } else if (key == "allOf") {
@@ -549,12 +573,13 @@ FormulaId SchemaReader::keywords(const Json& s, const Path& at, uint32_t scope, 
 
 // ---- unevaluatedProperties and unevaluatedItems ----
 
-std::vector<SchemaReader::Seen> SchemaReader::seen(const Json& s, const Path& at, uint32_t scope, uint32_t depth,
-                                                   Draft draft, bool members, bool own) {
+std::vector<SchemaReader::Seen> SchemaReader::seen(const Json& s, const Path& at, uint32_t scope,
+                                                   uint32_t depth, Draft draft, bool members, bool own) {
   Seen base;
   base.condition = f_.yes();
   if (!s.is(JsonKind::Object)) return {base};
-  if (depth > 32) throw CompileError("unevaluatedProperties", at.text(), "what is evaluated cannot be told statically");
+  if (depth > 32)
+    throw CompileError("unevaluatedProperties", at.text(), "what is evaluated cannot be told statically");
   budget_.tick();
   const char* key = members ? "unevaluatedProperties" : "unevaluatedItems";
   auto merge = [](const Seen& a, const Seen& b) {
@@ -588,7 +613,8 @@ std::vector<SchemaReader::Seen> SchemaReader::seen(const Json& s, const Path& at
   };
   auto empty = [](const std::vector<Seen>& c) {
     return std::all_of(c.begin(), c.end(), [](const Seen& x) {
-      return !x.all_members && !x.all_items && x.names.empty() && x.patterns.empty() && !x.items && x.item_rules.empty();
+      return !x.all_members && !x.all_items && x.names.empty() && x.patterns.empty() && !x.items &&
+             x.item_rules.empty();
     });
   };
   // Cases in which the schema holds, with what it saw, and one in which it does not.
@@ -616,7 +642,8 @@ std::vector<SchemaReader::Seen> SchemaReader::seen(const Json& s, const Path& at
       if (prefix && prefix->is(JsonKind::Array)) out[0].items = prefix->items.size();
       if (items) out[0].all_items = true;
     }
-    if (const Json* c = s.get("contains"); c && draft != Draft::D2019) out[0].item_rules.push_back(formula(*c, "contains"));
+    if (const Json* c = s.get("contains"); c && draft != Draft::D2019)
+      out[0].item_rules.push_back(formula(*c, "contains"));
     if (own && s.get("unevaluatedItems")) out[0].all_items = true;
   }
   auto follow = [&](const Json& r, const char* keyword) {
@@ -676,7 +703,8 @@ std::vector<SchemaReader::Seen> SchemaReader::seen(const Json& s, const Path& at
     Path here{&at, "dependentSchemas"};
     for (auto& [name, x] : v->members) {
       Path p{&here, name};
-      maybe(x, f_.all({f_.type(kObject), f_.require(name)}), seen(x, p, scope, depth + 1, draft_of(x), members, true));
+      maybe(x, f_.all({f_.type(kObject), f_.require(name)}),
+            seen(x, p, scope, depth + 1, draft_of(x), members, true));
     }
   }
   return out;

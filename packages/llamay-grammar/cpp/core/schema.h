@@ -14,14 +14,22 @@
 
 namespace llamay::grammar {
 
-enum class Draft : uint8_t { Any, D4, D6, D7, D2019, D2020 };  // Any: not stated; keywords of all drafts count
+enum class Draft : uint8_t {
+  Any,
+  D4,
+  D6,
+  D7,
+  D2019,
+  D2020
+};  // Any: not stated; keywords of all drafts count
 enum class FormatMode : uint8_t { Assert, Annotate };
 
 struct SchemaOptions {
   Draft draft = Draft::Any;  // where the schema does not say
   FormatMode formats = FormatMode::Assert;
   std::set<std::string> dropped;  // pointers of keywords to be ignored
-  std::function<std::optional<std::string>(const std::string& uri)> resolver;  // for documents outside the schema
+  std::function<std::optional<std::string>(const std::string& uri)>
+      resolver;  // for documents outside the schema
 };
 
 class SchemaReader {

@@ -158,7 +158,8 @@ Terms::Id Terms::text(std::string_view t) {
     uint8_t b = static_cast<uint8_t>(t[i]);
     uint32_t n = b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
     uint32_t cp = n == 1 ? b : n == 2 ? b & 31u : n == 3 ? b & 15u : b & 7u;
-    for (uint32_t k = 1; k < n && i + k < t.size(); ++k) cp = (cp << 6) | (static_cast<uint8_t>(t[i + k]) & 63u);
+    for (uint32_t k = 1; k < n && i + k < t.size(); ++k)
+      cp = (cp << 6) | (static_cast<uint8_t>(t[i + k]) & 63u);
     cps.push_back(cp);
     i += n;
   }
@@ -171,9 +172,12 @@ Terms::Id Terms::derive(Id a, uint32_t cls) {
   const Term t = terms_[a];  // a copy: making terms moves the vector
   switch (t.op) {
     case Op::None:
-    case Op::Epsilon: return none();
-    case Op::Set: return set_has_[t.kids[0]][cls] ? epsilon() : none();
-    default: break;
+    case Op::Epsilon:
+      return none();
+    case Op::Set:
+      return set_has_[t.kids[0]][cls] ? epsilon() : none();
+    default:
+      break;
   }
   if (a == anything()) return a;
   uint64_t key = uint64_t{a} << 32 | cls;
@@ -193,14 +197,17 @@ Terms::Id Terms::derive(Id a, uint32_t cls) {
       out = t.op == Op::Alt ? alt(std::move(d)) : both(std::move(d));
       break;
     }
-    case Op::Not: out = negate(derive(t.kids[0], cls)); break;
+    case Op::Not:
+      out = negate(derive(t.kids[0], cls));
+      break;
     case Op::Repeat: {
       Id d = derive(t.kids[0], cls);
       if (d != none())
         out = concat(d, repeat(t.kids[0], t.min ? t.min - 1 : 0, t.max == kInf ? kInf : t.max - 1));
       break;
     }
-    default: break;
+    default:
+      break;
   }
   derived_[key] = out;
   return out;
@@ -245,8 +252,9 @@ LangPtr Terms::compile(Id root) {
     auto [it, fresh] = numbers.emplace(t, static_cast<uint32_t>(states.size()));
     if (fresh) {
       if (states.size() > budget_.automaton_states)
-        throw CompileError("budget", "", "a regular expression needs more than " +
-                                             std::to_string(budget_.automaton_states) + " states");
+        throw CompileError(
+            "budget", "",
+            "a regular expression needs more than " + std::to_string(budget_.automaton_states) + " states");
       states.push_back(t);
     }
     return it->second;

@@ -1,4 +1,5 @@
-// Byte strings of a vocabulary as a trie in depth-first order: a subtree is an interval of nodes and of tokens.
+// Byte strings of a vocabulary as a trie in depth-first order: a subtree is an interval of nodes and of
+// tokens.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +9,24 @@
 
 namespace llamay::grammar {
 
-// Classes of bytes, so that "every byte below this node" fits into one word: most punctuation is alone in its class,
-// letters and digits are in groups, and well-formed multi-byte characters are one class.
-constexpr uint32_t kClassMultibyte = 62;  // a byte of a well-formed character (perhaps cut at the end of the token)
-constexpr uint32_t kClassBroken = 63;     // a byte that no well-formed text has at this place
-uint32_t byte_class(uint8_t b);           // of an ASCII byte
+// Classes of bytes, so that "every byte below this node" fits into one word: most punctuation is alone in its
+// class, letters and digits are in groups, and so are the well-formed multi-byte characters, by their first
+// byte.
+constexpr uint32_t kClassBroken =
+    63;                          // bytes that no well-formed text has at this place, and a few rare ones
+uint32_t byte_class(uint8_t b);  // of an ASCII byte
+struct LeadClass {
+  uint8_t first, last;  // first bytes of the characters
+  uint32_t lo, hi;      // their code points
+};
+constexpr uint32_t kFirstLeadClass = 44;
+constexpr LeadClass kLeadClasses[] = {
+    {0xC2, 0xC2, 0x80, 0xBF},     {0xC3, 0xC3, 0xC0, 0xFF},     {0xC4, 0xCF, 0x100, 0x3FF},
+    {0xD0, 0xD1, 0x400, 0x47F},   {0xD2, 0xDF, 0x480, 0x7FF},   {0xE1, 0xE1, 0x1000, 0x1FFF},
+    {0xE2, 0xE2, 0x2000, 0x2FFF}, {0xE3, 0xE3, 0x3000, 0x3FFF}, {0xE4, 0xE9, 0x4000, 0x9FFF},
+    {0xEA, 0xEC, 0xA000, 0xCFFF}, {0xEE, 0xEE, 0xE000, 0xEFFF}, {0xEF, 0xEF, 0xF000, 0xFFFF},
+};
+constexpr uint64_t kWideClasses = ~((uint64_t{1} << kFirstLeadClass) - 1);  // everything beyond ASCII
 
 class Trie {
  public:
@@ -31,7 +45,8 @@ class Trie {
   uint32_t n_below(uint32_t n) const { return (end_[n] < size() ? first_[end_[n]] : n_tokens()) - first_[n]; }
   uint32_t n_tokens() const { return static_cast<uint32_t>(tokens_.size()); }
   size_t memory() const {
-    return byte_.size() + end_.size() * 4 + first_.size() * 4 + tokens_.size() * 4 + (below_.size() + here_.size()) * 8;
+    return byte_.size() + end_.size() * 4 + first_.size() * 4 + tokens_.size() * 4 +
+           (below_.size() + here_.size()) * 8;
   }
 
  private:

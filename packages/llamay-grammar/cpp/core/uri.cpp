@@ -10,9 +10,11 @@ struct Uri {
 
 Uri parse(std::string_view s) {
   Uri u;
-  if (auto h = s.find('#'); h != s.npos) u.has_fragment = true, u.fragment = s.substr(h + 1), s = s.substr(0, h);
+  if (auto h = s.find('#'); h != s.npos)
+    u.has_fragment = true, u.fragment = s.substr(h + 1), s = s.substr(0, h);
   if (auto q = s.find('?'); q != s.npos) u.has_query = true, u.query = s.substr(q + 1), s = s.substr(0, q);
-  if (auto c = s.find(':'); c != s.npos && c > 0 && s.find('/') > c) u.scheme = s.substr(0, c), s = s.substr(c + 1);
+  if (auto c = s.find(':'); c != s.npos && c > 0 && s.find('/') > c)
+    u.scheme = s.substr(0, c), s = s.substr(c + 1);
   if (s.substr(0, 2) == "//") {
     s = s.substr(2);
     auto e = s.find('/');
@@ -69,8 +71,10 @@ std::string resolve_uri(std::string_view base, std::string_view reference) {
           t.path = remove_dots(r.path);
         } else {
           auto cut = b.path.rfind('/');
-          std::string merged = b.has_authority && b.path.empty() ? "/" + r.path
-                               : (cut == b.path.npos ? std::string() : b.path.substr(0, cut + 1)) + r.path;
+          std::string merged =
+              b.has_authority && b.path.empty()
+                  ? "/" + r.path
+                  : (cut == b.path.npos ? std::string() : b.path.substr(0, cut + 1)) + r.path;
           t.path = remove_dots(merged);
         }
         t.has_query = r.has_query, t.query = r.query;
@@ -91,7 +95,9 @@ void split_fragment(std::string_view uri, std::string& document, std::string& fr
   document = uri.substr(0, h);
   fragment.clear();
   if (h == uri.npos) return;
-  auto hex = [](char c) { return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1; };
+  auto hex = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+  };
   for (size_t i = h + 1; i < uri.size(); ++i) {
     if (uri[i] == '%' && i + 2 < uri.size() && hex(uri[i + 1]) >= 0 && hex(uri[i + 2]) >= 0) {
       fragment.push_back(static_cast<char>(hex(uri[i + 1]) * 16 + hex(uri[i + 2])));

@@ -27,6 +27,11 @@ Vocabulary::Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const s
     longest_ = std::max(longest_, static_cast<uint32_t>(b.size()));
   }
   trie_.build(std::move(tokens));
+  // Every grammar has free strings: what they need is made now, so that no document waits for it.
+  const Lang& any = *lang_any();
+  entry(Lexeme::JsonString, any, 0, 0, 0, kInf, 0);
+  for (uint32_t n = 1; n < trie_.size(); ++n)
+    if (trie_.byte(n) == '"' && trie_.end(n) - n >= 24) entry(Lexeme::JsonString, any, 0, 0, 0, kInf, n);
 }
 
 namespace {
@@ -40,13 +45,16 @@ uint64_t loop_classes(const Lang& l, uint32_t s, bool json) {
     (stays ? out : bad) |= uint64_t{1} << byte_class(static_cast<uint8_t>(c));
   }
   out &= ~bad;
-  bool wide = true;
-  for (size_t i = 0; i < l.range_start.size() && wide; ++i) {
-    uint32_t lo = l.range_start[i], hi = i + 1 < l.range_start.size() ? l.range_start[i + 1] - 1 : kMaxCodePoint;
-    if (lo >= 0xD800 && hi <= 0xDFFF) continue;
-    wide = l.table[size_t{s} * l.n_classes + l.range_class[i]] == s;
+  for (uint32_t k = 0; k < std::size(kLeadClasses); ++k) {
+    bool stays = true;
+    for (size_t i = 0; i < l.range_start.size() && stays; ++i) {
+      uint32_t lo = l.range_start[i],
+               hi = i + 1 < l.range_start.size() ? l.range_start[i + 1] - 1 : kMaxCodePoint;
+      if (hi < kLeadClasses[k].lo || lo > kLeadClasses[k].hi) continue;
+      stays = l.table[size_t{s} * l.n_classes + l.range_class[i]] == s;
+    }
+    if (stays) out |= uint64_t{1} << (kFirstLeadClass + k);
   }
-  if (wide) out |= uint64_t{1} << kClassMultibyte;
   return out;
 }
 
@@ -133,7 +141,8 @@ class Maker {
     for (uint32_t c = node + 1; c < end; c = trie_.end(c)) {
       if (((trie_.here(c) | trie_.below(c)) & ~loops) == 0) {
         const uint32_t* t = trie_.tokens_at(c);
-        for (uint32_t i = 0, n = trie_.n_below(c); i < n; ++i) inside_.push_back({t[i], measured_ ? length(t[i], depth) + at.count : 0});
+        for (uint32_t i = 0, n = trie_.n_below(c); i < n; ++i)
+          inside_.push_back({t[i], measured_ ? length(t[i], depth) + at.count : 0});
         continue;
       }
       Spot to = at;
@@ -145,7 +154,8 @@ class Maker {
         continue;
       }
       const uint32_t* t = trie_.tokens_at(c);
-      for (uint32_t i = 0, n = trie_.n_at(c); i < n; ++i) inside_.push_back({t[i], to.count + (to.scan != 0)});
+      for (uint32_t i = 0, n = trie_.n_at(c); i < n; ++i)
+        inside_.push_back({t[i], to.count + (to.scan != 0)});
       // A lexeme without a closing character may end after each of its bytes.
       if (k_.kind == Lexeme::Plain && to.scan == 0 && to.count >= k_.min)
         if (uint32_t label = l_.label(to.state); label != kDead) leave(c, label, to.count, depth + 1, true);
@@ -153,8 +163,8 @@ class Maker {
     }
   }
 
-  // Code points of the part of the token that is below the node, where there are no escapes. One that the token cuts
-  // off counts: it needs the room.
+  // Code points of the part of the token that is below the node, where there are no escapes. One that the
+  // token cuts off counts: it needs the room.
   uint32_t length(uint32_t token, uint32_t depth) const {
     uint32_t n = 0;
     for (char ch : v_.bytes(token).substr(depth)) n += (static_cast<uint8_t>(ch) & 0xC0) != 0x80;
@@ -170,7 +180,8 @@ class Maker {
           return p.state != kDead && length_open(l_, p.state, ++p.count, k_.min, k_.max);
         },
         [&](uint32_t lo, uint32_t hi) {
-          return l_.any_next(p.state, lo, hi, [&](uint32_t n) { return length_open(l_, n, p.count + 1, k_.min, k_.max); });
+          return l_.any_next(p.state, lo, hi,
+                             [&](uint32_t n) { return length_open(l_, n, p.count + 1, k_.min, k_.max); });
         });
   }
 };
@@ -185,7 +196,8 @@ EntryPtr Vocabulary::derive(const Entry& base, uint32_t min, uint32_t max) const
   if (n > size() / 48) {
     if (!base.dense.empty() && n > base.inside.size() / 2) {
       out->dense = base.dense;
-      for (auto it = fits; it != base.inside.end(); ++it) out->dense[it->token / 32] &= ~(1u << (it->token % 32));
+      for (auto it = fits; it != base.inside.end(); ++it)
+        out->dense[it->token / 32] &= ~(1u << (it->token % 32));
     } else {
       out->dense.assign(words(), 0);
       for (size_t i = 0; i < n; ++i)
@@ -206,7 +218,8 @@ EntryPtr Vocabulary::derive(const Entry& base, uint32_t min, uint32_t max) const
 
 EntryPtr Vocabulary::make(const EntryKey& key, const Lang& lang) const {
   // One looping state: everything but the length is the same for every window.
-  const bool uniform = lang.n_states() == 1 && !lang.trie && lang.infinite(0) && key.scan == 0 && key.kind != Lexeme::Plain;
+  const bool uniform =
+      lang.n_states() == 1 && !lang.trie && lang.infinite(0) && key.scan == 0 && key.kind != Lexeme::Plain;
   if (uniform && (key.min > 0 || key.max != kInf))
     return derive(*entry(key.kind, lang, key.state, 0, 0, kInf, key.node), key.min, key.max);
   auto out = std::make_shared<Entry>();
@@ -214,8 +227,8 @@ EntryPtr Vocabulary::make(const EntryKey& key, const Lang& lang) const {
   return out;
 }
 
-EntryPtr Vocabulary::entry(Lexeme kind, const Lang& lang, uint32_t state, uint32_t scan, uint32_t min, uint32_t max,
-                           uint32_t node) const {
+EntryPtr Vocabulary::entry(Lexeme kind, const Lang& lang, uint32_t state, uint32_t scan, uint32_t min,
+                           uint32_t max, uint32_t node) const {
   EntryKey key{lang.uid, state, scan, min, max, node, kind};
   {
     std::shared_lock<std::shared_mutex> hold(lock_);

@@ -1,4 +1,5 @@
-// The tokens of a model as bytes, and what is remembered about them for every automaton state that has been asked.
+// The tokens of a model as bytes, and what is remembered about them for every automaton state that has been
+// asked.
 #pragma once
 
 #include <atomic>
@@ -15,8 +16,8 @@
 
 namespace llamay::grammar {
 
-// What the tokens below a node of the trie do to a lexeme in a given state. It depends on the automaton and the
-// vocabulary alone, so grammars share it.
+// What the tokens below a node of the trie do to a lexeme in a given state. It depends on the automaton and
+// the vocabulary alone, so grammars share it.
 struct Entry {
   std::vector<uint32_t> dense;   // a bit mask of the tokens that stay inside the lexeme, or
   std::vector<uint32_t> sparse;  // their list
@@ -26,20 +27,22 @@ struct Entry {
   };
   std::vector<Exit> exits;
 
-  // Of languages with one state, where only the length of a token matters: enough to derive the entry for any limit.
+  // Of languages with one state, where only the length of a token matters: enough to derive the entry for any
+  // limit.
   struct Measured {
     uint32_t token, length;
   };
   struct MeasuredExit {
     uint32_t token, length, offset;
   };
-  std::vector<Measured> inside;     // sorted by length
+  std::vector<Measured> inside;  // sorted by length
   std::vector<MeasuredExit> ends;
   size_t memory() const;
 };
 using EntryPtr = std::shared_ptr<const Entry>;
 
-// JsonString: until the closing quote. Plain: may end after any byte. Last: the same, and nothing can follow it.
+// JsonString: until the closing quote. Plain: may end after any byte. Last: the same, and nothing can follow
+// it.
 enum class Lexeme : uint8_t { JsonString, Plain, Last };
 
 struct EntryKey {
@@ -67,8 +70,8 @@ class Vocabulary {
   const std::string& digest() const { return digest_; }
   void set_digest(std::string d) { digest_ = std::move(d); }
 
-  // The entry for a state of a lexeme below a node of the trie, made on first use. min and max are the code points
-  // that are still needed and still allowed.
+  // The entry for a state of a lexeme below a node of the trie, made on first use. min and max are the code
+  // points that are still needed and still allowed.
   EntryPtr entry(Lexeme kind, const Lang& lang, uint32_t state, uint32_t scan, uint32_t min, uint32_t max,
                  uint32_t node) const;
   size_t cache_bytes() const { return cache_bytes_.load(); }
@@ -89,7 +92,8 @@ class Vocabulary {
   struct Hash {
     size_t operator()(const EntryKey& k) const {
       uint64_t h = k.lang * 0x9E3779B97F4A7C15ull;
-      for (uint64_t x : {uint64_t{k.state} << 32 | k.scan, uint64_t{k.min} << 32 | k.max, uint64_t{k.node} << 2 | static_cast<uint64_t>(k.kind)})
+      for (uint64_t x : {uint64_t{k.state} << 32 | k.scan, uint64_t{k.min} << 32 | k.max,
+                         uint64_t{k.node} << 2 | static_cast<uint64_t>(k.kind)})
         h = (h ^ x) * 0xD6E8FEB86659FD93ull, h ^= h >> 29;
       return h;
     }

@@ -12,7 +12,15 @@ from ._errors import RestoreError
 from ._matcher import Matcher, read_position
 from ._vocabulary import Vocabulary
 
-__all__ = ["Budget", "Grammar", "compile_ebnf", "compile_gbnf", "compile_json_object", "compile_json_schema", "compile_regex"]
+__all__ = [
+    "Budget",
+    "Grammar",
+    "compile_ebnf",
+    "compile_gbnf",
+    "compile_json_object",
+    "compile_json_schema",
+    "compile_regex",
+]
 
 Mode = Literal["exact", "approximate", "annotate"]
 Draft = Literal["4", "6", "7", "2019-09", "2020-12"]
@@ -30,6 +38,7 @@ class Budget:
         seconds: of wall time.
         states: of one automaton.
         alternatives: of one value (what anyOf, oneOf, not and if combine to).
+
     """
 
     __slots__ = ("alternatives", "seconds", "states")
@@ -49,6 +58,7 @@ class Grammar:
         vocabulary: the one it was compiled for.
         warnings: what is not enforced (only in the modes ``"approximate"`` and ``"annotate"``).
         digest: 32 bytes that identify source, options and vocabulary.
+
     """
 
     def __init__(self, native: _grammar._Grammar, vocabulary: Vocabulary, recipe: Mapping[str, Any]) -> None:
@@ -98,7 +108,9 @@ def _canonical(recipe: Mapping[str, Any]) -> bytes:
     return json.dumps(recipe, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
 
 
-def _options(recipe: Mapping[str, Any], budget: Budget | None, resolver: Resolver | None) -> _grammar._Options:
+def _options(
+    recipe: Mapping[str, Any], budget: Budget | None, resolver: Resolver | None
+) -> _grammar._Options:
     limit = budget or Budget()
     documents: dict[str, str] = recipe.get("documents", {})
 
@@ -124,7 +136,9 @@ def _options(recipe: Mapping[str, Any], budget: Budget | None, resolver: Resolve
     )
 
 
-def _build(recipe: dict[str, Any], vocabulary: Vocabulary, budget: Budget | None, resolver: Resolver | None) -> Grammar:
+def _build(
+    recipe: dict[str, Any], vocabulary: Vocabulary, budget: Budget | None, resolver: Resolver | None
+) -> Grammar:
     options = _options(recipe, budget, resolver)
     kind, source = recipe["kind"], recipe["source"]
     if kind == "json_schema":
@@ -142,7 +156,9 @@ def _build(recipe: dict[str, Any], vocabulary: Vocabulary, budget: Budget | None
     return Grammar(native, vocabulary, recipe)
 
 
-def _cached(recipe: dict[str, Any], vocabulary: Vocabulary, budget: Budget | None, resolver: Resolver | None) -> Grammar:
+def _cached(
+    recipe: dict[str, Any], vocabulary: Vocabulary, budget: Budget | None, resolver: Resolver | None
+) -> Grammar:
     # A resolver may answer differently tomorrow, so what it took part in is not remembered.
     if resolver is not None:
         recipe["documents"] = {}
@@ -212,6 +228,7 @@ def compile_json_schema(
         CompileError: naming keyword and JSON pointer.
 
     Sources: JSON Schema drafts 4, 6, 7, 2019-09 and 2020-12; RFC 8259 for JSON; ECMA-262 for ``pattern``.
+
     """
     text = schema if isinstance(schema, str) else json.dumps(schema)
     recipe: dict[str, Any] = {
@@ -238,19 +255,22 @@ def compile_json_object(
 def compile_regex(
     pattern: str, vocabulary: Vocabulary, *, whole: bool = False, budget: Budget | None = None
 ) -> Grammar:
-    """Compile a regular expression: the texts in which it is found (`whole`: which it matches from end to end).
+    r"""Compile a regular expression: the texts in which it is found (`whole`: which it matches from end to end).
 
-    ECMA-262 with the ``u`` flag, as JSON Schema has it: not anchored unless it says so, ``\\d`` and ``\\w`` are ASCII,
+    ECMA-262 with the ``u`` flag, as JSON Schema has it: not anchored unless it says so, ``\d`` and ``\w`` are ASCII,
     lookahead is supported, back-references and lookbehind are not.
 
     Raises:
         CompileError: naming what is not supported and where.
+
     """
     recipe = {"kind": "regex", "source": pattern, "whole": bool(whole)}
     return _cached(recipe, vocabulary, budget, None)
 
 
-def compile_gbnf(grammar: str, vocabulary: Vocabulary, *, root: str = "root", budget: Budget | None = None) -> Grammar:
+def compile_gbnf(
+    grammar: str, vocabulary: Vocabulary, *, root: str = "root", budget: Budget | None = None
+) -> Grammar:
     """Compile a grammar in llama.cpp's GBNF.
 
     Rules without recursion become one automaton each; the others are a network of rules with a stack. Direct left
@@ -258,6 +278,7 @@ def compile_gbnf(grammar: str, vocabulary: Vocabulary, *, root: str = "root", bu
 
     Raises:
         CompileError: with line and column, or naming the rule.
+
     """
     return _cached({"kind": "gbnf", "source": grammar, "root": root}, vocabulary, budget, None)
 
@@ -269,5 +290,6 @@ def compile_ebnf(
 
     Raises:
         CompileError: with line and column, or naming the rule.
+
     """
     return _cached({"kind": "ebnf", "source": grammar, "root": root or ""}, vocabulary, budget, None)

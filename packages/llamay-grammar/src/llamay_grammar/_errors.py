@@ -12,6 +12,7 @@ class CompileError(ValueError):
         keyword: the keyword that cannot be enforced, ``"budget"`` where a limit on time, states or size was hit, or
             empty where the whole document is at fault.
         pointer: JSON pointer of that keyword in the schema (empty for regular expressions and grammars).
+
     """
 
     keyword: str

@@ -40,6 +40,7 @@ class Matcher:
         Args:
             out: ``uint32``, at least `Vocabulary.mask_words` long, contiguous. Token ``t`` is bit ``t % 32`` of word
                 ``t // 32``. The GIL is released meanwhile.
+
         """
         self._native.fill_mask(out)
 
@@ -62,6 +63,7 @@ class Matcher:
 
         Raises:
             RefusedToken: naming the token, where the document stands and what was expected; nothing has changed.
+
         """
         self._native.accept(token)
 
@@ -141,7 +143,7 @@ def read_position(data: bytes, digest: bytes) -> list[int]:
     (n,) = struct.unpack_from("<Q", body, at + 32)
     if len(body) != at + 40 + 4 * n:
         raise RestoreError("the serialised matcher is damaged: its length does not match")
-    return np.frombuffer(body, "<u4", offset=at + 40).tolist()
+    return [int(t) for t in np.frombuffer(body, "<u4", offset=at + 40)]
 
 
 def fill_masks(matchers: Sequence[Matcher], out: npt.NDArray[np.uint32]) -> None:
@@ -150,5 +152,6 @@ def fill_masks(matchers: Sequence[Matcher], out: npt.NDArray[np.uint32]) -> None
     Args:
         matchers: distinct or not; of any grammars over vocabularies that fit the rows.
         out: ``uint32``, shape (rows >= len(matchers), words), C-contiguous.
+
     """
     _grammar._fill_masks([m._native for m in matchers], out)

@@ -38,7 +38,9 @@ def _function(tool: Mapping[str, Any], number: int) -> tuple[str, Any, str]:
         raise ValueError(f"tool {number} has no name")
     name = inner["name"]
     if not _NAME.fullmatch(name):
-        raise ValueError(f"the name of tool {number}, {name!r}, has characters other than letters, digits, _ . : / -")
+        raise ValueError(
+            f"the name of tool {number}, {name!r}, has characters other than letters, digits, _ . : / -"
+        )
     schema = inner.get("parameters", inner.get("input_schema"))
     if schema is None:
         schema = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -77,11 +79,18 @@ def compile_tools(
         parallel: whether several calls may follow each other.
         max_calls: at most so many calls.
         text_before: whether text may come before the calls; by default only with ``choice="auto"``.
-        mode, draft, whitespace, max_whitespace, property_order, resolver, budget: as in `compile_json_schema`.
+        mode: as in `compile_json_schema`, for the arguments.
+        draft: as in `compile_json_schema`.
+        whitespace: as in `compile_json_schema`, inside the arguments.
+        max_whitespace: as in `compile_json_schema`.
+        property_order: as in `compile_json_schema`.
+        resolver: as in `compile_json_schema`.
+        budget: as in `compile_json_schema`.
 
     Raises:
         CompileError: with a pointer into `tools`.
         ValueError: for unknown formats or choices, and names that are missing, repeated or malformed.
+
     """
     if isinstance(format, str):
         if format not in tool_formats():
@@ -104,7 +113,9 @@ def compile_tools(
     if most is not None and most < 1:
         raise ValueError("max_calls must be at least 1")
 
-    def pieces(items: Iterable[Mapping[str, Any]], name: str = "", schema: Any = None, where: str = "") -> list[Any]:
+    def pieces(
+        items: Iterable[Mapping[str, Any]], name: str = "", schema: Any = None, where: str = ""
+    ) -> list[Any]:
         out: list[Any] = []
         for piece in items:
             if "text" in piece:
@@ -117,7 +128,9 @@ def compile_tools(
             elif piece.get("arguments"):
                 out.append({"schema": schema, "at": where})
             else:
-                raise ValueError(f"a piece of a tool envelope that is none of text, special, name, arguments: {piece!r}")
+                raise ValueError(
+                    f"a piece of a tool envelope that is none of text, special, name, arguments: {piece!r}"
+                )
         return out
 
     call: dict[str, Any] = {"any": [{"seq": pieces(envelope["call"], *f)} for f in functions]}

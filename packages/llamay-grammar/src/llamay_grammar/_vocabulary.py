@@ -38,6 +38,7 @@ class Vocabulary:
 
     A vocabulary is immutable and may be shared by threads. It remembers masks (at most `cache_limit` bytes) for all
     grammars compiled over it, so one object should serve a whole process.
+
     """
 
     def __init__(

@@ -1,0 +1,285 @@
+"""Regular expressions, GBNF, EBNF and tool envelopes."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import accepts, mask_bits
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import llamay_grammar as lg
+
+
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"),
+    [
+        ("^a+$", ["a", "aa"], ["", "b", "ab"]),
+        ("b", ["b", "abc"], ["", "ac"]),
+        ("^(?!ab)[a-c]{2}$", ["aa", "ba"], ["ab", "a"]),
+        ("^(?=.*\\d)\\w{2,3}$", ["a1", "12", "ab3"], ["ab", "a", "abcd"]),
+        ("^\\p{Lu}\\P{L}$", ["A1", "\u00c91"], ["a1", "AB"]),
+        ("^[^<>]{1,3}$", ["a", "\u20ac\U0001f600x"], ["", "<", "abcd"]),
+        ("^\\u{1F600}|\\ud83d\\ude01$", ["\U0001f600", "x\U0001f601"], ["x\U0001f600"]),
+        ("a$|^b", ["xa", "bx"], ["ax", "xb"]),
+        ("^.$", ["x", "\u20ac"], ["\n", "", "xx"]),
+        ("^(a|b)*c{2}$", ["cc", "abcc"], ["c", "abc"]),
+        ("(?i)^ab$", ["AB", "aB"], ["ac"]),
+    ],
+)
+def test_regular_expressions(
+    pattern: str, good: list[str], bad: list[str], bytes_vocabulary: lg.Vocabulary
+) -> None:
+    grammar = lg.compile_regex(pattern, bytes_vocabulary)
+    assert [t for t in good if not accepts(grammar, t.encode())] == []
+    assert [t for t in bad if accepts(grammar, t.encode())] == []
+    if not pattern.startswith("(?i)"):
+        inside = lg.compile_json_schema({"type": "string", "pattern": pattern}, bytes_vocabulary)
+        assert [t for t in good if not accepts(inside, json.dumps(t).encode())] == []
+        assert [t for t in bad if accepts(inside, json.dumps(t, ensure_ascii=False).encode())] == []
+
+
+@st.composite
+def patterns(draw: st.DrawFn) -> str:
+    piece = st.sampled_from(["a", "b", "[ab]", "[^a]", ".", "(?:a|bc)", "(?:b|)", "(?=a)", "(?!b)"])
+    count = st.sampled_from(["", "", "*", "+", "?", "{2}", "{0,2}", "{1,}"])
+    parts = draw(st.lists(st.tuples(piece, count), max_size=4))
+    body = "".join(p + (c if not p.startswith("(?=") and not p.startswith("(?!") else "") for p, c in parts)
+    return draw(st.sampled_from(["", "^"])) + body + draw(st.sampled_from(["", "$"]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(pattern=patterns(), texts=st.lists(st.text("abcx", max_size=5), min_size=1, max_size=8))
+def test_regular_expressions_agree_with_pythons(
+    bytes_vocabulary: lg.Vocabulary, pattern: str, texts: list[str]
+) -> None:
+    try:
+        grammar = lg.compile_regex(pattern, bytes_vocabulary)
+    except lg.CompileError as refusal:
+        reject = str(refusal)
+    else:
+        reject = ""
+    if reject:
+        nothing = not any(re.search(pattern, t) for t in texts)
+        assert "not supported" in reject or ("no text" in reject and nothing)
+        return
+    for text in texts:
+        # Python's '$' also matches before a final newline; there is none here.
+        assert accepts(grammar, text.encode()) == bool(re.search(pattern, text)), (pattern, text)
+
+
+ARITHMETIC = r"""
+# a comment
+root  ::= (expr "=" ws term "\n")+
+expr  ::= term ([-+*/] term)*
+term  ::= ident | num | "(" ws expr ")" ws
+ident ::= [a-z] [a-z0-9_]* ws
+num   ::= [0-9]{1,3} ws
+ws    ::= [ \t\n]*
+"""
+
+
+def test_gbnf(bytes_vocabulary: lg.Vocabulary) -> None:
+    grammar = lg.compile_gbnf(ARITHMETIC, bytes_vocabulary)
+    assert accepts(grammar, b"(a +12)*b=3\n")
+    assert accepts(grammar, b"x=1\ny_1*((2))=z\n")
+    for text in (b"x=1", b"(a+12*b=3\n", b"1234=5\n", b"=1\n", b""):
+        assert not accepts(grammar, text)
+
+
+def test_gbnf_masks_are_what_trying_every_token_says(awkward_vocabulary: lg.Vocabulary) -> None:
+    grammar = lg.compile_gbnf(
+        'root ::= "{" pair ("," pair)* "}" | "[" root* "]"\npair ::= "\\"" [a-z]+ "\\":" (root | [0-9]+)',
+        awkward_vocabulary,
+    )
+    matcher = grammar.matcher()
+    for text in (
+        b"{",
+        b'"',
+        b"a",
+        b"b",
+        b'":',
+        b"1",
+        b",",
+        b'"',
+        b"name",
+        b'"',
+        b":",
+        b"{",
+        b'"',
+        b"a",
+        b'":',
+        b"12",
+        b"}",
+        b"}",
+    ):
+        allowed = mask_bits(matcher)
+        assert allowed == [t for t in range(len(awkward_vocabulary)) if matcher.allows(t)]
+        matcher.accept(next(t for t in allowed if awkward_vocabulary.bytes_of(t) == text))
+    assert matcher.is_complete
+
+
+def test_direct_left_recursion_is_rewritten(bytes_vocabulary: lg.Vocabulary) -> None:
+    grammar = lg.compile_gbnf('root ::= root "+" root | "a" | "(" root ")"', bytes_vocabulary)
+    assert accepts(grammar, b"a+a+(a+a)" + b"+a" * 30)
+    assert not accepts(grammar, b"a+")
+
+
+def test_ebnf(bytes_vocabulary: lg.Vocabulary) -> None:
+    grammar = lg.compile_ebnf(
+        "List ::= '<' Item? (#x2C Item)* '>' /* c */ Item ::= [a-z#x41] - [x] | List", bytes_vocabulary
+    )
+    assert accepts(grammar, b"<a,A,<b,<>>>")
+    assert not accepts(grammar, b"<x>")
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("root ::= foo", "'foo'"),
+        ('root ::= "a', "line 1"),
+        ('root ::= "a" root', "no finite text"),
+        ('root ::= a\na ::= b "x"\nb ::= a "y" | "z"', "left-recursive"),
+        ('root ::= "a"\nroot ::= "b"', "twice"),
+        ("other ::= [a-z]", "no rule 'root'"),
+        ("root ::= [z-a]", "wrong order"),
+        ("root ::= " + "(" * 2000, "deep"),
+    ],
+)
+def test_grammar_errors_say_where(source: str, what: str, bytes_vocabulary: lg.Vocabulary) -> None:
+    with pytest.raises(lg.CompileError, match=re.escape(what)):
+        lg.compile_gbnf(source, bytes_vocabulary)
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}},
+                "required": ["city"],
+                "additionalProperties": False,
+            },
+        },
+    },
+    {"name": "now"},
+]
+
+
+def spelled(envelope: Any, name: str, arguments: str) -> str:
+    out = ""
+    for part in ("before", "call", "after"):
+        for piece in envelope.get(part, ()):
+            out += piece.get("text") or piece.get("special") or (name if "name" in piece else arguments)
+    return out
+
+
+@pytest.mark.parametrize("name", lg.tool_formats())
+def test_every_envelope_holds_its_arguments_to_the_schema(name: str, bytes_vocabulary: lg.Vocabulary) -> None:
+    envelope = lg.tool_formats()[name]
+    auto = lg.compile_tools(TOOLS, bytes_vocabulary, format=name)
+    required = lg.compile_tools(TOOLS, bytes_vocabulary, format=name, choice="required")
+    one = lg.compile_tools(TOOLS, bytes_vocabulary, format=name, choice="now")
+    call = spelled(envelope, "get_weather", '{"city": "Oslo"}').encode()
+    assert accepts(auto, b"Let me look. " + call)
+    assert accepts(auto, b"No tool is needed.")
+    assert accepts(required, call)
+    assert not accepts(required, b"No tool is needed.")
+    assert accepts(one, spelled(envelope, "now", "{}").encode())
+    assert not accepts(one, call)
+    for grammar in (auto, required):
+        assert not accepts(grammar, spelled(envelope, "get_weather", '{"city": 1}').encode())
+        assert not accepts(grammar, spelled(envelope, "get_wether", "{}").encode())
+
+
+def test_special_tokens_of_an_envelope_are_tokens() -> None:
+    names = {257: "[TOOL_CALLS]", 256: "</s>"}
+    tokens = [bytes([b]) for b in range(256)] + [b"</s>", b"[TOOL_CALLS]"]
+    vocabulary = lg.Vocabulary(tokens, special=names, end=[256])
+    matcher = lg.compile_tools(TOOLS, vocabulary, format="mistral", choice="required").matcher()
+    assert mask_bits(matcher) == [257]
+    assert matcher.forced_tokens()[:10] == [257, *b'[{"name":']
+    auto = lg.compile_tools(TOOLS, vocabulary, format="mistral").matcher()
+    for byte in b"Sure: ":
+        auto.accept(byte)
+    assert {256, 257} <= set(mask_bits(auto))
+    auto.accept(257)
+    assert mask_bits(auto) == [ord("[")]
+
+
+def test_parallel_calls_can_be_limited(bytes_vocabulary: lg.Vocabulary) -> None:
+    call = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+    many = lg.compile_tools(TOOLS, bytes_vocabulary)
+    single = lg.compile_tools(TOOLS, bytes_vocabulary, parallel=False)
+    two = lg.compile_tools(TOOLS, bytes_vocabulary, max_calls=2)
+    assert accepts(many, "\n".join([call] * 5).encode())
+    assert not accepts(single, "\n".join([call] * 2).encode())
+    assert accepts(two, "\n".join([call] * 2).encode())
+    assert not accepts(two, "\n".join([call] * 3).encode())
+
+
+def test_errors_point_into_the_tools(bytes_vocabulary: lg.Vocabulary) -> None:
+    tools = [*TOOLS, {"name": "bad", "parameters": {"properties": {"x": {"type": "nope"}}}}]
+    with pytest.raises(lg.CompileError) as caught:
+        lg.compile_tools(tools, bytes_vocabulary)
+    assert caught.value.pointer == "/2/parameters/properties/x/type"
+
+
+class Face(ctypes.Structure):
+    """The first fields of the struct in llamay/token_constraint.h."""
+
+
+Int, P, U = ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32
+Face._fields_ = [
+    ("size", ctypes.c_size_t),
+    ("self", P),
+    ("vocab_size", U),
+    ("mask_words", U),
+    ("fill_mask", ctypes.CFUNCTYPE(Int, P, P, U)),
+    ("accept", ctypes.CFUNCTYPE(Int, P, U)),
+    ("rollback", ctypes.CFUNCTYPE(Int, P, ctypes.c_uint64)),
+    ("fork", ctypes.CFUNCTYPE(P, P)),
+    ("forced", ctypes.CFUNCTYPE(U, P, P, U)),
+    ("complete", ctypes.CFUNCTYPE(Int, P)),
+    ("release", ctypes.CFUNCTYPE(None, P)),
+]
+
+
+def test_the_c_interface_does_what_the_methods_do(bytes_vocabulary: lg.Vocabulary) -> None:
+    matcher = lg.compile_json_schema({"const": [1]}, bytes_vocabulary, whitespace="compact").matcher()
+    assert isinstance(matcher, lg.TokenConstraint)
+    capsule = matcher.__llamay_token_constraint__()
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = P, [ctypes.py_object, ctypes.c_char_p]
+    face = ctypes.cast(get(capsule, b"llamay.token_constraint.v1"), ctypes.POINTER(Face)).contents
+    assert face.size == ctypes.sizeof(Face)
+    assert (face.vocab_size, face.mask_words) == (257, 9)
+    mask = np.full(10, 7, np.uint32)
+    assert face.fill_mask(face.self, mask.ctypes.data, 8) == 2
+    assert face.fill_mask(face.self, mask.ctypes.data, 10) == 0
+    assert (mask[:9] == matcher.mask()).all()
+    assert mask[9] == 0
+    assert face.accept(face.self, ord("x")) == 1
+    assert face.accept(face.self, ord("[")) == 0
+    assert len(matcher) == 1
+    fork = ctypes.cast(face.fork(face.self), ctypes.POINTER(Face))
+    child = fork.contents
+    for byte in b"1]":
+        assert child.accept(child.self, byte) == 0
+    assert child.complete(child.self) == 1
+    assert child.accept(child.self, 256) == 0
+    assert child.complete(child.self) == 2
+    assert face.complete(face.self) == 0
+    assert child.rollback(child.self, 9) == 2
+    assert child.rollback(child.self, 2) == 0
+    child.release(fork)
+    room = np.zeros(8, np.uint32)
+    assert face.forced(face.self, room.ctypes.data, 8) == 1
+    assert room[0] == ord("1")
