@@ -67,6 +67,8 @@ def sample(schema: Any) -> Any:
     """A small instance of a simple schema."""
     if schema is True or schema == {}:
         return {}
+    if not isinstance(schema, dict):
+        raise p.UnsupportedConstraint("the schema allows nothing")
     if "anyOf" in schema:
         return sample(schema["anyOf"][0])
     if "const" in schema:
@@ -400,7 +402,7 @@ class FakeModel:
             return FakeConstraint(value.split("|")[0].replace("\\", ""))
         if "root" not in value:
             raise p.UnsupportedConstraint("the grammar has no rule called root")
-        return FakeConstraint(value.split('"')[1])
+        return FakeConstraint([*value.split('"'), "", ""][1])
 
     def submit(self, work: p.Work) -> FakeGeneration:
         return FakeGeneration(self, work)

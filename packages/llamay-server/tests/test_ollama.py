@@ -74,7 +74,10 @@ def test_ol04_ol05_ol06_reasons_loading_and_keeping(start, tmp_path):
 
     server = start(FakeModel(), f"disk={tmp_path / 'x.gguf'}", loader=loader)
     assert (
-        post(server, "/api/chat", messages=USER, options={"num_predict": 2}).json()["done_reason"] == "length"
+        post(server, "/api/chat", messages=USER, options={"num_predict": 2, "ignore_eos": True}).json()[
+            "done_reason"
+        ]
+        == "length"
     )
     out = post(server, "/api/generate", model="disk").json()
     assert (out["done"], out["done_reason"], out["response"]) == (True, "load", "")

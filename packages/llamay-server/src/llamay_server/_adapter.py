@@ -14,7 +14,6 @@ from llamay_models import errors
 
 from . import _protocol as p
 from ._config import Config
-from ._grammar import Grammars
 
 # general.file_type of GGUF, as llama.cpp numbers it
 _FILE_TYPES = {
@@ -194,7 +193,7 @@ class Engine:
         self.model = model
         self.info = _info(model)
         tokenizer = model.tokenizer
-        self._grammars = Grammars(tokenizer, model.vocab_size) if tokenizer is not None else None
+        self._grammars = _grammars(tokenizer, model.vocab_size) if tokenizer is not None else None
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Text to ids."""
@@ -249,7 +248,12 @@ class Engine:
     def constraint(self, kind: str, value: Any) -> Any:
         """A token constraint."""
         if self._grammars is None:
-            raise p.UnsupportedConstraint("this model has no tokenizer, so its output cannot be bound")
+            what = (
+                "this model has no tokenizer"
+                if self.model.tokenizer is None
+                else "llamay-grammar is not installed"
+            )
+            raise p.UnsupportedConstraint(f"{what}, so the output cannot be bound")
         return self._grammars.constraint(kind, value)
 
     def submit(self, work: p.Work) -> Generation:
@@ -292,6 +296,14 @@ class Engine:
     def close(self) -> None:
         """Unload."""
         self.model.close()
+
+
+def _grammars(tokenizer: Any, size: int) -> Any:
+    try:
+        from ._grammar import Grammars
+    except ImportError:
+        return None
+    return Grammars(tokenizer, size)
 
 
 def _info(model: llamay_models.Model) -> p.ModelInfo:

@@ -69,7 +69,7 @@ class Grammars:
         """A fresh constraint. Raises `UnsupportedConstraint` for what cannot be enforced exactly."""
         try:
             grammar = self._compile(kind, value)
-        except llamay_grammar.CompileError as e:
+        except (ValueError, RecursionError) as e:  # CompileError is a ValueError
             raise p.UnsupportedConstraint(str(e)) from e
         return Constraint(grammar.matcher(), grammar.warnings)
 

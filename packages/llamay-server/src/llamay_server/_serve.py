@@ -17,6 +17,7 @@ from ._app import Application, create_app
 from ._config import Config, ConfigError, add_flags, from_namespace, show_config
 from ._logs import configure
 from ._protocol import Loader, Model
+from ._store import Store
 
 log = logging.getLogger("llamay.server")
 
@@ -122,17 +123,19 @@ def serve(
     *,
     config: Config | None = None,
     loader: Loader | None = None,
+    store: Store | None = None,
     **settings: Any,
 ) -> None:
-    """Serve until a signal comes. `settings` are fields of `Config`, such as host and port.
+    """Serve until a signal comes.
+
+    `settings` are fields of `Config`, such as host and port; `loader` and `store` are as in `create_app`.
 
     Raises `ConfigError` where the configuration cannot be used, and `OSError` where the address cannot be bound.
     """
     if config is not None and settings:
         raise ConfigError("give either config or single settings")
-    application = create_app(
-        models, config=config if config is not None else Config(**settings), loader=loader
-    )
+    settled = config if config is not None else Config(**settings)
+    application = create_app(models, config=settled, loader=loader, store=store)
     configure(application.services.config)
     make_server(application).run()
 
