@@ -184,7 +184,7 @@ def _files(model: Model, tokens: Sequence[int], repeat: int) -> list[Measurement
     saved, written, restored, read = [], [], [], []
     with tempfile.TemporaryDirectory(prefix="llamay-bench-") as name, model.context(tokens) as context:
         path, plain = Path(name) / "context.llamay", Path(name) / "plain"
-        for _ in range(max(3, repeat)):
+        for _ in range(max(10, repeat)):
             saved.append(_timed(partial(context.save, path)))
             data = path.read_bytes()
             written.append(_timed(partial(_write, plain, data)))
