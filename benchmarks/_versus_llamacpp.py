@@ -19,7 +19,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
-    import xllamacpp
+    import xllamacpp  # type: ignore[import-not-found, unused-ignore]
 
     params = xllamacpp.CommonParams()
     params.model.path = options.model
