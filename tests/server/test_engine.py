@@ -168,3 +168,29 @@ def test_lc07_tokens_round_trip(server):
 def test_metrics_tell_what_the_engine_did(server):
     text = server.client.get("/metrics").text
     assert 'llamay_engine_generated_tokens_total{model="stories"}' in text
+
+
+def test_oa26_a_demanded_call_always_parses_even_from_a_tiny_model(server):
+    pytest.importorskip("llamay_grammar")
+    city = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
+    tools = [{"type": "function", "function": {"name": name, "parameters": city}} for name in ("tell", "tell_more", "ask")]
+    chatml = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
+    model = server.app.services.models.entries["stories"].model
+    if model is None or model.info.chat_template is None:
+        from dataclasses import replace
+
+        from llamay_models.chat import ChatTemplate
+
+        model.info = replace(model.info, chat_template=chatml)
+        model.model._template = ChatTemplate(chatml)
+    for wanted in (tools, tools[:1]):
+        for seed in range(3):
+            body = {"messages": [{"role": "user", "content": "Lily?"}], "tools": wanted, "tool_choice": "required"}
+            r = server.client.post("/v1/chat/completions", json=body | {"max_tokens": 100, "seed": seed})
+            assert r.status_code == 200, r.text
+            choice = r.json()["choices"][0]
+            if choice["finish_reason"] == "length":
+                continue
+            (call,) = choice["message"]["tool_calls"]
+            assert call["function"]["name"] in [t["function"]["name"] for t in wanted]
+            assert json.loads(call["function"]["arguments"])["n"] in (1, 2)

@@ -18,7 +18,7 @@ from ._options import Bound
 from ._output import THINK, Event, Finished, OutputParser
 from ._protocol import Context, Model, Progress, Prompt, PromptTooLong
 from ._run import Delta, Run, Spec, Totals
-from ._tools import OPEN, Toolbox, call_text, system_text
+from ._tools import Toolbox, call_text, system_text
 
 if TYPE_CHECKING:
     from ._call import Call
@@ -66,6 +66,7 @@ class Rendered:
     prompt: Prompt
     in_thought: bool = False
     in_call: bool = False
+    call_name: str | None = None
     dropped: int = 0
 
 
@@ -91,12 +92,13 @@ def render(model: Model, request: ChatRequest) -> Rendered:
         options=options,
     )
     in_call = box.mode == "required"
+    name = box.tools[0].name if in_call and len(box.tools) == 1 else None
     if in_call:
-        opened = f"{OPEN}\n"
+        opened = box.opening(name)
         extra = model.encode(opened, add_special=False, parse_special=True)
         prompt = Prompt(prompt.text + opened, [*prompt.tokens, *extra])
     in_thought = not in_call and prompt.text.rstrip().endswith(THINK)
-    return Rendered(prompt, in_thought, in_call)
+    return Rendered(prompt, in_thought, in_call, name)
 
 
 def fit(model: Model, request: ChatRequest) -> Rendered:
@@ -180,29 +182,33 @@ class ChatRun:
         """Parsed events of all choices; each ends with `Finished`."""
         request, rendered = self.request, await self.prepare()
         thinks = self.model.info.template_thinks and request.bound is None
-        self.parsers = [
-            OutputParser(
-                i, request.box, thinks=thinks, in_thought=rendered.in_thought, in_call=rendered.in_call
-            )
-            for i in range(request.n)
-        ]
         spec = Spec(
             prompt=rendered.prompt.tokens,
             sampling=request.sampling,
             n=request.n,
             max_tokens=request.max_tokens,
             stop=request.stop,
-            bound=request.bound or request.box.bound(),
+            bound=request.bound,
             ignore_eos=request.ignore_eos,
             logprobs=request.logprobs,
             reuse=request.reuse,
             tenant=request.tenant,
         )
-        if self.keep_context or self.resume is not None:
+        undecided = rendered.in_call and rendered.call_name is None
+        if self.keep_context or self.resume is not None or undecided:
             spec.cached = await self._take_up(rendered.prompt.tokens)
+            if undecided:
+                rendered.call_name = await self._choose_tool(spec)
             assert self._context is not None
             spec.prompt = self._context
             spec.contexts = [self._context] if request.n == 1 else self._context.fork(request.n)
+        if rendered.call_name is not None:
+            spec.bound = request.box.arguments(rendered.call_name)
+        name = rendered.call_name
+        self.parsers = [
+            OutputParser(i, request.box, thinks=thinks, in_thought=rendered.in_thought, call_name=name)
+            for i in range(request.n)
+        ]
         if request.think_budget is not None:
             async with contextlib.aclosing(self._thinking_within(request.think_budget, spec)) as thinking:
                 async for item in thinking:
@@ -262,6 +268,36 @@ class ChatRun:
             raise
         self._context = fork
         return same
+
+    async def _choose_tool(self, spec: Spec) -> str:
+        """Let the model write the name of the tool it calls, and open that call's arguments behind it."""
+        context = self._context
+        assert context is not None
+        choice = replace(spec, prompt=context, contexts=[context], n=1, max_tokens=64, stop=(), logprobs=None)
+        choice.bound = self.request.box.names()
+        totals = Totals()
+        run = self.run = Run(self.model, choice, self.call, self.admission, totals)
+        said: list[str] = []
+        async with contextlib.aclosing(run.events()) as events:
+            async for event in events:
+                if isinstance(event, Delta):
+                    said.append(event.text)
+        eos = self.model.info.eos_token
+        name = "".join(said).removesuffix(eos) if eos else "".join(said)
+        if name not in {tool.name for tool in self.request.box.tools}:
+            raise ApiError("internal", "The model named no tool.")
+        self.totals.completion_tokens += totals.completion_tokens
+        self.totals.prefill += totals.prefill
+        end = self.model.encode(eos, add_special=False, parse_special=True) if eos else []
+        rest = self.model.encode(self.request.box.after_name(""), add_special=False, parse_special=True)
+
+        def open_arguments(progress: Progress) -> None:
+            if end and list(context.tokens)[-1:] == end:
+                context.truncate(len(context) - 1)
+            context.extend(rest, progress=progress)
+
+        await in_thread(open_arguments)
+        return name
 
     def take_context(self) -> Context | None:
         """The context that holds prompt and answer, once; whoever takes it closes it."""

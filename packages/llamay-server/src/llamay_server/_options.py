@@ -249,7 +249,7 @@ def bound(fields: SamplingFields, response_format: Any = None) -> Bound | None:
         choices = found[0].value
         if not isinstance(choices, list) or not choices or not all(isinstance(c, str) and c for c in choices):
             raise invalid(f"{found[0].param}: it must be a list of texts, none empty", found[0].param)
-        return Bound("regex", "|".join(_escape(c) for c in choices), found[0].param)
+        return Bound("regex", "|".join(escape(c) for c in choices), found[0].param)
     return found[0] if found else None
 
 
@@ -293,7 +293,8 @@ def _schema(value: Any, where: str) -> Any:
     return value
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """A regular expression that matches just this text."""
     return "".join("\\" + c if c in r"\^$.|?*+()[]{}/" else c for c in text)
 
 

@@ -61,7 +61,7 @@ class OutputParser:
     """Takes one choice's text apart.
 
     `thinks`: look for reasoning tags. `in_thought`: the prompt already opened them. `in_call`: the prompt already
-    opened a call.
+    opened a call; `call_name`: it opened one of this tool, up to the arguments, which are all that is written.
     """
 
     def __init__(
@@ -72,14 +72,16 @@ class OutputParser:
         thinks: bool = False,
         in_thought: bool = False,
         in_call: bool = False,
+        call_name: str | None = None,
     ) -> None:
         self.index, self.box = index, box
         self.calls = 0
         self.reasoning_tokens = 0
         self._names = {tool.name for tool in box.tools}
         self._thinks = thinks
-        self._mode = "call" if in_call else "think" if in_thought else "text"
-        self._forced = in_call
+        self._forced = in_call or call_name is not None
+        self._call_name = call_name
+        self._mode = "call" if self._forced else "think" if in_thought else "text"
         self._buffer = ""
         self._scores: list[TokenScore] = []
         self._tokens: list[int] = []
@@ -162,6 +164,8 @@ class OutputParser:
         return (*calls, THINK) if self._thinks else calls
 
     def _call(self, raw: str, *, closed: bool) -> Iterator[Event]:
+        if self._call_name is not None:
+            raw = json.dumps({"name": self._call_name})[:-1] + f', "arguments": {raw}}}'
         name, arguments = _read_call(raw)
         if name is None or name not in self._names:
             yield self._text(raw if self._forced else OPEN + raw + (CLOSE if closed else ""))

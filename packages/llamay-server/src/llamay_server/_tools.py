@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ._errors import ApiError, invalid
-from ._options import Bound
+from ._options import Bound, escape
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 _NAME = re.compile(r"[a-zA-Z0-9_./:-]{1,256}")
@@ -49,6 +49,25 @@ class Toolbox:
     def active(self) -> bool:
         """Whether calls are looked for in the output."""
         return bool(self.tools) and self.mode != "none"
+
+    def opening(self, name: str | None = None) -> str:
+        """How a demanded call begins, up to its name or, where that is known, up to its arguments."""
+        head = f'{OPEN}\n{{"name": "'
+        return head if name is None else head + self.after_name(name)
+
+    @staticmethod
+    def after_name(name: str) -> str:
+        """The name and what stands between it and the arguments."""
+        return f'{name}", "arguments": '
+
+    def names(self) -> Bound:
+        """One of the tools' names."""
+        return Bound("regex", "|".join(escape(tool.name) for tool in self.tools), "tools")
+
+    def arguments(self, name: str) -> Bound:
+        """What the arguments of one tool must match."""
+        tool = next(tool for tool in self.tools if tool.name == name)
+        return Bound("tool_call" if tool.strict else "tool_call_loose", _object(tool.parameters), "tools")
 
     def bound(self) -> Bound | None:
         """What a demanded call must match: one object with a name and that tool's arguments."""
