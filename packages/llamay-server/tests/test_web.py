@@ -84,7 +84,7 @@ def test_stopping_ends_the_generation_on_the_server(page):
     page.server.model.decode_delay = 0.01
     page.fill("#input", "long")
     page.press("#input", "Enter")
-    until(page, "document.querySelector('article:last-child').textContent.includes('word')")
+    until(page, "document.querySelector('article:last-child')?.textContent.includes('word')")
     page.click("#stop")
     until(page, "document.querySelector('#status').textContent === 'Stopped.'")
     page.server.wait(lambda: page.server.model.live == 0)

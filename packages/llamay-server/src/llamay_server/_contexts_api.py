@@ -391,6 +391,8 @@ class _Generating:
         )
         if self.bound is not None and self.box.active:
             raise invalid(f"{self.bound.param}: it cannot be combined with tools", self.bound.param)
+        demanded = self.box.mode == "required" and len(self.box.tools) == 1
+        self.call_name = self.box.tools[0].name if demanded else None
         self.keeps = data.commit is not False
         self.totals = Totals()
         if self.n > 1 and not data.choose and self.keeps:
@@ -405,7 +407,8 @@ class _Generating:
             else:
                 self._known = len(writer.context)
             if self.box.mode == "required":
-                opened = self.model.encode(f"{OPEN}\n", add_special=False, parse_special=True)
+                text = self.box.opening(self.call_name) if self.call_name else f"{OPEN}\n"
+                opened = self.model.encode(text, add_special=False, parse_special=True)
                 base = writer.context
                 await _engine(lambda progress: base.extend(opened, progress=progress))
             contexts = [writer.context] if self.n == 1 else writer.context.fork(self.n)
@@ -434,15 +437,15 @@ class _Generating:
             n=n,
             max_tokens=None if limit is None or limit < 0 else limit,
             stop=self.stop,
-            bound=self.bound or self.box.bound(),
+            bound=self.bound or (self.box.arguments(self.call_name) if self.call_name else self.box.bound()),
             ignore_eos=bool(data.ignore_eos),
             logprobs=0 if data.choose else None,
         )
         run = Run(self.model, spec, self.call, self.service.admission, self.totals)
         named.cancel = run.cancel
         thinks = self.model.info.template_thinks and named.messages is not None
-        forced = self.box.mode == "required"
-        parsers = [OutputParser(i, self.box, thinks=thinks, in_call=forced) for i in range(n)]
+        forced, name = self.box.mode == "required", self.call_name
+        parsers = [OutputParser(i, self.box, thinks=thinks, in_call=forced, call_name=name) for i in range(n)]
         choices: list[dict[str, Any]] = [{"index": i, "text": "", "token_ids": []} for i in range(n)]
         sums = [[0.0, 0] for _ in range(n)]
         start = [len(context) for context in contexts]
