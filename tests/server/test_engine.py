@@ -172,8 +172,16 @@ def test_metrics_tell_what_the_engine_did(server):
 
 def test_oa26_a_demanded_call_always_parses_even_from_a_tiny_model(server):
     pytest.importorskip("llamay_grammar")
-    city = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
-    tools = [{"type": "function", "function": {"name": name, "parameters": city}} for name in ("tell", "tell_more", "ask")]
+    city = {
+        "type": "object",
+        "properties": {"n": {"enum": [1, 2]}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": city}}
+        for name in ("tell", "tell_more", "ask")
+    ]
     chatml = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
     model = server.app.services.models.entries["stories"].model
     if model is None or model.info.chat_template is None:
@@ -185,7 +193,11 @@ def test_oa26_a_demanded_call_always_parses_even_from_a_tiny_model(server):
         model.model._template = ChatTemplate(chatml)
     for wanted in (tools, tools[:1]):
         for seed in range(3):
-            body = {"messages": [{"role": "user", "content": "Lily?"}], "tools": wanted, "tool_choice": "required"}
+            body = {
+                "messages": [{"role": "user", "content": "Lily?"}],
+                "tools": wanted,
+                "tool_choice": "required",
+            }
             r = server.client.post("/v1/chat/completions", json=body | {"max_tokens": 100, "seed": seed})
             assert r.status_code == 200, r.text
             choice = r.json()["choices"][0]
