@@ -7,22 +7,25 @@
  *   - no arena moves and no listed page is freed;
  *   - positions [0, n_tokens) are written by nobody;
  *   - positions [n_tokens, n_tokens + n_reserved) are written by the holder of the lease, and by nobody else.
- * So the holder needs neither a lock nor the GIL. The protocol of a step is reserve -> run -> commit: until the
- * lease is committed nothing that was written counts, and a commit may keep fewer positions than were reserved.
+ * So the holder needs neither a lock nor the GIL. The protocol of a step is reserve -> run -> commit: until
+ * the lease is committed nothing that was written counts, and a commit may keep fewer positions than were
+ * reserved.
  *
  * Where an element lives. Layers with the same page table form a group. Position p of a group is slot
  * p % page_tokens of page number
- *     n = blocks[(p / page_tokens) / block_pages][(p / page_tokens) % block_pages]
- * and that page begins at arena + n * page_bytes. A negative number is a page that was dropped because it lies
- * wholly behind the group's window. Inside a page, for each layer of the group, with P = page_tokens:
- *     K of head h, dimension d: element k_offset / element_size + (h * k_dim + d) * P + slot
- *     V of head h, dimension d: element v_offset / element_size + (h * P + slot) * v_dim + d
+ *   - blocks[(p / page_tokens) / block_pages][(p / page_tokens) % block_pages], say n,
+ *
+ * and that page begins at arena + n * page_bytes. A negative number is a page that was dropped because it
+ * lies wholly behind the group's window. Inside a page, for each layer of the group, with P = page_tokens:
+ *   - K of head h, dimension d: element k_offset / element_size + (h * k_dim + d) * P + slot
+ *   - V of head h, dimension d: element v_offset / element_size + (h * P + slot) * v_dim + d
+ *
  * K is dimension-major so that one SIMD lane holds one key: a score then needs no sum across lanes. V is
  * position-major so that one lane holds one output dimension. Both are read in straight lines.
  *
- * Compatibility. A change of meaning bumps MAJOR, and with it the capsule's name. A new field goes at the end of
- * its struct and bumps MINOR: a reader asks whether it is there with LLAMAY_HAS. Arrays of structs are walked by
- * the size the owner states, never by the reader's sizeof.
+ * Compatibility. A change of meaning bumps MAJOR, and with it the capsule's name. A new field goes at the end
+ * of its struct and bumps MINOR: a reader asks whether it is there with LLAMAY_HAS. Arrays of structs are
+ * walked by the size the owner states, never by the reader's sizeof.
  */
 #ifndef LLAMAY_KV_VIEW_H
 #define LLAMAY_KV_VIEW_H
@@ -31,7 +34,7 @@
 #include <stdint.h>
 
 #define LLAMAY_KV_VIEW_MAJOR 1
-#define LLAMAY_KV_VIEW_MINOR 0
+#define LLAMAY_KV_VIEW_MINOR 1
 #define LLAMAY_KV_VIEW_CAPSULE "llamay.kv_view.v1"
 #define LLAMAY_KV_VIEW_METHOD "__llamay_kv_view__"
 
@@ -39,7 +42,9 @@
 extern "C" {
 #endif
 
-enum llamay_kv_dtype { LLAMAY_KV_F32 = 0, LLAMAY_KV_F16 = 1 };
+/* VQ8 (since 1.1): values are int8, keys f16. Q8 (since 1.1): both int8. A reader refuses what it does not
+ * know. */
+enum llamay_kv_dtype { LLAMAY_KV_F32 = 0, LLAMAY_KV_F16 = 1, LLAMAY_KV_VQ8 = 2, LLAMAY_KV_Q8 = 3 };
 enum llamay_kv_kind { LLAMAY_KV_FULL = 0, LLAMAY_KV_WINDOW = 1 };
 
 /* One layer's place inside each page of its group. Offsets in bytes, multiples of 64. */
@@ -51,6 +56,16 @@ typedef struct llamay_kv_layer {
   uint32_t k_dim; /* elements per head */
   uint32_t v_dim;
 } llamay_kv_layer;
+
+/* Since 1.1: what layer_stride steps over in groups of LLAMAY_KV_VQ8 and LLAMAY_KV_Q8. An int8 element is
+ * rint(x / scale), with one float scale for each head and slot: float h * page_tokens + slot at the offset. A
+ * vector that is not finite has a NaN scale. The scales of a plane that is not int8 are not there, and their
+ * offset is 0. */
+typedef struct llamay_kv_layer_int8 {
+  llamay_kv_layer layer;
+  uint64_t k_scale_offset;
+  uint64_t v_scale_offset;
+} llamay_kv_layer_int8;
 
 typedef struct llamay_kv_group {
   void* arena; /* 64-byte aligned */
@@ -80,7 +95,6 @@ typedef struct llamay_kv_view {
 #endif
 
 /* Whether the owner's struct reaches as far as this field. */
-#define LLAMAY_HAS(view, field) \
-  ((view)->size >= offsetof(llamay_kv_view, field) + sizeof((view)->field))
+#define LLAMAY_HAS(view, field) ((view)->size >= offsetof(llamay_kv_view, field) + sizeof((view)->field))
 
 #endif

@@ -49,7 +49,7 @@ GroupLayout::GroupLayout(GroupSpec s, uint32_t tokens)
     return offset;
   };
   for (const LayerSpec& l : spec.layers) {
-    PlacedLayer placed;
+    PlacedLayer placed{};
     placed.layer = {.k_offset = 0,
                     .v_offset = 0,
                     .layer = l.layer,

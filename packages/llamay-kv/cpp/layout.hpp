@@ -28,12 +28,8 @@ struct GroupSpec {
   std::vector<LayerSpec> layers;
 };
 
-/// A layer as views list it: the header's struct, and behind it where the scales of int8 elements are. The
-/// scale of head h at a slot is float h * page_tokens + slot of the plane.
-struct PlacedLayer {
-  llamay_kv_layer layer{};
-  uint64_t k_scale_offset = 0, v_scale_offset = 0;
-};
+/// A layer as views list it, with room for the scales of int8 elements in every precision.
+using PlacedLayer = llamay_kv_layer_int8;
 
 /// A part of a page that is `rows` rows, and in each of them `unit` bytes for every slot. K has a row for
 /// each head and dimension, V and scales have one for each head. Whatever only copies needs to know no more

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from llamay_kv._object_vfs import ObjectVfs
     from llamay_kv._snapshot import inspect, rekey, verify
 
-INTERFACE: dict[str, tuple[int, int]] = {"kv_view": (1, 0)}
+INTERFACE: dict[str, tuple[int, int]] = {"kv_view": (1, 1)}
 """The versions of the interfaces that this package offers, as (major, minor)."""
 
 # What deals with files loads numpy, which takes several times as long as all the rest: when it is first asked for.
