@@ -26,6 +26,7 @@ from . import (
     _openai_models,
     _openapi,
     _responses,
+    _snapshots_api,
     _web,
 )
 from ._call import call_of
@@ -138,6 +139,7 @@ _ROUTES = (
     _ollama,
     _ollama_models,
     _contexts_api,
+    _snapshots_api,
     _web,
     _openapi,
     _missing,

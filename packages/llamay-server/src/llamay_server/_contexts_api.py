@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import os
-import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated, Any, Literal
 
 from litestar import Request, delete, get, post
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp
 from msgspec import Meta, Struct
 
 from ._call import Call, call_of
@@ -20,7 +16,6 @@ from ._chat import ChatRequest, common, render
 from ._contexts import Named, Writer
 from ._errors import ApiError, from_engine, invalid
 from ._http import Streamed, Whole, decode_json, in_thread, read_json, release, sse
-from ._moves import Target, check_target, send
 from ._openai_chat import read_messages, usage
 from ._openai_completions import read_prompts
 from ._openai_schema import ChatMessage
@@ -122,7 +117,7 @@ def _chat(data: Reading | GenerateFromContext, earlier: Sequence[dict[str, Any]]
     )
 
 
-def _check_length(tokens: int, model: Model) -> None:
+def check_length(tokens: int, model: Model) -> None:
     limit = model.info.context_length
     if tokens > limit:
         error = from_engine(PromptTooLong(tokens, limit))
@@ -142,11 +137,11 @@ async def create(request: Request[Any, Any, Any]) -> ASGIApp:
                 raise invalid("prompt: it is missing; give prompt, tokens or messages", "prompt")
             chat = _chat(data)
             ids, messages = (await asyncio.to_thread(render, model, chat)).prompt.tokens, chat.messages
-        _check_length(len(ids), model)
+        check_length(len(ids), model)
         service.contexts.check_room(call.owner, 1, len(ids))
         call.phase = "prefill"
         tenant = service.tenant(call)
-        context = await _engine(lambda progress: model.context(ids, tenant=tenant, progress=progress))
+        context = await engine(lambda progress: model.context(ids, tenant=tenant, progress=progress))
         named = service.contexts.add(
             context,
             owner=call.owner,
@@ -161,7 +156,7 @@ async def create(request: Request[Any, Any, Any]) -> ASGIApp:
     return Whole(view, status=201, headers={"location": f"/v1/contexts/{named.id}"})
 
 
-async def _engine(work: Any) -> Any:
+async def engine(work: Any) -> Any:
     """Blocking work of the engine, off the loop; what it raises becomes a refusal, except for lack of room on disk."""
     try:
         return await in_thread(work)
@@ -196,7 +191,7 @@ async def list_contexts(request: Request[Any, Any, Any]) -> ASGIApp:
 async def read(request: Request[Any, Any, Any]) -> ASGIApp:
     """One context; `?include=text,tokens` adds what it holds."""
     service, call = services(request), call_of(request.scope)
-    named = _named(request, service, call)
+    named = named_of(request, service, call)
     view = named.view()
     include = [part for part in request.query_params.get("include", "").split(",") if part]
     for part in include:
@@ -218,7 +213,7 @@ async def read(request: Request[Any, Any, Any]) -> ASGIApp:
 async def remove(request: Request[Any, Any, Any]) -> ASGIApp:
     """Free a context; what generates from it ends as cancelled."""
     service, call = services(request), call_of(request.scope)
-    named = _named(request, service, call)
+    named = named_of(request, service, call)
     service.contexts.drop(named, "deleted")
     service.metrics.context_ops.labels("delete").inc()
     return Whole({"id": named.id, "object": "context.deleted", "deleted": True})
@@ -228,7 +223,7 @@ async def remove(request: Request[Any, Any, Any]) -> ASGIApp:
 async def fork(request: Request[Any, Any, Any]) -> ASGIApp:
     """N contexts that share everything with this one until they are written to."""
     service, call = services(request), call_of(request.scope)
-    named = _named(request, service, call)
+    named = named_of(request, service, call)
     raw = await request.body()
     data = decode_json(raw, ForkContext) if raw.strip() else ForkContext()
     n = (
@@ -263,7 +258,7 @@ async def truncate(request: Request[Any, Any, Any]) -> ASGIApp:
     """Keep the first `tokens` tokens."""
     service, call = services(request), call_of(request.scope)
     data = await read_json(request, TruncateContext)
-    named = _named(request, service, call)
+    named = named_of(request, service, call)
     if data.tokens > len(named.context):
         raise invalid(f"tokens: the context has only {len(named.context)}", "tokens")
     async with service.contexts.writing(named, "truncate") as writer:
@@ -280,7 +275,7 @@ async def extend(request: Request[Any, Any, Any]) -> ASGIApp:
     """Read more; messages go on from the conversation that the context was made from."""
     service, call = services(request), call_of(request.scope)
     data = await read_json(request, ExtendContext)
-    named = _named(request, service, call)
+    named = named_of(request, service, call)
     async with (
         service.models.use(named.model, call) as (_, model),
         service.contexts.writing(named, "extend") as writer,
@@ -319,19 +314,19 @@ async def _read_more(
             # The last token is read again where nothing is left to read: its scores are needed to go on.
             keep = min(common(held, wanted), len(wanted) - 1)
             ids = wanted[keep:]
-    _check_length(keep + len(ids), model)
+    check_length(keep + len(ids), model)
     service.contexts.check_room(call.owner, 0, keep + len(ids) - len(held))
     call.phase = "prefill"
     if 0 < keep < len(held):
         writer.context.truncate(keep)
     if keep == 0 and held:
         tenant, whole = service.tenant(call), ids
-        fresh = await _engine(lambda progress: model.context(whole, tenant=tenant, progress=progress))
+        fresh = await engine(lambda progress: model.context(whole, tenant=tenant, progress=progress))
         release(writer.context)
         writer.context = fresh
     else:
         context, more = writer.context, ids
-        await _engine(lambda progress: context.extend(more, progress=progress))
+        await engine(lambda progress: context.extend(more, progress=progress))
     if chat is not None:
         writer.messages, writer.prompt_length = chat.messages, keep + len(ids)
     return keep, len(ids)
@@ -410,7 +405,7 @@ class _Generating:
                 text = self.box.opening(self.call_name) if self.call_name else f"{OPEN}\n"
                 opened = self.model.encode(text, add_special=False, parse_special=True)
                 base = writer.context
-                await _engine(lambda progress: base.extend(opened, progress=progress))
+                await engine(lambda progress: base.extend(opened, progress=progress))
             contexts = [writer.context] if self.n == 1 else writer.context.fork(self.n)
             try:
                 async for event in self._run(writer, contexts):
@@ -548,7 +543,7 @@ async def _frames(
 async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
     """Go on from a context: it then holds what was generated, unless `commit` is false."""
     service, call = services(request), call_of(request.scope)
-    named = _named(request, service, call)
+    named = named_of(request, service, call)
     data = await read_json(request, GenerateFromContext)
     if data.stream:
         frames = _frames(service, named, data, call)
@@ -565,181 +560,12 @@ async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
     return Whole(answer)
 
 
-@contextlib.asynccontextmanager
-async def _scratch(service: Services) -> AsyncIterator[Path]:
-    """A file of its own, readable by nobody else, gone afterwards."""
-    try:
-        handle, name = tempfile.mkstemp(prefix="llamay-", suffix=".ctx", dir=service.config.ctx_dir or None)
-    except OSError as e:
-        raise _no_room(e) from e
-    os.close(handle)
-    path = Path(name)
-    try:
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def _no_room(error: OSError) -> ApiError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return ApiError("storage", "No space is left for the snapshot.", code="disk_full", retry=False)
-    return ApiError("internal", "The snapshot could not be written on the server.")
-
-
-class _Download:
-    """A file as an answer, sent part by part and removed afterwards."""
-
-    def __init__(self, stack: contextlib.AsyncExitStack, path: Path, name: str, metrics: Any) -> None:
-        self.stack, self.path, self.name, self.metrics = stack, path, name, metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-        async with self.stack:
-            with self.path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                headers = [
-                    (b"content-type", b"application/vnd.llamay.context"),
-                    (b"content-length", str(size).encode()),
-                    (b"content-disposition", f'attachment; filename="{self.name}.llamay"'.encode()),
-                ]
-                await send({"type": "http.response.start", "status": 200, "headers": headers})
-                while part := await asyncio.to_thread(file.read, _CHUNK):
-                    self.metrics.labels("out").inc(len(part))
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-            call_of(scope).phase = None
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-@get("/v1/contexts/{context_id:str}/snapshot")
-async def snapshot(request: Request[Any, Any, Any]) -> ASGIApp:
-    """A context as a file: restore it here, elsewhere, or in Python."""
-    service, call = services(request), call_of(request.scope)
-    named = _named(request, service, call)
-    stack = contextlib.AsyncExitStack()
-    async with stack:
-        path = await stack.enter_async_context(_scratch(service))
-        copy = named.context.fork(1)[0]
-        try:
-            await _engine(lambda progress: copy.save(path, progress=progress))
-        except OSError as e:
-            raise _no_room(e) from e
-        finally:
-            release(copy)
-        service.metrics.context_ops.labels("snapshot").inc()
-        return _Download(stack.pop_all(), path, named.id, service.metrics.snapshot_bytes)
-    raise AssertionError("unreachable")
-
-
-@post("/v1/contexts/restore", status_code=201)
-async def restore(request: Request[Any, Any, Any]) -> ASGIApp:
-    """A context from a snapshot in the body. 409 where other weights or settings made it."""
-    service, call = services(request), call_of(request.scope)
-    service.contexts.check_room(call.owner, 1)
-    query = request.query_params
-    label, marking = query.get("label", "")[:256], query.get("marking", "")[:256]
-    async with service.models.use(query.get("model"), call) as (entry, model), _scratch(service) as path:
-        call.phase = "receive"
-        await _receive_into(path, request, service)
-        call.phase = "load"
-        context = await _engine(lambda progress: model.restore(path, progress=progress))
-        try:
-            _check_length(len(context), model)
-            service.contexts.check_room(call.owner, 1, len(context))
-        except ApiError:
-            release(context)
-            raise
-        named = service.contexts.add(
-            context, owner=call.owner, model=entry.name, label=label, marking=marking
-        )
-    service.metrics.context_ops.labels("restore").inc()
-    return Whole(named.view(), status=201, headers={"location": f"/v1/contexts/{named.id}"})
-
-
-async def _receive_into(path: Path, request: Request[Any, Any, Any], service: Services) -> None:
-    """The body into a file, counted; it may be larger than memory."""
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise invalid("Content-Encoding: a snapshot is sent as it is, without encoding")
-    limit, size = service.config.max_snapshot, 0
-    declared = request.headers.get("content-length", "")
-    too_large = ApiError(
-        "too_large",
-        f"The snapshot is larger than the limit of {limit} bytes.",
-        code="snapshot_too_large",
-        retry=False,
-    )
-    if declared.isdigit() and int(declared) > limit:
-        raise too_large
-    with path.open("wb") as file:
-        while True:
-            try:
-                async with asyncio.timeout(service.config.body_timeout):
-                    message = await request.receive()
-            except TimeoutError:
-                raise ApiError(
-                    "slow", "The snapshot came too slowly.", headers={"connection": "close"}
-                ) from None
-            if message["type"] != "http.request":
-                raise ApiError("slow", "The client left before the snapshot was whole.")
-            part = message["body"]
-            size += len(part)
-            if size > limit:
-                raise too_large
-            if part:
-                try:
-                    await asyncio.to_thread(file.write, part)
-                except OSError as e:
-                    raise _no_room(e) from e
-                service.metrics.snapshot_bytes.labels("in").inc(len(part))
-            if not message["more_body"]:
-                break
-    if size == 0:
-        raise invalid("The body is empty; send a snapshot.", code="missing_body")
-
-
-def _named(request: Request[Any, Any, Any], service: Services, call: Call) -> Named:
-    return service.contexts.get(str(request.path_params["context_id"]), call.owner)
-
-
-class MoveContext(Struct, kw_only=True):
-    """Body of POST /v1/contexts/{id}/move."""
-
-    to: str
-    key: str | None = None
-    model: str | None = None
-
-
-@post("/v1/contexts/{context_id:str}/move", status_code=200)
-async def move(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Hand a context over to another server; it is given up here once the other one has it."""
-    service, call = services(request), call_of(request.scope)
-    data = await read_json(request, MoveContext)
-    named = _named(request, service, call)
-    target = Target(check_target(data.to, service.config.move_targets), data.key or "")
-    async with service.contexts.writing(named, "move") as writer, _scratch(service) as path:
-        context = writer.context
-
-        def work(progress: Any) -> str:
-            context.save(path, progress=progress)
-            model = data.model if data.model is not None else named.model
-            return send(
-                path, target, model=model, label=named.label, marking=named.marking, progress=progress
-            )
-
-        try:
-            new_id = str(await _engine(work))
-        except OSError as e:
-            raise _no_room(e) from e
-        service.contexts.moved(named, target.url, new_id)
-    service.metrics.context_ops.labels("move").inc()
-    return Whole({"id": named.id, "object": "context.moved", "moved": {"server": target.url, "id": new_id}})
-
-
 @post("/v1/contexts/{context_id:str}/explain-miss", status_code=200)
 async def explain_miss(request: Request[Any, Any, Any]) -> ASGIApp:
     """How far a prompt agrees with a context, and where and how they part."""
     service, call = services(request), call_of(request.scope)
     data = await read_json(request, ExplainMiss)
-    named = _named(request, service, call)
+    named = named_of(request, service, call)
     async with service.models.use(named.model, call) as (_, model):
         wanted = _ids(data, model, first=True)
         if wanted is None:
@@ -770,6 +596,10 @@ def _number(text: str, name: str, least: int, most: int) -> int:
     return value
 
 
+def named_of(request: Request[Any, Any, Any], service: Services, call: Call) -> Named:
+    return service.contexts.get(str(request.path_params["context_id"]), call.owner)
+
+
 HANDLERS = [
     create,
     list_contexts,
@@ -779,8 +609,5 @@ HANDLERS = [
     truncate,
     extend,
     generate,
-    snapshot,
-    restore,
-    move,
     explain_miss,
 ]

@@ -19,6 +19,7 @@ from . import (
     _ollama_models,
     _openai_schema,
     _responses_schema,
+    _snapshots_api,
 )
 from ._call import dialect_of
 from ._errors import Dialect
@@ -54,7 +55,7 @@ _BODIES: dict[str, Any] = {
     "/v1/contexts/{context_id}/generate": _contexts_api.GenerateFromContext,
     "/v1/contexts/{context_id}/truncate": _contexts_api.TruncateContext,
     "/v1/contexts/{context_id}/extend": _contexts_api.ExtendContext,
-    "/v1/contexts/{context_id}/move": _contexts_api.MoveContext,
+    "/v1/contexts/{context_id}/move": _snapshots_api.MoveContext,
     "/v1/contexts/{context_id}/explain-miss": _contexts_api.ExplainMiss,
 }
 _STREAMS = {
