@@ -1,6 +1,5 @@
 """What the tests of this package share."""
 
-
 from __future__ import annotations
 
 import random

@@ -130,6 +130,16 @@ def test_direct_left_recursion_is_rewritten(bytes_vocabulary: lg.Vocabulary) -> 
     assert not accepts(grammar, b"a+")
 
 
+def test_a_mask_of_an_ambiguous_grammar_is_polynomial() -> None:
+    tokens = [*(bytes([b]) for b in range(256)), b"a" * 40, b"</s>"]
+    vocabulary = lg.Vocabulary(tokens, end=[257])
+    source = 'root ::= (x | "b") [^a]{1,2} (x | "b")+\nx ::= [a-c]{1,2} (x | "b")?'
+    matcher = lg.compile_gbnf(source, vocabulary).matcher()
+    allowed = mask_bits(matcher)
+    assert allowed == [t for t in range(len(vocabulary)) if matcher.allows(t)]
+    assert 256 in allowed
+
+
 def test_ebnf(bytes_vocabulary: lg.Vocabulary) -> None:
     grammar = lg.compile_ebnf(
         "List ::= '<' Item? (#x2C Item)* '>' /* c */ Item ::= [a-z#x41] - [x] | List", bytes_vocabulary

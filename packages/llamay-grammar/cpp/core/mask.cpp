@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <stdexcept>
 
 #include "json.h"
 
@@ -113,9 +114,31 @@ struct Masker::Walk {
     clean = false;
   }
 
+  // Following one thread at a time is exponential where a grammar is ambiguous. When that shows, the whole
+  // mask is made again with sets of threads, which is slower and polynomial.
+  struct Ambiguous {};
+  static constexpr uint32_t kMaxWalks = 50000;
+  uint32_t walks = 0;
+  static constexpr uint64_t kMaxWork = 1000000;
+  uint64_t work = 0;
+
+  void walk_together(uint32_t n, const Threads& set) {
+    for (uint32_t c = n + 1, end = main.end(n); c < end; c = main.end(c)) {
+      Threads next;
+      for (const Thread& t : set) m.step(t, main.byte(c), next, s);
+      if (next.empty()) continue;
+      if ((work += next.size()) > kMaxWork)
+        throw std::length_error("the grammar is too ambiguous here: its mask needs too many steps");
+      if (next.size() > 4) merge_threads(next, s);
+      tokens(main, c);
+      if (main.end(c) > c + 1) walk_together(c, next);
+    }
+  }
+
   // Everything that can follow node n of the trie when `t` is the state there. The tokens at n are already
   // set.
   void walk(const Trie& trie, uint32_t n, const Thread& t) {
+    if (++walks > kMaxWalks) throw Ambiguous{};
     const bool large = &trie == &main && trie.end(n) - n >= kSmallSubtree;
     if (large) {
       switch (t.mode) {
@@ -428,19 +451,34 @@ struct Masker::Walk {
 void Masker::add(const Threads& threads, uint32_t* mask, Scratch& scratch) const {
   Walk w(m_, v_, mask, scratch, crossings_);
   w.alone = threads.size() == 1;
-  for (const Thread& t : threads) {
-    if (t.mode == Mode::Token) {
-      set_bit(mask, t.a);
-      w.clean = false;
-      continue;
+  try {
+    for (const Thread& t : threads) {
+      if (t.mode == Mode::Token) {
+        set_bit(mask, t.a);
+        w.clean = false;
+        continue;
+      }
+      if ((t.mode == Mode::Number || t.mode == Mode::Raw) && m_.may_end_here(t)) {
+        Threads after;
+        m_.finish_lexeme(t, after, scratch);
+        for (const Thread& x : after)
+          if (x.mode == Mode::Token) set_bit(mask, x.a), w.clean = false;
+      }
+      w.walk(v_.trie(), 0, t);
     }
-    if ((t.mode == Mode::Number || t.mode == Mode::Raw) && m_.may_end_here(t)) {
+  } catch (const Walk::Ambiguous&) {
+    std::memset(mask, 0, size_t{v_.words()} * 4);
+    Walk again(m_, v_, mask, scratch, nullptr);
+    again.walk_together(0, threads);
+    for (const Thread& t : threads) {
       Threads after;
-      m_.finish_lexeme(t, after, scratch);
+      if (t.mode == Mode::Token) after.push_back(t);
+      if ((t.mode == Mode::Number || t.mode == Mode::Raw) && m_.may_end_here(t))
+        m_.finish_lexeme(t, after, scratch);
       for (const Thread& x : after)
-        if (x.mode == Mode::Token) set_bit(mask, x.a), w.clean = false;
+        if (x.mode == Mode::Token) set_bit(mask, x.a);
     }
-    w.walk(v_.trie(), 0, t);
+    return;
   }
   if (!w.doubtful.empty()) {
     std::sort(w.doubtful.begin(), w.doubtful.end());

@@ -30,6 +30,9 @@ class CrossingList {
   size_t next_ = 0;
 };
 
+// Makes equal stacks one stack, from the bottom up, and drops threads that are the same.
+void merge_threads(Threads& list, Scratch& scratch);
+
 class Masker {
  public:
   Masker(const Machine& machine, const Vocabulary& vocabulary, CrossingList* crossings)

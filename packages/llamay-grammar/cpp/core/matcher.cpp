@@ -86,7 +86,7 @@ void release(Position* p) {
   }
 }
 
-constexpr size_t kMaxThreads = 8192;
+constexpr size_t kMaxThreads = 1024;
 
 void add_thread(Threads& list, const Thread& t) {
   // Interpretations that have become the same are one.
@@ -96,9 +96,11 @@ void add_thread(Threads& list, const Thread& t) {
   list.push_back(t);
 }
 
+}  // namespace
+
 // Where there are many threads: makes equal stacks one stack, from the bottom up, so that equal threads are
 // seen to be equal. Without it an ambiguous grammar doubles its threads at every step.
-void merge(Threads& list, Scratch& s) {
+void merge_threads(Threads& list, Scratch& s) {
   std::unordered_map<const Frame*, const Frame*> known;
   std::unordered_multimap<uint64_t, const Frame*> frames;
   auto hash = [](const Frame* f, const Frame* parent) {
@@ -162,6 +164,8 @@ void merge(Threads& list, Scratch& s) {
   }
   list = std::move(out);
 }
+
+namespace {
 
 constexpr size_t kManyThreads = 48;
 
@@ -252,10 +256,10 @@ Position* Matcher::advance(const Position* from, uint32_t token) const {
         for (const Thread& x : got) add_thread(next, x);
       }
       if (next.empty()) return nullptr;
-      if (next.size() > kManyThreads) merge(next, s);
+      if (next.size() > kManyThreads) merge_threads(next, s);
       if (next.size() > kMaxThreads)
         throw std::length_error(
-            "the grammar is too ambiguous here: more than 8192 ways to read the document");
+            "the grammar is too ambiguous here: more than 1024 ways to read the document");
       std::swap(now, next);
     }
   }
