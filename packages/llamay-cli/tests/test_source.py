@@ -50,7 +50,7 @@ def test_a_name_is_no_source(text: str) -> None:
     "text",
     ["pypi:", "pypi:a b", "pypi:-x", "pypi:a;import os", "pypi:a @ https://evil/x.whl", "pypi:--index-url=x",
      "pypi:a>=1", "hf:", "hf:x", "hf:../x", "hf:a/b/c", "hf:a/..", "https:///x.gguf", "https://u:p@h/x.gguf",
-     "https://h/x.zip", "ftp://h/x"],
+     "https://h/x.zip", "ftp://h/x", "~nobody-0/x.gguf"],
 )  # fmt: skip
 def test_what_looks_like_a_source_and_is_none_is_refused(text: str) -> None:
     with pytest.raises(CliError):

@@ -23,14 +23,14 @@ def raw(server, text: bytes, *, timeout: float = 5.0) -> bytes:
     """Send bytes as they are and read until the server closes or is silent."""
     host, port = server.url.removeprefix("http://").rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=timeout) as s:
-        s.sendall(text)
         out = b""
-        s.settimeout(0.6)
         try:
+            s.sendall(text)
+            s.settimeout(0.6)
             while part := s.recv(65536):
                 out += part
-        except TimeoutError:
-            pass
+        except (TimeoutError, ConnectionResetError, BrokenPipeError):
+            pass  # silent, or closed while there was still something to read
         return out
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ._options import SAMPLING_DEFAULTS, sampling
+from ._paths import expand
 from ._progress import Mode, reporting
 from ._report import timing_lines, timings
 from ._run import follow
@@ -216,7 +217,7 @@ class Repl:
         parts = rest.split(maxsplit=1)
         if not parts:
             raise CliError("/file needs a file")
-        text = read_text(str(Path(parts[0]).expanduser()))
+        text = read_text(str(expand(parts[0])))
         self._answer(f"{parts[1]}\n\n{text}" if len(parts) > 1 else text)
 
     def _fork(self, rest: str) -> None:
@@ -266,7 +267,7 @@ class Repl:
 def _path(rest: str, command: str) -> Path:
     if not rest:
         raise CliError(f"{command} needs a file")
-    return Path(rest).expanduser()
+    return expand(rest)
 
 
 def _number(name: str, value: str, *, whole: bool) -> float | int:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from ._paths import expand
 from .errors import CliError, IntegrityError, NotFoundError
 
 __all__ = [
@@ -156,7 +157,7 @@ class Incoming:
 def home() -> Path:
     """Return `$LLAMAY_HOME`, or the data folder that this platform gives to applications."""
     if chosen := os.environ.get("LLAMAY_HOME"):
-        return Path(chosen).expanduser()
+        return expand(chosen)
     from platformdirs import user_data_path
 
     return user_data_path("llamay", appauthor=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from .._paths import expand
 from ..errors import CliError
 
 _PYPI = re.compile(
@@ -153,7 +154,7 @@ def _url(text: str) -> Source:
 
 
 def _local(path: Path) -> Local:
-    return Local(path.expanduser().absolute())
+    return Local(expand(path).absolute())
 
 
 def _slug(file: str) -> str:
