@@ -17,6 +17,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from . import (
     _anthropic,
     _contexts_api,
+    _contexts_generate,
     _llamacpp,
     _missing,
     _ollama,
@@ -139,6 +140,7 @@ _ROUTES = (
     _ollama,
     _ollama_models,
     _contexts_api,
+    _contexts_generate,
     _snapshots_api,
     _web,
     _openapi,

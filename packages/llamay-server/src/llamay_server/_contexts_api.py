@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from litestar import Request, delete, get, post
@@ -15,19 +14,16 @@ from ._call import Call, call_of
 from ._chat import ChatRequest, common, render
 from ._contexts import Named, Writer
 from ._errors import ApiError, from_engine, invalid
-from ._http import Streamed, Whole, decode_json, in_thread, read_json, release, sse
-from ._openai_chat import read_messages, usage
+from ._http import Whole, decode_json, in_thread, read_json, release
+from ._openai_chat import read_messages
 from ._openai_completions import read_prompts
 from ._openai_schema import ChatMessage
-from ._options import SamplingFields, bound, sampling, stop_list
-from ._output import Event, Finished, OutputParser, Reasoning, Text, ToolCall
+from ._options import SamplingFields
 from ._protocol import Context, Model, PromptTooLong
-from ._run import Delta, Run, Spec, Totals
 from ._services import Services, services
-from ._tools import OPEN, Toolbox, openai_choice, openai_tools
+from ._tools import openai_choice, openai_tools
 
 _CHUNK = 1 << 20
-PING = b":\n\n"
 Name = Annotated[str, Meta(max_length=256)]
 
 
@@ -234,13 +230,13 @@ async def fork(request: Request[Any, Any, Any]) -> ASGIApp:
     if not 1 <= n <= service.config.max_n:
         raise invalid(f"n: it must be from 1 to {service.config.max_n}", "n")
     service.contexts.check_room(call.owner, n, n * len(named.context))
-    made = [_child(service, named, context, data.label) for context in named.context.fork(n)]
+    made = [child_of(service, named, context, data.label) for context in named.context.fork(n)]
     service.metrics.context_ops.labels("fork").inc(n)
     views = [child.view() for child in made]
     return Whole({"object": "list", "data": views, "ids": [child.id for child in made]}, status=201)
 
 
-def _child(service: Services, named: Named, context: Context, label: str | None = None) -> Named:
+def child_of(service: Services, named: Named, context: Context, label: str | None = None) -> Named:
     return service.contexts.add(
         context,
         owner=named.owner,
@@ -280,7 +276,7 @@ async def extend(request: Request[Any, Any, Any]) -> ASGIApp:
         service.models.use(named.model, call) as (_, model),
         service.contexts.writing(named, "extend") as writer,
     ):
-        reused, added = await _read_more(service, named, writer, data, model, call)
+        reused, added = await read_more(service, named, writer, data, model, call)
         if not service.contexts.is_live(named):
             raise ApiError("conflict", f"Context {named.id} was deleted meanwhile.", retry=False)
         writer.commit()
@@ -288,7 +284,7 @@ async def extend(request: Request[Any, Any, Any]) -> ASGIApp:
     return Whole(named.view() | {"reused_tokens": reused, "read_tokens": added})
 
 
-async def _read_more(
+async def read_more(
     service: Services,
     named: Named,
     writer: Writer,
@@ -366,200 +362,6 @@ def _turns_alone(
     return added, len(held) - bool(ended)
 
 
-class _Generating:
-    """One generate request on a context: candidates, their texts, and which of them stays."""
-
-    def __init__(
-        self, service: Services, named: Named, data: GenerateFromContext, call: Call, model: Model
-    ) -> None:
-        self.service, self.named, self.data, self.call, self.model = service, named, data, call, model
-        self.n = data.n or 1
-        if self.n > service.config.max_n:
-            raise invalid(f"n: at most {service.config.max_n}", "n")
-        if data.choose and self.n == 1:
-            raise invalid("choose: it needs n to be at least 2", "choose")
-        self.options = sampling(data, model)
-        self.bound = bound(data, data.response_format)
-        self.stop = stop_list(data.stop)
-        self.box: Toolbox = openai_choice(
-            data.tool_choice, openai_tools(data.tools), data.parallel_tool_calls
-        )
-        if self.bound is not None and self.box.active:
-            raise invalid(f"{self.bound.param}: it cannot be combined with tools", self.bound.param)
-        demanded = self.box.mode == "required" and len(self.box.tools) == 1
-        self.call_name = self.box.tools[0].name if demanded else None
-        self.keeps = data.commit is not False
-        self.totals = Totals()
-        if self.n > 1 and not data.choose and self.keeps:
-            service.contexts.check_room(call.owner, self.n, self.n * len(named.context))
-
-    async def events(self) -> AsyncGenerator[Event | dict[str, Any], None]:
-        """Events of all choices, then the complete answer as a dict."""
-        service, named, data = self.service, self.named, self.data
-        async with service.contexts.writing(named, "generate") as writer:
-            if data.prompt is not None or data.tokens is not None or data.messages is not None:
-                self._known, _ = await _read_more(service, named, writer, data, self.model, self.call)
-            else:
-                self._known = len(writer.context)
-            if self.box.mode == "required":
-                text = self.box.opening(self.call_name) if self.call_name else f"{OPEN}\n"
-                opened = self.model.encode(text, add_special=False, parse_special=True)
-                base = writer.context
-                await engine(lambda progress: base.extend(opened, progress=progress))
-            contexts = [writer.context] if self.n == 1 else writer.context.fork(self.n)
-            try:
-                async for event in self._run(writer, contexts):
-                    yield event
-            finally:
-                if self.n > 1:
-                    for context in contexts:
-                        if not any(context is kept for kept in self._kept):
-                            release(context)
-
-    _kept: Sequence[Context] = ()
-    _known = 0
-
-    async def _run(
-        self, writer: Writer, contexts: list[Context]
-    ) -> AsyncGenerator[Event | dict[str, Any], None]:
-        data, named, n = self.data, self.named, self.n
-        limit = data.max_tokens
-        spec = Spec(
-            prompt=contexts[0],
-            contexts=contexts,
-            cached=self._known,
-            sampling=self.options,
-            n=n,
-            max_tokens=None if limit is None or limit < 0 else limit,
-            stop=self.stop,
-            bound=self.bound or (self.box.arguments(self.call_name) if self.call_name else self.box.bound()),
-            ignore_eos=bool(data.ignore_eos),
-            logprobs=0 if data.choose else None,
-        )
-        run = Run(self.model, spec, self.call, self.service.admission, self.totals)
-        named.cancel = run.cancel
-        thinks = self.model.info.template_thinks and named.messages is not None
-        forced, name = self.box.mode == "required", self.call_name
-        parsers = [OutputParser(i, self.box, thinks=thinks, in_call=forced, call_name=name) for i in range(n)]
-        choices: list[dict[str, Any]] = [{"index": i, "text": "", "token_ids": []} for i in range(n)]
-        sums = [[0.0, 0] for _ in range(n)]
-        start = [len(context) for context in contexts]
-        async with contextlib.aclosing(run.events()) as events:
-            async for event in events:
-                parser = parsers[event.index]
-                if isinstance(event, Delta):
-                    for score in event.scores:
-                        sums[event.index][0] += score.logprob
-                        sums[event.index][1] += 1
-                    parsed = parser.feed(event.text, (), event.tokens)
-                else:
-                    parsed = parser.finish(event.reason, event.stop_sequence)
-                for item in parsed:
-                    _add(choices[item.index], item)
-                    yield item
-        for i, context in enumerate(contexts):
-            choices[i]["token_ids"] = list(context.tokens)[start[i] :]
-        answer: dict[str, Any] = {"object": "context.generation", "choices": choices}
-        if not self.service.contexts.is_live(named):
-            raise ApiError("conflict", f"Context {named.id} was deleted meanwhile.", retry=False)
-        if n > 1 and data.choose:
-            self._choose(choices, sums, contexts, writer, answer)
-        elif n > 1 and self.keeps:
-            children = [_child(self.service, named, context) for context in contexts]
-            for child in children:
-                child.messages, child.prompt_length = writer.messages, writer.prompt_length
-            self._kept = contexts
-            for choice, child in zip(choices, children, strict=True):
-                choice["context"] = child.id
-        elif n == 1 and self.keeps:
-            writer.commit()
-        self.service.metrics.context_ops.labels("generate").inc()
-        answer["context"] = named.view() | {"busy": None}
-        answer["usage"] = usage(self.totals)
-        yield answer
-
-    def _choose(
-        self,
-        choices: list[dict[str, Any]],
-        sums: list[list[float]],
-        contexts: list[Context],
-        writer: Writer,
-        answer: dict[str, Any],
-    ) -> None:
-        for choice, (total, count) in zip(choices, sums, strict=True):
-            choice["score"] = total / max(count, 1) if self.data.choose == "mean_logprob" else total
-        best = max(range(self.n), key=lambda i: choices[i]["score"])
-        answer["chosen"] = best
-        if self.keeps:
-            writer.commit(contexts[best])
-            self._kept = [contexts[best]]
-
-
-def _add(choice: dict[str, Any], event: Event) -> None:
-    match event:
-        case Text():
-            choice["text"] += event.text
-        case Reasoning():
-            choice["reasoning"] = choice.get("reasoning", "") + event.text
-        case ToolCall():
-            call = {
-                "id": event.id,
-                "type": "function",
-                "function": {"name": event.name, "arguments": event.arguments},
-            }
-            choice.setdefault("tool_calls", []).append(call)
-        case Finished():
-            choice["finish_reason"], choice["stop_sequence"] = event.reason, event.stop_sequence
-
-
-async def _frames(
-    service: Services, named: Named, data: GenerateFromContext, call: Call
-) -> AsyncGenerator[bytes, None]:
-    async with (
-        service.models.use(named.model, call) as (_, model),
-        contextlib.aclosing(_Generating(service, named, data, call, model).events()) as events,
-    ):
-        async for event in events:
-            match event:
-                case Text():
-                    if event.text:
-                        yield sse(
-                            {"index": event.index, "text": event.text, "token_ids": list(event.tokens)},
-                            "text",
-                        )
-                case Reasoning():
-                    yield sse({"index": event.index, "text": event.text}, "reasoning")
-                case ToolCall():
-                    one: dict[str, Any] = {}
-                    _add(one, event)
-                    yield sse({"index": event.index, **one["tool_calls"][0]}, "tool_call")
-                case Finished():
-                    yield sse({"index": event.index, "finish_reason": event.reason}, "finish")
-                case dict():
-                    yield sse(event, "done")
-
-
-@post("/v1/contexts/{context_id:str}/generate", status_code=200)
-async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Go on from a context: it then holds what was generated, unless `commit` is false."""
-    service, call = services(request), call_of(request.scope)
-    named = named_of(request, service, call)
-    data = await read_json(request, GenerateFromContext)
-    if data.stream:
-        frames = _frames(service, named, data, call)
-        return await Streamed.start(
-            frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
-        )
-    answer: Any = None
-    async with (
-        service.models.use(named.model, call) as (_, model),
-        contextlib.aclosing(_Generating(service, named, data, call, model).events()) as events,
-    ):
-        async for event in events:
-            answer = event
-    return Whole(answer)
-
-
 @post("/v1/contexts/{context_id:str}/explain-miss", status_code=200)
 async def explain_miss(request: Request[Any, Any, Any]) -> ASGIApp:
     """How far a prompt agrees with a context, and where and how they part."""
@@ -608,6 +410,5 @@ HANDLERS = [
     fork,
     truncate,
     extend,
-    generate,
     explain_miss,
 ]
