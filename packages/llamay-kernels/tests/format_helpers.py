@@ -3,6 +3,7 @@
 import gguf
 import numpy as np
 from hypothesis import strategies as st
+
 from llamay_kernels._kernels import FORMATS
 
 BLOCK_FORMATS = [name for name, (block, _) in FORMATS.items() if block > 1]
