@@ -240,3 +240,9 @@ def test_special_tokens_never_match_by_spelling(awkward_vocabulary: lg.Vocabular
     assert b"<s>" in allowed  # the ordinary token with these bytes
     specials = range(len(awkward_vocabulary) - 3, len(awkward_vocabulary))
     assert not any(matcher.allows(t) for t in specials)
+
+
+def test_the_local_part_of_an_address_has_its_limit(bytes_vocabulary: lg.Vocabulary) -> None:
+    grammar = lg.compile_json_schema({"type": "string", "format": "email"}, bytes_vocabulary)
+    assert accepts(grammar, b'"' + b"a" * 64 + b'@example.com"')
+    assert not accepts(grammar, b'"' + b"a" * 65 + b'@example.com"')

@@ -100,7 +100,9 @@ std::string regex_subset() {
 std::optional<Pattern> format_language(std::string_view name, Budget& budget) {
   const std::string text = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]";
   const std::string idn_text = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~" + kUnicode + "-]";
-  const std::string quoted = "\"(?:[ !#-\\[\\]-~]|\\\\[ -~])*\"";
+  // RFC 5321 limits the local part to 64 octets.
+  const std::string local = "(?=[^@]{1,64}@)";
+  const std::string quoted = "\"(?:[ !#-\\[\\]-~]|\\\\[ -~]){0,31}\"";
   std::string source;
   uint32_t max = kInf;
   if (name == "date") {
@@ -120,11 +122,11 @@ std::optional<Pattern> format_language(std::string_view name, Budget& budget) {
   } else if (name == "idn-hostname") {
     source = kNoALabel + kIdnHostname, max = 63;
   } else if (name == "email") {
-    source = kNoALabel + "(?:" + text + "+(?:\\." + text + "+)*|" + quoted + ")@(?:" + kHostname +
+    source = kNoALabel + "(?:" + local + text + "+(?:\\." + text + "+)*|" + quoted + ")@(?:" + kHostname +
              "|\\[(?:" + kIpv4 + "|IPv6:" + kIpv6 + ")\\])";
     max = 254;
   } else if (name == "idn-email") {
-    source = kNoALabel + "(?:" + idn_text + "+(?:\\." + idn_text + "+)*|" + quoted + ")@(?:" + kHostname +
+    source = kNoALabel + "(?:" + local + idn_text + "+(?:\\." + idn_text + "+)*|" + quoted + ")@(?:" + kHostname +
              "|" + kIdnHostname + ")";
     max = 254;
   } else if (name == "uri") {
