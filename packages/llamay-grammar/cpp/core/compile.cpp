@@ -68,6 +68,7 @@ GrammarPtr compile_json_schema(const std::string& schema, const VocabularyPtr& v
                                const CompileOptions& given) {
   CompileOptions options = given;
   options.budget.start = std::chrono::steady_clock::now();
+  require_utf8(schema);
   Json document = parse_json(schema, options.budget.depth);
   return with_retries(options, [&](const std::set<std::string>& dropped, bool tracking) {
     return schema_once(document, v, options, dropped, tracking);
@@ -80,6 +81,7 @@ GrammarPtr compile_regex(const std::string& source, bool whole, const Vocabulary
   g->vocabulary = v;
   Budget budget = options.budget;
   budget.start = std::chrono::steady_clock::now();
+  require_utf8(source);
   Pattern p = compile_pattern(source, whole, budget);
   StringAtom lexeme{p.lang, p.min, p.max};
   if (lexeme.min > 0 && !p.lang->gap_free) lexeme = {with_length(p.lang, p.min, p.max, budget), 0, kInf};
@@ -100,6 +102,7 @@ GrammarPtr compile_gbnf(const std::string& source, const std::string& root, cons
   g->vocabulary = v;
   Budget budget = options.budget;
   budget.start = std::chrono::steady_clock::now();
+  require_utf8(source);
   NetworkBuilder builder(g->program, budget);
   read_gbnf(source, builder, budget);
   builder.finish(root.empty() ? "root" : root);
@@ -112,6 +115,7 @@ GrammarPtr compile_ebnf(const std::string& source, const std::string& root, cons
   g->vocabulary = v;
   Budget budget = options.budget;
   budget.start = std::chrono::steady_clock::now();
+  require_utf8(source);
   NetworkBuilder builder(g->program, budget);
   std::string first = read_ebnf(source, builder, budget);
   builder.finish(root.empty() ? first : root);
@@ -216,6 +220,7 @@ class LayoutReader {
 GrammarPtr compile_layout(const std::string& layout, const VocabularyPtr& v, const CompileOptions& given) {
   CompileOptions options = given;
   options.budget.start = std::chrono::steady_clock::now();
+  require_utf8(layout);
   Json document = parse_json(layout, options.budget.depth * 2);
   return with_retries(options, [&](const std::set<std::string>& dropped, bool tracking) {
     return LayoutReader(v, options, dropped, tracking).read(document);

@@ -276,6 +276,24 @@ std::string json_canonical(const Json& value) {
   return out;
 }
 
+void require_utf8(std::string_view t) {
+  for (size_t i = 0; i < t.size();) {
+    const uint8_t b = static_cast<uint8_t>(t[i]);
+    size_t n = b < 0x80 ? 1 : b < 0xC2 ? 0 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : b < 0xF5 ? 4 : 0;
+    uint32_t cp = n < 2 ? b : b & (0x7Fu >> n);
+    bool ok = n > 0 && i + n <= t.size();
+    for (size_t k = 1; ok && k < n; ++k) {
+      const uint8_t c = static_cast<uint8_t>(t[i + k]);
+      ok = (c & 0xC0) == 0x80;
+      cp = (cp << 6) | (c & 63u);
+    }
+    if (ok && n == 3) ok = cp >= 0x800 && !(cp >= 0xD800 && cp < 0xE000);
+    if (ok && n == 4) ok = cp >= 0x10000 && cp <= 0x10FFFF;
+    if (!ok) throw CompileError("encoding", "", "the source is not UTF-8 at byte " + std::to_string(i));
+    i += n;
+  }
+}
+
 bool json_equal(const Json& a, const Json& b) { return json_canonical(a) == json_canonical(b); }
 
 }  // namespace llamay::grammar

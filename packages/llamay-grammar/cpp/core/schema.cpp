@@ -132,6 +132,7 @@ SchemaReader::Target SchemaReader::locate(const std::string& absolute, const Pat
              "the reference '" + absolute + "' leads outside the schema, and no resolver knows '" + document +
                  "'");
     if (documents_.size() > 1000) refuse(at, keyword, "references lead to more than 1000 documents");
+    require_utf8(*text);
     documents_.push_back(parse_json(*text, budget_.depth));
     resources_.emplace(document, &documents_.back());
     index(documents_.back(), document, 0, options_.draft);
