@@ -126,8 +126,8 @@ std::optional<Pattern> format_language(std::string_view name, Budget& budget) {
              "|\\[(?:" + kIpv4 + "|IPv6:" + kIpv6 + ")\\])";
     max = 254;
   } else if (name == "idn-email") {
-    source = kNoALabel + "(?:" + local + idn_text + "+(?:\\." + idn_text + "+)*|" + quoted + ")@(?:" + kHostname +
-             "|" + kIdnHostname + ")";
+    source = kNoALabel + "(?:" + local + idn_text + "+(?:\\." + idn_text + "+)*|" + quoted +
+             ")@(?:" + kHostname + "|" + kIdnHostname + ")";
     max = 254;
   } else if (name == "uri") {
     source = uri_parts("").uri;
