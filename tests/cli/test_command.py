@@ -341,3 +341,22 @@ def test_serve_says_what_cannot_be_served(llamay: Run) -> None:
     done = llamay("serve", "nothing-like-it")
     assert done.returncode == 3
     assert done.stderr.startswith("error: no model named nothing-like-it")
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [("--regex", "yes|no"), ("--grammar", 'root ::= "yes" | "no"'), ("--schema", '{"enum": [true, false]}')],
+)
+def test_a_bound_answer_fits_its_bound(llamay: Run, stories: Path, bound: tuple[str, str]) -> None:
+    done = llamay("run", stories, "--raw", "-p", START, *bound, "--temperature", 0)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() in {"yes", "no", "true", "false"}
+
+
+def test_a_grammar_that_is_none_is_refused_with_its_place(llamay: Run, stories: Path) -> None:
+    done = llamay("run", stories, "--raw", "-p", START, "--grammar", "root ::= missing")
+
+    assert done.returncode != 0
+    assert done.stderr.startswith("error: --grammar: ")
+    assert "missing" in done.stderr

@@ -127,6 +127,8 @@ def test_oa25_output_is_bound_by_a_schema(server):
             assert isinstance(value["ok"], bool)
             assert value["n"] in (1, 2, 3)
     assert complete(server, regex="(yes|no)", max_tokens=20)["choices"][0]["text"] in ("yes", "no")
+    grammar = 'root ::= "yes" | "no"'
+    assert complete(server, grammar=grammar, max_tokens=20)["choices"][0]["text"] in ("yes", "no")
     r = server.client.post(
         "/v1/completions", json={"prompt": "x", "json_schema": {"$ref": "http://example.com/x"}}
     )

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import numpy as np
-import numpy.typing as npt
 
 import llamay_grammar
 
@@ -19,37 +17,8 @@ if TYPE_CHECKING:
     from llamay_models import Model
 
 
-class Constraint:
-    """A position in a document, in the form that the engine asks for (`llamay_models.TokenConstraint`)."""
-
-    def __init__(self, matcher: llamay_grammar.Matcher) -> None:
-        self._matcher = matcher
-
-    def fill_mask(self, mask: npt.NDArray[np.uint32]) -> None:
-        """Write the mask of the tokens that may come next."""
-        self._matcher.fill_mask(mask)
-
-    def accept(self, token: int) -> None:
-        """Move past a token."""
-        self._matcher.accept(token)
-
-    def fork(self) -> Constraint:
-        """Return an independent constraint at the same position."""
-        return Constraint(self._matcher.fork())
-
-    @property
-    def finished(self) -> bool:
-        """Whether nothing but an end token could follow."""
-        if self._matcher.has_ended or not self._matcher.is_complete:
-            return self._matcher.has_ended
-        mask = self._matcher.mask()
-        for token in self._matcher.grammar.vocabulary.end_ids:
-            mask[token // 32] &= ~np.uint32(1 << (token % 32))
-        return not mask.any()
-
-
-def build(model: Model, kind: str, text: str) -> Constraint:
-    """Return the constraint of `--schema`, `--grammar` or `--regex`; what cannot be enforced exactly is refused."""
+def build(model: Model, kind: str, text: str) -> llamay_grammar.Matcher:
+    """Return the constraint of `--schema`, `--grammar` (GBNF) or `--regex`; refuses what cannot be exact."""
     words = vocabulary(model)
     try:
         match kind:
@@ -58,17 +27,12 @@ def build(model: Model, kind: str, text: str) -> Constraint:
             case "regex":
                 grammar = llamay_grammar.compile_regex(text, words, whole=True)
             case _:
-                compile_grammar = getattr(llamay_grammar, "compile_grammar", None)
-                if compile_grammar is None:
-                    raise CliError(
-                        "this llamay-grammar compiles schemas and expressions, but no grammars yet"
-                    )
-                grammar = compile_grammar(_file_or_text(text), words)
+                grammar = llamay_grammar.compile_gbnf(_file_or_text(text), words)
     except llamay_grammar.CompileError as error:
         raise CliError(f"--{kind}: {error}") from None
     for warning in grammar.warnings:
         click.echo(f"warning: {printable(warning)}", err=True)
-    return Constraint(grammar.matcher())
+    return grammar.matcher()
 
 
 def vocabulary(model: Model) -> llamay_grammar.Vocabulary:

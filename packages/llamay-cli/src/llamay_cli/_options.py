@@ -71,9 +71,7 @@ def generation_options(command: F) -> F:
             click.option(
                 "--schema", metavar="JSON|FILE", help="Answer with JSON that fits this JSON Schema."
             ),
-            click.option(
-                "--grammar", metavar="FILE", help="Answer with a sentence of this GBNF or EBNF grammar."
-            ),
+            click.option("--grammar", metavar="FILE", help="Answer with a sentence of this GBNF grammar."),
             click.option("--regex", metavar="PATTERN", help="Answer with text that matches all of PATTERN."),
         )
     ):

@@ -82,6 +82,8 @@ class Grammars:
                 return llamay_grammar.compile_json_object(vocabulary)
             case "regex":
                 return llamay_grammar.compile_regex(value, vocabulary, whole=True)
+            case "grammar":
+                return llamay_grammar.compile_gbnf(value, vocabulary)
             case "tool_call" | "tool_call_loose":
                 # One way to write a call, so that its replay in a later turn is the text that was generated.
                 form: dict[str, Any] = {"whitespace": "spaced", "property_order": "schema"}
