@@ -31,18 +31,6 @@ class Constraint:
         """An independent constraint at the same position."""
         return Constraint(self._matcher.fork(), self.warnings)
 
-    @property
-    def finished(self) -> bool:
-        """Whether nothing but an end token could follow."""
-        if self._matcher.has_ended:
-            return True
-        if not self._matcher.is_complete:
-            return False
-        mask = self._matcher.mask()
-        for token in self._matcher.grammar.vocabulary.end_ids:
-            mask[token // 32] &= ~np.uint32(1 << (token % 32))
-        return not mask.any()
-
 
 class Grammars:
     """The constraints of one vocabulary. Compiled grammars and masks are kept with the vocabulary."""
