@@ -277,7 +277,7 @@ def test_bench_gives_rates_limits_and_no_pages(llamay: Run, stories: Path) -> No
 
 @pytest.fixture
 def chat(environment: dict[str, str], stories: Path) -> Iterator[Callable[[str, str], str]]:
-    """A chat in a terminal: `chat(keys, expected)` types, waits for `expected`, returns all that was seen."""
+    """A chat in a terminal: `chat(keys, expected)` types, waits for the pattern, returns all that was seen."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(environment, TERM="xterm", PROMPT_TOOLKIT_NO_CPR="1")
@@ -290,7 +290,7 @@ def chat(environment: dict[str, str], stories: Path) -> Iterator[Callable[[str, 
         seen = ""
         os.write(terminal, keys.encode())
         deadline = time.monotonic() + 60
-        while expected not in seen:
+        while not re.search(expected, seen, re.DOTALL):
             ready, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
                 raise AssertionError(f"waited for {expected!r}, saw {seen!r}")
@@ -310,8 +310,8 @@ def test_a_chat_in_a_terminal(chat: Callable[[str, str], str], tmp_path: Path) -
     assert "Lily" in chat(f"{START} there was\r", "max-tokens is reached")
     assert "no command /nonsense" in chat("/nonsense\r", "/help shows")
     assert "tokens" in chat("/branches\r", "messages")
-    chat(f"/save {tmp_path}/chat.llamay\r", "bytes)")
-    chat("\x03", "leaves.")
+    chat(f"/save {tmp_path}/chat.llamay\r", r"bytes\).*>")
+    chat("\x03", r"leaves\.")
     chat("/bye\r", "\0never")
 
 

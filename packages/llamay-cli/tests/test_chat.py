@@ -1,6 +1,8 @@
 """The chat: history, branches, and commands; nothing is read twice, and no error ends the conversation."""
 
 import io
+import signal
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -159,6 +161,30 @@ def test_ctrl_c_at_the_prompt_warns_once_then_leaves() -> None:
     with pytest.raises(KeyboardInterrupt):
         talk.run()
     assert talk.out.getvalue() == "Hi\n"
+
+
+def test_ctrl_c_is_heard_although_python_drops_exceptions_in_destructors(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dropped: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+
+    class Pressed:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def read(prompt: str) -> str:
+        if dropped:
+            raise EOFError
+        Pressed()
+        return "/branches"
+
+    talk = Talk()
+    talk.repl.read = read
+    talk.run()
+
+    assert len(dropped) == 1
+    assert "Ctrl-C again" in capsys.readouterr().err
 
 
 def test_lines_between_quotes_are_one_message() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ._interrupt import Interrupts
 from ._options import SAMPLING_DEFAULTS, sampling
 from ._paths import expand
 from ._progress import Mode, reporting
@@ -85,13 +86,20 @@ class Repl:
         """Talk until /bye, Ctrl-D, or Ctrl-C twice at the prompt."""
         kind = " (no chat template: text is continued as it is)" if self.session.raw else ""
         self._say(f"{self.name}{kind}. /help shows the commands, /bye leaves.")
+        with Interrupts() as interrupts:
+            self._talk(interrupts)
+        self.session.close()
+
+    def _talk(self, interrupts: Interrupts) -> None:
         interrupted = False
         while True:
             try:
+                interrupts.check()
                 text = self._read_message()
                 interrupted = False
                 self._turn(text)
             except KeyboardInterrupt:
+                interrupts.taken()
                 if interrupted:
                     raise
                 interrupted = True
@@ -100,7 +108,6 @@ class Repl:
                 break
             except Exception as error:
                 self._complain(error)
-        self.session.close()
 
     def _read_message(self) -> str:
         """Return a line, or the lines between two `\"\"\"`."""

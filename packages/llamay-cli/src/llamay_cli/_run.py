@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ._completion import complete_model
+from ._interrupt import Interrupts
 from ._options import (
     Loading,
     generation_options,
@@ -194,11 +195,13 @@ def follow(generation: Generation, out: Answer | None) -> tuple[str, list[Any], 
     texts: list[str] = []
     pieces: list[Any] = []
     try:
-        for piece in generation:
-            texts.append(piece.text)
-            pieces.append(piece)
-            if out is not None:
-                out.write(piece.text)
+        with Interrupts() as interrupts:
+            for piece in generation:
+                texts.append(piece.text)
+                pieces.append(piece)
+                if out is not None:
+                    out.write(piece.text)
+                interrupts.check()
     except KeyboardInterrupt:
         generation.cancel()
         generation.wait()
