@@ -180,6 +180,52 @@ def test_rms_norm(seed, rows, groups, width, hostile):
         assert np.abs(y - wanted).max() <= 5e-7 * np.abs(wanted).max()
 
 
+def layer_norm(x, w, b, eps):
+    x = x.astype(np.float64)
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + eps) * w + b
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=SEEDS,
+    rows=st.integers(1, 9),
+    width=st.integers(2, 70),
+    offset=st.sampled_from([0.0, 10.0]),
+    hostile=st.sampled_from([0.0, 0.05]),
+    select=st.booleans(),
+)
+def test_layer_norm(seed, rows, width, offset, hostile, select):
+    x = values(seed, rows, width, hostile) + np.float32(offset)
+    w, b = values(seed + 1, 2, width, 0)
+    eps = {"eps": 1e-5}
+    y = on_every_set(lambda: evaluate("layer_norm", [x], eps, [w, b], select=select))
+    assert same_bits(evaluate("layer_norm", [x], eps, [w]) + b, y)
+    if not hostile:
+        wanted = layer_norm(x, w, b, 1e-5)
+        spread = x.astype(np.float64).std(-1, keepdims=True)
+        # The mean is rounded once more than the values, which shows where they lie close together far from 0.
+        allowed = 2e-6 * (1 + (np.abs(x).max() + 1e-30) / spread) * np.abs(w).max()
+        assert (np.abs(y - wanted) <= allowed).all()
+
+
+def test_layer_norm_of_equal_values_is_the_bias():
+    x, w, b = np.full((2, 33), 0.75, np.float32), *values(3, 2, 33, 0)
+    y = on_every_set(lambda: evaluate("layer_norm", [x], {"eps": 1e-5}, [w, b]))
+    assert np.array_equal(y, np.stack([b, b]))
+
+
+def test_learned_positions_are_looked_up_by_position_not_by_token():
+    table = values(0, 7, 20, 0)
+    plan = lk.Plan([("embed_positions", (0,), (), (0,), {})], [20], [plans.weight(table)], max_rows=3)
+    out = np.zeros((3, 20), np.float32)
+    tokens, rows = np.array([900, 901, 902], np.int32), np.arange(3, dtype=np.int32)
+    plan.run(tokens, np.array([6, 0, 3], np.int32), [], [], rows, out, plans.ONE)
+    assert same_bits(out, table[[6, 0, 3]])
+    with pytest.raises(ValueError, match=r"positions\[1\] is 7; the model has 7"):
+        plan.run(tokens, np.array([6, 7, 3], np.int32), [], [], rows, out, plans.ONE)
+
+
 def rope(x, positions, head_dim, style, freqs, factor):
     x = x.reshape(len(x), -1, head_dim).astype(np.float64)
     n = len(freqs)

@@ -33,7 +33,7 @@ ATTENTION = {
 REFUSED = [
     (
         ("embedd", (2,), (0,), (), {}),
-        r"record 2 \(embedd\): unknown operation; there are embed, linear, .*rope_norm",
+        r"record 2 \(embedd\): unknown operation; there are embed, embed_positions, linear, .*rope_norm",
     ),
     (("silu", (2,), (1, 1), (), {}), "takes 1 args, not 2"),
     (("linear", (2,), (1,), (), {}), "takes 1 to 2 weights, not 0"),
@@ -65,6 +65,15 @@ REFUSED = [
     (("rms_norm", (2,), (1,), (1,), {"eps": 1e-5}), "the norm's weight is 8 x 8 but a vector is needed"),
     (("rms_norm", (2,), (1,), (3,), {"eps": 1e-5}), "width 8 is not a multiple of the weight's 5"),
     (("rms_norm", (2,), (1,), (2,), {"eps": -1.0}), "eps must not be negative"),
+    (
+        ("layer_norm", (2,), (1,), (0,), {"eps": 1e-5}),
+        "the norm's weight is 8 x 4 but a vector of 8 is needed",
+    ),
+    (
+        ("layer_norm", (2,), (1,), (2, 3), {"eps": 1e-5}),
+        "the norm's bias is 1 x 5 but a vector of 8 is needed",
+    ),
+    (("layer_norm", (2,), (1,), (2,), {"eps": -1.0}), "eps must not be negative"),
     (("softcap", (2,), (1,), (), {"cap": 0.0}), "cap must be positive"),
     (("glu", (2,), (1,), (1, 1), {"act": "relu"}), 'act must be "silu" or "gelu_tanh", not "relu"'),
     (("rope", (2,), (1,), (), {**ROPE, "style": "neox"}), 'style must be "half" or "pairs", not "neox"'),

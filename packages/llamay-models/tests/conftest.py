@@ -78,6 +78,7 @@ SMALL: dict[str, Any] = {
     "attention.head_count": 4,
     "attention.head_count_kv": 2,
     "attention.layer_norm_rms_epsilon": 1e-5,
+    "attention.layer_norm_epsilon": 1e-5,
     "attention.key_length": 16,
     "attention.value_length": 16,
     "vocab_size": 61,

@@ -77,6 +77,30 @@ void rms_norm(const float* x, const float* w, size_t groups, size_t width, float
   }
 }
 
+/// Sum: element i goes to lane i % 16, in increasing i.
+float sum_of(const float* x, size_t n) {
+  f32x16 sum = zero();
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) sum = sum + load(x + i);
+  if (i < n) {
+    const int rest = static_cast<int>(n - i);
+    sum = select(first_lanes(rest), sum + load(x + i, rest), sum);
+  }
+  return tree16(sum);
+}
+
+void layer_norm(const float* x, const float* w, const float* b, size_t rows, size_t width, float eps,
+                float* out) {
+  for (size_t r = 0; r < rows; ++r, x += width, out += width) {
+    const float n = static_cast<float>(width);
+    const f32x16 mean = splat(sum_of(x, width) / n);
+    map(x, out, width, [mean](f32x16 v) { return v - mean; });
+    const f32x16 inverse = splat(1.0f / __builtin_sqrtf(squares(out, width) / n + eps));
+    map(out, w, out, width, [inverse](f32x16 v, f32x16 weight) { return (v * inverse) * weight; });
+    if (b) map(out, b, out, width, [](f32x16 v, f32x16 bias) { return v + bias; });
+  }
+}
+
 #if defined(__AVX512VNNI__)
 constexpr const char* compiled_for = "avx512_vnni";
 #elif defined(__AVX512F__)
@@ -117,4 +141,4 @@ void rope_pairs(const float* x, const float* table, size_t heads, size_t head_di
 
 extern "C" const llamay::OpsTable LLAMAY_TABLE(ops);
 const llamay::OpsTable LLAMAY_TABLE(ops) = {llamay::compiled_for, llamay::elementwise, llamay::rms_norm,
-                                            llamay::rope_half, llamay::rope_pairs};
+                                            llamay::layer_norm,   llamay::rope_half,   llamay::rope_pairs};

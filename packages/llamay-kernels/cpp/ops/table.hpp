@@ -36,6 +36,11 @@ struct OpsTable {
   /// x.
   void (*rms_norm)(const float* x, const float* w, size_t groups, size_t width, float eps, float* out);
 
+  /// rows times: `width` values of x less their mean, divided by their standard deviation, times w, plus b
+  /// unless that is null. out may be x.
+  void (*layer_norm)(const float* x, const float* w, const float* b, size_t rows, size_t width, float eps,
+                     float* out);
+
   /// Rotates heads times: in `head_dim` values, pairs (i, i + half). cosines, then sines: half values each.
   /// out may be x.
   void (*rope_half)(const float* x, const float* table, size_t heads, size_t head_dim, size_t half,

@@ -28,8 +28,10 @@ const std::vector<OpSpec>& specs() {
   static const std::vector<AttrSpec> eps = {{"eps", Type::number}};
   static const std::vector<OpSpec> all = {
       {"embed", 1, 0, 1, 1, {}},
+      {"embed_positions", 1, 0, 1, 1, {}},
       {"linear", 1, 1, 1, 2, {}},
       {"rms_norm", 1, 1, 1, 1, eps},
+      {"layer_norm", 1, 1, 1, 2, eps},
       {"rope", 1, 1, 0, 0, rope},
       {"attention",
        1,
@@ -262,6 +264,29 @@ class Checker {
     n.groups = width(x) / length;
   }
 
+  void layer_norm(const Record& r, int x, int out) {
+    expect_width(out, width(x), "its input has");
+    const float eps = number(r, "eps");
+    if (eps < 0) fail("eps must not be negative");
+    const float* w = vector(r.weights[0], width(x), "the norm's weight");
+    const float* b = r.weights.size() > 1 ? vector(r.weights[1], width(x), "the norm's bias") : nullptr;
+    Node& n = node(Node::Kind::layer_norm, out, is_selected(x));
+    n.a = x;
+    n.norm = w;
+    n.norm_bias = b;
+    n.eps = eps;
+  }
+
+  void embed(const Record& r, int out, bool by_position) {
+    const PackedMatrix& table = *weights_[static_cast<std::size_t>(r.weights[0])];
+    expect_width(out, table.cols, "the table's columns are");
+    std::size_t& smallest = by_position ? p_.positions : p_.vocabulary;
+    smallest = smallest ? std::min(smallest, table.rows) : table.rows;
+    Node& n = node(Node::Kind::embed, out, false);
+    n.table = &table;
+    n.by_position = by_position;
+  }
+
   void rope(const Record& r, int x, int out) {
     const std::string& style = text(r, "style");
     if (style != "half" && style != "pairs")
@@ -352,11 +377,8 @@ class Checker {
     const auto arg = [&r](std::size_t i) { return static_cast<int>(r.args[i]); };
     const int out = static_cast<int>(r.outs[0]);
     const std::string& op = r.op;
-    if (op == "embed") {
-      const PackedMatrix& table = *weights_[static_cast<std::size_t>(r.weights[0])];
-      expect_width(out, table.cols, "the table's columns are");
-      p_.vocabulary = p_.vocabulary ? std::min(p_.vocabulary, table.rows) : table.rows;
-      node(Node::Kind::embed, out, false).table = &table;
+    if (op == "embed" || op == "embed_positions") {
+      embed(r, out, op == "embed_positions");
     } else if (op == "linear") {
       linear(r, arg(0), {r.weights.size() == 2}, -1);
     } else if (op == "linear_add") {
@@ -381,6 +403,8 @@ class Checker {
       n.products = {{gate, nullptr, out}, {up, nullptr, out}};
     } else if (op == "rms_norm") {
       rms_norm(r, arg(0), r.weights[0], out);
+    } else if (op == "layer_norm") {
+      layer_norm(r, arg(0), out);
     } else if (op == "add_rms_norm") {
       elementwise(Elementwise::add, arg(0), arg(1), 0, out);
       rms_norm(r, out, r.weights[0], static_cast<int>(r.outs[1]));

@@ -51,6 +51,10 @@ void Plan::check(const Step& step) const {
         (step.tokens[i] < 0 || static_cast<std::size_t>(step.tokens[i]) >= program_.vocabulary))
       fail("tokens[" + text(i) + "] is " + std::to_string(step.tokens[i]) + "; the vocabulary has " +
            text(program_.vocabulary));
+    if (program_.positions && step.positions[i] >= 0 &&
+        static_cast<std::size_t>(step.positions[i]) >= program_.positions)
+      fail("positions[" + text(i) + "] is " + std::to_string(step.positions[i]) + "; the model has " +
+           text(program_.positions));
     if (step.positions[i] < 0 || step.positions[i] * max_frequency_ > 0x1p30)
       fail("positions[" + text(i) + "] is " + std::to_string(step.positions[i]) + ", which is out of range");
   }

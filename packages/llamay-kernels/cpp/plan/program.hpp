@@ -24,7 +24,7 @@ struct Product {
 /// What records are made of. Fused records become several nodes, so that a fusion cannot compute anything
 /// else than its parts.
 struct Node {
-  enum class Kind { embed, elementwise, rms_norm, rope, select, linear, glu, attention };
+  enum class Kind { embed, elementwise, rms_norm, layer_norm, rope, select, linear, glu, attention };
 
   Kind kind;
   int record;
@@ -33,6 +33,7 @@ struct Node {
   Elementwise op = Elementwise::copy;
   float by = 0;  // elementwise
   const float* norm = nullptr;
+  const float* norm_bias = nullptr;  // layer_norm
   float eps = 0;
   std::size_t groups = 0, width = 0;  // rms_norm
   std::size_t rope = 0, heads = 0, head_dim = 0;
@@ -40,6 +41,7 @@ struct Node {
   std::size_t attention = 0;  // how many come before it
   uint32_t layer = 0;
   const PackedMatrix* table = nullptr;  // embed
+  bool by_position = false;             // embed: the row of the position, not of the token
   std::vector<Product> products = {};   // linear; glu: gate, up
 
   /// Split over threads by the rows of its weights or by heads; the others work on whole rows.
@@ -57,6 +59,7 @@ struct Program {
   std::vector<std::unique_ptr<float[]>> vectors;  // norm weights and biases
   int output = -1;
   std::size_t vocabulary = 0;       // rows of the smallest embedding table; 0 without one
+  std::size_t positions = 0;        // rows of the smallest table of positions; 0 without one
   std::size_t weight_bytes = 0;     // that a step reads
   std::size_t multiplications = 0;  // of one row in matrix products
 };

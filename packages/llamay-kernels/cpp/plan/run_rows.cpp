@@ -36,13 +36,16 @@ void Run::row_node(const Node& n, std::size_t from, std::size_t to) const {
   const bool selected = program_.selected[static_cast<std::size_t>(n.out)];
   switch (n.kind) {
     case Node::Kind::embed:
-      matmul_.dequantize_rows(*n.table, step_.tokens + from, count, out);
+      matmul_.dequantize_rows(*n.table, (n.by_position ? step_.positions : step_.tokens) + from, count, out);
       break;
     case Node::Kind::elementwise:
       ops_.elementwise(n.op, input(n.a), n.b < 0 ? nullptr : input(n.b), n.by, out, count * width);
       break;
     case Node::Kind::rms_norm:
       ops_.rms_norm(input(n.a), n.norm, count * n.groups, n.width, n.eps, out);
+      break;
+    case Node::Kind::layer_norm:
+      ops_.layer_norm(input(n.a), n.norm, n.norm_bias, count, width, n.eps, out);
       break;
     case Node::Kind::select: {
       const float* x = value(n.a);

@@ -81,6 +81,10 @@ def load(
     ctx_size = config.context_length if ctx_size is None else ctx_size
     if ctx_size < 1:
         raise ValueError(f"ctx_size must be 1 or more, not {ctx_size}")
+    if ctx_size > (learned := _learned_positions(program)):
+        raise ValueError(
+            f"ctx_size must be at most {learned}, the positions that {file.path.name} has, not {ctx_size}"
+        )
     layout = cache_layout(program, kv)
     budget = _budget(layout, ctx_size, page_tokens) if kv_budget is None else kv_budget
     pool = llamay_kv.Pool(layout, page_tokens, budget_bytes=budget)
@@ -135,6 +139,12 @@ def _small(metadata: Mapping[str, Any]) -> dict[str, Any]:
         elif len(value) <= _SMALL:
             small[key] = value.tolist() if isinstance(value, np.ndarray) else list(value)
     return small
+
+
+def _learned_positions(program: Program) -> int:
+    """Return how many positions the model knows where it looks them up in a table."""
+    tables = [program.tensors[r.weights[0]].rows for r in program.records if r.op == "embed_positions"]
+    return min(tables, default=1 << 31)
 
 
 def _threads() -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import llamay_kernels as kernels
 import llamay_kv as kv
-from llamay_models.architectures import Decoder
+from llamay_models.architectures import Transformer
 from llamay_models.engine import Context, Engine, Progress, Runner
 from llamay_models.engine._state import State
 from llamay_models.errors import ContextError, EngineClosed, PromptError
@@ -30,7 +30,7 @@ class Parts:
     path: Path
     name: str
     architecture: str
-    config: Decoder
+    config: Transformer
     metadata: Mapping[str, Any]
     program: Program
     weights: Sequence[kernels.Weight]

@@ -16,7 +16,7 @@ import llamay_kernels as kernels
 from llamay_models.errors import TensorError
 from llamay_models.gguf import GGUFFile, TensorInfo
 from llamay_models.plan import Tensor
-from llamay_models.plan._records import Floats
+from llamay_models.plan._records import Floats, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,18 @@ def pack(
 
 
 def _pack(source: Tensor, threads: kernels.Threads, dequantized: bool) -> kernels.Weight:
-    if isinstance(source, FileTensor) and source.rows > 1 and not dequantized:
-        data, kind = source.info.data.data, source.format
+    whole = source.whole if isinstance(source, Part) else source
+    stored = whole.info.data if isinstance(whole, FileTensor) else None
+    if isinstance(source, Part) and stored is not None and whole.rows > 1:
+        row = stored.nbytes // whole.rows
+        stored = stored[source.begin * row : source.end * row]
+    if stored is not None and source.rows > 1 and not dequantized:
+        data, kind = stored.data, source.format
     else:
         data, kind = np.ascontiguousarray(source.dequantize(), np.float32).data.cast("B"), "F32"
     weight = kernels.Weight(data, kind, source.rows, source.cols, name=source.name, threads=threads)
-    if isinstance(source, FileTensor):
-        _give_up(source.info.data)
+    if stored is not None:
+        _give_up(stored)
     return weight
 
 

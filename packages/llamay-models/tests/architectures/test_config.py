@@ -129,11 +129,19 @@ def test_scaling_is_read_in_every_form():
 def test_an_unknown_architecture_lists_the_known_ones():
     with pytest.raises(
         ArchitectureError,
-        match=r"'mamba' is not supported; supported are gemma3, llama, qwen2, qwen3$",
+        match=r"'mamba' is not supported; supported are gemma3, gpt2, llama, qwen2, qwen3$",
     ):
         find({"general.architecture": "mamba"})
     with pytest.raises(MetadataError, match=r"the key general\.architecture is missing"):
         find({})
+
+
+def test_gpt2_has_norms_of_another_kind_and_no_rotation():
+    keys = {"attention__layer_norm_epsilon": 1e-5}
+    c = read("gpt2", without=("attention.layer_norm_rms_epsilon",), **keys)
+    assert (c.eps, c.kv_heads, c.k_dim, c.context_length) == (1e-5, 12, 64, 4096)
+    assert not hasattr(c, "rope")
+    check_error("the key gpt2.attention.layer_norm_epsilon is missing", name="gpt2")
 
 
 class TestGemma3:

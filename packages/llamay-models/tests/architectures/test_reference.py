@@ -50,7 +50,7 @@ def test_watch_keeps_every_value_by_name(small_model):
     assert len(watch.values) == len(watch.records)
 
 
-@pytest.mark.parametrize("name", ["gemma3", "llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", ["gemma3", "gpt2", "llama", "qwen2", "qwen3"])
 def test_later_tokens_do_not_change_earlier_logits(small_model, name):
     model = small_model(name)
     tokens = list(range(3, 23))

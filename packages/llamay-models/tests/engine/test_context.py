@@ -11,7 +11,7 @@ from llamay_models.engine import Sampling
 from llamay_models.errors import ContextError, OutOfMemory, PromptError, PromptTooLong
 
 GREEDY = Sampling(temperature=0)
-NAMES = ("gemma3", "llama", "qwen2", "qwen3")
+NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
 
 
 def go_on(context, n=12, sampling=GREEDY):

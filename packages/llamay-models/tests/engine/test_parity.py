@@ -12,7 +12,7 @@ from llamay_models.engine._runner import Rows, Runner
 from llamay_models.plan import fuse
 from llamay_models.tensors import pack
 
-NAMES = ("gemma3", "llama", "qwen2", "qwen3")
+NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
 VARIANTS = [
     ("gemma3", {"attention.sliding_window": 3, "attention.sliding_window_pattern": 2}),
     ("gemma3", {"attention.sliding_window": 20}),

@@ -10,7 +10,7 @@ import llamay_kv
 from llamay_models.engine import Sampling
 from llamay_models.errors import IdentityMismatch, OutOfMemory, PromptError, SnapshotError
 
-NAMES = ("gemma3", "llama", "qwen2", "qwen3")
+NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
 TOKENS = [5 + i * 11 % 50 for i in range(75)]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from llamay_models.plan import REWRITES, Trace, evaluate, fuse
 from llamay_models.plan._records import Record
 
-NAMES = ("gemma3", "llama", "qwen2", "qwen3")
+NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
 TOKENS = st.lists(st.integers(0, 60), min_size=1, max_size=12)
 
 
@@ -53,6 +53,18 @@ def test_records_read_only_what_earlier_records_made(small_model, name):
                 "rms_norm": 7,
                 "select": 2,
                 "linear": 1,
+            },
+        ),
+        (
+            "gpt2",
+            {
+                "embed_positions": 1,
+                "layer_norm": 7,
+                "linear_group": 3,
+                "linear": 10,
+                "gelu_tanh": 3,
+                "add": 7,
+                "select": 2,
             },
         ),
         (

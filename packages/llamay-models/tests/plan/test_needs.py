@@ -8,7 +8,7 @@ import pytest
 from llamay_models.errors import TensorError
 from llamay_models.plan import check
 
-NAMES = ("gemma3", "llama", "qwen2", "qwen3")
+NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
 
 
 @pytest.fixture

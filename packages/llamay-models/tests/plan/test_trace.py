@@ -8,7 +8,7 @@ import pytest
 from llamay_models.errors import PlanError
 from llamay_models.plan import Rope, Trace
 
-NAMES = ("gemma3", "llama", "qwen2", "qwen3")
+NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
 
 
 class Matrix:
@@ -59,6 +59,26 @@ def test_a_norm_of_another_length_is_refused():
     check_error(
         "rms_norm: token_embd has 24 values, which do not divide into 5 heads",
         lambda g: g.rms_norm(embedded(g), Matrix("n.weight", 1, 8), 1e-5, 5),
+    )
+
+
+def test_parts_of_one_matrix_must_fill_it():
+    check_error(
+        "linear_split: qkv.weight is 71 x 24 but 72 x 24 is needed here",
+        lambda g: g.linear_split(embedded(g), Matrix("qkv.weight", 71, 24), (24, 24, 24)),
+    )
+    check_error(
+        "linear_split: qkv.bias is a vector of 70 but a vector of 72 is needed here",
+        lambda g: g.linear_split(
+            embedded(g), Matrix("qkv.weight", 72, 24), (24, 24, 24), Matrix("qkv.bias", 1, 70)
+        ),
+    )
+
+
+def test_a_layer_norm_of_another_length_is_refused():
+    check_error(
+        "layer_norm: n.bias is a vector of 8 but a vector of 24 is needed here",
+        lambda g: g.layer_norm(embedded(g), Matrix("n.weight", 1, 24), Matrix("n.bias", 1, 8), 1e-5),
     )
 
 

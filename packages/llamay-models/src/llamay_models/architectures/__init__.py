@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from llamay_models.architectures import gemma3, llama, qwen2, qwen3
-from llamay_models.architectures._decoder import Decoder
+from llamay_models.architectures import gemma3, gpt2, llama, qwen2, qwen3
+from llamay_models.architectures._decoder import Decoder, Transformer
 from llamay_models.architectures._keys import Keys
 from llamay_models.errors import ArchitectureError, MetadataError
 from llamay_models.plan import Trace, Value, Weights
@@ -22,13 +22,14 @@ class Architecture:
 
     name: str
     build: Callable[[Trace, Any, Weights], Value]
-    read: Callable[[Keys], Decoder]
+    read: Callable[[Keys], Transformer]
 
 
 ARCHITECTURES: dict[str, Architecture] = {
     a.name: a
     for a in (
         Architecture("gemma3", gemma3.gemma3, gemma3.config),
+        Architecture("gpt2", gpt2.gpt2, gpt2.config),
         Architecture("llama", llama.llama, llama.config),
         Architecture("qwen2", qwen2.qwen2, qwen2.config),
         Architecture("qwen3", qwen3.qwen3, qwen3.config),
@@ -36,7 +37,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
-def find(metadata: Mapping[str, Any]) -> tuple[Architecture, Decoder]:
+def find(metadata: Mapping[str, Any]) -> tuple[Architecture, Transformer]:
     """Return the architecture that a file's metadata names, and its hyper-parameters.
 
     Raises MetadataError if a key is missing or wrong, ArchitectureError if the architecture is not one of
@@ -52,4 +53,4 @@ def find(metadata: Mapping[str, Any]) -> tuple[Architecture, Decoder]:
     return architecture, architecture.read(Keys(metadata, name))
 
 
-__all__ = ["ARCHITECTURES", "Architecture", "Decoder", "Keys", "find"]
+__all__ = ["ARCHITECTURES", "Architecture", "Decoder", "Keys", "Transformer", "find"]

@@ -14,7 +14,7 @@ Style = Any
 
 
 @dataclass(frozen=True)
-class Decoder:
+class Transformer:
     """Hyper-parameters, in the names that the files use where those are plain."""
 
     vocab: int
@@ -28,11 +28,20 @@ class Decoder:
     v_dim: int
     eps: float
     scale: float
+
+
+@dataclass(frozen=True)
+class Decoder(Transformer):
+    """A transformer that turns queries and keys by their position."""
+
     rope: Rope
 
 
-def read_decoder(keys: Keys, style: Style) -> dict[str, Any]:
-    """Return the fields of Decoder from a file's metadata. Raises MetadataError that names the key."""
+def read_transformer(keys: Keys, eps: str) -> dict[str, Any]:
+    """Return the fields of Transformer from a file's metadata; `eps` is the key of the norms' epsilon.
+
+    Raises MetadataError that names the key.
+    """
     width, heads = keys.integer("embedding_length"), keys.integer("attention.head_count")
     kv_heads = keys.integer("attention.head_count_kv", heads)
     if heads % kv_heads:
@@ -60,10 +69,15 @@ def read_decoder(keys: Keys, style: Style) -> dict[str, Any]:
         "kv_heads": kv_heads,
         "k_dim": k_dim,
         "v_dim": keys.integer("attention.value_length", k_dim),
-        "eps": keys.real("attention.layer_norm_rms_epsilon"),
+        "eps": keys.real(eps),
         "scale": keys.real("attention.scale", None) or 1.0 / math.sqrt(k_dim),
-        "rope": read_rope(keys, style, k_dim),
     }
+
+
+def read_decoder(keys: Keys, style: Style) -> dict[str, Any]:
+    """Return the fields of Decoder from a file's metadata. Raises MetadataError that names the key."""
+    fields = read_transformer(keys, "attention.layer_norm_rms_epsilon")
+    return {**fields, "rope": read_rope(keys, style, fields["k_dim"])}
 
 
 def read_rope(keys: Keys, style: Style, head_dim: int) -> Rope:

@@ -171,7 +171,9 @@ def linear_group(program: Program) -> Program:
 
 # What computes a row from that row alone, wherever it stands. A rotation needs the row's position, which a
 # selected row has lost.
-_ROW_BY_ROW = frozenset({"linear", "rms_norm", "add", "mul", "scale", "silu", "gelu_tanh", "softcap"})
+_ROW_BY_ROW = frozenset(
+    {"linear", "rms_norm", "layer_norm", "add", "mul", "scale", "silu", "gelu_tanh", "softcap"}
+)
 
 REWRITES: tuple[Rewrite, ...] = (
     select_early,

@@ -47,6 +47,10 @@ class Needs(Trace):
         self._note(w, rows, cols)
         return 0
 
+    def _part(self, op: str, w: Tensor, rows: int, cols: int, part: range) -> int:
+        self._note(w, rows, cols)
+        return 0
+
     def _constant(
         self, op: str, w: Tensor | None, count: int
     ) -> np.ndarray[Any, np.dtype[np.float32]] | None:

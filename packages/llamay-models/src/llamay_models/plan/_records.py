@@ -34,6 +34,40 @@ class Tensor(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Rows `begin` to `end` of a matrix, or values of a vector, under a name that says so."""
+
+    whole: Tensor
+    begin: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.whole.name}[{self.begin}:{self.end}]"
+
+    @property
+    def format(self) -> str:
+        return self.whole.format
+
+    @property
+    def rows(self) -> int:
+        return 1 if self.whole.rows == 1 else self.end - self.begin
+
+    @property
+    def cols(self) -> int:
+        return self.end - self.begin if self.whole.rows == 1 else self.whole.cols
+
+    @property
+    def nbytes(self) -> int:
+        along = self.whole.cols if self.whole.rows == 1 else self.whole.rows
+        return self.whole.nbytes * (self.end - self.begin) // along
+
+    def dequantize(self) -> Floats:
+        along = (0, slice(self.begin, self.end)) if self.whole.rows == 1 else slice(self.begin, self.end)
+        return self.whole.dequantize()[along].reshape(self.rows, self.cols)
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
     """A traced value: its number, how many F32 numbers it holds a row, and a name for people.
 

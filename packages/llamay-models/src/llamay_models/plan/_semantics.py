@@ -42,6 +42,10 @@ def embed(rows: Rows, weights: Sequence[Tensor]) -> Doubles:
     return np.asarray(table[np.asarray(rows.tokens)], np.float64)
 
 
+def embed_positions(rows: Rows, weights: Sequence[Tensor]) -> Doubles:
+    return np.asarray(weights[0].dequantize()[: len(rows.tokens)], np.float64)
+
+
 def linear(x: Doubles, w: Tensor, bias: Tensor | None = None) -> Doubles:
     y: Doubles = x @ matrix(w).T
     return y if bias is None else y + vector(bias)
@@ -52,6 +56,12 @@ def rms_norm(x: Doubles, w: Tensor, eps: float) -> Doubles:
     groups = x.reshape(len(x), x.shape[1] // len(weight), len(weight))
     y: Doubles = groups / np.sqrt((groups * groups).mean(-1, keepdims=True) + eps) * weight
     return y.reshape(x.shape)
+
+
+def layer_norm(x: Doubles, w: Tensor, bias: Tensor | None = None, *, eps: float) -> Doubles:
+    centred = x - x.mean(-1, keepdims=True)
+    y: Doubles = centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + eps) * vector(w)
+    return y if bias is None else y + vector(bias)
 
 
 def rope(x: Doubles, *, head_dim: int, style: str, freqs: Doubles, factor: float) -> Doubles:
@@ -133,8 +143,10 @@ def add_rms_norm(a: Doubles, b: Doubles, w: Tensor, eps: float) -> tuple[Doubles
 
 MEANINGS: dict[str, Meaning] = {
     "embed": lambda rows, x, w, a: (embed(rows, w),),
+    "embed_positions": lambda rows, x, w, a: (embed_positions(rows, w),),
     "linear": lambda rows, x, w, a: (linear(x[0], *w),),
     "rms_norm": lambda rows, x, w, a: (rms_norm(x[0], w[0], a["eps"]),),
+    "layer_norm": lambda rows, x, w, a: (layer_norm(x[0], *w, eps=a["eps"]),),
     "rope": lambda rows, x, w, a: (rope(x[0], **a),),
     "attention": lambda rows, x, w, a: (attention(*x, **a),),
     "add": lambda rows, x, w, a: (x[0] + x[1],),

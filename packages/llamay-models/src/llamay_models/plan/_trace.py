@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from llamay_models.errors import PlanError
-from llamay_models.plan._records import Program, Record, Tensor, Value
+from llamay_models.plan._records import Part, Program, Record, Tensor, Value
 from llamay_models.plan._rope import Rope
 
 
@@ -40,12 +41,45 @@ class Trace:
         table = self._weight("embed", w, vocab, width)
         return self._emit("embed", width, _stem(w.name), (), (table,))
 
+    def embed_positions(self, w: Tensor, count: int, width: int) -> Value:
+        """Return the table's row of the row's position, for positions that were learned; `w`: (count, width)."""
+        table = self._weight("embed_positions", w, count, width)
+        return self._emit("embed_positions", width, _stem(w.name), (), (table,))
+
     def linear(self, x: Value, w: Tensor, width: int, bias: Tensor | None = None) -> Value:
         """`w @ x`, plus `bias` where there is one; `w`: (width, x's width), `bias`: (width,)."""
         weights = [self._weight("linear", w, width, x.width)]
         if bias is not None:
             weights.append(self._weight("linear", bias, 1, width))
         return self._emit("linear", width, _stem(w.name), (x,), tuple(weights))
+
+    def linear_split(
+        self, x: Value, w: Tensor, widths: Sequence[int], bias: Tensor | None = None
+    ) -> tuple[Value, ...]:
+        """`linear` with a matrix in which several lie on top of each other, as one value for each.
+
+        `w`: (sum of widths, x's width), `bias`: (sum of widths,). Recorded as a `linear` of each part's rows.
+        """
+        total, begin, values = sum(widths), 0, []
+        for number, width in enumerate(widths):
+            part = range(begin, begin + width)
+            weights = [self._part("linear_split", w, total, x.width, part)]
+            if bias is not None:
+                weights.append(self._part("linear_split", bias, 1, total, part))
+            name = f"{_stem(w.name)}.{number}"
+            values.append(self._emit("linear", width, name, (x,), tuple(weights)))
+            begin += width
+        return tuple(values)
+
+    def layer_norm(self, x: Value, w: Tensor, bias: Tensor | None, eps: float) -> Value:
+        """`(x - mean(x)) / sqrt(variance(x) + eps) * w`, plus `bias` where there is one; both: (x's width,).
+
+        Ba, Kiros and Hinton 2016, https://arxiv.org/abs/1607.06450.
+        """
+        weights = [self._weight("layer_norm", w, 1, x.width)]
+        if bias is not None:
+            weights.append(self._weight("layer_norm", bias, 1, x.width))
+        return self._emit("layer_norm", x.width, _stem(w.name), (x,), tuple(weights), eps=float(eps))
 
     def rms_norm(self, x: Value, w: Tensor, eps: float, heads: int = 1) -> Value:
         """`x / sqrt(mean(x^2) + eps) * w` in each of `heads` parts of the row; `w`: (x's width / heads,).
@@ -165,11 +199,22 @@ class Trace:
             raise PlanError(f"{op}: {a.name} has {a.width} values but {b.name} has {b.width}")
         return self._emit(op, a.width, f"{b.name}.{op}", (a, b))
 
-    def _weight(self, op: str, w: Tensor, rows: int, cols: int) -> int:
+    def _expect(self, op: str, w: Tensor, rows: int, cols: int) -> None:
         if (w.rows, w.cols) != (rows, cols):
             raise PlanError(
                 f"{op}: {w.name} is {_shape(w.rows, w.cols)} but {_shape(rows, cols)} is needed here"
             )
+
+    def _weight(self, op: str, w: Tensor, rows: int, cols: int) -> int:
+        self._expect(op, w, rows, cols)
+        return self._number(w)
+
+    def _part(self, op: str, w: Tensor, rows: int, cols: int, part: range) -> int:
+        """Some rows of a matrix, some values of a vector."""
+        self._expect(op, w, rows, cols)
+        return self._number(Part(w, part.start, part.stop))
+
+    def _number(self, w: Tensor) -> int:
         if w.name not in self._numbers:
             self._numbers[w.name] = len(self.tensors)
             self.tensors.append(w)
