@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -10,9 +11,21 @@ namespace llamay {
 namespace {
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
+constexpr float kMost = std::numeric_limits<float>::max();
 constexpr std::size_t kBlock = SamplingTable::kBlock;
 
 std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; }
+
+/// A sum whose order depends on n alone: element i goes to lane i % 8.
+template <class Term>
+double sum(std::size_t n, Term term) {
+  double lanes[8] = {};
+  std::size_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (std::size_t k = 0; k < 8; ++k) lanes[k] += term(i + k);
+  for (; i < n; ++i) lanes[i % 8] += term(i);
+  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+}
 
 }  // namespace
 
@@ -20,6 +33,7 @@ void Candidates::begin(const SamplingTable& table, const float* logits, const ui
   table_ = &table;
   n_ = n;
   cut_ = scanned_ = false;
+  scale_ = 1;
   logits_.resize(n);
   table_->masked(logits, mask, n, logits_.data());
 }
@@ -27,18 +41,16 @@ void Candidates::begin(const SamplingTable& table, const float* logits, const ui
 void Candidates::scan() {
   if (scanned_) return;
   scanned_ = true;
-  if (cut_) {
-    largest_ = few_.empty() ? kNothing : *std::max_element(few_.begin(), few_.end());
-    return;
-  }
-  block_max_.resize(blocks(n_));
-  if (!table_->maxima(logits_.data(), n_, block_max_.data()))
-    for (std::size_t i = 0; i < n_; ++i)
-      if (!(logits_[i] < -kNothing))
-        throw std::invalid_argument("the logit of token " + std::to_string(i) + " is " +
-                                    (std::isnan(logits_[i]) ? "NaN" : "infinity") +
+  const float* v = values();
+  const std::size_t n = size();
+  block_max_.resize(blocks(n));
+  if (!table_->maxima(v, n, block_max_.data()))
+    for (std::size_t i = 0; i < n; ++i)
+      if (!(v[i] < -kNothing))
+        throw std::invalid_argument("the logit of token " + std::to_string(token(i)) + " is " +
+                                    (std::isnan(v[i]) ? "NaN" : "infinity") +
                                     "; the model's output is not usable");
-  largest_ = *std::max_element(block_max_.begin(), block_max_.end());
+  largest_ = block_max_.empty() ? kNothing : *std::max_element(block_max_.begin(), block_max_.end());
 }
 
 float Candidates::largest() {
@@ -46,7 +58,30 @@ float Candidates::largest() {
   return largest_;
 }
 
+void Candidates::edit() {
+  scanned_ = false;
+  if (scale_ == 1.0f) return;
+  float* v = cut_ ? few_.data() : logits_.data();
+  for (std::size_t i = 0; i < size(); ++i)
+    if (v[i] != kNothing) v[i] = std::clamp(v[i] * scale_, -kMost, kMost);
+  scale_ = 1;
+}
+
+float* Candidates::logit(uint32_t token) {
+  if (!cut_) return token < n_ ? &logits_[token] : nullptr;
+  const auto at = std::lower_bound(ids_.begin(), ids_.end(), token);
+  return at == ids_.end() || *at != token ? nullptr : &few_[static_cast<std::size_t>(at - ids_.begin())];
+}
+
+void Candidates::multiply(double by) {
+  // So small a temperature that its inverse is infinite would make 0 * infinity of the likeliest.
+  scale_ = static_cast<float>(std::clamp(static_cast<double>(scale_) * by,
+                                         static_cast<double>(std::numeric_limits<float>::min()),
+                                         static_cast<double>(kMost)));
+}
+
 void Candidates::take() {
+  scanned_ = false;
   if (cut_) {
     // In place: what is kept comes no earlier than where it goes.
     for (std::size_t i = 0; i < found_.size(); ++i) {
@@ -68,14 +103,17 @@ void Candidates::keep_likeliest(std::size_t k) {
   const std::size_t n = size();
   if (k == 0 || k >= n) return;
   float bound = kNothing;
-  if (!cut_ && k < block_max_.size()) {
+  if (k < block_max_.size()) {
     // k blocks reach this, so at least k tokens do: the others need not be looked at one by one.
-    std::nth_element(block_max_.begin(), block_max_.begin() + static_cast<std::ptrdiff_t>(k - 1),
-                     block_max_.end(), std::greater<>());
-    bound = block_max_[k - 1];
+    weights_ = block_max_;
+    const auto at = weights_.begin() + static_cast<std::ptrdiff_t>(k - 1);
+    std::nth_element(weights_.begin(), at, weights_.end(), std::greater<>());
+    bound = *at;
   }
   find(bound);
-  take_first(static_cast<double>(k), [](uint32_t) { return 1.0; });
+  const auto wanted = static_cast<double>(k);
+  take_first(
+      values(), largest_, [](uint32_t) { return 1.0; }, [wanted](double sum) { return sum >= wanted; });
 }
 
 void Candidates::keep_from(float threshold) {
@@ -87,16 +125,110 @@ void Candidates::keep_from(float threshold) {
 void Candidates::keep_mass(double mass) {
   scan();
   if (mass >= 1.0) return;
-  const double wanted = mass * weigh(1.0f);
+  const double wanted = mass * weigh();
   // Look only as far below the largest as needed, in steps: nearly always the first is enough.
   for (float below = 8.0f;; below *= 4.0f) {
-    const float threshold = below < 1000.0f ? largest_ - below : kNothing;
+    const float threshold = below < 1000.0f ? largest_ - below / scale_ : kNothing;
     find(threshold);
     double reached = 0;
     for (const uint32_t i : found_) reached += static_cast<double>(weights_[i]);
     if (reached >= wanted || threshold == kNothing) break;
   }
-  take_first(wanted, [this](uint32_t i) { return static_cast<double>(weights_[i]); });
+  take_first(
+      values(), largest_, [this](uint32_t i) { return static_cast<double>(weights_[i]); },
+      [wanted](double sum) { return sum >= wanted; });
+}
+
+void Candidates::keep_typical(double mass) {
+  scan();
+  const double expected = entropy(), all = weigh(), log_all = std::log(all);
+  const float* v = values();
+  keys_.resize(size());
+  found_.clear();
+  float best = kNothing;
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (v[i] == kNothing) continue;
+    const double log_p = static_cast<double>(scale_) * static_cast<double>(v[i] - largest_) - log_all;
+    keys_[i] = static_cast<float>(-std::min(std::abs(log_p + expected), static_cast<double>(kMost)));
+    best = std::max(best, keys_[i]);
+    found_.push_back(static_cast<uint32_t>(i));
+  }
+  const double wanted = mass * all;
+  take_first(
+      keys_.data(), best, [this](uint32_t i) { return static_cast<double>(weights_[i]); },
+      [wanted](double sum) { return sum > wanted; });
+}
+
+void Candidates::drop_likely(double probability) {
+  scan();
+  const double bound = probability * weigh();
+  const float* v = values();
+  const auto likely = [&](std::size_t i) {
+    return v[i] != kNothing && static_cast<double>(weights_[i]) >= bound;
+  };
+  std::size_t count = 0, least = 0;
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (!likely(i)) continue;
+    if (count++ == 0 || v[i] <= v[least]) least = i;
+  }
+  if (count < 2) return;
+  found_.clear();
+  for (std::size_t i = 0; i < size(); ++i)
+    if (i == least || (v[i] != kNothing && !likely(i))) found_.push_back(static_cast<uint32_t>(i));
+  take();
+}
+
+std::size_t Candidates::alive() {
+  const float* v = values();
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < size(); ++i) count += v[i] != kNothing;
+  return count;
+}
+
+double Candidates::deviation() {
+  scan();
+  const float* v = values();
+  const std::size_t n = size(), count = alive();
+  if (count == 0) return 0;
+  // Relative to the largest, so that nothing of a common offset is lost or overflows.
+  const auto below = [&](std::size_t i) {
+    return v[i] == kNothing ? 0.0 : static_cast<double>(v[i]) - static_cast<double>(largest_);
+  };
+  const double mean = sum(n, below) / static_cast<double>(count);
+  const double squares = sum(n, [&](std::size_t i) {
+    const double d = v[i] == kNothing ? 0.0 : below(i) - mean;
+    return d * d;
+  });
+  return std::sqrt(squares / static_cast<double>(count));
+}
+
+double Candidates::entropy() {
+  const double all = total();
+  const float* v = values();
+  const double mean = sum(size(), [&](std::size_t i) {
+    return weights_[i] > 0.0f
+               ? static_cast<double>(weights_[i]) * static_cast<double>((v[i] - largest_) * scale_)
+               : 0.0;
+  });
+  return std::log(all) - mean / all;
+}
+
+const std::vector<uint32_t>& Candidates::rank(std::size_t k) {
+  scan();
+  float bound = std::numeric_limits<float>::lowest();
+  if (k && k < block_max_.size()) {
+    weights_ = block_max_;
+    const auto at = weights_.begin() + static_cast<std::ptrdiff_t>(k - 1);
+    std::nth_element(weights_.begin(), at, weights_.end(), std::greater<>());
+    bound = std::max(bound, *at);
+  }
+  find(bound);
+  const float* v = values();
+  const std::size_t kept = std::min(k, found_.size());
+  std::partial_sort(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(kept), found_.end(),
+                    [v](uint32_t a, uint32_t b) { return v[a] != v[b] ? v[a] > v[b] : a < b; });
+  found_.resize(kept);
+  return found_;
 }
 
 void Candidates::find(float threshold) {
@@ -104,26 +236,24 @@ void Candidates::find(float threshold) {
   found_.resize(table_->at_least(values(), size(), threshold, found_.data()));
 }
 
-/// Of what was found, the likeliest until their weights reach `wanted`, at least one; among equals the lowest
-/// ids.
-template <class Weight>
-void Candidates::take_first(double wanted, Weight weight) {
+template <class Weight, class Enough>
+void Candidates::take_first(const float* keys, float best, Weight weight, Enough enough) {
   constexpr std::size_t kBuckets = 1024;
-  const float* v = values();
-  float lowest = largest_;
+  const float* v = keys;
+  float lowest = best;
   for (const uint32_t i : found_) lowest = v[i] < lowest && v[i] > kNothing ? v[i] : lowest;
-  // Buckets of equal width below the largest: only the one where the sum is reached has to be sorted.
-  const float scale = (kBuckets - 1) / (largest_ - lowest);
-  const bool flat = !(scale < std::numeric_limits<float>::max());
+  // Buckets of equal width below the best: only the one where it is enough has to be sorted.
+  const float scale = (kBuckets - 1) / (best - lowest);
+  const bool flat = !(scale < kMost);
   const auto bucket = [&](uint32_t i) {
     if (flat || v[i] == kNothing) return v[i] == kNothing ? kBuckets - 1 : std::size_t{0};
-    return std::min(static_cast<std::size_t>((largest_ - v[i]) * scale), kBuckets - 1);
+    return std::min(static_cast<std::size_t>((best - v[i]) * scale), kBuckets - 1);
   };
   double sums[kBuckets] = {};
   for (const uint32_t i : found_) sums[bucket(i)] += weight(i);
   std::size_t last = 0;
   double before = 0;
-  while (last + 1 < kBuckets && before + sums[last] < wanted) before += sums[last++];
+  while (last + 1 < kBuckets && !enough(before + sums[last])) before += sums[last++];
 
   edge_.clear();
   for (const uint32_t i : found_)
@@ -131,7 +261,7 @@ void Candidates::take_first(double wanted, Weight weight) {
   const auto likelier = [v](uint32_t a, uint32_t b) { return v[a] != v[b] ? v[a] > v[b] : a < b; };
   std::sort(edge_.begin(), edge_.end(), likelier);
   std::size_t kept = 0;
-  while (kept < edge_.size() && (before < wanted || (last == 0 && kept == 0)))
+  while (kept < edge_.size() && (!enough(before) || (last == 0 && kept == 0)))
     before += weight(edge_[kept++]);
 
   // The last one kept separates, so that what stays is found in one pass and in order of id.
@@ -149,44 +279,43 @@ void Candidates::take_first(double wanted, Weight weight) {
 uint32_t Candidates::likeliest() {
   scan();
   const float* v = values();
-  if (!cut_) {
-    // The first block that has it, then the first place in that block.
-    const std::size_t block = static_cast<std::size_t>(
-        std::find(block_max_.begin(), block_max_.end(), largest_) - block_max_.begin());
-    for (std::size_t i = block * kBlock;; ++i)
-      if (v[i] == largest_) return static_cast<uint32_t>(i);
-  }
-  return ids_[static_cast<std::size_t>(std::find(few_.begin(), few_.end(), largest_) - few_.begin())];
+  // The first block that has it, then the first place in that block.
+  const auto block = static_cast<std::size_t>(std::find(block_max_.begin(), block_max_.end(), largest_) -
+                                              block_max_.begin());
+  for (std::size_t i = block * kBlock;; ++i)
+    if (v[i] == largest_) return token(i);
 }
 
-double Candidates::weigh(float by) {
+double Candidates::weigh() {
   const std::size_t n = size();
   weights_.resize(n);
   block_sums_.resize(blocks(n));
-  table_->weights(values(), n, largest_, by, weights_.data());
+  table_->weights(values(), n, largest_, scale_, weights_.data());
   table_->sums(weights_.data(), n, block_sums_.data());
   double sum = 0;
   for (const float s : block_sums_) sum += static_cast<double>(s);
   return sum;
 }
 
-uint32_t Candidates::draw(float temperature, double u) {
+Candidates::Drawn Candidates::draw(double u) {
   scan();
   const std::size_t n = size();
-  // A temperature so small that its inverse is infinite would make 0 * infinity of the likeliest.
-  const double target = u * weigh(std::min(1.0f / temperature, std::numeric_limits<float>::max()));
+  const double all = weigh(), target = u * all;
+  const auto drawn = [&](std::size_t at) {
+    return Drawn{token(at), static_cast<double>(weights_[at]) / all};
+  };
   double before = 0;
   std::size_t block = 0;
   while (block + 1 < block_sums_.size() && before + static_cast<double>(block_sums_[block]) <= target)
     before += static_cast<double>(block_sums_[block++]);
   for (std::size_t at = block * kBlock; at < n; ++at) {
     before += static_cast<double>(weights_[at]);
-    if (before > target && weights_[at] > 0.0f) return token(at);
+    if (before > target && weights_[at] > 0.0f) return drawn(at);
   }
   // Rounding left the target past the last weight: it belongs to the last token that has one.
   std::size_t at = n - 1;
   while (at > 0 && weights_[at] == 0.0f) --at;
-  return token(at);
+  return drawn(at);
 }
 
 }  // namespace llamay

@@ -10,52 +10,77 @@ namespace llamay {
 
 /// The tokens that can still be chosen. At first all of them, as an array of logits that stages edit or
 /// search in whole passes; after the first stage that cuts, a list in order of id, with the few that are
-/// left.
+/// left. A temperature is a factor that is kept beside the logits: what only compares them need not know it.
 class Candidates {
  public:
   /// Takes the logits, without those that the mask excludes. mask: bit i % 32 of word i / 32, or null.
   void begin(const SamplingTable& table, const float* logits, const uint32_t* mask, std::size_t n);
 
-  /// All tokens' logits, for stages that come before any cut.
-  float* all() { return logits_.data(); }
   std::size_t size() const { return cut_ ? ids_.size() : logits_.size(); }
   std::size_t vocabulary() const { return n_; }
   uint32_t token(std::size_t i) const { return cut_ ? ids_[i] : static_cast<uint32_t>(i); }
+  float value(std::size_t i) const { return values()[i]; }
   /// The largest logit; -infinity when nothing can be chosen. Throws std::invalid_argument for a NaN or
   /// +infinity.
   float largest();
 
+  /// To be called before logits are edited: works the temperature into them.
+  void edit();
+  /// The logit of a token; null if a stage has cut it.
+  float* logit(uint32_t token);
+  /// Multiplies the logits, by a positive number.
+  void multiply(double by);
+  double factor() const { return static_cast<double>(scale_); }
+
   /// The k likeliest; among equals those with the lowest id.
   void keep_likeliest(std::size_t k);
-  /// Those with at least this logit.
+  /// Those with at least this logit, the temperature left aside.
   void keep_from(float threshold);
   /// The likeliest that together have at least this probability, fewest possible, at least one.
   void keep_mass(double mass);
+  /// Those whose surprise is nearest to the expected one, until they have more than this probability.
+  void keep_typical(double mass);
+  /// If several have at least this probability, drops all of these but the least likely.
+  void drop_likely(double probability);
 
-  /// The sum of exp(logit - largest).
-  double total() { return largest(), weigh(1.0f); }
+  /// The sum of exp(factor * (logit - largest)).
+  double total() { return largest(), weigh(); }
+  /// Of the logits that are not -infinity: how many, their standard deviation, and of the probabilities that
+  /// they mean the entropy in nats.
+  std::size_t alive();
+  double deviation();
+  double entropy();
+
+  /// The indices of the k likeliest, likeliest first, without any at -infinity. Valid until the next call.
+  const std::vector<uint32_t>& rank(std::size_t k);
   /// The lowest id among those with the largest logit.
   uint32_t likeliest();
-  /// Draws by exp(logit / temperature), u in [0, 1).
-  uint32_t draw(float temperature, double u);
+  /// Which one u in [0, 1) draws, and its probability.
+  struct Drawn {
+    uint32_t token;
+    double probability;
+  };
+  Drawn draw(double u);
 
  private:
   void scan();
   /// Puts the indices of those from a threshold on into found_.
   void find(float threshold);
-  template <class Weight>
-  void take_first(double wanted, Weight weight);
-  /// Keeps what was found, and the likeliest is always among it.
+  /// Of what was found, those with the highest keys until `enough` says so of their weights, at least one;
+  /// among equals the lowest ids.
+  template <class Weight, class Enough>
+  void take_first(const float* keys, float best, Weight weight, Enough enough);
+  /// Keeps what was found.
   void take();
   const float* values() const { return cut_ ? few_.data() : logits_.data(); }
-  /// weights_ = exp((logit - largest) * by), block_sums_ their sums; returns the whole sum.
-  double weigh(float by);
+  /// weights_ = exp((logit - largest) * factor), block_sums_ their sums; returns the whole sum.
+  double weigh();
 
   const SamplingTable* table_ = nullptr;
   std::size_t n_ = 0;
   bool cut_ = false, scanned_ = false;
-  float largest_ = 0;
-  std::vector<float> logits_, block_max_, weights_, block_sums_, few_;
+  float largest_ = 0, scale_ = 1;
+  std::vector<float> logits_, block_max_, weights_, block_sums_, few_, keys_;
   std::vector<uint32_t> ids_, found_, edge_;
 };
 

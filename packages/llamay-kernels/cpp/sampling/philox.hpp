@@ -18,13 +18,20 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::
   return counter;
 }
 
-/// The draw of one position of one sequence: a multiple of 2^-53 in [0, 1).
-inline double uniform(uint64_t seed, uint64_t sequence, uint64_t position) {
+/// Two numbers of one position of one sequence, multiples of 2^-53 in [0, 1): one for a stage that takes a
+/// chance, one for the draw.
+struct Uniforms {
+  double chance, draw;
+};
+inline Uniforms uniforms(uint64_t seed, uint64_t sequence, uint64_t position) {
   const auto low = [](uint64_t x) { return static_cast<uint32_t>(x); };
   const auto high = [](uint64_t x) { return static_cast<uint32_t>(x >> 32); };
   const auto bits =
       philox4x32({low(position), high(position), low(sequence), high(sequence)}, {low(seed), high(seed)});
-  return static_cast<double>((uint64_t{bits[0]} << 32 | bits[1]) >> 11) * 0x1p-53;
+  const auto number = [](uint32_t first, uint32_t second) {
+    return static_cast<double>((uint64_t{first} << 32 | second) >> 11) * 0x1p-53;
+  };
+  return {number(bits[2], bits[3]), number(bits[0], bits[1])};
 }
 
 }  // namespace llamay

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "dispatch.hpp"
+#include "sampling/options.hpp"
 #include "sampling/philox.hpp"
 #include "sampling/table.hpp"
 #include "threads/float_environment.hpp"
@@ -17,56 +18,75 @@ namespace llamay {
 namespace {
 
 constexpr Tables<SamplingTable> tables = LLAMAY_TABLES(sampling);
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-void require(bool holds, const char* option, double value, const char* range) {
-  if (holds) return;
-  std::string number = std::to_string(value);
-  throw std::invalid_argument(std::string(option) + " must be " + range + ", not " + number);
+/// Scores of the likeliest of the candidates that are left.
+void rank(Candidates& candidates, std::size_t top, LogProbs& out) {
+  const double log_total = std::log(candidates.total()), factor = candidates.factor();
+  const double largest = static_cast<double>(candidates.largest());
+  for (const uint32_t i : candidates.rank(top))
+    out.top.emplace_back(candidates.token(i),
+                         factor * (static_cast<double>(candidates.value(i)) - largest) - log_total);
 }
 
 }  // namespace
 
-Sampler::Sampler(SamplerOptions options) : options_(std::move(options)) {
+Sampler::Sampler(SamplerOptions options) : mu(2 * options.mirostat_tau), options_(std::move(options)) {
   const SamplerOptions& o = options_;
-  require(o.temperature >= 0 && o.temperature <= 1e6, "temperature", o.temperature, "0 to 1e6");
-  require(o.top_p >= 0 && o.top_p <= 1, "top_p", o.top_p, "0 to 1");
-  require(o.min_p >= 0 && o.min_p <= 1, "min_p", o.min_p, "0 to 1");
-  require(o.repeat_penalty > 0 && o.repeat_penalty <= 1e6, "repeat_penalty", o.repeat_penalty,
-          "more than 0, up to 1e6");
-  require(std::abs(o.presence_penalty) <= 1e6, "presence_penalty", o.presence_penalty, "-1e6 to 1e6");
-  require(std::abs(o.frequency_penalty) <= 1e6, "frequency_penalty", o.frequency_penalty, "-1e6 to 1e6");
-  require(o.repeat_last_n >= -1, "repeat_last_n", static_cast<double>(o.repeat_last_n),
-          "-1 (all), 0 (none) or more");
-  for (const auto& [token, bias] : o.logit_bias) {
-    require(token >= 0, "a token in logit_bias", static_cast<double>(token), "0 or more");
-    require(bias <= 1e6f, "a bias in logit_bias", static_cast<double>(bias),
-            "a number up to 1e6 (-inf excludes)");
-  }
-
-  // llama.cpp's order: edits, then cuts on the distribution as the model has it, and the temperature last.
+  check(o);
   if (!o.logit_bias.empty()) stages_.push_back(std::make_unique<LogitBias>(o.logit_bias));
-  if (o.repeat_last_n && (o.repeat_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0))
-    stages_.push_back(std::make_unique<Penalties>(o.repeat_last_n, static_cast<float>(o.repeat_penalty),
-                                                  static_cast<float>(o.frequency_penalty),
-                                                  static_cast<float>(o.presence_penalty)));
-  if (o.temperature == 0) return;  // cuts never lose the likeliest
-  if (o.top_k > 0) stages_.push_back(std::make_unique<TopK>(static_cast<std::size_t>(o.top_k)));
-  if (o.top_p < 1) stages_.push_back(std::make_unique<TopP>(o.top_p));
-  if (o.min_p > 0) stages_.push_back(std::make_unique<MinP>(o.min_p));
+  if (o.mirostat) {
+    if (o.temperature != 1) stages_.push_back(std::make_unique<Temperature>(o.temperature, 0.0, 1.0));
+    return;
+  }
+  const auto has = [&o](const char* name, auto end) {
+    return std::find(o.samplers.begin(), end, name) != end;
+  };
+  const auto cooled = std::find(o.samplers.begin(), o.samplers.end(), "temperature");
+  // These two may lose the likeliest token; the other cuts never do, so before a temperature of 0 they change
+  // nothing.
+  const bool eccentric =
+      (has("typ_p", cooled) && o.typical_p < 1) || (has("xtc", cooled) && o.xtc_probability > 0);
+  greedy_ = o.temperature == 0 && o.dynatemp_range == 0 && cooled != o.samplers.end() && !eccentric;
+  for (const std::string& name : o.samplers) {
+    if (greedy_ && name != "penalties" && name != "dry") {
+      if (name == "temperature") break;
+      continue;
+    }
+    if (auto stage = make_stage(name, o)) stages_.push_back(std::move(stage));
+  }
 }
 
-uint32_t Sampler::sample(const float* logits, std::size_t n, uint64_t position, const Past& past,
-                         const uint32_t* mask) const {
-  const FloatEnvironment environment;
-  thread_local Candidates candidates;
-  candidates.begin(tables[active_isa()], logits, mask, n);
-  for (std::size_t i = 0; i < stages_.size(); ++i) stages_[i]->apply(candidates, past);
+uint32_t Sampler::choose(Candidates& candidates, const Choice& choice, double u) {
   if (candidates.largest() == -std::numeric_limits<float>::infinity())
     throw std::invalid_argument("no token can be chosen: the mask, the biases and the logits exclude all " +
-                                std::to_string(n));
-  if (options_.temperature == 0) return candidates.likeliest();
-  return candidates.draw(static_cast<float>(options_.temperature),
-                         uniform(options_.seed, options_.sequence, position));
+                                std::to_string(choice.n));
+  if (greedy_) return candidates.likeliest();
+  if (!options_.mirostat) return candidates.draw(u).token;
+  const Mirostat mirostat{static_cast<int>(options_.mirostat), options_.mirostat_tau, options_.mirostat_eta};
+  const Mirostat::Step step = mirostat.step(candidates, mu, u);
+  mu = step.mu;
+  return step.drawn.token;
+}
+
+uint32_t Sampler::sample(const Choice& choice, LogProbs* scores, std::size_t top) {
+  const FloatEnvironment environment;
+  thread_local Candidates candidates;
+  const auto [chance, u] = uniforms(options_.seed, options_.sequence, choice.position);
+  const Moment moment{choice.past, choice.past_n, chance};
+  candidates.begin(tables[active_isa()], choice.logits, choice.mask, choice.n);
+  for (const auto& stage : stages_) stage->apply(candidates, moment);
+  const uint32_t token = choose(candidates, choice, u);
+  if (scores) {
+    if (greedy_) candidates.keep_likeliest(1);
+    const double log_total = std::log(candidates.total());
+    const float* logit = candidates.logit(token);
+    scores->token =
+        candidates.factor() * (static_cast<double>(*logit) - static_cast<double>(candidates.largest())) -
+        log_total;
+    rank(candidates, top, *scores);
+  }
+  return token;
 }
 
 LogProbs log_probs(const float* logits, std::size_t n, uint32_t token, std::size_t top) {
@@ -74,19 +94,9 @@ LogProbs log_probs(const float* logits, std::size_t n, uint32_t token, std::size
   thread_local Candidates candidates;
   candidates.begin(tables[active_isa()], logits, nullptr, n);
   const double largest = static_cast<double>(candidates.largest());
-  if (largest == -std::numeric_limits<double>::infinity())
-    throw std::invalid_argument("every logit is -infinity");
-  const double log_sum = std::log(candidates.total());
-  const auto log_prob = [&](float logit) { return static_cast<double>(logit) - largest - log_sum; };
-  LogProbs out{log_prob(logits[token]), {}};
-  if (top) {
-    candidates.keep_likeliest(std::min(top, n));
-    for (std::size_t i = 0; i < candidates.size(); ++i)
-      out.top.emplace_back(candidates.token(i), log_prob(logits[candidates.token(i)]));
-    std::sort(out.top.begin(), out.top.end(), [](const auto& a, const auto& b) {
-      return a.second != b.second ? a.second > b.second : a.first < b.first;
-    });
-  }
+  if (largest == kNothing) throw std::invalid_argument("every logit is -infinity");
+  LogProbs out{static_cast<double>(logits[token]) - largest - std::log(candidates.total()), {}};
+  rank(candidates, top, out);
   return out;
 }
 

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -9,25 +11,31 @@
 
 namespace llamay {
 
-/// What came before the token that is being chosen.
-struct Past {
-  const int32_t* tokens;
+/// What a choice may depend on besides the logits.
+struct Moment {
+  const int32_t* tokens;  // that came before, `n` of them
   std::size_t n;
+  double chance;  // a random number in [0, 1) of its own, for stages that take a chance
 };
 
 /// One step of a sampler, in llama.cpp's sense: it edits logits or cuts candidates. A further sampler is a
-/// further stage and a line in Sampler's constructor.
+/// further stage and a line in make_stage.
 class Stage {
  public:
   virtual ~Stage() = default;
-  virtual void apply(Candidates& candidates, const Past& past) const = 0;
+  virtual void apply(Candidates& candidates, const Moment& moment) const = 0;
 };
+
+struct SamplerOptions;
+/// The stage that llama.cpp calls `name`, with the options' settings; null where they switch it off. Throws
+/// std::invalid_argument for an unknown name.
+std::unique_ptr<Stage> make_stage(const std::string& name, const SamplerOptions& options);
 
 /// Adds to the logits of some tokens. Throws std::invalid_argument for one that is not in the vocabulary.
 class LogitBias : public Stage {
  public:
   explicit LogitBias(std::vector<std::pair<int64_t, float>> bias) : bias_(std::move(bias)) {}
-  void apply(Candidates& candidates, const Past& past) const override;
+  void apply(Candidates& candidates, const Moment&) const override;
 
  private:
   std::vector<std::pair<int64_t, float>> bias_;
@@ -35,33 +43,76 @@ class LogitBias : public Stage {
 
 /// Makes tokens of the last `last` positions (-1: of all) less likely: a positive logit is divided by
 /// `repeat` and a negative multiplied, then `frequency` is taken off as often as it occurs and `presence`
-/// once.
+/// once. Costs as much as the window is long, whatever the vocabulary.
 class Penalties : public Stage {
  public:
   Penalties(int64_t last, float repeat, float frequency, float presence)
       : last_(last), repeat_(repeat), frequency_(frequency), presence_(presence) {}
-  void apply(Candidates& candidates, const Past& past) const override;
+  void apply(Candidates& candidates, const Moment& moment) const override;
 
  private:
   int64_t last_;
   float repeat_, frequency_, presence_;
 };
 
+/// "Don't repeat yourself": makes less likely what would prolong a repetition of the text's end, the longer
+/// the more: `multiplier * base^(length - allowed)`. A repetition does not reach over a sequence breaker.
+/// As llama.cpp has it, after p-e-w, https://github.com/oobabooga/text-generation-webui/pull/5677.
+class Dry : public Stage {
+ public:
+  using Breakers = std::vector<std::vector<int32_t>>;
+  /// last: positions that are looked at, -1 for all. A breaker is a sequence of tokens.
+  Dry(double multiplier, double base, int64_t allowed, int64_t last, const Breakers& breakers);
+  void apply(Candidates& candidates, const Moment& moment) const override;
+
+ private:
+  /// How many of the last tokens come after the last breaker. back(i): the token i places before the last.
+  template <class Back>
+  std::size_t unbroken(std::size_t n, Back back) const;
+
+  double multiplier_, base_;
+  std::size_t allowed_;
+  int64_t last_;
+  Breakers breakers_;        // in order of their first token
+  std::vector<bool> first_;  // whether a token begins a breaker
+};
+
+/// Cuts what is further below the largest logit than n standard deviations. Tang et al. 2024,
+/// https://arxiv.org/abs/2411.07641.
+class TopNSigma : public Stage {
+ public:
+  explicit TopNSigma(double n) : n_(n) {}
+  void apply(Candidates& candidates, const Moment&) const override;
+
+ private:
+  double n_;
+};
+
 /// The k likeliest.
 class TopK : public Stage {
  public:
   explicit TopK(std::size_t k) : k_(k) {}
-  void apply(Candidates& candidates, const Past&) const override { candidates.keep_likeliest(k_); }
+  void apply(Candidates& candidates, const Moment&) const override { candidates.keep_likeliest(k_); }
 
  private:
   std::size_t k_;
+};
+
+/// Locally typical tokens. Meister et al. 2022, https://arxiv.org/abs/2202.00666.
+class Typical : public Stage {
+ public:
+  explicit Typical(double p) : p_(p) {}
+  void apply(Candidates& candidates, const Moment&) const override { candidates.keep_typical(p_); }
+
+ private:
+  double p_;
 };
 
 /// The likeliest that together reach a probability. Holtzman et al. 2019, https://arxiv.org/abs/1904.09751.
 class TopP : public Stage {
  public:
   explicit TopP(double p) : p_(p) {}
-  void apply(Candidates& candidates, const Past&) const override { candidates.keep_mass(p_); }
+  void apply(Candidates& candidates, const Moment&) const override { candidates.keep_mass(p_); }
 
  private:
   double p_;
@@ -71,12 +122,34 @@ class TopP : public Stage {
 class MinP : public Stage {
  public:
   explicit MinP(double p);
-  void apply(Candidates& candidates, const Past&) const override {
-    candidates.keep_from(candidates.largest() + log_p_);
-  }
+  void apply(Candidates& candidates, const Moment&) const override;
 
  private:
-  float log_p_;
+  double log_p_;
+};
+
+/// "Exclude top choices": with some probability drops all tokens above a threshold but the least likely.
+/// p-e-w, https://github.com/oobabooga/text-generation-webui/pull/6335.
+class Xtc : public Stage {
+ public:
+  Xtc(double probability, double threshold) : probability_(probability), threshold_(threshold) {}
+  void apply(Candidates& candidates, const Moment& moment) const override;
+
+ private:
+  double probability_, threshold_;
+};
+
+/// Divides the logits. With a range, by a temperature between `temperature - range` and `+ range`, as the
+/// entropy lies between none and the most that so many candidates can have, to the power of an exponent. At 0
+/// only the likeliest stays. Zhu et al. 2024, https://arxiv.org/abs/2309.02772.
+class Temperature : public Stage {
+ public:
+  Temperature(double temperature, double range, double exponent)
+      : temperature_(temperature), range_(range), exponent_(exponent) {}
+  void apply(Candidates& candidates, const Moment&) const override;
+
+ private:
+  double temperature_, range_, exponent_;
 };
 
 }  // namespace llamay

@@ -17,6 +17,7 @@ from llamay_kernels._kernels import (
     logprobs,
     quantize,
     runnable_isas,
+    sample_batch,
     use_isa,
 )
 
@@ -42,5 +43,6 @@ __all__ = [
     "logprobs",
     "quantize",
     "runnable_isas",
+    "sample_batch",
     "use_isa",
 ]

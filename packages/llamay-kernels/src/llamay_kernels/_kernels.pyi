@@ -167,33 +167,58 @@ def dequantize_rows(weight: Weight, rows: Annotated[NDArray[numpy.int32], dict(s
 
 class Sampler:
     """
-    Chooses tokens from logits, in llama.cpp's order: bias, penalties, top-k, top-p, min-p, temperature.
+    Chooses tokens from logits with llama.cpp's options, meaning and order; docs/sampling.md has each.
 
     Random numbers are Philox 4x32-10, keyed by seed and counted by (sequence, position), so a choice is a function of
-    these options and of sample's arguments alone: nothing advances, and asking again gives the same token.
-    temperature 0 takes the likeliest token, among equals the lowest id. top_k 0, top_p 1, min_p 0, repeat_penalty 1,
-    the others 0 switch a stage off. logit_bias: token -> what to add; -inf excludes it.
-    Raises ValueError naming the option.
+    these options and of sample's arguments alone: nothing advances, and asking again gives the same token. Only mirostat
+    learns from what it chose; what it knows is `mu`. temperature 0 takes the likeliest token, among equals the lowest id.
+    samplers: the stages in the order they are applied, None for penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p,
+    xtc, temperature; mirostat 1 or 2 stands in place of all but the temperature. logit_bias: token -> what to add; -inf
+    excludes it. dry_sequence_breakers: sequences of tokens. Raises ValueError naming the option.
     """
 
-    def __init__(self, seed: int = 0, sequence: int = 0, *, temperature: float = 0.8, top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, repeat_penalty: float = 1.0, repeat_last_n: int = 64, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, logit_bias: Mapping[int, float] | None = None) -> None: ...
+    def __init__(self, seed: int = 0, sequence: int = 0, *, temperature: float = 0.8, dynatemp_range: float = 0.0, dynatemp_exponent: float = 1.0, top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, typical_p: float = 1.0, top_n_sigma: float = -1.0, xtc_probability: float = 0.0, xtc_threshold: float = 0.1, repeat_penalty: float = 1.0, repeat_last_n: int = 64, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, dry_multiplier: float = 0.0, dry_base: float = 1.75, dry_allowed_length: int = 2, dry_penalty_last_n: int = -1, dry_sequence_breakers: Sequence[Sequence[int]] = (), mirostat: int = 0, mirostat_tau: float = 5.0, mirostat_eta: float = 0.1, samplers: Sequence[str] | None = None, logit_bias: Mapping[int, float] | None = None, mu: float | None = None) -> None: ...
 
     def sample(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], position: int, history: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, mask: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> int:
         """
         The token for `position` of the sequence.
 
-        logits: float32 (V,). history: int32, the tokens before it, for the penalties. mask: uint32 (ceil(V / 32),), bit i % 32
-        of word i // 32 allows token i. Releases the GIL. Raises ValueError for a NaN, or if nothing can be chosen.
+        logits: float32 (V,). history: int32, the tokens before it, for penalties and dry. mask: uint32 (ceil(V / 32),), bit
+        i % 32 of word i // 32 allows token i. Releases the GIL. Raises ValueError for a NaN, or if nothing can be chosen.
+        """
+
+    def sample_scored(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], position: int, history: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, mask: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, top: int = 0) -> tuple[int, float, list[tuple[int, float]]]:
+        """
+        As `sample`, with natural-log probabilities of the distribution that the token was drawn from, after all stages:
+        (token, its own, (id, logarithm) of the `top` likeliest, likeliest first).
         """
 
     def state(self) -> dict[str, Any]:
         """
-        The options as plain values: Sampler(**state) chooses as this one does.
+        All it knows as plain values: Sampler(**state) chooses as this one does.
         """
+
+    @property
+    def mu(self) -> float:
+        """
+        What mirostat has learned: bits of surprise to cut at. Begins at 2 tau.
+        """
+
+    @mu.setter
+    def mu(self, arg: float, /) -> None: ...
 
     def __getstate__(self) -> dict[str, Any]: ...
 
     def __setstate__(self, arg: dict[str, Any], /) -> None: ...
+
+def sample_batch(rows: Sequence[tuple[Sampler, Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], int, Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None]], threads: Threads | None = None) -> tuple[list[int], dict[int, str]]:
+    """
+    One token for each row (sampler, logits, position, history, mask), arguments as of Sampler.sample, in one call
+    without the GIL and with the help of threads where there are several. The same tokens as one by one.
+
+    Returns the tokens, -1 where there is none, and for those rows what was wrong. A sampler may be in several rows
+    unless it is a mirostat: that is a ValueError.
+    """
 
 def logprobs(logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], token: int, top: int = 0) -> tuple[float, list[tuple[int, float]]]:
     """

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "sampling/sampler.hpp"
+
+namespace llamay {
+
+/// Throws std::invalid_argument naming the option that is out of range, and the range.
+void check(const SamplerOptions& options);
+
+}  // namespace llamay
