@@ -23,6 +23,7 @@ from llamay_models.tensors import file_tensors, pack
 _PRECISIONS = ("f16", "f32")
 # Metadata larger than this are vocabulary: they stay in the file, where the tokenizer reads them.
 _SMALL = 256
+_DISK = 16 << 30
 
 
 def load(
@@ -33,6 +34,8 @@ def load(
     page_tokens: int = 64,
     ctx_size: int | None = None,
     kv_budget: int | None = None,
+    prefix_cache: int | None = None,
+    disk_cache: str | PathLike[str] | llamay_kv.DiskCache | None = None,
     max_rows: int = 512,
     max_sequences: int = 64,
     dequantized: bool = False,
@@ -50,6 +53,11 @@ def load(
         ctx_size: the most tokens a context may have; None takes what the model was made for.
         kv_budget: bytes that the K/V of all contexts may take together; None takes a quarter of this
             machine's memory, or one full context where that is more. Memory is used when it is needed.
+        prefix_cache: bytes that prefixes of prompts and texts may take, kept so that they are not computed
+            again; part of `kv_budget`, and given up whenever contexts need it. None takes all of it, 0
+            keeps nothing in memory.
+        disk_cache: a folder in which they outlive the process, of at most 16 GiB for all models together,
+            or a `llamay_kv.DiskCache` with limits and a key of your own, which several models may share.
         max_rows: the most tokens that one step computes.
         max_sequences: the most contexts that read or write at a time; more wait.
         dequantized: compute with the weights dequantized to F32, for verification. Slow and large.
@@ -67,6 +75,8 @@ def load(
     for name, value, low, high in (("threads", threads, 1, 1024), ("max_rows", max_rows, 1, 8192)):
         if not low <= value <= high:
             raise ValueError(f"{name} must be from {low} to {high}, not {value}")
+    if prefix_cache is not None and prefix_cache < 0:
+        raise ValueError(f"prefix_cache must be a number of bytes, or 0 for none, not {prefix_cache}")
     if kv not in _PRECISIONS:
         raise ValueError(f"kv must be one of {', '.join(_PRECISIONS)}, not {kv!r}")
 
@@ -113,8 +123,17 @@ def load(
             ctx_size=ctx_size,
             max_sequences=min(max_sequences, max_rows),
             sha256=file.sha256 if sha256 is None else lambda: sha256,
+            prefix_cache=budget if prefix_cache is None else min(budget, prefix_cache),
+            disk_cache=_disk(disk_cache),
+            owns_disk=not isinstance(disk_cache, llamay_kv.DiskCache),
         )
     )
+
+
+def _disk(cache: str | PathLike[str] | llamay_kv.DiskCache | None) -> llamay_kv.DiskCache | None:
+    if cache is None or isinstance(cache, llamay_kv.DiskCache):
+        return cache
+    return llamay_kv.DiskCache(cache, budget_bytes=_DISK)
 
 
 def _packed(program: Program, weights: list[kernels.Weight]) -> Program:

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +15,7 @@ import llamay_kernels as kernels
 import llamay_kv as kv
 from llamay_models.architectures import Transformer
 from llamay_models.engine import Context, Engine, Progress, Runner
+from llamay_models.engine._prefixes import Prefixes
 from llamay_models.engine._state import State
 from llamay_models.errors import ContextError, EngineClosed, PromptError
 from llamay_models.plan import Program
@@ -43,6 +45,9 @@ class Parts:
     ctx_size: int
     max_sequences: int
     sha256: Callable[[], str]
+    prefix_cache: int = 0
+    disk_cache: kv.DiskCache | None = None
+    owns_disk: bool = False
 
 
 class Model:
@@ -75,6 +80,20 @@ class Model:
         self.threads = int(parts.threads.n)
         self.n_parameters = sum(t.rows * t.cols for t in parts.program.tensors)
         self.nbytes = sum(int(w.nbytes) for w in parts.weights)
+        self._contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._sha256: str | None = None
+        self._template: ChatTemplate | None = None
+        prefixes = None
+        if parts.prefix_cache or parts.disk_cache is not None:
+            # Weak: what belongs to the engine must not keep this object.
+            prefixes = Prefixes(
+                parts.pool,
+                parts.prefix_cache,
+                parts.disk_cache,
+                partial(_identity, weakref.ref(self)),
+                owns_disk=parts.owns_disk,
+            )
         self.engine = Engine(
             Runner(parts.plan, parts.threads),
             parts.pool,
@@ -82,13 +101,10 @@ class Model:
             parts.ctx_size,
             parts.max_sequences,
             parts.name,
+            prefixes,
         )
         # The engine's thread knows nothing of this object: dropping it, or leaving Python, ends the thread.
         weakref.finalize(self, self.engine.close)
-        self._contexts: weakref.WeakSet[Context] = weakref.WeakSet()
-        self._lock = threading.Lock()
-        self._sha256: str | None = None
-        self._template: ChatTemplate | None = None
 
     # -- what it is
 
@@ -158,12 +174,14 @@ class Model:
         messages: Sequence[Mapping[str, Any]] | None = None,
         tools: Sequence[Mapping[str, Any]] | None = None,
         parse_special: bool = False,
+        tenant: str = "",
         progress: Progress | None = None,
     ) -> Context:
         """Return a context with the prompt read; without any, an empty one.
 
         The prompt is text, token ids, or `messages`, which the model's chat template writes out up to
         where the answer begins. Names of control tokens in text count as such only with `parse_special`.
+        What was computed before for the same tenant, or for everybody, is not computed again.
         Blocks while it reads. Raises PromptError, PromptTooLong, OutOfMemory.
         """
         if prompt is not None and messages is not None:
@@ -172,7 +190,7 @@ class Model:
             prompt = self.render(messages, tools=tools)
         elif isinstance(prompt, str):
             prompt = self.encode(prompt, parse_special=parse_special)
-        context = Context(self, State(self.pool.context()))
+        context = Context(self, State(self.pool.context(), tenant))
         if prompt is not None and len(prompt):
             try:
                 context.extend(prompt, progress=progress)
@@ -248,3 +266,10 @@ class Model:
         if self.tokenizer is None:
             raise ContextError(f"{self.name} has no tokenizer; give token ids")
         return self.tokenizer
+
+
+def _identity(model: weakref.ref[Model]) -> kv.Identity:
+    alive = model()
+    if alive is None:
+        raise EngineClosed("the model was closed; load it again")
+    return alive.identity

@@ -115,6 +115,8 @@ def make_model(small_model) -> Callable[..., Model]:
         max_rows: int = 64,
         max_sequences: int = 16,
         threads: int = 1,
+        prefix_cache: int = 0,
+        disk_cache: llamay_kv.DiskCache | None = None,
         **keys: object,
     ) -> Model:
         small = small_model(name, seed=seed, **keys)
@@ -138,6 +140,8 @@ def make_model(small_model) -> Callable[..., Model]:
                 ctx_size=ctx_size,
                 max_sequences=max_sequences,
                 sha256=lambda: f"{seed:064x}",
+                prefix_cache=prefix_cache,
+                disk_cache=disk_cache,
             )
         )
         made.append(model)

@@ -270,6 +270,8 @@ class Engine:
                 work.constraint,
                 work.ignore_eos,
                 stream=0,
+                tenant=work.tenant,
+                reuse=work.reuse,
             )
             return Generation(self.model.engine.submit(request))
 
@@ -278,7 +280,7 @@ class Engine:
     ) -> Context:
         """Read a prompt."""
         with _translated():
-            return Context(self.model.context(tokens, progress=progress))
+            return Context(self.model.context(tokens, tenant=tenant, progress=progress))
 
     def restore(self, path: Path, *, progress: p.Progress | None = None) -> Context:
         """Read a snapshot."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ import llamay_kv as kv
 from llamay_models.engine._constraint import Bounds
 from llamay_models.engine._generation import Channel, Generation
 from llamay_models.engine._loop import Loop, Stats
+from llamay_models.engine._prefixes import Prefixes
 from llamay_models.engine._request import Request
 from llamay_models.engine._runner import Runner
 from llamay_models.engine._sampler import Chooser
@@ -20,9 +21,6 @@ from llamay_models.engine._sequence import Writing
 from llamay_models.engine._state import State
 from llamay_models.engine._text import StreamDecoder, TextStream
 from llamay_models.errors import PromptError, PromptTooLong
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
@@ -43,6 +41,7 @@ class Engine:
     Attributes:
         ctx_size: the most tokens a context may have.
         max_sequences: how many read or write at a time; more wait in a queue.
+        prefixes: what was computed before; None where nothing is kept.
 
     """
 
@@ -54,13 +53,15 @@ class Engine:
         ctx_size: int,
         max_sequences: int = 64,
         name: str = "model",
+        prefixes: Prefixes | None = None,
     ) -> None:
         self.pool = pool
+        self.prefixes = prefixes
         self.ctx_size = ctx_size
         self.max_sequences = min(max_sequences, runner.max_rows)
         self._vocabulary = vocabulary
         self._vocab = runner.plan.output_width
-        self._loop = Loop(runner, self.max_sequences, name)
+        self._loop = Loop(runner, self.max_sequences, pool.page_tokens, prefixes, name)
 
     @property
     def stats(self) -> Stats:
@@ -107,8 +108,7 @@ class Engine:
             tokens = self.check(request.prompt)
             if not tokens:
                 raise PromptError("the prompt is empty; give at least one token")
-            # A prefix that was computed for somebody else would be forked here instead of an empty context.
-            state, release, owned = State(self.pool.context()), _nothing, True
+            state, release, owned = State(self.pool.context(), request.tenant), _nothing, True
             state.append(tokens)
         try:
             sequence, sampling = self._prepare(request, state, channel, release, owned=owned)
@@ -208,7 +208,8 @@ class Engine:
             limit,
             None if constraint is None else lambda: Bounds(constraint, self._vocab, ends),
         )
-        return Work(state, channel, writing, release, owned=owned), sampling
+        work = Work(state, channel, writing, release, owned=owned, reuse=request.reuse, shared=request.shared)
+        return work, sampling
 
 
 class _Silent:

@@ -145,6 +145,7 @@ class Generation:
         self._wake = wake
         self._text: list[str] = []
         self._tokens: list[int] = []
+        self._scores: list[TokenScore] = []
         self.sampling = sampling
         """The sampling with the seed that is used."""
 
@@ -173,6 +174,13 @@ class Generation:
         for _ in self:
             pass
         return tuple(self._tokens)
+
+    @property
+    def scores(self) -> tuple[TokenScore, ...]:
+        """The scores of the tokens, where they were asked for. Waits for the end."""
+        for _ in self:
+            pass
+        return tuple(self._scores)
 
     @property
     def finish_reason(self) -> FinishReason | None:
@@ -226,6 +234,7 @@ class Generation:
     def _note(self, piece: Piece) -> Piece:
         self._text.append(piece.text)
         self._tokens.extend(piece.tokens)
+        self._scores.extend(piece.logprobs)
         return piece
 
     def _raise(self) -> None:

@@ -17,7 +17,9 @@ from functools import partial
 from typing import TypeVar
 
 import llamay_kv as kv
+from llamay_models.engine._generation import FinishReason
 from llamay_models.engine._pace import Pace
+from llamay_models.engine._prefixes import Prefixes
 from llamay_models.engine._runner import Rows, Runner
 from llamay_models.engine._sequence import Sequence
 from llamay_models.errors import ConstraintError, EngineClosed, LlamayError, OutOfMemory
@@ -28,11 +30,16 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Stats:
-    """Counters since the engine began. Seconds are its thread's wall time: in all, and inside the plan."""
+    """Counters since the engine began.
+
+    Seconds are its thread's wall time: in all, and inside the plan. Prompt tokens are those that were
+    computed, cached tokens those that need not be.
+    """
 
     steps: int = 0
     rows: int = 0
     prompt_tokens: int = 0
+    cached_tokens: int = 0
     generated_tokens: int = 0
     failed: int = 0
     cancelled: int = 0
@@ -43,16 +50,28 @@ class Stats:
 class Loop:
     """Runs the sequences of one model. `add`, `call` and `close` may be used from any thread."""
 
-    def __init__(self, runner: Runner, max_sequences: int, name: str = "model") -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        max_sequences: int,
+        page_tokens: int,
+        prefixes: Prefixes | None = None,
+        name: str = "model",
+    ) -> None:
         self.stats = Stats()
         self.wake = threading.Event()
         self._runner: Runner | None = runner
         self._max_sequences = max_sequences
         self._pace = Pace(runner.max_rows)
+        self._page_tokens = page_tokens
         self._inbox: deque[Sequence] = deque()
         self._calls: deque[Callable[[], None]] = deque()
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
+        self._prefixes = prefixes
+        self._chunk = (prefixes and prefixes.chunk) or runner.max_rows
+        self._away: set[Sequence] = set()  # those whose prefix is being read from the disk
+        self._back: deque[tuple[Sequence, kv.Context]] = deque()
         self._closed = False
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name=f"llamay engine: {name}", daemon=True)
@@ -73,7 +92,7 @@ class Loop:
     @property
     def active(self) -> int:
         """Sequences that have one."""
-        return len(self._running)
+        return len(self._running) + len(self._away)
 
     @property
     def closed(self) -> bool:
@@ -144,6 +163,8 @@ class Loop:
                     self._end(sequence, LlamayError(f"the engine failed: {type(error).__name__}: {error}"))
                 self._running.clear()
             self.stats.busy_seconds += time.perf_counter() - began
+        if self._prefixes is not None:
+            self._prefixes.close()
         self._take()
         for sequence in [*self._running, *self._waiting]:
             self._end(sequence, EngineClosed("the model was closed while this was running"), cancelled=True)
@@ -157,14 +178,48 @@ class Loop:
             self._calls.popleft()()
         while self._inbox:
             self._waiting.append(self._inbox.popleft())
+        while self._back:
+            self._return(*self._back.popleft())
         for group in (self._running, self._waiting):
             for sequence in [s for s in group if s.channel.cancelled]:
                 self._end(sequence, None, cancelled=True)
                 group.remove(sequence)
-        while self._waiting and len(self._running) < self._max_sequences:
-            sequence = self._waiting.popleft()
-            sequence.channel.started = time.perf_counter()
+        while self._waiting and self.active < self._max_sequences and not self._closed:
+            self._admit(self._waiting.popleft())
+
+    def _admit(self, sequence: Sequence) -> None:
+        """Give a sequence a place, and the longest prefix of its prompt that is known."""
+        sequence.channel.started = time.perf_counter()
+        state, prefixes = sequence.state, self._prefixes
+        wanted = len(state.pending) - 1  # the last token is computed in any case, for its logits
+        # A context that has an owner or a marking keeps its own pages.
+        fresh = len(state.kv) == 0 and state.kv.owner is None and state.kv.marking is None
+        if prefixes is None or not sequence.reuse or wanted < 1 or not fresh:
             self._running.append(sequence)
+            return
+        tokens = state.pending[:-1]
+        found = prefixes.match(tokens, state.tenant)
+        if not prefixes.may_load(wanted, len(found)):
+            self._begin_with(sequence, found)
+            return
+
+        def done(longest: kv.Context) -> None:
+            if longest is not found:
+                found.close()
+            self._back.append((sequence, longest))
+            self.wake.set()
+
+        self._away.add(sequence)
+        prefixes.load(tokens, state.tenant, found, self._pace.row_seconds, done)
+
+    def _return(self, sequence: Sequence, found: kv.Context) -> None:
+        self._away.remove(sequence)
+        self._begin_with(sequence, found)
+
+    def _begin_with(self, sequence: Sequence, found: kv.Context) -> None:
+        self.stats.cached_tokens += len(found)
+        sequence.begin_with(found)
+        self._running.append(sequence)
 
     def _step(self) -> None:
         batch: list[tuple[Sequence, Rows]] = []
@@ -196,9 +251,13 @@ class Loop:
                 readers.append(sequence)
         budget = self._pace.budget(len(shares))
         for sequence in readers:
-            n = min(budget, len(sequence.state.pending))
+            n = min(budget, self._chunk, len(sequence.state.pending))
             if n == 0:
                 break
+            if n < len(sequence.state.pending):
+                # Up to the end of a page if it can be: whole pages are what others can use.
+                over = (len(sequence.state.kv) + n) % self._page_tokens
+                n = n - over if over < n else n
             shares.append((sequence, n))
             budget -= n
             if n < len(sequence.state.pending):
@@ -230,6 +289,7 @@ class Loop:
         at = reading = 0
         for sequence, rows in batch:
             rows.lease.commit(rows.tokens)
+            self._keep(sequence)
             n = len(rows.tokens)
             if n > 1:
                 reading += n
@@ -263,9 +323,35 @@ class Loop:
         before = sequence.channel.completion_tokens
         try:
             step()
+            if sequence.ending is not None:
+                self._finish(sequence, *sequence.ending)
         except Exception as error:
             self._fault(sequence, error)
         self.stats.generated_tokens += sequence.channel.completion_tokens - before
+
+    def _keep(self, sequence: Sequence) -> None:
+        """Let others find the whole pages that were computed.
+
+        Of a text that is being written this waits for the end, except where pages are dropped on the way.
+        """
+        prefixes, size = self._prefixes, len(sequence.state.kv)
+        if (
+            prefixes is None
+            or not sequence.reuse
+            or size // self._page_tokens <= sequence.kept // self._page_tokens
+        ):
+            return
+        if prefixes.windowed or not sequence.channel.completion_tokens:
+            prefixes.keep(sequence.state.kv, sequence.state.tenant, sequence.shared, whole_pages=True)
+            sequence.kept = size
+
+    def _finish(self, sequence: Sequence, reason: FinishReason, error: LlamayError | None = None) -> None:
+        """End a sequence, and keep what it computed."""
+        state, prefixes = sequence.state, self._prefixes
+        if prefixes is not None and sequence.reuse and not sequence.finished and not self._closed:
+            prefixes.keep(state.kv, state.tenant, sequence.shared, whole_pages=not sequence.owned)
+            prefixes.save(state.kv, state.tenant)
+        sequence.finish(reason, error)
 
     def _fault(self, sequence: Sequence, error: Exception) -> None:
         if isinstance(error, LlamayError):
@@ -282,6 +368,6 @@ class Loop:
         else:
             self.stats.failed += 1
         try:
-            sequence.finish("cancelled" if cancelled else "error", error)
+            self._finish(sequence, "cancelled" if cancelled else "error", error)
         except Exception as again:  # not even its text can be finished
             sequence.channel.finish("error", LlamayError(f"ending a text failed: {again}"))

@@ -21,6 +21,11 @@ class Pace:
         self._writing_step = 0.0
         self._row = 0.0
 
+    @property
+    def row_seconds(self) -> float | None:
+        """What reading a token takes, by what recent steps have shown; None before the first."""
+        return self._row or None
+
     def budget(self, writing: int) -> int:
         """Prompt rows that the next step may have beside this many rows that write."""
         if not writing:

@@ -25,6 +25,12 @@ class Request:
         constraint: decides which tokens may come next.
         ignore_eos: never choose an end token.
         stream: which random stream of the seed to draw from, so that equal prompts with one seed can differ.
+        tenant: whose it is. What was computed for one tenant is never found by another; what has no
+            tenant is everybody's.
+        shared: so many tokens from the start are everybody's although the rest has a tenant, rounded down
+            to pages: a system prompt that is no secret.
+        reuse: whether what was computed before may be used, and this be kept for later. The text is the
+            same either way.
 
     """
 
@@ -35,3 +41,6 @@ class Request:
     constraint: TokenConstraint | None = None
     ignore_eos: bool = False
     stream: int | None = None
+    tenant: str = ""
+    shared: int = 0
+    reuse: bool = True

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import llamay_kv as kv
 from llamay_models.engine._constraint import Bounds
-from llamay_models.engine._generation import Channel, Piece, TokenScore
+from llamay_models.engine._generation import Channel, FinishReason, Piece, TokenScore
 from llamay_models.engine._sampler import Chooser
 from llamay_models.engine._state import State
 from llamay_models.engine._text import TextStream
@@ -46,7 +47,7 @@ class Sequence:
     Without `writing` it only reads what is pending, and keeps the logits after the last token.
     """
 
-    __slots__ = ("channel", "owned", "release", "state", "writing")
+    __slots__ = ("channel", "ending", "kept", "owned", "release", "reuse", "shared", "state", "writing")
 
     def __init__(
         self,
@@ -56,17 +57,34 @@ class Sequence:
         release: Callable[[], None],
         *,
         owned: bool,
+        reuse: bool = True,
+        shared: int = 0,
     ) -> None:
         self.state = state
         self.channel = channel
         self.writing = writing
         self.release = release
         self.owned = owned
+        self.reuse = reuse
+        self.shared = shared
+        self.kept = 0  # how many tokens the prefixes have of it
+        self.ending: tuple[FinishReason, LlamayError | None] | None = None
 
     @property
     def ready(self) -> bool:
         """Whether the next token can be chosen without computing anything."""
         return not self.state.pending and self.state.logits is not None
+
+    def begin_with(self, found: kv.Context) -> None:
+        """Go on from a prefix that was computed before."""
+        state, n = self.state, len(found)
+        state.kv.close()
+        state.kv, state.pending = found, state.pending[n:]
+        self.kept = n
+        if self.writing is None:
+            self.channel.put(n)
+        else:
+            self.channel.cached_tokens = n
 
     def took(self, n: int, logits: Floats | None) -> None:
         """Go on after the first n pending tokens were computed.
@@ -82,29 +100,37 @@ class Sequence:
         if self.writing is None:
             assert logits is not None
             state.logits = logits.copy()
-            self.finish("stop")
+            self.ending = ("stop", None)
         else:
             assert logits is not None
             self.choose(logits)
 
     def choose(self, logits: Floats) -> None:
-        """Choose the next token, lets out the text it completes, and ends the sequence where it is to end.
+        """Choose the next token, let out the text it completes, and say in `ending` if the sequence is to end.
 
         At the end the context keeps the token as pending.
         """
+        try:
+            self._choose(logits)
+        except BaseException:
+            if not self.state.pending:
+                self.state.logits = logits.copy()
+            raise
+
+    def _choose(self, logits: Floats) -> None:
         writing, channel, state = self.writing, self.channel, self.state
         assert writing is not None
         if not channel.first:
             channel.first = time.perf_counter()
         if channel.completion_tokens >= writing.limit:
             state.logits = logits.copy()
-            self.finish("length")
+            self.ending = ("length", None)
             return
         if writing.constraint is not None and writing.bounds is None:
             writing.bounds = writing.constraint()
             if writing.bounds.finished:
                 state.logits = logits.copy()
-                self.finish("stop")
+                self.ending = ("stop", None)
                 return
         mask = None if writing.bounds is None else writing.bounds.mask
         token, score = writing.chooser.choose(logits, len(state), mask)
@@ -114,21 +140,21 @@ class Sequence:
         if score is not None:
             writing.scores.append(score)
         if token in writing.ends:
-            self.finish("stop")
+            self.ending = ("stop", None)
             return
         self._let_out(writing.text.feed(token))
         if writing.text.stopped is not None:
             channel.stop_sequence = writing.text.stopped
-            self.finish("stop")
+            self.ending = ("stop", None)
             return
         if writing.bounds is not None:
             writing.bounds.accept(token)
         if writing.bounds is not None and writing.bounds.finished:
-            self.finish("stop")
+            self.ending = ("stop", None)
         elif channel.completion_tokens >= writing.limit:
-            self.finish("length")
+            self.ending = ("length", None)
 
-    def finish(self, reason: str, error: LlamayError | None = None) -> None:
+    def finish(self, reason: FinishReason, error: LlamayError | None = None) -> None:
         """End the sequence: let out the rest of its text, give back what it held, then tell the caller."""
         channel, writing = self.channel, self.writing
         if channel.finish_reason is not None:
@@ -141,7 +167,7 @@ class Sequence:
         if self.owned:
             self.state.kv.close()
         self.release()
-        channel.finish(reason, error)  # type: ignore[arg-type]
+        channel.finish(reason, error)
 
     @property
     def finished(self) -> bool:

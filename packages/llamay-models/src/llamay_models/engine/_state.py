@@ -13,13 +13,14 @@ class State:
 
     `pending` are tokens of the context whose K/V is not computed yet: a prompt that is being read, or the
     last token of a generation, which nobody has asked to continue. `logits` belong to the last token, and
-    are there only when nothing is pending.
+    are there only when nothing is pending. `tenant` is whose prefixes it may begin with, and add to.
     """
 
-    __slots__ = ("kv", "logits", "pending", "sampling", "stream")
+    __slots__ = ("kv", "logits", "pending", "sampling", "stream", "tenant")
 
-    def __init__(self, cache: kv.Context) -> None:
+    def __init__(self, cache: kv.Context, tenant: str = "") -> None:
         self.kv = cache
+        self.tenant = tenant
         self.pending: list[int] = []
         self.logits: Floats | None = None
         self.sampling: Sampling | None = None
@@ -49,7 +50,7 @@ class State:
 
     def fork(self) -> State:
         """Return the same, sharing everything. Costs the same at any length but for what is pending."""
-        twin = State(self.kv.fork())
+        twin = State(self.kv.fork(), self.tenant)
         twin.pending, twin.logits = list(self.pending), self.logits
         twin.sampling, twin.stream = self.sampling, self.stream
         return twin

@@ -1,0 +1,133 @@
+"""`Prefixes`: what was computed before, found again by its tokens, in memory and on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import llamay_kv as kv
+
+# A load from disk that saves fewer tokens than this is not worth a thread's turn.
+_LEAST = 128
+
+
+class Prefixes:
+    """Computed prefixes that any later prompt may begin with.
+
+    K/V is a function of the tokens before it alone, so what is found is what would have been computed, to the
+    last bit. What belongs to a tenant is found by that tenant only.
+
+    Args:
+        pool: where the pages are.
+        budget_bytes: what the pages that are kept in memory may take. They give way whenever a context
+            needs pages.
+        disk: prefixes that outlive the process.
+        identity: what the K/V depends on; asked for once, in a thread of its own.
+        owns_disk: whether to close it in the end.
+
+    """
+
+    def __init__(
+        self,
+        pool: kv.Pool,
+        budget_bytes: int,
+        disk: kv.DiskCache | None = None,
+        identity: Callable[[], kv.Identity] | None = None,
+        *,
+        owns_disk: bool = False,
+    ) -> None:
+        self.tree = kv.PrefixTree(pool, min(budget_bytes, pool.budget_bytes))
+        self.disk = disk
+        self._pool = pool
+        self._owns_disk = owns_disk
+        self._identity = identity or kv.Identity
+        self._known: kv.Identity | None = None
+        self._aside: ThreadPoolExecutor | None = None
+        if disk is not None:
+            self._aside = ThreadPoolExecutor(1, "llamay prefixes")
+            self._aside.submit(self._identify)
+        self._page = pool.page_tokens
+        windows = [group.window for group in pool.layout.groups if group.window]
+        self.windowed = bool(windows)
+        """Whether a prefix can only be used where the pages inside a window were kept."""
+        self.chunk = max(self._page, min(windows) // self._page * self._page) if windows else None
+        """The most tokens to compute before `keep`, so that no page is dropped without having been kept."""
+
+    def match(self, tokens: list[int], tenant: str) -> kv.Context:
+        """Return a context with the longest known prefix of the tokens; it may have none."""
+        return self.tree.match(tokens, tenant=tenant)
+
+    def keep(self, context: kv.Context, tenant: str, shared: int = 0, *, whole_pages: bool = False) -> None:
+        """Keep what a context holds.
+
+        With `whole_pages` a last page that is not full is left out: the context goes on to write to it, and
+        would have to copy it first.
+        """
+        if context.marking is not None or len(context) == 0:
+            return  # what somebody marked is for nobody else to find
+        n = len(context) // self._page * self._page
+        if not whole_pages or n == len(context):
+            self.tree.insert(context, tenant=tenant, shared=shared)
+        elif n:
+            with context.fork() as whole:
+                try:
+                    whole.truncate(n)
+                except ValueError:
+                    return  # the window has passed the end of that page
+                self.tree.insert(whole, tenant=tenant, shared=shared)
+
+    def save(self, context: kv.Context, tenant: str) -> None:
+        """Have the disk keep what a context holds. Takes microseconds: another thread writes."""
+        known = self._known
+        if self.disk is not None and known is not None and context.marking is None and len(context):
+            self.disk.save(context, identity=known, tenant=tenant)
+
+    def may_load(self, tokens: int, have: int) -> bool:
+        """Whether the disk is worth asking for a prompt of so many tokens, of which `have` are known.
+
+        Until the weights are hashed, which takes a large file seconds, only for what would take long itself.
+        """
+        missing = tokens - have
+        return self._aside is not None and missing >= (_LEAST if self._known is not None else 8 * _LEAST)
+
+    def load(
+        self,
+        tokens: list[int],
+        tenant: str,
+        onto: kv.Context,
+        seconds_per_token: float | None,
+        done: Callable[[kv.Context], None],
+    ) -> None:
+        """Call `done`, in another thread, with the longest prefix on disk, or `onto` if that is longer."""
+
+        def work() -> None:
+            found = onto
+            try:
+                assert self.disk is not None
+                found = self.disk.load(
+                    self._pool,
+                    tokens,
+                    identity=self._identify(),
+                    tenant=tenant,
+                    onto=onto,
+                    seconds_per_token=seconds_per_token,
+                )
+            except Exception:
+                pass  # a cache that cannot be read is a cache that misses; the disk cache counts why
+            done(found)
+
+        assert self._aside is not None
+        self._aside.submit(work)
+
+    def close(self) -> None:
+        """Forget what is in memory, and let what is on its way to the disk arrive."""
+        if self._aside is not None:
+            self._aside.shutdown()
+        if self.disk is not None:
+            self.disk.close() if self._owns_disk else self.disk.flush()
+        self.tree.clear()
+
+    def _identify(self) -> kv.Identity:
+        if self._known is None:
+            self._known = self._identity()
+        return self._known
