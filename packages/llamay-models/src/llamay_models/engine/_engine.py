@@ -33,6 +33,10 @@ class Vocabulary(Protocol):
     @property
     def eog(self) -> frozenset[int]: ...
     def stream_decoder(self, *, skip_special: bool = False) -> StreamDecoder: ...
+    def token_bytes(self, token: int) -> bytes: ...
+    def encode(
+        self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False
+    ) -> Sequence[int]: ...
 
 
 class Engine:
@@ -202,7 +206,13 @@ class Engine:
         channel.prompt_tokens = size
         constraint = request.constraint
         writing = Writing(
-            Chooser(sampling, state, self._vocab, ends if request.ignore_eos else frozenset()),
+            Chooser(
+                sampling,
+                state,
+                self._vocab,
+                ends if request.ignore_eos else frozenset(),
+                self._vocabulary,
+            ),
             TextStream(decoder, request.stop),
             frozenset() if request.ignore_eos else ends,
             limit,

@@ -21,6 +21,7 @@ from llamay_models.engine._generation import FinishReason
 from llamay_models.engine._pace import Pace
 from llamay_models.engine._prefixes import Prefixes
 from llamay_models.engine._runner import Rows, Runner
+from llamay_models.engine._sampler import Chooser, draw_ahead
 from llamay_models.engine._sequence import Sequence
 from llamay_models.errors import ConstraintError, EngineClosed, LlamayError, OutOfMemory
 from llamay_models.plan._records import Floats
@@ -286,6 +287,7 @@ class Loop:
             self._compute_apart(batch, error)
             return
         seconds = time.perf_counter() - began
+        self._draw_ahead(batch, out)
         at = reading = 0
         for sequence, rows in batch:
             rows.lease.commit(rows.tokens)
@@ -302,6 +304,18 @@ class Loop:
             stats.run_seconds + seconds,
         )
         self._pace.observe(seconds, total - reading, reading)
+
+    def _draw_ahead(self, batch: list[tuple[Sequence, Rows]], out: Floats) -> None:
+        """Draw the tokens of all who write freely in one call; `choose` then takes what was drawn."""
+        rows: list[tuple[Chooser, Floats, int]] = []
+        wanted = [sequence for sequence, step in batch if step.wanted]
+        for logits, sequence in zip(out, wanted, strict=True):
+            writing = sequence.writing
+            if writing is None or writing.constraint is not None:
+                continue
+            if sequence.channel.completion_tokens < writing.limit:
+                rows.append((writing.chooser, logits, len(sequence.state)))
+        draw_ahead(rows, self.runner.threads)
 
     def _compute_apart(self, batch: list[tuple[Sequence, Rows]], error: Exception) -> None:
         """After a step has failed: each of its sequences by itself, so that only the one at fault ends."""

@@ -1,7 +1,7 @@
 """Saving a context and restoring it so that it goes on exactly.
 
 llamay_kv writes tokens and K/V. What else decides how a context goes on travels beside them as side state:
-the logits after the last token, the sampling with its seed, and the random stream.
+the logits after the last token, the sampling with its seed, the random stream, and what mirostat learned.
 """
 
 from __future__ import annotations
@@ -94,6 +94,8 @@ def _encode(state: State) -> bytes:
         fields = asdict(state.sampling)
         fields["logit_bias"] = [[t, float(b)] for t, b in state.sampling.logit_bias.items()]
     head = {"sampling": _hexed(fields), "stream": state.stream, "vocab": len(state.logits)}
+    if state.mirostat is not None:
+        head["mirostat"] = _hexed(list(state.mirostat))
     return json.dumps(head, sort_keys=True).encode() + b"\n" + state.logits.astype("<f4").tobytes()
 
 
@@ -109,6 +111,13 @@ def _decode(state: State, data: bytes, vocab: int, path: str) -> None:
         if not isinstance(stream, int) or not 0 <= stream < 1 << 32:
             raise ValueError(f"a random stream of {stream!r}")
         state.stream = stream
+        if "mirostat" in head:
+            version, tau, eta, mu = _unhexed(head["mirostat"])
+            if version not in (1, 2) or not all(
+                isinstance(x, float) and abs(x) < 1e9 for x in (tau, eta, mu)
+            ):
+                raise ValueError(f"a mirostat of {version!r}, {tau!r}, {eta!r}, {mu!r}")
+            state.mirostat = (version, tau, eta, mu)
         if head["vocab"] != vocab or len(raw) != 4 * vocab:
             raise ValueError(f"{len(raw)} bytes of logits for a vocabulary of {vocab}")
         state.logits = np.frombuffer(raw, "<f4").astype(np.float32)
@@ -121,7 +130,7 @@ def _hexed(value: Any) -> Any:
         return {"f": value.hex()}
     if isinstance(value, dict):
         return {k: _hexed(v) for k, v in value.items()}
-    return [_hexed(v) for v in value] if isinstance(value, list) else value
+    return [_hexed(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def _unhexed(value: Any) -> Any:

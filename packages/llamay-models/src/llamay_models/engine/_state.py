@@ -14,9 +14,10 @@ class State:
     `pending` are tokens of the context whose K/V is not computed yet: a prompt that is being read, or the
     last token of a generation, which nobody has asked to continue. `logits` belong to the last token, and
     are there only when nothing is pending. `tenant` is whose prefixes it may begin with, and add to.
+    `mirostat` is the version, tau and eta of the mirostat that chose the last tokens, and its mu.
     """
 
-    __slots__ = ("kv", "logits", "pending", "sampling", "stream", "tenant")
+    __slots__ = ("kv", "logits", "mirostat", "pending", "sampling", "stream", "tenant")
 
     def __init__(self, cache: kv.Context, tenant: str = "") -> None:
         self.kv = cache
@@ -25,6 +26,7 @@ class State:
         self.logits: Floats | None = None
         self.sampling: Sampling | None = None
         self.stream = 0
+        self.mirostat: tuple[int, float, float, float] | None = None
 
     def __len__(self) -> int:
         return len(self.kv) + len(self.pending)
@@ -52,7 +54,7 @@ class State:
         """Return the same, sharing everything. Costs the same at any length but for what is pending."""
         twin = State(self.kv.fork(), self.tenant)
         twin.pending, twin.logits = list(self.pending), self.logits
-        twin.sampling, twin.stream = self.sampling, self.stream
+        twin.sampling, twin.stream, twin.mirostat = self.sampling, self.stream, self.mirostat
         return twin
 
     def truncate(self, n: int) -> None:
