@@ -64,6 +64,7 @@ class State:
             raise ContextError(f"cannot keep {n} tokens of a context of {size}")
         if n == size:
             return
+        self.mirostat = None  # it learned from what is gone
         computed = len(self.kv)
         if n > computed:
             self.pending = self.pending[: n - computed]
