@@ -123,7 +123,7 @@ def test_a_free_space_floor_is_kept():
     with cache_on("d", min_free_bytes=6 * CHUNK_FILE, vfs=vfs) as cache:
         put(cache, fill(pool.context(), range(640)))
         assert vfs.free_bytes("d") >= 6 * CHUNK_FILE
-        assert cache.counters()["evicted_chunks"] > 0 or cache.counters()["no_room"] > 0
+        assert {"evicted_chunks", "no_room"} & set(cache.counters())
 
 
 def test_a_damaged_chunk_is_computed_again_and_never_used(tmp_path):
@@ -211,7 +211,7 @@ def test_after_a_loss_of_power_the_cache_opens_and_is_right():
             put_quietly(cache, context)
             acknowledged = not vfs.dead
             cache.close()
-        for seed in range(4):
+        for seed in range(12):
             survivor = vfs.after_crash(seed)
             with cache_on("d", vfs=survivor) as cache, cache.load(pool, tokens) as loaded:
                 check(loaded, tokens[: len(loaded)])
@@ -225,7 +225,7 @@ def put_quietly(cache, context):
     hook, threading.excepthook = threading.excepthook, lambda args: None
     try:
         cache.save(context)
-        while not cache._vfs.dead and cache._queue.unfinished_tasks:
+        while not cache._files.vfs.dead and cache._queue.unfinished_tasks:
             cache._writer.join(0.005)
     finally:
         threading.excepthook = hook
@@ -305,7 +305,7 @@ def test_the_memory_tier_answers_without_the_disk_and_keeps_its_bound(tmp_path):
         put(cache, fill(pool.context(), range(320)))
         for path in tmp_path.glob("*.kvc"):
             path.unlink()
-        assert cache._ram_bytes == 3 * 1024 == sum(len(p) for _, p in cache._ram.values())
+        assert cache._files._ram_bytes == 3 * 1024 == sum(len(p) for _, p in cache._files._ram.values())
         assert len(cache.load(pool, range(320))) == 0, "the beginning was the longest unused"
     with cache_on(tmp_path, ram_bytes=1 << 20) as cache:
         put(cache, fill(pool.context(), range(320)))

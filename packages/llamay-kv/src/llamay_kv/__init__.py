@@ -14,6 +14,7 @@ from llamay_kv._prefix_tree import Miss, Pin, PrefixTree
 from llamay_kv._vfs import File, LocalVfs, Vfs
 
 if TYPE_CHECKING:
+    from llamay_kv._block_store import BlockStore
     from llamay_kv._disk_cache import DiskCache
     from llamay_kv._maintenance import Difference, diff, sweep
     from llamay_kv._object_vfs import ObjectVfs
@@ -24,6 +25,7 @@ INTERFACE: dict[str, tuple[int, int]] = {"kv_view": (1, 1)}
 
 # What deals with files loads numpy, which takes several times as long as all the rest: when it is first asked for.
 _LATE = {
+    "BlockStore": "_block_store",
     "Difference": "_maintenance",
     "DiskCache": "_disk_cache",
     "ObjectVfs": "_object_vfs",
@@ -49,6 +51,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "INTERFACE",
+    "BlockStore",
     "Closed",
     "Context",
     "ContextBusy",

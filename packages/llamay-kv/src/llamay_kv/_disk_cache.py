@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import threading
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 import numpy as np
 
-from llamay_kv import _chunk
 from llamay_kv._chunk import Damaged, Link
+from llamay_kv._chunk_files import ChunkFiles
 from llamay_kv._context import Context, Pool
 from llamay_kv._crypto import Key
-from llamay_kv._errors import SnapshotError
 from llamay_kv._format import CHUNK, first_needed
 from llamay_kv._identity import Identity
 from llamay_kv._kv import OutOfPages
 from llamay_kv._layout import Layout
-from llamay_kv._vfs import TEMPORARY, LocalVfs, Vfs, write_atomically
+from llamay_kv._vfs import Vfs
 
 _NOBODY = Identity()
-_STALE = 600.0  # seconds after which an unfinished file belongs to no running process
-_RELIST = 30.0  # seconds for which what other processes do to the directory may go unseen
-
-
-@dataclass
-class _Stored:
-    size: int
-    used: float
+_FORGIVE = 0.9
+"""What a load that was declined does to the rate that spoke against it, so that a disk gets another chance."""
 
 
 class DiskCache:
@@ -47,6 +37,8 @@ class DiskCache:
         min_free_bytes: nothing is written that would leave less room on the file system.
         ram_bytes: keep so many bytes of decrypted chunks in memory; 0 for none.
         queue_contexts: how many contexts may wait to be written. While so many wait, `save` skips.
+        durable: whether `flush` returns only when what was saved would survive a loss of power. Without it writing is
+            two to three times as fast, and what a loss of power tears is found out and computed again.
         vfs: where files live.
 
     Reading never raises for what is wrong with a file: a chunk that is missing, damaged or not authentic is computed
@@ -63,21 +55,19 @@ class DiskCache:
         min_free_bytes: int = 1 << 30,
         ram_bytes: int = 0,
         queue_contexts: int = 4,
+        durable: bool = True,
         vfs: Vfs | None = None,
     ) -> None:
-        self._vfs = vfs or LocalVfs()
-        self._directory = os.fspath(directory)
-        self._budget, self._floor, self._ram_budget = budget_bytes, min_free_bytes, ram_bytes
-        self._lock = threading.RLock()
-        self._index: dict[str, _Stored] = {}
-        self._listed = 0.0
-        self._ram: OrderedDict[str, tuple[int, memoryview]] = OrderedDict()
-        self._ram_bytes = 0
-        self._counts: Counter[str] = Counter()
+        self._files = ChunkFiles(
+            directory,
+            budget_bytes=budget_bytes,
+            key=key,
+            min_free_bytes=min_free_bytes,
+            ram_bytes=ram_bytes,
+            durable=durable,
+            vfs=vfs,
+        )
         self._seconds_per_byte = 0.0
-        self._vfs.make_directory(self._directory)
-        self._secret = key.secret if key else self._own_secret()
-        self._relist(force=True)
         self._queue: queue.Queue[tuple[Context, Identity, str] | None] = queue.Queue(queue_contexts)
         self._writer = threading.Thread(target=self._write_all, name="llamay-kv disk cache", daemon=True)
         self._writer.start()
@@ -97,7 +87,7 @@ class DiskCache:
             self._queue.put_nowait((frozen, identity, tenant))
         except queue.Full:
             frozen.close()
-            self._count("skipped")
+            self._files.count("skipped")
             return False
         return True
 
@@ -117,46 +107,35 @@ class DiskCache:
             try:
                 self._write(context, identity, tenant)
             except Exception:
-                self._count("failed_writes")  # a cache that cannot write is a cache that misses
+                self._files.count("failed_writes")  # a cache that cannot write is a cache that misses
             finally:
                 context.close()
                 self._queue.task_done()
         self._queue.task_done()
 
     def _write(self, context: Context, identity: Identity, tenant: str) -> None:
-        layout, first = context.pool.layout, context.first_positions()
         tokens = np.array(context.tokens, np.int32)
-        links = self._links(layout, tokens, identity, tenant)
+        links = list(self._links(context.pool.layout, tokens, identity, tenant))
+        self._files.write(self._missing(context, links))
+        for link in reversed(links):  # so that what is behind goes before what it needs
+            self._files.touch(link)
+
+    def _missing(self, context: Context, links: list[Link]) -> Iterator[tuple[Link, int, memoryview]]:
+        layout, first = context.pool.layout, context.first_positions()
         for i, link in enumerate(links):
             begin, end = i * CHUNK, (i + 1) * CHUNK
             groups = sum(1 << g for g in range(len(layout.groups)) if first[g] <= begin)
-            if self._known(link, layout, groups):
+            wanted = _payload_bytes(layout, groups)
+            # Other sets of groups have other lengths; a longer one has these and more.
+            if (stored := self._files.size(link)) is not None and stored >= wanted:
                 continue
-            sizes = [
-                context.pool.packed_bytes(g, CHUNK) if groups >> g & 1 else 0
-                for g in range(len(layout.groups))
-            ]
-            if not self._make_room(sum(sizes) + _chunk.OVERHEAD):
-                self._count("no_room")
-                return
-            payload, at = np.empty(sum(sizes), np.uint8), 0
-            for g, size in enumerate(sizes):
-                if size:
+            payload, at = np.empty(wanted, np.uint8), 0
+            for g in range(len(layout.groups)):
+                if groups >> g & 1:
+                    size = context.pool.packed_bytes(g, CHUNK)
                     context.pack_into(g, begin, end, payload[at : at + size])
                     at += size
-            parts = _chunk.seal(self._secret, link, groups, payload.data)
-            write_atomically(self._vfs, self._path(link), [parts])
-            with self._lock:
-                self._index[link.name] = _Stored(sum(map(len, parts)), time.time())
-                self._count("written_chunks")
-            self._remember(link, groups, payload.data)
-        for link in reversed(links):  # so that what is behind goes before what it needs
-            self._touch(link)
-
-    def _known(self, link: Link, layout: Layout, groups: int) -> bool:
-        """Whether the chunk is stored with all of these groups. Other sets of groups have other lengths."""
-        stored = self._index.get(link.name)
-        return stored is not None and stored.size - _chunk.OVERHEAD >= _payload_bytes(layout, groups)
+            yield link, groups, payload.data
 
     # Loading
 
@@ -179,8 +158,8 @@ class DiskCache:
             tenant: whose it must be.
             onto: a context that has a prefix of the tokens already, from the prefix tree for instance. It is
                 returned as it is unless the disk has more; otherwise the result shares its pages.
-            seconds_per_token: what computing takes. A load that would take longer, by what loads have taken so
-                far, is left.
+            seconds_per_token: what computing takes. A load that would take longer, by what loads from the disk have
+                taken so far, is left. What is in the memory tier counts as nothing.
 
         """
         ids = np.asarray(tokens, np.int32)
@@ -189,69 +168,63 @@ class DiskCache:
         chain = self._stored_chain(layout, ids, identity, tenant)
         n = self._usable(layout, chain)
         gain = n * CHUNK - have
-        size = sum(_payload_bytes(layout, groups) for _, groups in chain[have // CHUNK : n])
-        if (
-            gain > 0
-            and seconds_per_token is not None
-            and size * self._seconds_per_byte > gain * seconds_per_token
-        ):
-            self._count("declined")
-            gain = 0
-        self._count("lookups")
+        self._files.count("lookups")
+        if gain > 0 and seconds_per_token is not None:
+            expected = self._disk_bytes(layout, chain[have // CHUNK : n]) * self._seconds_per_byte
+            if expected > gain * seconds_per_token:
+                self._seconds_per_byte *= _FORGIVE
+                self._files.count("declined")
+                gain = 0
         if gain <= 0:
             return pool.context() if onto is None else onto
-        started = time.perf_counter()
         while n * CHUNK > have:
+            size = self._disk_bytes(layout, chain[have // CHUNK : n])
+            started = time.perf_counter()
             try:
                 loaded = self._fill(pool, ids, chain[:n], onto)
             except OutOfPages:
-                self._count("no_pages")
+                self._files.count("no_pages")
                 break
             if isinstance(loaded, Context):
-                self._count("hits")
-                self._count("loaded_tokens", n * CHUNK - have)
-                seconds = (time.perf_counter() - started) / max(1, size)
-                self._seconds_per_byte = (
-                    seconds if not self._seconds_per_byte else (0.7 * self._seconds_per_byte + 0.3 * seconds)
-                )
+                self._files.count("hits")
+                self._files.count("loaded_tokens", n * CHUNK - have)
+                self._learn(size, time.perf_counter() - started)
                 for link, _ in reversed(chain[:n]):
-                    self._touch(link)
+                    self._files.touch(link)
                 return loaded
             n = self._usable(layout, chain[:loaded])  # the chunk with that index was no good
         return pool.context() if onto is None else onto
 
-    def _links(self, layout: Layout, tokens: np.ndarray, identity: Identity, tenant: str) -> list[Link]:
-        link = Link.root(self._secret, layout, identity, tenant)
-        links = []
+    def _learn(self, size: int, seconds: float) -> None:
+        if size:
+            rate = seconds / size
+            known = self._seconds_per_byte
+            self._seconds_per_byte = 0.7 * known + 0.3 * rate if known else rate
+
+    def _disk_bytes(self, layout: Layout, chain: list[tuple[Link, int]]) -> int:
+        return sum(
+            _payload_bytes(layout, groups) for link, groups in chain if not self._files.in_memory(link)
+        )
+
+    def _links(self, layout: Layout, tokens: np.ndarray, identity: Identity, tenant: str) -> Iterator[Link]:
+        secret = self._files.secret
+        link = Link.root(secret, layout, identity, tenant)
         for i in range(len(tokens) // CHUNK):
-            link = link.next(self._secret, tokens[i * CHUNK : (i + 1) * CHUNK])
-            links.append(link)
-        return links
+            link = link.next(secret, tokens[i * CHUNK : (i + 1) * CHUNK])
+            yield link
 
     def _stored_chain(
         self, layout: Layout, tokens: np.ndarray, identity: Identity, tenant: str
     ) -> list[tuple[Link, int]]:
-        self._relist()
+        self._files.relist()
         chain = []
-        link = Link.root(self._secret, layout, identity, tenant)
-        for i in range(len(tokens) // CHUNK):
-            link = link.next(self._secret, tokens[i * CHUNK : (i + 1) * CHUNK])
-            if (held := self._ram.get(link.name)) is not None:
-                chain.append((link, held[0]))
-            elif link.name in self._index:
-                try:
-                    with self._vfs.open(self._path(link)) as file:
-                        head = bytearray(_chunk.HEAD.size)
-                        got = file.read_into([memoryview(head)], 0)
-                        chain.append((link, _chunk.present(bytes(head[:got]))))
-                except Damaged:
-                    self._drop(link, "damaged")
-                    break
-                except OSError:
-                    self._drop(link, "failed_reads")
-                    break
-            else:
+        alone = len(layout.groups) == 1  # then there is one set of groups, and no need to look into the file
+        for link in self._links(layout, tokens, identity, tenant):
+            known = self._files.in_memory(link) or self._files.size(link) is not None
+            groups = (1 if known else None) if alone else self._files.parts(link)
+            if groups is None:
                 break
+            chain.append((link, groups))
         return chain
 
     def _usable(self, layout: Layout, chain: list[tuple[Link, int]]) -> int:
@@ -279,7 +252,9 @@ class DiskCache:
                 for i in range(start // CHUNK, len(chain)):
                     begin, end = i * CHUNK, (i + 1) * CHUNK
                     try:
-                        groups, payload = self._read(*chain[i])
+                        groups, payload = self._files.read(*chain[i])
+                        if len(payload) != _payload_bytes(pool.layout, groups):
+                            raise Damaged("it has not the length of its groups")
                     except Damaged:
                         context.close()
                         return i
@@ -311,131 +286,12 @@ class DiskCache:
             return pool.context(), 0
         return context, start
 
-    def _read(self, link: Link, groups: int) -> tuple[int, memoryview]:
-        if (held := self._ram.get(link.name)) is not None:
-            with self._lock, contextlib.suppress(KeyError):
-                self._ram.move_to_end(link.name)
-            self._count("ram_hits")
-            return held
-        try:
-            with self._vfs.open(self._path(link)) as file:
-                data = bytearray(file.size())
-                if file.read_into([memoryview(data)], 0) != len(data):
-                    raise Damaged("it ends too early")
-            now, payload = _chunk.open_sealed(self._secret, link, data)
-            if now & groups != groups:
-                raise Damaged("it holds less than before")
-        except OSError as error:
-            self._drop(link, "failed_reads")
-            raise Damaged(str(error)) from error
-        except Damaged:
-            self._drop(link, "damaged")
-            raise
-        self._remember(link, now, payload)
-        return now, payload
-
-    # Keeping house
-
-    def _path(self, link: Link) -> str:
-        return f"{self._directory}/{link.name}"
-
-    def _own_secret(self) -> bytes:
-        """Return the secret in the directory; the first process to come puts one there."""
-        path = f"{self._directory}/secret"
-        for _ in range(2):
-            with contextlib.suppress(FileNotFoundError), self._vfs.open(path) as file:
-                secret = bytearray(32)
-                if file.size() == 32 and file.read_into([memoryview(secret)], 0) == 32:
-                    return bytes(secret)
-                raise SnapshotError(
-                    path, "secret", "it should have 32 bytes; remove it to begin with an empty cache"
-                )
-            write_atomically(self._vfs, path, [[os.urandom(32)]])
-        raise SnapshotError(path, "secret", "it cannot be read back")
-
-    def _relist(self, *, force: bool = False) -> None:
-        """Look at the directory: other processes write and remove there too."""
-        now = time.time()
-        if not force and now - self._listed < _RELIST:
-            return
-        try:
-            listed = self._vfs.list(self._directory)
-        except OSError:
-            self._count("failed_reads")
-            return
-        with self._lock:
-            self._listed = now
-            self._index = {f.name: _Stored(f.size, f.used) for f in listed if f.name.endswith(_chunk.SUFFIX)}
-        for file in listed:
-            if file.name.endswith(TEMPORARY) and now - file.used > _STALE:
-                with contextlib.suppress(OSError):
-                    self._vfs.remove(f"{self._directory}/{file.name}")
-
-    def _make_room(self, size: int) -> bool:
-        if size > self._budget:
-            return False
-        with self._lock:
-            total = sum(stored.size for stored in self._index.values())
-            short = total + size - self._budget
-            free = self._vfs.free_bytes(self._directory)
-            short = max(short, size + self._floor - free)
-            if short <= 0:
-                return True
-            for name, stored in sorted(self._index.items(), key=lambda item: item[1].used):
-                if short <= 0:
-                    break
-                try:
-                    self._vfs.remove(f"{self._directory}/{name}")
-                except FileNotFoundError:
-                    pass
-                except OSError:
-                    self._count("failed_writes")
-                    continue
-                del self._index[name]
-                self._count("evicted_chunks")
-                short -= stored.size
-            return short <= 0
-
-    def _touch(self, link: Link) -> None:
-        with self._lock:
-            if (stored := self._index.get(link.name)) is not None:
-                stored.used = time.time()
-        with contextlib.suppress(OSError):
-            self._vfs.touch(self._path(link))
-
-    def _drop(self, link: Link, why: str) -> None:
-        """Forget a chunk that is no good."""
-        self._count(why)
-        with self._lock:
-            self._index.pop(link.name, None)
-            self._forget(link.name)
-        if why == "damaged":
-            with contextlib.suppress(OSError):
-                self._vfs.remove(self._path(link))
-
-    def _remember(self, link: Link, groups: int, payload: memoryview) -> None:
-        if len(payload) > self._ram_budget:
-            return
-        with self._lock:
-            self._forget(link.name)
-            self._ram[link.name] = (groups, payload)
-            self._ram_bytes += len(payload)
-            while self._ram_bytes > self._ram_budget:
-                self._forget(next(iter(self._ram)))
-
-    def _forget(self, name: str) -> None:
-        held = self._ram.pop(name, None)
-        self._ram_bytes -= len(held[1]) if held else 0
+    # What it says of itself
 
     @property
     def used_bytes(self) -> int:
         """Bytes of the chunks that are known to be in the directory."""
-        with self._lock:
-            return sum(stored.size for stored in self._index.values())
-
-    def _count(self, name: str, n: int = 1) -> None:
-        with self._lock:
-            self._counts[name] += n
+        return self._files.used_bytes
 
     def counters(self) -> dict[str, int]:
         """Return sums since the cache was opened.
@@ -443,8 +299,7 @@ class DiskCache:
         lookups, hits, loaded_tokens, ram_hits, declined, written_chunks, evicted_chunks, skipped, no_room, damaged,
         failed_reads, failed_writes, no_pages.
         """
-        with self._lock:
-            return dict(self._counts)
+        return self._files.counters()
 
     def __enter__(self) -> Self:
         return self

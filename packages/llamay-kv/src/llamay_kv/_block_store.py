@@ -1,0 +1,144 @@
+"""Opaque blocks under opaque keys, on disk: what engines with pages of their own need."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from llamay_kv._chunk import Damaged, Link
+from llamay_kv._chunk_files import ChunkFiles
+from llamay_kv._crypto import Key
+from llamay_kv._identity import Identity
+from llamay_kv._vfs import Buffer, Vfs
+
+_NOBODY = Identity()
+
+
+class BlockStore:
+    """Bytes by key: sealed, verified whenever they are read, under one budget, durable when `put` returns.
+
+    Args:
+        directory: created if need be. Several processes may use it at once, `DiskCache` too.
+        budget_bytes: what all files in the directory may take. The least recently used go first.
+        identity: what the bytes depend on; another one is other keys.
+        tenant: whose they are; another one is other keys.
+        key: encrypts the blocks. Without one the directory gets a random secret of its own.
+        min_free_bytes: nothing is written that would leave less room on the file system.
+        ram_bytes: keep so many bytes of blocks in memory; 0 for none.
+        durable: whether `put` returns only when the blocks would survive a loss of power. Without it a block may be
+            torn then, which is found out.
+        vfs: where files live.
+
+    The name of a block's file says nothing about its key, and its contents cannot be read under another key, identity
+    or tenant. Methods may be called from any thread.
+
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        budget_bytes: int,
+        identity: Identity = _NOBODY,
+        tenant: str = "",
+        key: Key | None = None,
+        min_free_bytes: int = 1 << 30,
+        ram_bytes: int = 0,
+        durable: bool = True,
+        vfs: Vfs | None = None,
+    ) -> None:
+        self._files = ChunkFiles(
+            directory,
+            budget_bytes=budget_bytes,
+            key=key,
+            min_free_bytes=min_free_bytes,
+            ram_bytes=ram_bytes,
+            durable=durable,
+            vfs=vfs,
+        )
+        label = b"llamay block root 1\0" + identity.digest + tenant.encode()
+        self._root = hmac.digest(self._files.secret, label, "sha256")
+
+    def _link(self, key: bytes) -> Link:
+        return Link(hmac.digest(self._files.secret, self._root + key, "sha256"))
+
+    def put(self, blocks: Mapping[bytes, Buffer] | Iterable[tuple[bytes, Buffer]]) -> set[bytes]:
+        """Write blocks together; return the keys of those that are stored now.
+
+        A key that is stored already is not written again: keys are those of what never changes. Where there is no room
+        the rest is left out. Raises OSError; a block is then stored whole or not at all.
+        """
+        items = blocks.items() if isinstance(blocks, Mapping) else blocks
+        stored: set[bytes] = set()
+        new: dict[Link, tuple[bytes, Buffer]] = {}
+        for key, data in items:
+            link = self._link(key)
+            if self._files.size(link) == memoryview(data).nbytes:
+                self._files.touch(link)
+                stored.add(key)
+            else:
+                new[link] = key, data
+        written = self._files.write((link, 1, data) for link, (_, data) in new.items())
+        return stored | {new[link][0] for link in written}
+
+    def get(self, key: bytes) -> memoryview | None:
+        """Return a block, every byte verified; None if it is not there or is no good."""
+        link = self._link(key)
+        if self._files.size(link) is None and not self._files.in_memory(link):
+            return None
+        try:
+            block = self._files.read(link)[1]
+        except Damaged:
+            return None
+        self._files.touch(link)
+        return block
+
+    def get_into(self, key: bytes, out: Buffer) -> bool:
+        """Fill a writable buffer with a block of exactly its length; False, and it stays as it is, without one."""
+        block = self.get(key)
+        target = memoryview(out).cast("B")
+        if block is None or block.nbytes != target.nbytes:
+            return False
+        target[:] = block
+        return True
+
+    def __contains__(self, key: bytes) -> bool:
+        """Whether it is stored, without looking into it. What other processes do is seen within half a minute."""
+        self._files.relist()
+        link = self._link(key)
+        return self._files.in_memory(link) or self._files.size(link) is not None
+
+    def touch(self, keys: Iterable[bytes]) -> None:
+        """Say that blocks were of use now."""
+        for key in keys:
+            self._files.touch(self._link(key))
+
+    def remove(self, keys: Iterable[bytes]) -> None:
+        """Remove blocks; those that are not there are no error."""
+        for key in keys:
+            self._files.drop(self._link(key))
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all files that are known to be in the directory."""
+        return self._files.used_bytes
+
+    @property
+    def budget_bytes(self) -> int:
+        """What they may take."""
+        return self._files.budget_bytes
+
+    def counters(self) -> dict[str, int]:
+        """Return sums since it was opened: ram_hits, written_chunks, evicted_chunks, no_room, damaged, failed_reads."""
+        return self._files.counters()
+
+    def close(self) -> None:
+        """Nothing waits to be written; for symmetry."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
