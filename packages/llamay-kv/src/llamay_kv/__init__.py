@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from llamay_kv._context import Context, Pool
 from llamay_kv._crypto import Key
-from llamay_kv._errors import IdentityMismatch, LegacyWarning, NotAllowed, SnapshotError
+from llamay_kv._errors import ConvertedWarning, IdentityMismatch, LegacyWarning, NotAllowed, SnapshotError
 from llamay_kv._format import Manifest
 from llamay_kv._identity import Identity
 from llamay_kv._kv import Closed, ContextBusy, Lease, OutOfPages
@@ -15,6 +15,7 @@ from llamay_kv._vfs import File, LocalVfs, Vfs
 
 if TYPE_CHECKING:
     from llamay_kv._block_store import BlockStore
+    from llamay_kv._cache_folder import CacheFolder, FolderMiss, Survey
     from llamay_kv._disk_cache import DiskCache
     from llamay_kv._maintenance import Difference, diff, sweep
     from llamay_kv._object_vfs import ObjectVfs
@@ -26,9 +27,12 @@ INTERFACE: dict[str, tuple[int, int]] = {"kv_view": (1, 1)}
 # What deals with files loads numpy, which takes several times as long as all the rest: when it is first asked for.
 _LATE = {
     "BlockStore": "_block_store",
+    "CacheFolder": "_cache_folder",
     "Difference": "_maintenance",
     "DiskCache": "_disk_cache",
+    "FolderMiss": "_cache_folder",
     "ObjectVfs": "_object_vfs",
+    "Survey": "_cache_folder",
     "diff": "_maintenance",
     "inspect": "_snapshot",
     "rekey": "_snapshot",
@@ -52,12 +56,15 @@ def __dir__() -> list[str]:
 __all__ = [
     "INTERFACE",
     "BlockStore",
+    "CacheFolder",
     "Closed",
     "Context",
     "ContextBusy",
+    "ConvertedWarning",
     "Difference",
     "DiskCache",
     "File",
+    "FolderMiss",
     "Group",
     "Identity",
     "IdentityMismatch",
@@ -76,6 +83,7 @@ __all__ = [
     "Pool",
     "PrefixTree",
     "SnapshotError",
+    "Survey",
     "Vfs",
     "diff",
     "inspect",

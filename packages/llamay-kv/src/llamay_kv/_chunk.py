@@ -5,11 +5,11 @@ A chunk has a name and a key by the chain of tokens that leads to it. With s the
     root  = HMAC-SHA256(s, "llamay chunk root 1" 00, SHA-256 of the layout, identity digest, tenant)
     link  = HMAC-SHA256(s, link of the chunk before, or root; the 64 token ids as 32-bit little-endian integers)
 
-The file is named by the first 20 bytes of its link in hexadecimal. It is: the magic `LLAMAYKC` (8 bytes), format
-version 1 and which groups it holds as a bit set (32 bits each), a random nonce (12), then the AES-256-GCM ciphertext of
-the groups' payloads (in the order of docs/snapshot-format.md) and its tag (16). The key is HKDF-SHA256(s, salt the
-whole link, info `llamay chunk 1`); associated data is what comes before the nonce. So a file under another name, of
-another history or another identity does not decrypt.
+The file is named by its link in hexadecimal, so that who has the secret can verify a folder. It is: the magic
+`LLAMAYKC` (8 bytes), format version 1 and which groups it holds as a bit set (32 bits each), a random nonce (12), then
+the AES-256-GCM ciphertext of the groups' payloads (in the order of docs/snapshot-format.md) and its tag (16). The key
+is HKDF-SHA256(s, salt the link, info `llamay chunk 1`); associated data is what comes before the nonce. So a file under
+another name, of another history or another identity does not decrypt.
 """
 
 from __future__ import annotations
@@ -53,7 +53,18 @@ class Link:
     @property
     def name(self) -> str:
         """The name of the file."""
-        return self.digest[:20].hex() + SUFFIX
+        return self.digest.hex() + SUFFIX
+
+    @classmethod
+    def named(cls, name: str) -> Link:
+        """Return the link of a file. Damaged if no chunk has such a name."""
+        try:
+            digest = bytes.fromhex(name.removesuffix(SUFFIX))
+        except ValueError:
+            raise Damaged("not the name of a chunk") from None
+        if len(digest) != 32:
+            raise Damaged("not the name of a chunk")
+        return cls(digest)
 
 
 class Damaged(Exception):

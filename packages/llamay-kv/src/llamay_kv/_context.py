@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Self
 
 from llamay_kv import _kv
-from llamay_kv._layout import KINDS, PRECISIONS, Layout
+from llamay_kv._layout import KINDS, PRECISIONS, Layout, Precision
 
 if TYPE_CHECKING:
     from llamay_kv._crypto import Key, Keys
@@ -84,6 +84,9 @@ class Pool(_kv.Pool):
         Every byte is verified. Raises SnapshotError, naming the part that is wrong, IdentityMismatch, naming
         the field that differs, NotAllowed, or OutOfPages; the pool is then as it was.
 
+        A snapshot that was saved in less precision than it was computed in restores into a pool of either precision,
+        with a ConvertedWarning unless the identity asks for it (`identity.stored_as("q8")`).
+
         """
         from llamay_kv._snapshot import restore
 
@@ -126,6 +129,8 @@ class Context(_kv.Context):
         identity: Identity | None = None,
         side: Mapping[str, tuple[int, bytes]] | None = None,
         key: Key | None = None,
+        precision: Precision | None = None,
+        durable: bool = True,
         vfs: Vfs | None = None,
     ) -> Manifest:
         """Write the context to one file, which appears whole or not at all.
@@ -135,6 +140,10 @@ class Context(_kv.Context):
             identity: what the K/V depends on; `restore` compares it.
             side: opaque states by name as (version, data); without it, those the context carries.
             key: encrypts everything but the manifest, which is authenticated.
+            precision: store no more than this, where the context has f32 or f16. Such a file is smaller and not
+                exact: its manifest and its identity (`Identity.stored_as`) say so.
+            durable: return only when the file would survive a loss of power. Without it that takes a few seconds
+                more, and a loss of power before may leave the old file, or a torn one that is refused.
             vfs: where files live, for tests and other stores.
 
         Owner and marking of the context go with it. Returns the manifest that was written.
@@ -142,7 +151,16 @@ class Context(_kv.Context):
         """
         from llamay_kv._snapshot import save
 
-        return save(self, path, identity=identity, side=side, key=key, vfs=vfs)
+        return save(
+            self,
+            path,
+            identity=identity,
+            side=side,
+            key=key,
+            precision=precision,
+            durable=durable,
+            vfs=vfs,
+        )
 
     def __enter__(self) -> Self:
         return self

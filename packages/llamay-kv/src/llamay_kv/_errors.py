@@ -45,3 +45,7 @@ class NotAllowed(PermissionError):
 
 class LegacyWarning(UserWarning):
     """A snapshot that says nothing about what computed it was restored by its layout alone."""
+
+
+class ConvertedWarning(UserWarning):
+    """A snapshot that holds less precision than was computed was restored: what follows from it is not exact."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Any
 
@@ -13,7 +13,7 @@ from llamay_kv._crypto import Encryption
 from llamay_kv._errors import SnapshotError
 from llamay_kv._identity import Identity
 from llamay_kv._kv import crc64
-from llamay_kv._layout import KINDS, PRECISIONS, Group, Layer, Layout
+from llamay_kv._layout import KINDS, PRECISIONS, Group, Layer, Layout, Precision
 
 MAGIC = b"LLAMAYKV"
 VERSION = 1
@@ -60,6 +60,8 @@ class Manifest:
         marking: how confidential it is, or None.
         encryption: how its frames are encrypted, or None. The manifest itself can be read by anybody, and cannot be
             changed by anybody without the key.
+        computed: the precision of each group when it was computed, if the file holds another; None if what it
+            holds is exactly what was computed.
 
     """
 
@@ -72,6 +74,7 @@ class Manifest:
     owner: str | None = None
     marking: str | None = None
     encryption: Encryption | None = None
+    computed: tuple[Precision, ...] | None = None
     digest: bytes = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -79,8 +82,10 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the canonical JSON: sorted keys, no blanks, UTF-8."""
+        converted = {} if self.computed is None else {"computed": list(self.computed)}
         return _canonical(
-            {
+            converted
+            | {
                 "chunk": CHUNK,
                 "encryption": None if self.encryption is None else self.encryption.to_json(),
                 "first": list(self.first),
@@ -109,6 +114,14 @@ class Manifest:
                     name = f"chunk {chunk} of group {g}"
                     yield Frame(index, name, (end - begin) * width, CHUNKS, g, begin, end)
                     index += 1
+
+    @property
+    def computed_layout(self) -> Layout:
+        """The layout of the context that was saved; another than `layout` if the file holds another precision."""
+        if self.computed is None:
+            return self.layout
+        pairs = zip(self.layout.groups, self.computed, strict=True)
+        return Layout(replace(group, precision=wide) for group, wide in pairs)
 
     @property
     def file_bytes(self) -> int:
@@ -205,8 +218,9 @@ def _manifest(value: Any) -> Manifest:
         raise TypeError("not an object")
     known = {"chunk", "encryption", "first", "identity", "layout", "marking", "owner", "side", "tokens"}
     known.add("tokens_sha256")
-    if set(value) != known:
-        raise ValueError(f"unexpected or missing keys: {', '.join(sorted(map(repr, set(value) ^ known)))}")
+    if set(value) - {"computed"} != known:
+        different = (set(value) - {"computed"}) ^ known
+        raise ValueError(f"unexpected or missing keys: {', '.join(sorted(map(repr, different)))}")
     _int(value["chunk"], CHUNK, CHUNK, "chunk")
     layout = _layout(value["layout"])
     n_tokens = _int(value["tokens"], 0, 2**31 - 1, "tokens")
@@ -234,7 +248,19 @@ def _manifest(value: Any) -> Manifest:
         raise TypeError("identity is not an object")
     identity = None if fields is None else Identity.from_json(fields)
     owner, marking = (_label(value[name], name) for name in ("owner", "marking"))
-    return Manifest(layout, n_tokens, sha, first, tuple(side), identity, owner, marking, encryption)
+    computed = _computed(value["computed"], layout) if "computed" in value else None
+    return Manifest(layout, n_tokens, sha, first, tuple(side), identity, owner, marking, encryption, computed)
+
+
+def _computed(value: Any, layout: Layout) -> tuple[Precision, ...]:
+    if not isinstance(value, list) or len(value) != len(layout.groups):
+        raise TypeError("computed has not one precision for each group")
+    for wide, group in zip(value, layout.groups, strict=True):
+        if wide not in PRECISIONS or PRECISIONS[wide] > PRECISIONS[group.precision]:
+            raise ValueError(f"{group.precision} does not come from {wide!r}")
+    if all(wide == group.precision for wide, group in zip(value, layout.groups, strict=True)):
+        raise ValueError("computed is what is stored")
+    return tuple(value)
 
 
 def _label(value: object, name: str) -> str | None:

@@ -72,6 +72,13 @@ class Identity:
                 parts += [pack("<I", len(item)), item]
         return b"".join(parts)
 
+    def stored_as(self, precision: str) -> Identity:
+        """Return the identity of state that was converted to a precision when it was saved: the field `payload`.
+
+        It is not what was computed, and never counts as that. Who wants it asks for it under this identity.
+        """
+        return Identity(self._fields, payload=precision)
+
     def difference(self, other: Identity) -> str | None:
         """Name the first field in which the two differ, None if they do not."""
         for name in sorted({*self._fields, *other._fields}):

@@ -14,11 +14,13 @@ import numpy as np
 
 from llamay_kv import _format as fmt
 from llamay_kv._context import Context, Pool
+from llamay_kv._convert import Scratch, converts, narrowed
 from llamay_kv._crypto import Encryption, Key, Keys, nonce
-from llamay_kv._errors import LegacyWarning, NotAllowed, SnapshotError
+from llamay_kv._errors import ConvertedWarning, LegacyWarning, NotAllowed, SnapshotError
 from llamay_kv._format import Manifest
 from llamay_kv._identity import Identity
 from llamay_kv._kv import Lease, crc64
+from llamay_kv._layout import Layout, Precision
 from llamay_kv._reader import Reader
 from llamay_kv._vfs import Buffer, LocalVfs, Vfs, write_atomically
 
@@ -32,26 +34,33 @@ def save(
     identity: Identity | None = None,
     side: Mapping[str, tuple[int, bytes]] | None = None,
     key: Key | None = None,
+    precision: Precision | None = None,
+    durable: bool = True,
     vfs: Vfs | None = None,
 ) -> Manifest:
     """Write the context; see `Context.save`."""
     with context.fork() as frozen:  # what is written is one moment, whatever the context does meanwhile
         states = dict(sorted((frozen.side if side is None else side).items()))
         tokens = np.array(frozen.tokens, "<i4")
-        groups = frozen.pool.layout.groups
+        held = frozen.pool.layout
+        layout = held if precision is None else narrowed(held, precision)
+        computed = None if layout == held else tuple(group.precision for group in held.groups)
+        if computed and identity is not None:
+            identity = identity.stored_as(str(precision))
         manifest = Manifest(
-            layout=frozen.pool.layout,
+            layout=layout,
             n_tokens=len(frozen),
             tokens_sha256=None if key else hashlib.sha256(tokens.tobytes()).hexdigest(),
-            first=tuple(fmt.first_needed(group, len(frozen)) for group in groups),
+            first=tuple(fmt.first_needed(group, len(frozen)) for group in layout.groups),
             side=tuple((name, version, len(data)) for name, (version, data) in states.items()),
             identity=identity,
             owner=frozen.owner,
             marking=frozen.marking,
             encryption=Encryption.under(key) if key else None,
+            computed=computed,
         )
         payloads = _payloads(manifest, frozen, tokens, states)
-        write_atomically(vfs or LocalVfs(), os.fspath(path), _file(manifest, key, payloads))
+        write_atomically(vfs or LocalVfs(), os.fspath(path), _file(manifest, key, payloads), durable=durable)
     return manifest
 
 
@@ -73,18 +82,24 @@ def _payloads(
 ) -> Iterator[tuple[fmt.Frame, Buffer]]:
     states = iter(side.values())
     buffer = np.empty(0, np.uint8)
+    pairs = zip(manifest.layout.groups, context.pool.layout.groups, strict=True)
+    scratch = [Scratch(stored) if converts(stored, held) else None for stored, held in pairs]
     for frame in manifest.frames():
         if frame.kind == fmt.TOKENS:
             yield frame, tokens.tobytes()
         elif frame.kind == fmt.SIDE:
             yield frame, next(states)[1]
         else:
-            chunk = context.packed_view(frame.group, frame.begin, frame.end)
+            convert = scratch[frame.group]
+            chunk = None if convert else context.packed_view(frame.group, frame.begin, frame.end)
             if chunk is None:
                 if len(buffer) < frame.size:
                     buffer = np.empty(frame.size, np.uint8)
                 chunk = buffer[: frame.size]
-                context.pack_into(frame.group, frame.begin, frame.end, chunk)
+                if convert:
+                    convert.pack(context, frame, chunk)
+                else:
+                    context.pack_into(frame.group, frame.begin, frame.end, chunk)
             yield frame, chunk.data
 
 
@@ -125,17 +140,19 @@ def restore(
     """Return the saved context; see `Pool.restore`."""
     with Reader(vfs or LocalVfs(), os.fspath(path)) as reader:
         manifest = reader.manifest
-        difference = manifest.layout.difference(pool.layout)
-        if difference is not None:
-            raise SnapshotError(reader.path, "layout", f"it is not the pool's: {difference}")
         _check_labels(reader.path, manifest, owner, markings)
-        if identity is not None:
+        if identity is not None:  # before the layout, which is a consequence of it
             _check_identity(reader.path, manifest, identity, legacy)
+        if manifest.layout != pool.layout != manifest.computed_layout:
+            difference = manifest.layout.difference(pool.layout)
+            raise SnapshotError(reader.path, "layout", f"it is not the pool's: {difference}")
+        if manifest.computed is not None and (identity is None or "payload" not in identity.fields):
+            _warn_of_conversion(reader.path, manifest)
         reader.unlock(keys)
         context = pool.context()
         try:
             with context.reserve(manifest.n_tokens, list(manifest.first)) as lease:
-                tokens, side = _read_frames(reader, lease)
+                tokens, side = _read_frames(reader, lease, pool.layout)
                 lease.commit(tokens)
             context.side = side
             context.owner, context.marking = manifest.owner, manifest.marking
@@ -209,7 +226,19 @@ def _check_identity(path: str, manifest: Manifest, identity: Identity, legacy: L
         warnings.warn(message, LegacyWarning, stacklevel=4)
 
 
-def _read_frames(reader: Reader, lease: Lease) -> tuple[np.ndarray, dict[str, tuple[int, bytes]]]:
+def _warn_of_conversion(path: str, manifest: Manifest) -> None:
+    computed, stored = (
+        "/".join(g.precision for g in layout.groups) for layout in (manifest.computed_layout, manifest.layout)
+    )
+    message = f"{path} was computed in {computed} and holds {stored}: what follows from it is not exact"
+    warnings.warn(message, ConvertedWarning, stacklevel=4)
+
+
+def _read_frames(
+    reader: Reader, lease: Lease, layout: Layout
+) -> tuple[np.ndarray, dict[str, tuple[int, bytes]]]:
+    pairs = zip(reader.manifest.layout.groups, layout.groups, strict=True)
+    scratch = [Scratch(stored) if converts(stored, held) else None for stored, held in pairs]
     tokens = np.empty(0, np.int32)
     side: dict[str, tuple[int, bytes]] = {}
     states = iter(reader.manifest.side)
@@ -220,16 +249,23 @@ def _read_frames(reader: Reader, lease: Lease) -> tuple[np.ndarray, dict[str, tu
             reader.read(frame, offset, raw)
             reader.check_tokens(raw)
             tokens = raw.view("<i4").astype(np.int32, copy=False)
-        elif frame.kind == fmt.SIDE:
+            continue
+        if frame.kind == fmt.SIDE:
             raw = np.empty(frame.size, np.uint8)
             reader.read(frame, offset, raw)
             name, version, _size = next(states)
             side[name] = (version, raw.tobytes())
-        elif (target := lease.packed_target(frame.group, frame.begin, frame.end)) is not None:
+            continue
+        convert = scratch[frame.group]
+        target = None if convert else lease.packed_target(frame.group, frame.begin, frame.end)
+        if target is not None:
             reader.read(frame, offset, target)
+            continue
+        if len(buffer) < frame.size:
+            buffer = np.empty(frame.size, np.uint8)
+        reader.read(frame, offset, buffer[: frame.size])
+        if convert:
+            convert.unpack(buffer[: frame.size], frame, lease)
         else:
-            if len(buffer) < frame.size:
-                buffer = np.empty(frame.size, np.uint8)
-            reader.read(frame, offset, buffer[: frame.size])
             lease.unpack_from(frame.group, frame.begin, frame.end, buffer[: frame.size])
     return tokens, side

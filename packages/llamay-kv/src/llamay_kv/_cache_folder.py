@@ -1,0 +1,221 @@
+"""Look after a folder of sealed chunks: what is in it, whether it is right, and what may go."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from llamay_kv import _chunk
+from llamay_kv._chunk import Damaged, Link
+from llamay_kv._crypto import Key
+from llamay_kv._errors import SnapshotError
+from llamay_kv._format import CHUNK
+from llamay_kv._identity import Identity
+from llamay_kv._layout import Layout
+from llamay_kv._vfs import TEMPORARY, Listed, LocalVfs, Vfs
+
+_STALE = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is in a folder.
+
+    Attributes:
+        chunks: how many there are.
+        chunk_bytes: what they take.
+        oldest: when the longest unused one was last of use, in seconds since 1970; None without any.
+        newest: the same for the one used last.
+        unfinished: files that somebody began and has not finished.
+        own_secret: whether the folder has a random secret of its own instead of somebody's key.
+        other: names of files that are nothing of this.
+
+    """
+
+    chunks: int
+    chunk_bytes: int
+    oldest: float | None
+    newest: float | None
+    unfinished: tuple[str, ...]
+    own_secret: bool
+    other: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderMiss:
+    """Why a folder has no longer prefix.
+
+    Attributes:
+        length: how many tokens were asked for.
+        stored: how many of them, in whole chunks, are there under this identity, tenant and key.
+        reason: what ends them: "complete" (no whole chunk more was asked for), "unknown" (nothing of this identity,
+            tenant and key begins like that), "not stored" (this history is not known further) or "damaged".
+        damaged: what is wrong with the chunk, if it is.
+
+    """
+
+    length: int
+    stored: int
+    reason: str
+    damaged: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        if self.reason == "complete":
+            return f"{self.stored} of {self.length} tokens are stored; the rest is no whole chunk of {CHUNK}"
+        if self.reason == "unknown":
+            return (
+                f"none of {self.length} tokens are stored: nothing here begins with them under this identity, "
+                "tenant and key"
+            )
+        if self.reason == "damaged":
+            return f"{self.stored} of {self.length} tokens can be used; the next chunk is damaged: {self.damaged}"
+        end = self.stored + CHUNK
+        return f"{self.stored} of {self.length} tokens are stored; no history here goes on to token {end} like this"
+
+
+class CacheFolder:
+    """The folder of a `DiskCache` or a `BlockStore`, while it is in use or not.
+
+    Args:
+        directory: where it is.
+        key: what it was written under; without one the folder's own secret is taken if there is one.
+        vfs: where files live.
+
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], *, key: Key | None = None, vfs: Vfs | None = None
+    ) -> None:
+        self._vfs, self._directory = vfs or LocalVfs(), os.fspath(directory)
+        self._key = key
+
+    def survey(self) -> Survey:
+        """Count what is there, without opening it."""
+        chunks, unfinished, other, own = [], [], [], False
+        for file in self._vfs.list(self._directory):
+            if file.name.endswith(_chunk.SUFFIX):
+                chunks.append(file)
+            elif file.name.endswith(TEMPORARY):
+                unfinished.append(file.name)
+            elif file.name == "secret":
+                own = True
+            else:
+                other.append(file.name)
+        used = [file.used for file in chunks]
+        return Survey(
+            len(chunks),
+            sum(file.size for file in chunks),
+            min(used, default=None),
+            max(used, default=None),
+            tuple(sorted(unfinished)),
+            own,
+            tuple(sorted(other)),
+        )
+
+    def verify(self) -> dict[str, str]:
+        """Read every byte of every chunk; return what is wrong, by the name of the file. Takes memory for one chunk."""
+        secret = self._secret()
+        wrong = {}
+        for file in self._chunks():
+            try:
+                self._read(secret, file.name)
+            except FileNotFoundError:
+                continue  # evicted meanwhile
+            except (Damaged, OSError) as error:
+                wrong[file.name] = str(error)
+        return wrong
+
+    def collect(
+        self, *, budget_bytes: int | None = None, older_than: float | None = None, damaged: bool = False
+    ) -> dict[str, int]:
+        """Remove what is of no use; return the bytes of each file that is gone.
+
+        Args:
+            budget_bytes: what the chunks may take; the longest unused go first.
+            older_than: seconds after which a chunk that nobody used goes.
+            damaged: whether to read every chunk and remove those that are damaged.
+
+        What somebody began to write and left for ten minutes goes in any case.
+
+        """
+        now = time.time()
+        goes = {
+            file.name: file.size
+            for file in self._vfs.list(self._directory)
+            if file.name.endswith(TEMPORARY) and now - file.used > _STALE
+        }
+        chunks = sorted(self._chunks(), key=lambda file: file.used)
+        wrong = self.verify() if damaged else {}
+        total = sum(file.size for file in chunks)
+        for file in chunks:
+            old = older_than is not None and now - file.used > older_than
+            if old or file.name in wrong or (budget_bytes is not None and total > budget_bytes):
+                goes[file.name] = file.size
+                total -= file.size
+        for name in list(goes):
+            with contextlib.suppress(FileNotFoundError):
+                self._vfs.remove(f"{self._directory}/{name}")
+        return goes
+
+    def explain_miss(
+        self,
+        layout: Layout,
+        tokens: Sequence[int] | np.ndarray,
+        *,
+        identity: Identity | None = None,
+        tenant: str = "",
+    ) -> FolderMiss:
+        """Say how much of the tokens a `DiskCache` on this folder has, and why it has no more."""
+        ids, secret = np.asarray(tokens, np.int32), self._secret()
+        names = {file.name for file in self._chunks()}
+        link = Link.root(secret, layout, identity or Identity(), tenant)
+        for i in range(len(ids) // CHUNK):
+            link = link.next(secret, ids[i * CHUNK : (i + 1) * CHUNK])
+            if link.name not in names:
+                return FolderMiss(len(ids), i * CHUNK, "not stored" if i else "unknown")
+            try:
+                self._read(secret, link.name)
+            except (Damaged, OSError) as error:
+                return FolderMiss(len(ids), i * CHUNK, "damaged", str(error))
+        return FolderMiss(len(ids), len(ids) // CHUNK * CHUNK, "complete")
+
+    def _chunks(self) -> list[Listed]:
+        return [file for file in self._vfs.list(self._directory) if file.name.endswith(_chunk.SUFFIX)]
+
+    def _read(self, secret: bytes, name: str) -> None:
+        link = Link.named(name)
+        with self._vfs.open(f"{self._directory}/{name}") as file:
+            data = bytearray(file.size())
+            if file.read_into([memoryview(data)], 0) != len(data):
+                raise Damaged("it ends too early")
+        _chunk.open_sealed(secret, link, data)
+
+    def _secret(self) -> bytes:
+        if self._key is not None:
+            return self._key.secret
+        path = f"{self._directory}/secret"
+        try:
+            with self._vfs.open(path) as file:
+                secret = bytearray(min(file.size(), 33))
+                file.read_into([memoryview(secret)], 0)
+        except FileNotFoundError:
+            raise SnapshotError(
+                path, "secret", "the folder was written under a key, which was not given"
+            ) from None
+        if len(secret) != 32:
+            raise SnapshotError(path, "secret", "it should have 32 bytes")
+        return bytes(secret)

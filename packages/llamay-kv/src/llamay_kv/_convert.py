@@ -1,0 +1,64 @@
+"""K/V in another precision than it was computed in, chunk by chunk, by the same conversions that pages use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from llamay_kv._context import Context, Pool
+from llamay_kv._format import CHUNK, Frame
+from llamay_kv._kv import Lease
+from llamay_kv._layout import PRECISIONS, Group, Layout, Precision
+
+_SOURCES = ("f32", "f16")
+_KINDS = ("full", "window", "latent")
+
+
+def narrowed(layout: Layout, precision: Precision) -> Layout:
+    """Return the layout whose groups store no more than the precision. ValueError if that cannot be done."""
+    if precision not in PRECISIONS:
+        raise ValueError(f"a snapshot stores {', '.join(PRECISIONS)}, not {precision!r}")
+    groups = []
+    for g, group in enumerate(layout.groups):
+        if group.kind not in _KINDS or PRECISIONS[group.precision] >= PRECISIONS[precision]:
+            groups.append(group)
+        elif group.precision not in _SOURCES:
+            raise ValueError(f"group {g} holds {group.precision}, which is not saved as {precision}")
+        else:
+            groups.append(replace(group, precision=precision))
+    return Layout(groups)
+
+
+def converts(stored: Group, held: Group) -> bool:
+    """Whether the two differ in precision and in nothing else."""
+    return stored != held and replace(stored, precision=held.precision) == held
+
+
+class Scratch:
+    """Pages for one chunk of one group, to write in one precision and read in another."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = Group.full(group.layers, group.precision)
+        self._pool = Pool(Layout([self._group]), CHUNK, pages=1)
+        self._ids = np.zeros(CHUNK, np.int32)
+
+    def pack(self, context: Context, frame: Frame, out: np.ndarray) -> None:
+        """Fill `out` with the frame's positions of the context, in the precision of this group."""
+        n = frame.end - frame.begin
+        with self._pool.context() as chunk:
+            with chunk.reserve(n) as lease:
+                for layer in self._group.layers:
+                    lease.write(layer.index, *context.read(layer.index, frame.begin, frame.end))
+                lease.commit(self._ids[:n])
+            chunk.pack_into(0, 0, n, out)
+
+    def unpack(self, data: np.ndarray, frame: Frame, lease: Lease) -> None:
+        """Write a frame that is stored in the precision of this group to where the lease has another."""
+        n = frame.end - frame.begin
+        with self._pool.context() as chunk:
+            with chunk.reserve(n) as writing:
+                writing.unpack_from(0, 0, n, data)
+                writing.commit(self._ids[:n])
+            for layer in self._group.layers:
+                lease.write(layer.index, *chunk.read(layer.index), offset=frame.begin - lease.begin)
