@@ -25,7 +25,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "serve": ("_serve:serve", "Serve models over HTTP."),
     },
     "Contexts": {
-        "ctx": ("_ctx:ctx", "Build, fork, continue and inspect contexts in files."),
+        "ctx": ("_ctx:ctx", "Build, fork, continue, verify and compare contexts in files."),
     },
     "Proof": {
         "verify": ("_verify:verify", "Prove on this machine that a model is exact."),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ._completion import complete_model
+from ._ctx_files import verbs, weights
 from ._options import (
     Loading,
     generation_options,
@@ -23,10 +24,9 @@ from ._options import (
 from ._progress import reporting
 from ._run import follow, gather
 from ._terminal import Answer
-from .errors import CliError, Exit, NotFoundError, printable
+from .errors import CliError, Exit, NotFoundError
 
 if TYPE_CHECKING:
-    from llamay_kv import Manifest
     from llamay_models import Context, Model
 
     from .models import Resolved
@@ -45,6 +45,7 @@ def ctx() -> None:
       llamay ctx run manual.llamay -p "Q: How do I reset it? A:"
       llamay ctx fork manual.llamay -n 2 --append "In short:" --append "In detail:"
       llamay ctx inspect manual.llamay
+      llamay ctx rekey manual.llamay --new-key my.key --generate
     """  # noqa: D301
 
 
@@ -233,76 +234,8 @@ def _go_on(
     return Exit.INTERRUPTED if interrupted else Exit.OK
 
 
-@ctx.command()
-@click.argument("file")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--tokens", is_flag=True, help="Print the token ids instead, one line.")
-@click.option("--no-check", is_flag=True, help="Read the header only, not every byte.")
-def inspect(file: str, as_json: bool, tokens: bool, no_check: bool) -> None:
-    """Show what a context file holds, and check every byte of it."""
-    import llamay_kv
-
-    source = _source(file)
-    with reporting() as report:
-        report("checking", 0, 0)
-        manifest = llamay_kv.inspect(source) if no_check else llamay_kv.verify(source)
-    if tokens:
-        click.echo(" ".join(map(str, _stored_tokens(source))))
-    elif as_json:
-        document = {
-            "file": str(source),
-            "checked": not no_check,
-            "model": _known_as(manifest),
-            **manifest.to_json(),
-        }
-        click.echo(json.dumps(document, indent=2))
-    else:
-        for line in _lines(source, manifest, checked=not no_check):
-            click.echo(printable(line))
-
-
-def _lines(source: Path, manifest: Manifest, *, checked: bool) -> list[str]:
-    lines = [
-        f"{'file':14}{source} ({source.stat().st_size:,} bytes{', every byte checked' if checked else ''})",
-        f"{'tokens':14}{manifest.n_tokens}",
-        f"{'model':14}{_known_as(manifest) or 'not in the store'}",
-    ]
-    for i, group in enumerate(manifest.layout.groups):
-        window = f" of {group.window}" if group.window else ""
-        held = f", positions from {manifest.first[i]}" if manifest.first[i] else ""
-        lines.append(
-            f"{f'group {i}':14}{group.kind}{window}, {len(group.layers)} layers, {group.precision}{held}"
-        )
-    for name, version, size in manifest.side:
-        lines.append(f"{'side state':14}{name} (version {version}, {size:,} bytes)")
-    if manifest.identity is not None:
-        for name, value in manifest.identity.fields.items():
-            lines.append(f"{name:14}{value.hex() if isinstance(value, bytes) else value}")
-    return lines
-
-
-def _stored_tokens(source: Path) -> list[int]:
-    """Return the ids in a snapshot, without a model: restored into pages of its own."""
-    import llamay_kv
-
-    manifest = llamay_kv.inspect(source)
-    pool = llamay_kv.Pool(manifest.layout, pages=-(-manifest.n_tokens // 64) + 1)
-    with pool.restore(source) as context:
-        return list(context.tokens)
-
-
-def _known_as(manifest: Manifest) -> str | None:
-    from .store import Store
-
-    digest = _weights(manifest)
-    entry = Store().find_digest(digest) if digest else None
-    return entry.manifest.name if entry else None
-
-
-def _weights(manifest: Manifest) -> str | None:
-    """Return the SHA-256 of the weights that a context is bound to, hex."""
-    value = manifest.identity.fields.get("weights") if manifest.identity is not None else None
-    return value.hex() if isinstance(value, bytes) else value if isinstance(value, str) else None
+for _verb in verbs():
+    ctx.add_command(_verb)
 
 
 def _load(source: Path, model: str | None, loading: Loading) -> Model:
@@ -324,7 +257,7 @@ def _model_of(source: Path, model: str | None, loading: Loading) -> Resolved:
     from .models import Resolved
     from .store import Store
 
-    digest = _weights(llamay_kv.inspect(source))
+    digest = weights(llamay_kv.inspect(source))
     if model is not None:
         resolved = loading.resolve(model)
         if digest and resolved.sha256 and digest != resolved.sha256:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from llamay_kv._disk_cache import DiskCache
     from llamay_kv._maintenance import Difference, diff, sweep
     from llamay_kv._object_vfs import ObjectVfs
-    from llamay_kv._snapshot import inspect, rekey, verify
+    from llamay_kv._snapshot import inspect, rekey, stored_tokens, verify
 
 INTERFACE: dict[str, tuple[int, int]] = {"kv_view": (1, 1)}
 """The versions of the interfaces that this package offers, as (major, minor)."""
@@ -36,6 +36,7 @@ _LATE = {
     "diff": "_maintenance",
     "inspect": "_snapshot",
     "rekey": "_snapshot",
+    "stored_tokens": "_snapshot",
     "sweep": "_maintenance",
     "verify": "_snapshot",
 }
@@ -88,6 +89,7 @@ __all__ = [
     "diff",
     "inspect",
     "rekey",
+    "stored_tokens",
     "sweep",
     "verify",
 ]

@@ -126,6 +126,18 @@ def verify(path: str | os.PathLike[str], *, keys: Keys = None, vfs: Vfs | None =
         return reader.manifest
 
 
+def stored_tokens(path: str | os.PathLike[str], *, keys: Keys = None, vfs: Vfs | None = None) -> list[int]:
+    """Return the token ids in a snapshot, without a pool; what is read is verified."""
+    with Reader(vfs or LocalVfs(), os.fspath(path)) as reader:
+        reader.unlock(keys)
+        frame, offset = next(reader.frames())
+        raw = np.empty(frame.size, np.uint8)
+        reader.read(frame, offset, raw)
+        reader.check_tokens(raw)
+        ids: list[int] = raw.view("<i4").tolist()
+        return ids
+
+
 def restore(
     pool: Pool,
     path: str | os.PathLike[str],
