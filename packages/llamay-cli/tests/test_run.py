@@ -1,6 +1,7 @@
 """`run`: the answer on stdout, everything else on stderr, and a documented exit code."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,86 @@ def test_the_defaults_in_the_help_are_the_engines() -> None:
     assert {name: getattr(default, name) for name in _options.SAMPLING_DEFAULTS} == dict(
         _options.SAMPLING_DEFAULTS
     )
+
+
+def test_every_sampling_option_has_llama_cpps_name(fake: Any, llamay: Callable[..., Any]) -> None:
+    given = {
+        "--temp": 1.5,
+        "--typical": 0.9,
+        "--top-nsigma": 1.5,
+        "--xtc-probability": 0.5,
+        "--xtc-threshold": 0.2,
+        "--dry-multiplier": 0.8,
+        "--dry-base": 2,
+        "--dry-allowed-length": 3,
+        "--dry-penalty-last-n": 100,
+        "--dynatemp-range": 0.5,
+        "--dynatemp-exp": 2,
+        "--mirostat": 2,
+        "--mirostat-ent": 4,
+        "--mirostat-lr": 0.2,
+        "--samplers": "dry;temperature",
+    }
+    pairs = [x for pair in given.items() for x in pair]
+
+    result = llamay(
+        "run", fake.path, "-p", "Go", "--seed", 3, *pairs, "--dry-sequence-breaker", "x",
+        "--dry-sequence-breaker", "y", "-l", "5+1.5", "-l", "7-inf",
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.stderr
+    assert fake.model.sampled == [
+        Sampling(
+            seed=3,
+            temperature=1.5,
+            typical_p=0.9,
+            top_n_sigma=1.5,
+            xtc_probability=0.5,
+            xtc_threshold=0.2,
+            dry_multiplier=0.8,
+            dry_base=2.0,
+            dry_allowed_length=3,
+            dry_penalty_last_n=100,
+            dynatemp_range=0.5,
+            dynatemp_exponent=2.0,
+            mirostat=2,
+            mirostat_tau=4.0,
+            mirostat_eta=0.2,
+            samplers=("dry", "temperature"),
+            dry_sequence_breakers=("x", "y"),
+            logit_bias={5: 1.5, 7: -math.inf},
+        )
+    ]
+
+
+def test_samplers_may_be_letters_and_breakers_may_be_none(fake: Any, llamay: Callable[..., Any]) -> None:
+    result = llamay(
+        "run", fake.path, "-p", "Go", "--seed", 1, "--sampling-seq", "kt", "--dry-sequence-breaker", "none"
+    )
+
+    assert result.exit_code == 0, result.stderr
+    assert fake.model.sampled == [
+        Sampling(seed=1, samplers=("top_k", "temperature"), dry_sequence_breakers=())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sampling-seq", "kz"], "'z' is no sampler"),
+        (["--samplers", "top_k;tail_free"], "samplers must be among"),
+        (["--samplers", "top_k", "--sampling-seq", "k"], "exclude each other"),
+        (["--logit-bias", "five+1"], "'five+1' is not a token id and a signed number"),
+        (["--mirostat", "3"], "mirostat"),
+    ],
+)
+def test_a_wrong_sampler_is_told(
+    fake: Any, llamay: Callable[..., Any], arguments: list[str], message: str
+) -> None:
+    result = llamay("run", fake.path, "-p", "Go", *arguments)
+
+    assert result.exit_code != 0
+    assert message in result.stderr
 
 
 def test_raw_text_is_continued_as_it_is(fake: Any, llamay: Callable[..., Any]) -> None:
