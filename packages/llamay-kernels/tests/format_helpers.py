@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from llamay_kernels._kernels import FORMATS
 
 BLOCK_FORMATS = [name for name, (block, _) in FORMATS.items() if block > 1]
+# Without a quantizer of ours.
+READ_ONLY = ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"]
 # Where a block keeps its f16 scales: random bytes there are NaN or infinity too often to see anything else.
 SCALE_OFFSETS = {
     "Q4_0": [0],
@@ -17,6 +19,18 @@ SCALE_OFFSETS = {
     "Q4_K": [0, 2],
     "Q5_K": [0, 2],
     "Q6_K": [208],
+    "Q2_K": [80, 82],
+    "Q3_K": [108],
+    "IQ2_XXS": [0],
+    "IQ2_XS": [0],
+    "IQ2_S": [0],
+    "IQ3_XXS": [0],
+    "IQ3_S": [0],
+    "IQ1_S": [0],
+    "IQ4_NL": [0],
+    "IQ4_XS": [0],
+    "TQ1_0": [52],
+    "TQ2_0": [64],
 }
 HOSTILE_HALVES = np.array(
     [0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00, 0xFE01],
@@ -63,12 +77,27 @@ def random_data(rng: np.random.Generator, name: str, rows: int, cols: int, hosti
             values.tobytes() if name == "F32" else (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
         )
     blocks = rng.integers(0, 256, (rows * cols // block, size), np.uint8)
-    for offset in SCALE_OFFSETS[name]:
+    if name == "MXFP4":
+        blocks[:, 0] = rng.integers(115, 125, len(blocks))
+        odd = rng.random(len(blocks)) < hostile
+        blocks[odd, 0] = rng.choice(np.uint8([0, 1, 2, 3, 30, 250, 254, 255]), odd.sum())
+        return blocks.tobytes()
+    for offset in SCALE_OFFSETS.get(name, [None]):
         scales = (rng.standard_normal(len(blocks)) * 0.01).astype(np.float16).view(np.uint16)
         odd = rng.random(len(blocks)) < hostile
         scales[odd] = rng.choice(HOSTILE_HALVES, odd.sum())
-        blocks[:, offset : offset + 2] = scales.view(np.uint8).reshape(-1, 2)
+        put_scales(name, blocks, offset, scales)
     return blocks.tobytes()
+
+
+def put_scales(name: str, blocks: np.ndarray, offset: int | None, scales: np.ndarray) -> None:
+    """Write a half for each block (n, bytes) in place; IQ1_M keeps it in the upper nibbles of four of its bytes."""
+    if name == "IQ1_M":
+        for i in range(4):
+            nibble = (scales >> 4 * i & 15).astype(np.uint8)
+            blocks[:, 49 + 2 * i] = blocks[:, 49 + 2 * i] & 15 | nibble << 4
+    else:
+        blocks[:, offset : offset + 2] = scales.view(np.uint8).reshape(-1, 2)
 
 
 def random_activations(rng: np.random.Generator, n: int, cols: int, hostile: float = 0.0) -> np.ndarray:

@@ -1,13 +1,16 @@
 """docs/arithmetic.md for matrix products, slowly: Python integers, and float64 steps rounded once to float32.
 
-Shares no line with the kernels: it reads the blocks as they stand in a file.
+Shares no line with the kernels: it reads the blocks as they stand in a file, those with codebooks and grids with the
+help of the gguf package.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
 
+import gguf
 import numpy as np
+from format_helpers import FORMATS, SCALE_OFFSETS, gguf_type, put_scales
 
 F32 = np.float32
 
@@ -155,6 +158,54 @@ def _row_of_super_blocks(name: str, row: bytes, size: int, x: np.ndarray) -> np.
     return acc
 
 
+# What stands beside d in the formats that count in fractions.
+UNITS = {"IQ2_XXS": 8, "IQ2_XS": 8, "IQ2_S": 8, "IQ1_S": 8, "IQ1_M": 8, "IQ3_XXS": 4}
+
+
+def scale_of(name: str, block: bytes) -> np.float32:
+    """d of a block with a codebook, its unit in it."""
+    if name == "MXFP4":
+        return F32(2.0 ** (block[0] - 128))
+    if name == "IQ1_M":
+        d = np.uint16(sum((block[49 + 2 * i] >> 4) << 4 * i for i in range(4))).view(np.float16).astype(F32)
+    else:
+        offset = SCALE_OFFSETS[name][0]
+        d = _half(block[offset : offset + 2])
+    return d / F32(UNITS.get(name, 1))
+
+
+def scaled_integers(name: str, block: bytes) -> list[int]:
+    """Scale times integer of each element: what the reference reads where d is one unit."""
+    blocks = np.frombuffer(block, np.uint8).copy().reshape(1, -1)
+    if name == "MXFP4":
+        blocks[:, 0] = 128
+    else:
+        put_scales(
+            name, blocks, SCALE_OFFSETS.get(name, [None])[0], np.float16([UNITS.get(name, 1)]).view(np.uint16)
+        )
+    if name == "Q2_K":
+        put_scales(name, blocks, 82, np.zeros(1, np.uint16))
+    return [int(v) for v in gguf.dequantize(blocks, gguf_type(name)).ravel()]
+
+
+def minima(block: bytes) -> list[int]:
+    """The minimum of each element of a Q2_K block."""
+    return [block[k // 16] >> 4 for k in range(256)]
+
+
+def _row_of_codes(name: str, row: bytes, size: int, x: np.ndarray) -> np.float32:
+    acc = F32(0)
+    integers, scales = quantize(x, FORMATS[name][0])
+    for b, (a, d_a) in enumerate(zip(integers, scales, strict=True)):
+        block = row[b * size : (b + 1) * size]
+        isum = sum(w * v for w, v in zip(scaled_integers(name, block), a, strict=True))
+        acc = fma(scale_of(name, block) * d_a, F32(isum), acc)
+        if name == "Q2_K":
+            imin = sum(m * v for m, v in zip(minima(block), a, strict=True))
+            acc = fma(-(_half(block[82:84]) * d_a), F32(imin), acc)
+    return acc
+
+
 def _row_of_floats(name: str, row: bytes, x: np.ndarray) -> np.float32:
     if name == "F32":
         w = np.frombuffer(row, F32)
@@ -177,19 +228,21 @@ def matmul(
     residual: np.ndarray | None = None,
 ) -> np.ndarray:
     """x (n, cols) times the weight, transposed: float32 (n, rows)."""
-    size = {"Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q5_1": 24, "Q8_0": 34, "Q4_K": 144, "Q5_K": 176, "Q6_K": 210}
+    size = FORMATS[name][1]
     stride = len(data) // rows
     out = np.empty((len(x), rows), F32)
     with np.errstate(all="ignore"):
         for t, one in enumerate(x):
             for r in range(rows):
                 row = data[r * stride : (r + 1) * stride]
-                if name.endswith("_K"):
-                    y = _row_of_super_blocks(name, row, size[name], one)
-                elif name.startswith("Q"):
-                    y = _row_of_blocks(name, row, size[name], one)
-                else:
+                if name in ("Q4_K", "Q5_K", "Q6_K"):
+                    y = _row_of_super_blocks(name, row, size, one)
+                elif name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"):
+                    y = _row_of_blocks(name, row, size, one)
+                elif FORMATS[name][0] == 1:
                     y = _row_of_floats(name, row, one)
+                else:
+                    y = _row_of_codes(name, row, size, one)
                 if bias is not None:
                     y = y + bias[r]
                 if residual is not None:

@@ -3,7 +3,18 @@
 import matmul_reference
 import numpy as np
 import pytest
-from format_helpers import BLOCK_FORMATS, FORMATS, formats, random_activations, random_data, same_bits, seeds
+from format_helpers import (
+    BLOCK_FORMATS,
+    FORMATS,
+    READ_ONLY,
+    SCALE_OFFSETS,
+    formats,
+    put_scales,
+    random_activations,
+    random_data,
+    same_bits,
+    seeds,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -101,19 +112,20 @@ def test_batches_larger_than_the_cache_equal_their_parts(isa: str, name: str) ->
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_largest_integers_do_not_saturate(isa: str, name: str, byte: int, sign: int) -> None:
     block, size = FORMATS[name]
-    one = bytearray([byte] * size)
-    half_one = np.float16(1).tobytes()
-    for offset in {"Q4_1": [0, 2], "Q5_1": [0, 2], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}.get(
-        name, [0]
-    ):
-        one[offset : offset + 2] = half_one
+    blocks = np.full((1, size), byte, np.uint8)
+    if name == "MXFP4":
+        blocks[:, 0] = 128
+    else:
+        for offset in SCALE_OFFSETS.get(name, [None]):
+            put_scales(name, blocks, offset, np.float16([1]).view(np.uint16))
+    one = blocks.tobytes()
     cols = 512
-    data = bytes(one) * (17 * cols // block)
+    data = one * (17 * cols // block)
     x = np.full((3, cols), sign, np.float32)
 
     ours = kernels.matmul(kernels.Weight(data, name, 17, cols), x, isa=isa)
 
-    expected = matmul_reference.matmul(bytes(one) * (cols // block), name, 1, x[:1])[0, 0]
+    expected = matmul_reference.matmul(one * (cols // block), name, 1, x[:1])[0, 0]
     assert np.array_equal(ours, np.full((3, 17), expected, np.float32))
 
 
@@ -127,11 +139,11 @@ def test_activations_are_rounded_alike_in_every_set(kind: str, seed: int, hostil
     with np.errstate(all="ignore"):
         integers, scales = matmul_reference.quantize(x[0], block)
     raw = stored["portable"][0]
-    size = {32: 48, 256: 352}[block]
+    size = {32: 48, 256: 384}[block]
     for b, (expected, scale) in enumerate(zip(integers, scales, strict=True)):
         here = raw[b * size : (b + 1) * size]
         assert here[:block].view(np.int8).tolist() == expected
-        d = here[32:36] if block == 32 else here[336:340]
+        d = here[32:36] if block == 32 else here[368:372]
         assert same_bits(d.view(np.float32), np.float32([scale]))
 
     for isa in FAST:
@@ -157,7 +169,7 @@ def test_products_are_near_those_of_the_dequantized_weight(name: str) -> None:
     rng = np.random.default_rng(2)
     x = rng.standard_normal((5, 1024)).astype(np.float32)
     w = rng.standard_normal((48, 1024)).astype(np.float32) * np.float32(0.05)
-    data = kernels.quantize(w, name)
+    data = random_data(rng, name, 48, 1024) if name in READ_ONLY else kernels.quantize(w, name)
     weight = kernels.Weight(data, name, 48, 1024)
     exact = x.astype(np.float64) @ weight.dequantize().astype(np.float64).T
 

@@ -27,6 +27,12 @@ struct BlockQ8_0 {
   uint8_t d[2];
   int8_t qs[32];
 };
+struct BlockQ2_K {
+  uint8_t scales[16], qs[64], d[2], dmin[2];
+};
+struct BlockQ3_K {
+  uint8_t qh[32], qs[64], scales[12], d[2];
+};
 struct BlockQ4_K {
   uint8_t d[2], dmin[2], scales[12], qs[128];
 };
@@ -38,15 +44,25 @@ struct BlockQ6_K {
   int8_t scales[16];
   uint8_t d[2];
 };
+struct BlockTQ1_0 {
+  uint8_t qs[48], qh[4], d[2];
+};
+struct BlockTQ2_0 {
+  uint8_t qs[64], d[2];
+};
 
 static_assert(sizeof(BlockQ4_0) == traits(Format::Q4_0).block_bytes);
 static_assert(sizeof(BlockQ4_1) == traits(Format::Q4_1).block_bytes);
 static_assert(sizeof(BlockQ5_0) == traits(Format::Q5_0).block_bytes);
 static_assert(sizeof(BlockQ5_1) == traits(Format::Q5_1).block_bytes);
 static_assert(sizeof(BlockQ8_0) == traits(Format::Q8_0).block_bytes);
+static_assert(sizeof(BlockQ2_K) == traits(Format::Q2_K).block_bytes);
+static_assert(sizeof(BlockQ3_K) == traits(Format::Q3_K).block_bytes);
 static_assert(sizeof(BlockQ4_K) == traits(Format::Q4_K).block_bytes);
 static_assert(sizeof(BlockQ5_K) == traits(Format::Q5_K).block_bytes);
 static_assert(sizeof(BlockQ6_K) == traits(Format::Q6_K).block_bytes);
+static_assert(sizeof(BlockTQ1_0) == traits(Format::TQ1_0).block_bytes);
+static_assert(sizeof(BlockTQ2_0) == traits(Format::TQ2_0).block_bytes);
 
 namespace {
 
@@ -75,8 +91,26 @@ inline void spread_fifth_bits(const uint8_t* qh, uint8_t* q) {
   }
 }
 
+/// 32 bytes hold 2 bits each of 128 integers: the lowest of the first 32.
+inline void spread_pairs_of_bits(const uint8_t* qs, uint8_t* q) {
+  for (int j = 0; j < 4; ++j)
+    for (int i = 0; i < 32; ++i) q[32 * j + i] = qs[i] >> 2 * j & 3;
+}
+/// Digits of base 3, each byte the fraction q / 256 whose first digits they are: multiplied by 3, the next
+/// one comes out above.
+inline void spread_digits(const uint8_t* qs, int bytes, int digits, uint8_t* q) {
+  for (int i = 0; i < bytes; ++i) {
+    uint8_t fraction = qs[i];
+    for (int j = 0; j < digits; ++j) {
+      const int next = fraction * 3;
+      q[bytes * j + i] = static_cast<uint8_t>(next >> 8);
+      fraction = static_cast<uint8_t>(next);
+    }
+  }
+}
+
 /// Integers of one block in order, unsigned where the format stores them so (Q8_0: the byte of the signed
-/// integer).
+/// integer); codes where the format has a codebook (codebook.hpp).
 inline void spread(const BlockQ4_0& b, uint8_t* q) { spread_nibbles(b.qs, 16, q); }
 inline void spread(const BlockQ4_1& b, uint8_t* q) { spread_nibbles(b.qs, 16, q); }
 inline void spread(const BlockQ5_0& b, uint8_t* q) {
@@ -88,6 +122,23 @@ inline void spread(const BlockQ5_1& b, uint8_t* q) {
   spread_fifth_bits(b.qh, q);
 }
 inline void spread(const BlockQ8_0& b, uint8_t* q) { memcpy(q, b.qs, 32); }
+inline void spread(const BlockQ2_K& b, uint8_t* q) {
+  for (int h = 0; h < 2; ++h) spread_pairs_of_bits(b.qs + 32 * h, q + 128 * h);
+}
+inline void spread(const BlockQ3_K& b, uint8_t* q) {
+  for (int h = 0; h < 2; ++h) spread_pairs_of_bits(b.qs + 32 * h, q + 128 * h);
+  for (int s = 0; s < 8; ++s)
+    for (int i = 0; i < 32; ++i)
+      q[32 * s + i] = static_cast<uint8_t>(q[32 * s + i] | (b.qh[i] >> s & 1) << 2);
+}
+inline void spread(const BlockTQ1_0& b, uint8_t* q) {
+  spread_digits(b.qs, 32, 5, q);
+  spread_digits(b.qs + 32, 16, 5, q + 160);
+  spread_digits(b.qh, 4, 4, q + 240);
+}
+inline void spread(const BlockTQ2_0& b, uint8_t* q) {
+  for (int h = 0; h < 2; ++h) spread_pairs_of_bits(b.qs + 32 * h, q + 128 * h);
+}
 inline void spread(const BlockQ4_K& b, uint8_t* q) {
   for (int c = 0; c < 4; ++c) spread_nibbles(b.qs + 32 * c, 32, q + 64 * c);
 }
@@ -115,6 +166,13 @@ inline void spread_scales(const uint8_t* packed, uint8_t* scale, uint8_t* min) {
     min[i] = packed[4 + i] & 63;
     scale[4 + i] = static_cast<uint8_t>((packed[8 + i] & 15) | (packed[i] >> 6) << 4);
     min[4 + i] = static_cast<uint8_t>(packed[8 + i] >> 4 | (packed[4 + i] >> 6) << 4);
+  }
+}
+/// Q3_K's sixteen signed scales of 6 bits, less 32.
+inline void spread_signed_scales(const BlockQ3_K& b, int8_t* scale) {
+  for (int i = 0; i < 16; ++i) {
+    const int low = b.scales[i % 8] >> (i / 8 * 4) & 15, high = b.scales[8 + i % 4] >> (i / 4 * 2) & 3;
+    scale[i] = static_cast<int8_t>((low | high << 4) - 32);
   }
 }
 inline void join_scales(const uint8_t* scale, const uint8_t* min, uint8_t* packed) {

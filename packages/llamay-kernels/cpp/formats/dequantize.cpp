@@ -1,6 +1,7 @@
-#include "blocks.hpp"
+#include "codebook.hpp"
 #include "codec.hpp"
 #include "half.hpp"
+#include "visit.hpp"
 
 namespace llamay {
 namespace {
@@ -38,6 +39,14 @@ void widen_two_levels(const Block& b, const uint8_t* q, float* y) {
 }
 void widen(const BlockQ4_K& b, const uint8_t* q, float* y) { widen_two_levels(b, q, y); }
 void widen(const BlockQ5_K& b, const uint8_t* q, float* y) { widen_two_levels(b, q, y); }
+void widen(const BlockQ2_K& b, const uint8_t* q, float* y) {
+  const float d = half_at(b.d), dmin = half_at(b.dmin);
+  for (int s = 0; s < 16; ++s) {
+    const float ds = d * static_cast<float>(b.scales[s] & 15),
+                ms = dmin * static_cast<float>(b.scales[s] >> 4);
+    for (int i = 16 * s; i < 16 * s + 16; ++i) y[i] = ds * static_cast<float>(q[i]) - ms;
+  }
+}
 void widen(const BlockQ6_K& b, const uint8_t* q, float* y) {
   const float d = half_at(b.d);
   for (int s = 0; s < 16; ++s) {
@@ -46,15 +55,20 @@ void widen(const BlockQ6_K& b, const uint8_t* q, float* y) {
   }
 }
 
-template <class Block, Format format>
-void dequantize_blocks(const void* data, size_t count, float* out) {
-  constexpr size_t n = traits(format).block;
-  uint8_t q[n];
-  for (size_t i = 0; i < count / n; ++i) {
-    Block block;
-    memcpy(&block, static_cast<const uint8_t*>(data) + i * sizeof block, sizeof block);
-    spread(block, q);
-    widen(block, q, out + i * n);
+template <Format format, class Block>
+void widen_codes(const Block& b, const uint8_t* q, float* y) {
+  constexpr Codebook book = codebook(format);
+  const uint16_t bits = scale_bits(b);
+  const float d = (format == Format::MXFP4 ? bf16_to_f32(bits) : f16_to_f32(bits)) * unit(format);
+  if constexpr (requires(int8_t* scale) { spread_signed_scales(b, scale); }) {
+    int8_t scale[16];
+    spread_signed_scales(b, scale);
+    for (int s = 0; s < 16; ++s) {
+      const float ds = d * static_cast<float>(scale[s]);
+      for (int i = 16 * s; i < 16 * s + 16; ++i) y[i] = ds * static_cast<float>(book.value[q[i]]);
+    }
+  } else {
+    for (uint32_t i = 0; i < traits(format).block; ++i) y[i] = d * static_cast<float>(book.value[q[i]]);
   }
 }
 
@@ -72,22 +86,20 @@ void dequantize(Format format, const void* data, size_t count, float* out) {
     case Format::BF16:
       for (size_t i = 0; i < count; ++i) out[i] = bf16_to_f32(load_u16(bytes + 2 * i));
       return;
-    case Format::Q4_0:
-      return dequantize_blocks<BlockQ4_0, Format::Q4_0>(data, count, out);
-    case Format::Q4_1:
-      return dequantize_blocks<BlockQ4_1, Format::Q4_1>(data, count, out);
-    case Format::Q5_0:
-      return dequantize_blocks<BlockQ5_0, Format::Q5_0>(data, count, out);
-    case Format::Q5_1:
-      return dequantize_blocks<BlockQ5_1, Format::Q5_1>(data, count, out);
-    case Format::Q8_0:
-      return dequantize_blocks<BlockQ8_0, Format::Q8_0>(data, count, out);
-    case Format::Q4_K:
-      return dequantize_blocks<BlockQ4_K, Format::Q4_K>(data, count, out);
-    case Format::Q5_K:
-      return dequantize_blocks<BlockQ5_K, Format::Q5_K>(data, count, out);
-    case Format::Q6_K:
-      return dequantize_blocks<BlockQ6_K, Format::Q6_K>(data, count, out);
+    default:
+      visit_blocks(format, [&]<Format f, class Block>(Tag<f, Block>) {
+        constexpr size_t n = traits(f).block;
+        uint8_t q[n];
+        for (size_t i = 0; i < count / n; ++i) {
+          Block block;
+          memcpy(&block, bytes + i * sizeof block, sizeof block);
+          spread(block, q);
+          if constexpr (has_codebook(f))
+            widen_codes<f>(block, q, out + i * n);
+          else
+            widen(block, q, out + i * n);
+        }
+      });
   }
 }
 

@@ -123,10 +123,14 @@ void quantize(Format format, const float* values, size_t count, void* out) {
       return quantize_blocks<BlockQ5_1>(values, count, out);
     case Format::Q8_0:
       return quantize_blocks<BlockQ8_0>(values, count, out);
+    case Format::Q2_K:
+    case Format::Q3_K:
     case Format::Q4_K:
     case Format::Q5_K:
     case Format::Q6_K:
       return quantize_super_blocks(format, values, count, out);
+    default:
+      return quantize_codes(format, values, count, out);
   }
 }
 

@@ -1,51 +1,12 @@
 #include "quantize_k.hpp"
 
-#include "blocks.hpp"
-#include "half.hpp"
+#include "search.hpp"
 
-// GGML fixes only how these formats are read. What is written is a choice of integers, made here to make the
-// squared error of the values that will be read small: candidates for the scale of each sub-block, each with
-// its best fitting line, then the scales rounded to their own 6 or 8 bits, then the integers again for the
-// scales as they will be read.
+// Candidates for the scale of each sub-block, each with its best fitting line, then the scales rounded to
+// their own 4, 6 or 8 bits, then the integers again for the scales as they will be read.
 
 namespace llamay {
 namespace {
-
-int clamp(int v, int low, int high) { return v < low ? low : v > high ? high : v; }
-/// To the nearest integer, for any float: what is out of range or NaN is clamped first.
-int nearest(float v, int low, int high) {
-  if (!(v > static_cast<float>(low))) return low;
-  if (v >= static_cast<float>(high)) return high;
-  return static_cast<int>(v + (v < 0 ? -0.5f : 0.5f));
-}
-
-// Four lanes: every baseline has them, and the order of a sum is then the same everywhere.
-using Four = float __attribute__((vector_size(16)));
-using FourInts = int32_t __attribute__((vector_size(16)));
-
-Four load(const float* at) {
-  Four v;
-  memcpy(&v, at, sizeof v);
-  return v;
-}
-float total(Four v) { return (v[0] + v[2]) + (v[1] + v[3]); }
-
-/// The nearest integers in low..high, as floats; NaN gives low.
-Four levels(Four v, float low, float high) {
-  const Four bottom = Four{} + low, top = Four{} + high;
-  v = v > bottom ? v : bottom;
-  v = v < top ? v : top;
-  // Truncation rounds down what is not negative.
-  return __builtin_convertvector(__builtin_convertvector(v - low + 0.5f, FourInts), Four) + low;
-}
-
-/// What a value counts: large ones more, because they dominate the products they enter.
-void weigh(const float* x, int n, float* weight) {
-  float sum = 0;
-  for (int i = 0; i < n; ++i) sum += x[i] * x[i];
-  const float mean = __builtin_sqrtf(sum / static_cast<float>(n));
-  for (int i = 0; i < n; ++i) weight[i] = mean + __builtin_fabsf(x[i]);
-}
 
 struct Line {
   float scale = 0, min = 0;  // x is near scale * q - min, both not negative
@@ -105,12 +66,6 @@ Line fit_line(const float* x, const float* weight, int n, float highest) {
   return best;
 }
 
-float read_back(float value, uint8_t* half) {
-  const uint16_t bits = f32_to_f16(value);
-  store_u16(half, bits);
-  return f16_to_f32(bits);
-}
-
 /// n values as scale * q - min with q in low..high; q is written less low.
 float round_values(const float* x, const float* weight, int n, float scale, float min, float low, float high,
                    uint8_t* q) {
@@ -125,40 +80,55 @@ float round_values(const float* x, const float* weight, int n, float scale, floa
   return total(error);
 }
 
-/// Scales and minima for a super-block, and its integers. highest: 15 (Q4_K), 31 (Q5_K).
-void choose_two_levels(const float* x, int highest, uint8_t* d_out, uint8_t* dmin_out, uint8_t* packed_scales,
-                       uint8_t* q) {
+/// Scales and minima (0..top) for the sub-blocks of n values of a super-block, and its integers (0..highest).
+template <int n, int top>
+void choose_two_levels(const float* x, int highest, uint8_t* d_out, uint8_t* dmin_out, uint8_t* scale,
+                       uint8_t* min, uint8_t* q) {
+  constexpr int subs = 256 / n;
   float weight[256];
-  Line lines[8];
+  Line lines[subs];
   float top_scale = 0, top_min = 0;
-  for (int s = 0; s < 8; ++s) {
-    weigh(x + 32 * s, 32, weight + 32 * s);
-    lines[s] = fit_line(x + 32 * s, weight + 32 * s, 32, static_cast<float>(highest));
+  for (int s = 0; s < subs; ++s) {
+    weigh(x + n * s, n, weight + n * s);
+    lines[s] = fit_line(x + n * s, weight + n * s, n, static_cast<float>(highest));
     if (lines[s].scale > top_scale) top_scale = lines[s].scale;
     if (lines[s].min > top_min) top_min = lines[s].min;
   }
-  const float d = read_back(top_scale / 63, d_out), dmin = read_back(top_min / 63, dmin_out);
-  uint8_t scale[8], min[8], trial[32];
-  for (int s = 0; s < 8; ++s) {
-    const float* block = x + 32 * s;
-    const int near_scale = d > 0 ? nearest(lines[s].scale / d, 0, 63) : 0;
-    const int near_min = dmin > 0 ? nearest(lines[s].min / dmin, 0, 63) : 0;
+  const float d = read_back(top_scale / top, d_out), dmin = read_back(top_min / top, dmin_out);
+  uint8_t trial[n];
+  for (int s = 0; s < subs; ++s) {
+    const float* block = x + n * s;
+    const int near_scale = d > 0 ? nearest(lines[s].scale / d, 0, top) : 0;
+    const int near_min = dmin > 0 ? nearest(lines[s].min / dmin, 0, top) : 0;
     float best_error = -1;
     // Rounding both to the nearest is not the best pair: a coarser slope wants another offset.
     for (int ds = -1; ds <= 1; ++ds)
       for (int dm = -1; dm <= 1; ++dm) {
-        const int sc = clamp(near_scale + ds, 0, 63), mn = clamp(near_min + dm, 0, 63);
+        const int sc = clamp(near_scale + ds, 0, top), mn = clamp(near_min + dm, 0, top);
         const float error =
-            round_values(block, weight + 32 * s, 32, d * static_cast<float>(sc),
-                         dmin * static_cast<float>(mn), 0, static_cast<float>(highest), trial);
+            round_values(block, weight + n * s, n, d * static_cast<float>(sc), dmin * static_cast<float>(mn),
+                         0, static_cast<float>(highest), trial);
         if (best_error >= 0 && !(error < best_error)) continue;
         best_error = error;
         scale[s] = static_cast<uint8_t>(sc);
         min[s] = static_cast<uint8_t>(mn);
-        memcpy(q + 32 * s, trial, 32);
+        memcpy(q + n * s, trial, n);
       }
   }
-  join_scales(scale, min, packed_scales);
+}
+
+/// 2 bits of 128 integers in 32 bytes.
+void join_pairs_of_bits(const uint8_t* q, uint8_t* qs) {
+  for (int i = 0; i < 32; ++i)
+    qs[i] =
+        static_cast<uint8_t>((q[i] & 3) | (q[32 + i] & 3) << 2 | (q[64 + i] & 3) << 4 | (q[96 + i] & 3) << 6);
+}
+
+void round_block(const float* x, BlockQ2_K& b) {
+  uint8_t q[256], scale[16], min[16];
+  choose_two_levels<16, 15>(x, 3, b.d, b.dmin, scale, min, q);
+  for (int s = 0; s < 16; ++s) b.scales[s] = static_cast<uint8_t>(scale[s] | min[s] << 4);
+  for (int h = 0; h < 2; ++h) join_pairs_of_bits(q + 128 * h, b.qs + 32 * h);
 }
 
 void join_nibbles(const uint8_t* q, uint8_t* qs) {
@@ -168,13 +138,15 @@ void join_nibbles(const uint8_t* q, uint8_t* qs) {
 }
 
 void round_block(const float* x, BlockQ4_K& b) {
-  uint8_t q[256];
-  choose_two_levels(x, 15, b.d, b.dmin, b.scales, q);
+  uint8_t q[256], scale[8], min[8];
+  choose_two_levels<32, 63>(x, 15, b.d, b.dmin, scale, min, q);
+  join_scales(scale, min, b.scales);
   join_nibbles(q, b.qs);
 }
 void round_block(const float* x, BlockQ5_K& b) {
-  uint8_t q[256];
-  choose_two_levels(x, 31, b.d, b.dmin, b.scales, q);
+  uint8_t q[256], scale[8], min[8];
+  choose_two_levels<32, 63>(x, 31, b.d, b.dmin, scale, min, q);
+  join_scales(scale, min, b.scales);
   join_nibbles(q, b.qs);
   for (int i = 0; i < 32; ++i) {
     b.qh[i] = 0;
@@ -182,19 +154,19 @@ void round_block(const float* x, BlockQ5_K& b) {
   }
 }
 
-/// The scale of least weighted error for integers -32..31 around zero.
-float fit_scale(const float* x, const float* weight, int n) {
+/// The scale of least weighted error for integers low..-low - 1 around zero.
+float fit_scale(const float* x, const float* weight, int n, float low) {
   float extreme = 0;
   for (int i = 0; i < n; ++i)
     if (__builtin_fabsf(x[i]) > __builtin_fabsf(extreme)) extreme = x[i];
   if (extreme == 0) return 0;
   float best = 0, best_gain = -1;
   for (int step = -9; step <= 9; ++step) {
-    // The extreme value may take -32, the one integer without an opposite: hence the negative scale.
-    const float inverse = -(32 + 0.1f * static_cast<float>(step)) / extreme;
+    // The extreme value may take `low`, the one integer without an opposite: hence the negative scale.
+    const float inverse = (low - 0.1f * static_cast<float>(step)) / extreme;
     Four sums_qx{}, sums_qq{};
     for (int i = 0; i < n; i += 4) {
-      const Four v = load(x + i), q = levels(v * inverse, -32, 31), weighted = load(weight + i) * q;
+      const Four v = load(x + i), q = levels(v * inverse, low, -low - 1), weighted = load(weight + i) * q;
       sums_qx += weighted * v;
       sums_qq += weighted * q;
     }
@@ -209,30 +181,53 @@ float fit_scale(const float* x, const float* weight, int n) {
   return best;
 }
 
-void round_block(const float* x, BlockQ6_K& b) {
+/// Scales (lowest..-lowest - 1) for the sub-blocks of 16 values of a super-block, and its integers (low..-low
+/// - 1), which are written less low.
+void choose_signed(const float* x, int low, int lowest, uint8_t* d_out, int8_t* scale, uint8_t* q) {
   float weight[256], scales[16], top = 0;
   for (int s = 0; s < 16; ++s) {
     weigh(x + 16 * s, 16, weight + 16 * s);
-    scales[s] = fit_scale(x + 16 * s, weight + 16 * s, 16);
+    scales[s] = fit_scale(x + 16 * s, weight + 16 * s, 16, static_cast<float>(low));
     if (__builtin_fabsf(scales[s]) > __builtin_fabsf(top)) top = scales[s];
   }
-  // -128 has no opposite either.
-  const float d = read_back(top / -128, b.d);
-  uint8_t q[256];
+  // The lowest scale has no opposite either.
+  const float d = read_back(top / static_cast<float>(lowest), d_out);
   for (int s = 0; s < 16; ++s) {
-    const int near_scale = d != 0 ? nearest(scales[s] / d, -128, 127) : 0;
+    const int near_scale = d != 0 ? nearest(scales[s] / d, lowest, -lowest - 1) : 0;
     float best_error = -1;
     for (int ds = -1; ds <= 1; ++ds) {
-      const int sc = clamp(near_scale + ds, -128, 127);
+      const int sc = clamp(near_scale + ds, lowest, -lowest - 1);
       uint8_t trial[16];
-      const float error =
-          round_values(x + 16 * s, weight + 16 * s, 16, d * static_cast<float>(sc), 0, -32, 31, trial);
+      const float error = round_values(x + 16 * s, weight + 16 * s, 16, d * static_cast<float>(sc), 0,
+                                       static_cast<float>(low), static_cast<float>(-low - 1), trial);
       if (best_error >= 0 && !(error < best_error)) continue;
       best_error = error;
-      b.scales[s] = static_cast<int8_t>(sc);
+      scale[s] = static_cast<int8_t>(sc);
       memcpy(q + 16 * s, trial, 16);
     }
   }
+}
+
+void round_block(const float* x, BlockQ3_K& b) {
+  uint8_t q[256];
+  int8_t scale[16];
+  choose_signed(x, -4, -32, b.d, scale, q);
+  for (int i = 0; i < 4; ++i) b.scales[8 + i] = 0;
+  for (int s = 0; s < 16; ++s) {
+    const int bits = scale[s] + 32, shift = s / 8 * 4;
+    b.scales[s % 8] = static_cast<uint8_t>(shift ? b.scales[s % 8] | (bits & 15) << 4 : bits & 15);
+    b.scales[8 + s % 4] = static_cast<uint8_t>(b.scales[8 + s % 4] | (bits >> 4) << (s / 4 * 2));
+  }
+  for (int h = 0; h < 2; ++h) join_pairs_of_bits(q + 128 * h, b.qs + 32 * h);
+  for (int i = 0; i < 32; ++i) {
+    b.qh[i] = 0;
+    for (int s = 0; s < 8; ++s) b.qh[i] = static_cast<uint8_t>(b.qh[i] | (q[32 * s + i] >> 2) << s);
+  }
+}
+
+void round_block(const float* x, BlockQ6_K& b) {
+  uint8_t q[256];
+  choose_signed(x, -32, -128, b.d, b.scales, q);
   for (int h = 0; h < 2; ++h)
     for (int i = 0; i < 32; ++i) {
       const uint8_t* p = q + 128 * h + i;
@@ -255,9 +250,18 @@ void quantize_blocks(const float* values, size_t count, void* out) {
 }  // namespace
 
 void quantize_super_blocks(Format format, const float* values, size_t count, void* out) {
-  if (format == Format::Q4_K) return quantize_blocks<BlockQ4_K>(values, count, out);
-  if (format == Format::Q5_K) return quantize_blocks<BlockQ5_K>(values, count, out);
-  quantize_blocks<BlockQ6_K>(values, count, out);
+  switch (format) {
+    case Format::Q2_K:
+      return quantize_blocks<BlockQ2_K>(values, count, out);
+    case Format::Q3_K:
+      return quantize_blocks<BlockQ3_K>(values, count, out);
+    case Format::Q4_K:
+      return quantize_blocks<BlockQ4_K>(values, count, out);
+    case Format::Q5_K:
+      return quantize_blocks<BlockQ5_K>(values, count, out);
+    default:
+      return quantize_blocks<BlockQ6_K>(values, count, out);
+  }
 }
 
 }  // namespace llamay

@@ -4,7 +4,12 @@
 
 namespace llamay {
 
-/// Q4_K, Q5_K and Q6_K: quantize() for the formats with two levels of scales.
+// The parts of quantize().
+
+/// Q2_K to Q6_K.
 void quantize_super_blocks(Format format, const float* values, size_t count, void* out);
+
+/// IQ4_NL, IQ4_XS, MXFP4, TQ1_0, TQ2_0.
+void quantize_codes(Format format, const float* values, size_t count, void* out);
 
 }  // namespace llamay

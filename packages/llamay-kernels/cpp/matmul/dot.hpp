@@ -13,7 +13,9 @@
 //   w = 15 (4 bits): 3810 * 8 = 30480
 //   w = 31 (5 bits): 7874 * 4 = 31496
 //   w = 63 (6 bits): 16002 * 2 = 32004
-// Q8_0's bytes (0..255) do not fit even once; they are multiplied as two nibbles, each of the first kind.
+//   w = 126 (IQ3_XXS): 32004 once
+// Bytes up to 255 (Q8_0, IQ4_NL, IQ4_XS) do not fit even once; they are multiplied as two nibbles, each of
+// the first kind.
 
 namespace llamay {
 namespace {
@@ -41,15 +43,15 @@ LLAMAY_INLINE Bytes nibbles(const uint8_t* vectors) {
     return and_(shift_right16<4>(both), mask);
 }
 
-/// q | (bits [from, from + width) of each byte of `high`, moved to bit 4 and up). 16-bit shifts serve: what
-/// crosses from the other byte of a pair lands outside the mask.
-template <int from, int width>
+/// q | (bits [from, from + width) of each byte of `high`, moved to bit `to` and up). 16-bit shifts serve:
+/// what crosses from the other byte of a pair lands outside the mask.
+template <int from, int width, int to>
 LLAMAY_INLINE Bytes with_high_bits(Bytes q, Bytes high) {
-  const Bytes mask = repeat_byte(((1 << width) - 1) << 4);
-  if constexpr (from <= 4)
-    return or_masked(q, shift_left16<4 - from>(high), mask);
+  const Bytes mask = repeat_byte(((1 << width) - 1) << to);
+  if constexpr (from <= to)
+    return or_masked(q, shift_left16<to - from>(high), mask);
   else
-    return or_masked(q, shift_right16<from - 4>(high), mask);
+    return or_masked(q, shift_right16<from - to>(high), mask);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Matrix products of the formats with blocks of 32: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0.
+// Matrix products of the formats with blocks of 32: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4.
 #include "../simd/isa.hpp"
-#include "dot.hpp"
+#include "bits.hpp"
 #include "portable.hpp"
 #include "tiles.hpp"
 
@@ -9,28 +9,13 @@ namespace {
 
 #ifdef LLAMAY_VECTOR
 
-/// weight<four>: the bytes for k = 4 * four..4 * four + 3 of a block.
-struct FourBits {
-  static constexpr int kHighest = 15;
-  template <int four>
-  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors) {
-    return nibbles<four>(vectors);
-  }
-};
-struct FiveBits {
-  static constexpr int kHighest = 31;
-  template <int four>
-  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors) {
-    return with_high_bits<four, 1>(nibbles<four>(vectors), load_once(vectors + 256));
-  }
-};
-struct EightBits {
-  static constexpr int kHighest = 255;
-  template <int four>
-  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors) {
-    return load_bytes(vectors + 64 * four);
-  }
-};
+template <Format format>
+LLAMAY_INLINE Floats widen_scale(const uint16_t* at) {
+  if constexpr (format == Format::MXFP4)
+    return widen_bf16(at);
+  else
+    return widen_f16(at);
+}
 
 /// start + weights times activations over the 32 k of a block.
 template <class Bits, int G, int N>
@@ -42,7 +27,7 @@ LLAMAY_INLINE void dots(const Slice (&slice)[G], size_t offset, const Activation
   unrolled<8>([&](auto four) __attribute__((always_inline)) {
     constexpr int at = decltype(four)::value;
     Bytes w[G];
-    for (int g = 0; g < G; ++g) w[g] = Bits::template weight<at>(slice[g].vectors + offset);
+    for (int g = 0; g < G; ++g) w[g] = Bits::template weight<at>(slice[g].vectors + offset, 0);
     for (int n = 0; n < N; ++n) {
       const Bytes x = repeat4(a[n]->q + 4 * at);
       for (int g = 0; g < G; ++g) sum[g][n] = dot4(sum[g][n], w[g], x);
@@ -54,20 +39,18 @@ LLAMAY_INLINE void dots(const Slice (&slice)[G], size_t offset, const Activation
   Bytes low[G][N], high[G][N];
   unrolled<8>([&](auto four) __attribute__((always_inline)) {
     constexpr int at = decltype(four)::value;
-    Bytes w[G], upper[G];
-    for (int g = 0; g < G; ++g) {
-      w[g] = Bits::template weight<at>(slice[g].vectors + offset);
-      if constexpr (in_halves) {
-        upper[g] = and_(shift_right16<4>(w[g]), repeat_byte(15));
-        w[g] = and_(w[g], repeat_byte(15));
-      }
-    }
+    Nibbles w[G];
+    for (int g = 0; g < G; ++g)
+      if constexpr (in_halves)
+        w[g] = Bits::template halves<at>(slice[g].vectors + offset, 0);
+      else
+        w[g].low = Bits::template weight<at>(slice[g].vectors + offset, 0);
     for (int n = 0; n < N; ++n) {
       const Bytes x = repeat4(a[n]->q + 4 * at);
       for (int g = 0; g < G; ++g) {
-        low[g][n] = at % at_once ? add16(low[g][n], mul_bytes(w[g], x)) : mul_bytes(w[g], x);
+        low[g][n] = at % at_once ? add16(low[g][n], mul_bytes(w[g].low, x)) : mul_bytes(w[g].low, x);
         if constexpr (in_halves)
-          high[g][n] = at ? add16(high[g][n], mul_bytes(upper[g], x)) : mul_bytes(upper[g], x);
+          high[g][n] = at ? add16(high[g][n], mul_bytes(w[g].high, x)) : mul_bytes(w[g].high, x);
       }
     }
     if constexpr (at % at_once == at_once - 1)
@@ -81,19 +64,11 @@ LLAMAY_INLINE void dots(const Slice (&slice)[G], size_t offset, const Activation
 #endif
 }
 
-template <bool with_min>
-struct ScalesOf {
-  using type = ScaleOnly;
-};
-template <>
-struct ScalesOf<true> {
-  using type = ScaleAndMin;
-};
-
-/// shift: the format's integer is the stored one less 8 << shift; shift < 0: as stored.
-template <Format format, class Bits, int shift, bool with_min>
+/// offset: what the bytes have over the format's integers, 0 or a power of two from 8 on.
+template <Format format, class Bits, int offset>
 struct BlockKernel {
-  using Scales = typename ScalesOf<with_min>::type;
+  using Scales = ScalesOf<format>;
+  static constexpr bool kWithMin = sizeof(Scales) == sizeof(ScaleAndMin);
   static constexpr size_t kBlock = 32;
   static constexpr size_t kVectorBytes = vector_bytes(format);
   static constexpr int kManyGroups = 2;
@@ -118,14 +93,14 @@ struct BlockKernel {
       Ints sum[G][N], start[N];
       for (int n = 0; n < N; ++n) {
         start[n] = zero();
-        if constexpr (shift >= 0) start[n] = shift_left32<shift>(repeat4(&a[n]->offset8));
+        if constexpr (offset > 0) start[n] = shift_left32<log2_of(offset / 8)>(repeat4(&a[n]->offset8));
       }
       dots<Bits>(slice, b * kVectorBytes, a, start, sum);
       for (int g = 0; g < G; ++g) {
         const Scales& s = reinterpret_cast<const Scales*>(slice[g].scales)[b];
-        const Floats d = widen_f16(s.d + g % kSlices * kLanes);
+        const Floats d = widen_scale<format>(s.d + g % kSlices * kLanes);
         for (int n = 0; n < N; ++n) acc[g][n] = fma(mul(d, repeat(a[n]->d)), to_float(sum[g][n]), acc[g][n]);
-        if constexpr (with_min) {
+        if constexpr (kWithMin) {
           const Floats m = widen_f16(s.m + g % kSlices * kLanes);
           for (int n = 0; n < N; ++n) acc[g][n] = fma(m, repeat(a[n]->s), acc[g][n]);
         }
@@ -136,27 +111,33 @@ struct BlockKernel {
   }
 };
 
+using Iq4Nl = CodeBits<FourBits, Format::IQ4_NL>;
+using Mxfp4 = CodeBits<FourBits, Format::MXFP4>;
+
 constexpr BlockMatmuls kMatmuls = {
-    matmul<BlockKernel<Format::Q4_0, FourBits, 0, false>>,
-    matmul<BlockKernel<Format::Q4_1, FourBits, -1, true>>,
-    matmul<BlockKernel<Format::Q5_0, FiveBits, 1, false>>,
-    matmul<BlockKernel<Format::Q5_1, FiveBits, -1, true>>,
-    matmul<BlockKernel<Format::Q8_0, EightBits, 4, false>>,
+    matmul<BlockKernel<Format::Q4_0, FourBits, 8>>,
+    matmul<BlockKernel<Format::Q4_1, FourBits, 0>>,
+    matmul<BlockKernel<Format::Q5_0, FiveBits<32>, 16>>,
+    matmul<BlockKernel<Format::Q5_1, FiveBits<32>, 0>>,
+    matmul<BlockKernel<Format::Q8_0, EightBits, EightBits::kOffset>>,
+    matmul<BlockKernel<Format::IQ4_NL, Iq4Nl, Iq4Nl::kOffset>>,
+    matmul<BlockKernel<Format::MXFP4, Mxfp4, Mxfp4::kOffset>>,
 };
 
 #else
 
 /// One block for sixteen rows, as docs/arithmetic.md says it.
-template <Format format, class Scales>
+template <Format format>
 struct PortableBlock {
   using Activation = Activation32;
+  using Scales = ScalesOf<format>;
 
   static void add(const int16_t (*q)[16], const Scales& s, const Activation& a, float* acc) {
     int32_t sum[16] = {};
     for (int k = 0; k < 32; ++k)
       for (int lane = 0; lane < 16; ++lane) sum[lane] += q[k][lane] * a.q[k];
     for (int lane = 0; lane < 16; ++lane) {
-      const float d = f16_to_f32(s.d[lane]) * a.d;
+      const float d = scale_of_block<format>(s, lane) * a.d;
       acc[lane] = __builtin_fmaf(d, static_cast<float>(sum[lane]), acc[lane]);
       if constexpr (sizeof(Scales) == sizeof(ScaleAndMin))
         acc[lane] = __builtin_fmaf(f16_to_f32(s.m[lane]), a.s, acc[lane]);
@@ -164,13 +145,13 @@ struct PortableBlock {
   }
 };
 
-template <Format format, class Scales>
-constexpr MatmulFunction portable_block = portable_matmul<format, Scales, PortableBlock<format, Scales>>;
+template <Format format>
+constexpr MatmulFunction portable_block = portable_matmul<format, PortableBlock<format>>;
 
 constexpr BlockMatmuls kMatmuls = {
-    portable_block<Format::Q4_0, ScaleOnly>, portable_block<Format::Q4_1, ScaleAndMin>,
-    portable_block<Format::Q5_0, ScaleOnly>, portable_block<Format::Q5_1, ScaleAndMin>,
-    portable_block<Format::Q8_0, ScaleOnly>,
+    portable_block<Format::Q4_0>,  portable_block<Format::Q4_1>, portable_block<Format::Q5_0>,
+    portable_block<Format::Q5_1>,  portable_block<Format::Q8_0>, portable_block<Format::IQ4_NL>,
+    portable_block<Format::MXFP4>,
 };
 
 #endif

@@ -1,11 +1,12 @@
 // The table of a kernel set, over the families that are compiled beside it; and reading rows back.
-#include "../formats/half.hpp"
+#include "../formats/visit.hpp"
 #include "../simd/isa.hpp"
 #include "output.hpp"
 #include "unpacked.hpp"
 
 extern "C" const llamay::BlockMatmuls LLAMAY_TABLE(matmul_blocks);
 extern "C" const llamay::SuperBlockMatmuls LLAMAY_TABLE(matmul_super_blocks);
+extern "C" const llamay::FewBitMatmuls LLAMAY_TABLE(matmul_few_bits);
 extern "C" const llamay::FloatMatmuls LLAMAY_TABLE(matmul_floats);
 extern "C" const llamay::Quantizers LLAMAY_TABLE(matmul_quantize);
 
@@ -15,6 +16,7 @@ namespace {
 MatmulFunction function_for(Format format) {
   const BlockMatmuls& blocks = LLAMAY_TABLE(matmul_blocks);
   const SuperBlockMatmuls& super_blocks = LLAMAY_TABLE(matmul_super_blocks);
+  const FewBitMatmuls& few_bits = LLAMAY_TABLE(matmul_few_bits);
   const FloatMatmuls& floats = LLAMAY_TABLE(matmul_floats);
   switch (format) {
     case Format::F32:
@@ -39,6 +41,30 @@ MatmulFunction function_for(Format format) {
       return super_blocks.q5_k;
     case Format::Q6_K:
       return super_blocks.q6_k;
+    case Format::IQ4_NL:
+      return blocks.iq4_nl;
+    case Format::MXFP4:
+      return blocks.mxfp4;
+    case Format::Q2_K:
+      return few_bits.q2_k;
+    case Format::Q3_K:
+      return few_bits.q3_k;
+    case Format::IQ2_XXS:
+    case Format::IQ2_XS:
+    case Format::IQ2_S:
+      return few_bits.iq2;
+    case Format::IQ1_S:
+    case Format::IQ1_M:
+      return few_bits.iq1;
+    case Format::IQ3_XXS:
+      return few_bits.iq3_xxs;
+    case Format::IQ3_S:
+      return few_bits.iq3_s;
+    case Format::IQ4_XS:
+      return few_bits.iq4_xs;
+    case Format::TQ1_0:
+    case Format::TQ2_0:
+      return few_bits.tq;
   }
   __builtin_unreachable();
 }
@@ -71,41 +97,42 @@ void quantize_rows(ActivationKind kind, const float* x, size_t x_stride, size_t 
   }
 }
 
-void widen_block(const ScaleOnly& s, int lane, const int* q, float* y) {
-  const float d = f16_to_f32(s.d[lane]);
-  for (int i = 0; i < 32; ++i) y[i] = static_cast<float>(q[i]) * d;
-}
-void widen_block(const ScaleAndMin& s, int lane, const int* q, float* y) {
-  const float d = f16_to_f32(s.d[lane]), m = f16_to_f32(s.m[lane]);
-  for (int i = 0; i < 32; ++i) y[i] = static_cast<float>(q[i]) * d + m;
-}
-void widen_block(const TwoLevels& levels, int lane, const int* q, float* y) {
-  const float d = f16_to_f32(levels.d[lane]), dmin = f16_to_f32(levels.dmin[lane]);
-  for (int s = 0; s < 8; ++s) {
-    const float ds = d * static_cast<float>(levels.scale[s][lane]);
-    const float ms = dmin * static_cast<float>(levels.min[s / 2][lane][s % 2]);
-    for (int i = 32 * s; i < 32 * s + 32; ++i) y[i] = ds * static_cast<float>(q[i]) - ms;
-  }
-}
-void widen_block(const SignedScales& levels, int lane, const int* q, float* y) {
-  const float d = f16_to_f32(levels.d[lane]);
-  for (int s = 0; s < 16; ++s) {
-    const float ds = d * static_cast<float>(levels.scale[s][lane]);
-    for (int i = 16 * s; i < 16 * s + 16; ++i) y[i] = ds * static_cast<float>(q[i]);
+/// One row of a block of sixteen: the formulas of docs/arithmetic.md.
+template <Format format>
+void widen_block(const ScalesOf<format>& s, int lane, const int* q, float* y) {
+  constexpr int block = static_cast<int>(traits(format).block);
+  const float d = scale_of_block<format>(s, lane);
+  if constexpr (block == 32) {
+    if constexpr (requires { s.m; }) {
+      const float m = f16_to_f32(s.m[lane]);
+      for (int i = 0; i < 32; ++i) y[i] = static_cast<float>(q[i]) * d + m;
+    } else {
+      for (int i = 0; i < 32; ++i) y[i] = static_cast<float>(q[i]) * d;
+    }
+  } else {
+    for (int sub = 0; sub < block / 16; ++sub) {
+      const float ds = d * static_cast<float>(scale_at(s, sub, lane));
+      if constexpr (requires { s.dmin; }) {
+        const float ms = f16_to_f32(s.dmin[lane]) * static_cast<float>(min_at(s, sub, lane));
+        for (int i = 16 * sub; i < 16 * sub + 16; ++i) y[i] = ds * static_cast<float>(q[i]) - ms;
+      } else {
+        for (int i = 16 * sub; i < 16 * sub + 16; ++i) y[i] = ds * static_cast<float>(q[i]);
+      }
+    }
   }
 }
 
-template <Format format, class Scales>
+template <Format format>
 void dequantize_row(const PackedMatrix& m, size_t row, float* out) {
   constexpr int block = static_cast<int>(traits(format).block);
   const size_t blocks = m.cols / block;
   const uint8_t* vectors = m.data + row / 16 * m.group_bytes;
-  const Scales* scales = reinterpret_cast<const Scales*>(vectors + blocks * vector_bytes(format));
+  const auto* scales = reinterpret_cast<const ScalesOf<format>*>(vectors + blocks * vector_bytes(format));
   const int lane = static_cast<int>(row % 16);
   int q[block];
   for (size_t b = 0; b < blocks; ++b) {
     for (int k = 0; k < block; ++k) q[k] = weight_at<format>(vectors + b * vector_bytes(format), k, lane);
-    widen_block(scales[b], lane, q, out + b * block);
+    widen_block<format>(scales[b], lane, q, out + b * block);
   }
 }
 
@@ -123,22 +150,9 @@ void dequantize_one(const PackedMatrix& m, size_t row, float* out) {
       return widen_row<uint16_t>(m, row, out, [](uint16_t value) { return f16_to_f32(value); });
     case Format::BF16:
       return widen_row<uint16_t>(m, row, out, [](uint16_t value) { return bf16_to_f32(value); });
-    case Format::Q4_0:
-      return dequantize_row<Format::Q4_0, ScaleOnly>(m, row, out);
-    case Format::Q4_1:
-      return dequantize_row<Format::Q4_1, ScaleAndMin>(m, row, out);
-    case Format::Q5_0:
-      return dequantize_row<Format::Q5_0, ScaleOnly>(m, row, out);
-    case Format::Q5_1:
-      return dequantize_row<Format::Q5_1, ScaleAndMin>(m, row, out);
-    case Format::Q8_0:
-      return dequantize_row<Format::Q8_0, ScaleOnly>(m, row, out);
-    case Format::Q4_K:
-      return dequantize_row<Format::Q4_K, TwoLevels>(m, row, out);
-    case Format::Q5_K:
-      return dequantize_row<Format::Q5_K, TwoLevels>(m, row, out);
-    case Format::Q6_K:
-      return dequantize_row<Format::Q6_K, SignedScales>(m, row, out);
+    default:
+      return visit_blocks(m.format,
+                          [&]<Format f, class Block>(Tag<f, Block>) { dequantize_row<f>(m, row, out); });
   }
 }
 

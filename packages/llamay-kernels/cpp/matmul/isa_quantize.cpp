@@ -120,8 +120,14 @@ void q8_256(const float* x, size_t cols, void* dst) {
   for (size_t b = 0; b < cols / 256; ++b) {
     int32_t sums[16];
     out[b].d = quantize_block<256>(x + 256 * b, out[b].q, sums);
-    for (int i = 0; i < 16; ++i) out[b].offset32[i] = -32 * sums[i];
+    int32_t all = 0;
+    for (int i = 0; i < 16; ++i) {
+      out[b].offset32[i] = -32 * sums[i];
+      out[b].sums16[i] = static_cast<int16_t>(sums[i]);
+      all += sums[i];
+    }
     for (int i = 0; i < 8; ++i) out[b].sums[i] = static_cast<int16_t>(sums[2 * i] + sums[2 * i + 1]);
+    out[b].offset1 = -all;
     for (int32_t& word : out[b].unused) word = 0;
   }
 }

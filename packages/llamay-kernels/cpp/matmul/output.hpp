@@ -20,10 +20,13 @@ using MatmulFunction = void (*)(const PackedMatrix&, const uint8_t* activations,
 
 // The families are compiled apart, so that a kernel set builds in parallel. Each exports one table.
 struct BlockMatmuls {
-  MatmulFunction q4_0, q4_1, q5_0, q5_1, q8_0;
+  MatmulFunction q4_0, q4_1, q5_0, q5_1, q8_0, iq4_nl, mxfp4;
 };
 struct SuperBlockMatmuls {
   MatmulFunction q4_k, q5_k, q6_k;
+};
+struct FewBitMatmuls {  // one for all formats of a layout and codebook
+  MatmulFunction q2_k, q3_k, iq2, iq1, iq3_xxs, iq3_s, iq4_xs, tq;
 };
 struct FloatMatmuls {
   MatmulFunction f32, f16, bf16;

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "../formats/blocks.hpp"
+#include "../formats/visit.hpp"
 #include "huge_alloc.hpp"
 #include "matmul.hpp"
 #include "packed.hpp"
@@ -66,22 +66,43 @@ void pack_bytes(const uint8_t (*q)[256], uint8_t* out) {
       for (int i = 0; i < 64; ++i) out[i] = four[v][i] ^ 0x80;
 }
 
-template <Format format>
-void pack_vectors(const uint8_t (*q)[256], uint8_t* out) {
-  constexpr int n = static_cast<int>(traits(format).block);
-  if constexpr (format == Format::Q8_0)
-    pack_bytes(q, out);
-  else if constexpr (format == Format::Q6_K)
-    pack_bits<n, 2>(q, out);
-  else if constexpr (format == Format::Q5_0 || format == Format::Q5_1 || format == Format::Q5_K)
-    pack_bits<n, 1>(q, out);
-  else
-    pack_bits<n, 0>(q, out);
+/// 256 integers of two bits in each row, and of a third one beside them.
+template <bool third>
+void pack_few_bits(const uint8_t (*q)[256], uint8_t* out) {
+  uint8_t four[4][64];
+  uint8_t* high = out + 1024;
+  for (int k = 0; k < 256; k += 16, out += 64) {
+    interleave(q[0] + k, sizeof q[0], four);
+    for (int i = 0; i < 64; ++i)
+      out[i] = static_cast<uint8_t>((four[0][i] & 3) | (four[1][i] & 3) << 2 | (four[2][i] & 3) << 4 |
+                                    (four[3][i] & 3) << 6);
+    if constexpr (third) {
+      const int shift = k % 32 / 4;
+      for (int i = 0; i < 64; ++i) {
+        const int bits =
+            four[0][i] >> 2 | (four[1][i] >> 2) << 1 | (four[2][i] >> 2) << 2 | (four[3][i] >> 2) << 3;
+        high[i] = static_cast<uint8_t>(shift ? high[i] | bits << 4 : bits);
+      }
+      if (shift) high += 64;
+    }
+  }
 }
 
-void pack_scales(const BlockQ4_0& b, int row, ScaleOnly& out) { out.d[row] = load_u16(b.d); }
-void pack_scales(const BlockQ5_0& b, int row, ScaleOnly& out) { out.d[row] = load_u16(b.d); }
-void pack_scales(const BlockQ8_0& b, int row, ScaleOnly& out) { out.d[row] = load_u16(b.d); }
+template <Format format>
+void pack_vectors(const uint8_t (*q)[256], uint8_t* out) {
+  constexpr int n = static_cast<int>(traits(format).block), bits = static_cast<int>(code_bits(format));
+  if constexpr (bits == 8)
+    pack_bytes(q, out);
+  else if constexpr (bits < 4)
+    pack_few_bits<bits == 3>(q, out);
+  else
+    pack_bits<n, bits - 4>(q, out);
+}
+
+template <class Block>
+void pack_scales(const Block& b, int row, ScaleOnly& out) {
+  out.d[row] = scale_bits(b);
+}
 template <class Block>
 void pack_scales(const Block& b, int row, ScaleAndMin& out) {
   out.d[row] = load_u16(b.d);
@@ -102,15 +123,36 @@ void pack_scales(const BlockQ6_K& b, int row, SignedScales& out) {
   for (int s = 0; s < 16; ++s) out.scale[s][row] = b.scales[s];
   out.d[row] = load_u16(b.d);
 }
+void pack_scales(const BlockQ2_K& b, int row, NibbleLevels& out) {
+  for (int s = 0; s < 16; ++s) out.scale_min[s / 2][row][s % 2] = b.scales[s];
+  out.d[row] = load_u16(b.d);
+  out.dmin[row] = load_u16(b.dmin);
+}
+template <class Block>
+void pack_scales(const Block& b, int row, SixteenthScales& out) {
+  int8_t scale[16];
+  spread_signed_scales(b, scale);
+  for (int s = 0; s < 16; ++s) out.scale[s / 2][row][s % 2] = scale[s];
+  out.d[row] = scale_bits(b);
+}
+template <class Block>
+void pack_scales(const Block& b, int row, EighthScales& out) {
+  int8_t scale[16];
+  spread_signed_scales(b, scale);
+  for (int s = 0; s < 8; ++s) out.scale[s / 2][row][s % 2] = scale[2 * s];
+  out.d[row] = scale_bits(b);
+}
 
 struct Job {
   const PackedMatrix* matrix;
   const uint8_t* source;
 };
 
-template <class Block, class Scales, Format format>
+template <Format format, class Block>
 void pack_group(const Job& job, size_t group) {
+  using Scales = ScalesOf<format>;
   constexpr size_t n = traits(format).block, vectors = vector_bytes(format);
+  static_assert(vectors + sizeof(Scales) == traits(format).packed_bytes);
   const PackedMatrix& m = *job.matrix;
   const size_t blocks = m.cols / n;
   uint8_t* out = m.data + group * m.group_bytes;
@@ -215,30 +257,9 @@ PackedMatrix pack(Format format, size_t rows, size_t cols, const void* source, P
     case Format::BF16:
       run<pack_values<uint16_t>>(job, parallel);
       break;
-    case Format::Q4_0:
-      run<pack_group<BlockQ4_0, ScaleOnly, Format::Q4_0>>(job, parallel);
-      break;
-    case Format::Q4_1:
-      run<pack_group<BlockQ4_1, ScaleAndMin, Format::Q4_1>>(job, parallel);
-      break;
-    case Format::Q5_0:
-      run<pack_group<BlockQ5_0, ScaleOnly, Format::Q5_0>>(job, parallel);
-      break;
-    case Format::Q5_1:
-      run<pack_group<BlockQ5_1, ScaleAndMin, Format::Q5_1>>(job, parallel);
-      break;
-    case Format::Q8_0:
-      run<pack_group<BlockQ8_0, ScaleOnly, Format::Q8_0>>(job, parallel);
-      break;
-    case Format::Q4_K:
-      run<pack_group<BlockQ4_K, TwoLevels, Format::Q4_K>>(job, parallel);
-      break;
-    case Format::Q5_K:
-      run<pack_group<BlockQ5_K, TwoLevels, Format::Q5_K>>(job, parallel);
-      break;
-    case Format::Q6_K:
-      run<pack_group<BlockQ6_K, SignedScales, Format::Q6_K>>(job, parallel);
-      break;
+    default:
+      visit_blocks(format,
+                   [&]<Format f, class Block>(Tag<f, Block>) { run<pack_group<f, Block>>(job, parallel); });
   }
   return m;
 }

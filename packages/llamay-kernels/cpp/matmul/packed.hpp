@@ -9,19 +9,25 @@
 // takes, and a lane is one output.
 //
 //   F32, F16, BF16   for each k: 16 values
-//   Q8_0             for each block 8 vectors; a byte is the integer + 128
+//   8 bits           for each block 8 vectors; a byte is the integer + 128
 //   4 bits           for each block vectors of nibbles: vector j holds k = 8j..8j+3 in the low,
 //                    8j+4..8j+7 in the high nibbles
-//   Q5_0/1, Q5_K     and for each 32 k one vector: bit b of a byte is the fifth bit of k = 4b..4b+3
-//   Q6_K             and for each 16 k one vector: bits 2f, 2f+1 of a byte are the high bits of
+//   5 bits           and for each 32 k one vector: bit b of a byte is the fifth bit of k = 4b..4b+3
+//   6 bits           and for each 16 k one vector: bits 2f, 2f+1 of a byte are the high bits of
 //                    k = 4f..4f+3
+//   2 bits           for each 16 k one vector: bits 2f, 2f+1 of a byte are those of k = 4f..4f+3
+//   3 bits           and for each 32 k one vector: bit b of a byte is the third bit of k = 4b..4b+3
+//
+// The integers of formats with a codebook are codes: formats/codebook.hpp. Formats whose grids choose eight
+// or four magnitudes at once are taken apart into a code for each element; what that adds is in
+// docs/formats.md.
 //
 // A group is the vectors of all its blocks, then what scales them (the structs below) of all its blocks,
 // padded to 64 bytes.
 
 namespace llamay {
 
-struct ScaleOnly {  // Q4_0, Q5_0, Q8_0
+struct ScaleOnly {  // Q4_0, Q5_0, Q8_0, IQ4_NL, TQ1_0, TQ2_0; MXFP4: the upper halves of binary32
   uint16_t d[16];
 };
 struct ScaleAndMin {  // Q4_1, Q5_1
@@ -36,25 +42,75 @@ struct SignedScales {  // Q6_K
   int8_t scale[16][16];
   uint16_t d[16];
 };
+struct NibbleLevels {           // Q2_K
+  uint8_t scale_min[8][16][2];  // sub-blocks of 16 side by side; the scale in the low, the minimum in the
+                                // high nibble
+  uint16_t d[16], dmin[16];
+};
+struct SixteenthScales {  // of sub-blocks of 16, side by side: 3 bits
+  int8_t scale[8][16][2];
+  uint16_t d[16];
+};
+struct EighthScales {  // of sub-blocks of 32, side by side: IQ4_XS, IQ3_XXS, IQ3_S
+  int8_t scale[4][16][2];
+  uint16_t d[16];
+};
+
+/// Bits of an integer in the vectors; 0: values.
+constexpr size_t code_bits(Format format) {
+  switch (format) {
+    case Format::F32:
+    case Format::F16:
+    case Format::BF16:
+      return 0;
+    case Format::Q2_K:
+    case Format::TQ1_0:
+    case Format::TQ2_0:
+      return 2;
+    case Format::Q3_K:
+    case Format::IQ2_XXS:
+    case Format::IQ2_XS:
+    case Format::IQ2_S:
+    case Format::IQ1_S:
+    case Format::IQ1_M:
+      return 3;
+    case Format::Q5_0:
+    case Format::Q5_1:
+    case Format::Q5_K:
+      return 5;
+    case Format::Q6_K:
+      return 6;
+    case Format::Q8_0:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+/// A value of the struct that scales a block of sixteen rows.
+template <Format format>
+constexpr auto scales_of() {
+  if constexpr (format == Format::Q4_1 || format == Format::Q5_1)
+    return ScaleAndMin{};
+  else if constexpr (format == Format::Q4_K || format == Format::Q5_K)
+    return TwoLevels{};
+  else if constexpr (format == Format::Q6_K)
+    return SignedScales{};
+  else if constexpr (format == Format::Q2_K)
+    return NibbleLevels{};
+  else if constexpr (code_bits(format) == 3)
+    return SixteenthScales{};
+  else if constexpr (format == Format::IQ4_XS || format == Format::IQ3_XXS || format == Format::IQ3_S)
+    return EighthScales{};
+  else
+    return ScaleOnly{};
+}
+template <Format format>
+using ScalesOf = decltype(scales_of<format>());
 
 /// Bytes of vectors for one block of sixteen rows.
 constexpr size_t vector_bytes(Format format) {
-  switch (format) {
-    case Format::Q4_0:
-    case Format::Q5_0:
-    case Format::Q8_0:
-      return traits(format).packed_bytes - sizeof(ScaleOnly);
-    case Format::Q4_1:
-    case Format::Q5_1:
-      return traits(format).packed_bytes - sizeof(ScaleAndMin);
-    case Format::Q4_K:
-    case Format::Q5_K:
-      return traits(format).packed_bytes - sizeof(TwoLevels);
-    case Format::Q6_K:
-      return traits(format).packed_bytes - sizeof(SignedScales);
-    default:
-      return traits(format).packed_bytes;
-  }
+  return code_bits(format) ? traits(format).block * 2 * code_bits(format) : traits(format).packed_bytes;
 }
 
 constexpr size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
@@ -74,10 +130,12 @@ struct Activation32 {
 struct Activation256 {
   int8_t q[256];
   int32_t offset32[16];  // -32 * sum of 16 q
+  int16_t sums16[16];    // of 16 q
   int16_t sums[8];       // of 32 q
   float d;
-  int32_t unused[3];
+  int32_t offset1;  // - sum of all q
+  int32_t unused[2];
 };
-static_assert(sizeof(Activation32) == 48 && sizeof(Activation256) == 352);
+static_assert(sizeof(Activation32) == 48 && sizeof(Activation256) == 384);
 
 }  // namespace llamay

@@ -22,10 +22,11 @@ inline void portable_store(const float* acc, size_t group, size_t t, const Outpu
 }
 
 /// Step::add(integers, scales, activation, acc) takes one block of sixteen rows and one of activations.
-template <Format format, class Scales, class Step>
+template <Format format, class Step>
 void portable_matmul(const PackedMatrix& m, const uint8_t* activations, size_t n_rows, size_t group_begin,
                      size_t group_end, const Output& o) {
   using Activation = typename Step::Activation;
+  using Scales = ScalesOf<format>;
   constexpr int block = static_cast<int>(traits(format).block);
   constexpr size_t batch = 32;  // rows that share an unpacked block
   const size_t blocks = m.cols / block, stride = round_up(blocks * sizeof(Activation), 64);

@@ -52,6 +52,11 @@ LLAMAY_INLINE Bytes and_(Bytes a, Bytes b) { return _mm512_and_si512(a, b); }
 LLAMAY_INLINE Bytes or_masked(Bytes a, Bytes b, Bytes mask) {
   return _mm512_ternarylogic_epi32(a, b, mask, 0xf8);
 }
+/// table[code] for each byte; codes are below 16.
+LLAMAY_INLINE Bytes look_up(const uint8_t* table, Bytes codes) {
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table))),
+                             codes);
+}
 template <int n>
 LLAMAY_INLINE Bytes shift_left16(Bytes a) {
   return _mm512_slli_epi16(a, n);
@@ -64,8 +69,14 @@ template <int n>
 LLAMAY_INLINE Ints shift_left32(Ints a) {
   return _mm512_slli_epi32(a, n);
 }
+/// Copies of the sign come in from above.
+template <int n>
+LLAMAY_INLINE Ints shift_right32(Ints a) {
+  return _mm512_srai_epi32(a, n);
+}
 LLAMAY_INLINE Ints zero() { return _mm512_setzero_si512(); }
 LLAMAY_INLINE Ints add32(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+LLAMAY_INLINE Ints sub32(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
 /// Adds now: the compiler would rather collect many products and add them as a tree, for which there are too
 /// few registers.
 LLAMAY_INLINE Bytes add16(Bytes sum, Bytes v) {
@@ -87,6 +98,9 @@ LLAMAY_INLINE Ints widen_i8(const int8_t* at) {
 }
 LLAMAY_INLINE Bytes widen_u8_pairs(const uint8_t* at) {
   return _mm512_cvtepu8_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(at)));
+}
+LLAMAY_INLINE Bytes widen_i8_pairs(const int8_t* at) {
+  return _mm512_cvtepi8_epi16(_mm256_load_si256(reinterpret_cast<const __m256i*>(at)));
 }
 LLAMAY_INLINE Floats widen_f16(const uint16_t* at) {
   return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(at)));
@@ -133,6 +147,10 @@ LLAMAY_INLINE Bytes and_(Bytes a, Bytes b) { return _mm256_and_si256(a, b); }
 LLAMAY_INLINE Bytes or_masked(Bytes a, Bytes b, Bytes mask) {
   return _mm256_or_si256(a, _mm256_and_si256(b, mask));
 }
+LLAMAY_INLINE Bytes look_up(const uint8_t* table, Bytes codes) {
+  return _mm256_shuffle_epi8(
+      _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table))), codes);
+}
 template <int n>
 LLAMAY_INLINE Bytes shift_left16(Bytes a) {
   return _mm256_slli_epi16(a, n);
@@ -145,8 +163,14 @@ template <int n>
 LLAMAY_INLINE Ints shift_left32(Ints a) {
   return _mm256_slli_epi32(a, n);
 }
+/// Copies of the sign come in from above.
+template <int n>
+LLAMAY_INLINE Ints shift_right32(Ints a) {
+  return _mm256_srai_epi32(a, n);
+}
 LLAMAY_INLINE Ints zero() { return _mm256_setzero_si256(); }
 LLAMAY_INLINE Ints add32(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+LLAMAY_INLINE Ints sub32(Ints a, Ints b) { return _mm256_sub_epi32(a, b); }
 LLAMAY_INLINE Bytes add16(Bytes sum, Bytes v) {
   sum = _mm256_add_epi16(sum, v);
   __asm__("" : "+x"(sum));
@@ -163,6 +187,9 @@ LLAMAY_INLINE Ints widen_i8(const int8_t* at) {
 }
 LLAMAY_INLINE Bytes widen_u8_pairs(const uint8_t* at) {
   return _mm256_cvtepu8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(at)));
+}
+LLAMAY_INLINE Bytes widen_i8_pairs(const int8_t* at) {
+  return _mm256_cvtepi8_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(at)));
 }
 LLAMAY_INLINE Floats widen_f16(const uint16_t* at) {
   return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(at)));
@@ -205,6 +232,10 @@ LLAMAY_INLINE Bytes pair_of(Ints a) {
   return _mm256_blend_epi16(a, shift_left32<16>(a), 0xaa);
 #endif
 }
+
+/// A lane's low, its high 16 bits as a signed integer.
+LLAMAY_INLINE Ints first_of_pair(Bytes pairs) { return shift_right32<16>(shift_left32<16>(pairs)); }
+LLAMAY_INLINE Ints second_of_pair(Bytes pairs) { return shift_right32<16>(pairs); }
 
 template <int i>
 struct Index {

@@ -1,0 +1,134 @@
+#pragma once
+
+#include "../formats/codebook.hpp"
+#include "dot.hpp"
+
+#ifdef LLAMAY_VECTOR
+
+// How each layout of packed.hpp becomes bytes again.
+//
+// weight<four>(vectors, s): the bytes for k = 4 * four..4 * four + 3 of sub-block s (32 k) of a block of
+// `elements`. A byte is the integer plus kOffset, and at most kHighest. Where that is 255 and there is no
+// byte dot product, `halves` gives the two nibbles of the same byte.
+
+namespace llamay {
+namespace {
+
+struct Nibbles {
+  Bytes low, high;
+};
+
+struct FourBits {
+  static constexpr int kHighest = 15;
+  template <int four>
+  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t s) {
+    return nibbles<four>(vectors + 256 * s);
+  }
+};
+
+template <int elements>
+struct FiveBits {
+  static constexpr int kHighest = 31;
+  template <int four>
+  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t s) {
+    const uint8_t* high = vectors + 8 * elements + 64 * s;
+    return with_high_bits<four, 1, 4>(nibbles<four>(vectors + 256 * s), load_once(high));
+  }
+};
+
+struct SixBits {
+  static constexpr int kHighest = 63;
+  template <int four>
+  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t s) {
+    const uint8_t* high = vectors + 2048 + 128 * s + 64 * (four / 4);
+    return with_high_bits<four % 4 * 2, 2, 4>(nibbles<four>(vectors + 256 * s), load_once(high));
+  }
+};
+
+struct EightBits {
+  static constexpr int kHighest = 255;
+#ifdef LLAMAY_SIGNED_WEIGHTS
+  static constexpr int kOffset = 0;
+  template <int four>
+  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t) {
+    return xor_(load_bytes(vectors + 64 * four), repeat_byte(0x80));
+  }
+#else
+  static constexpr int kOffset = 128;
+  template <int four>
+  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t) {
+    return load_bytes(vectors + 64 * four);
+  }
+#endif
+  template <int four>
+  static LLAMAY_INLINE Nibbles halves(const uint8_t* vectors, size_t) {
+    const Bytes w = load_bytes(vectors + 64 * four), mask = repeat_byte(15);
+    return {and_(w, mask), and_(shift_right16<4>(w), mask)};
+  }
+};
+
+struct TwoBits {
+  static constexpr int kHighest = 3;
+  template <int four>
+  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t s) {
+    const Bytes v = load_once(vectors + 128 * s + 64 * (four / 4));
+    return and_(shift_right16<four % 4 * 2>(v), repeat_byte(3));
+  }
+};
+
+struct ThreeBits {
+  static constexpr int kHighest = 7;
+  static constexpr int kOffset = 4;  // Q3_K
+  template <int four>
+  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t s) {
+    return with_high_bits<four, 1, 2>(TwoBits::weight<four>(vectors, s), load_once(vectors + 1024 + 64 * s));
+  }
+};
+
+constexpr int log2_of(int power) { return power == 1 ? 0 : 1 + log2_of(power / 2); }
+
+/// The bytes that codes stand for: the integers plus `offset`, and the nibbles of those.
+struct Table {
+  alignas(16) uint8_t byte[16], low[16], high[16];
+};
+constexpr Table table_of(Format format, int offset) {
+  Table t{};
+  const Codebook book = codebook(format);
+  for (int i = 0; i < 16; ++i) {
+    t.byte[i] = static_cast<uint8_t>(book.value[i] + offset);
+    t.low[i] = t.byte[i] & 15;
+    t.high[i] = t.byte[i] >> 4;
+  }
+  return t;
+}
+constexpr int largest(Format format) {
+  int most = 0;
+  for (const int v : codebook(format).value) most = v > most ? v : -v > most ? -v : most;
+  return most;
+}
+
+/// Codes looked up: the smallest power of two makes the integers positive.
+template <class Codes, Format format>
+struct CodeBits {
+#ifdef LLAMAY_SIGNED_WEIGHTS
+  static constexpr int kOffset = 0;
+#else
+  static constexpr int kOffset = largest(format) > 64 ? 128 : largest(format) > 16 ? 64 : 16;
+#endif
+  static constexpr int kHighest = kOffset == 128 || largest(format) > 64 ? 255 : kOffset + largest(format);
+  static constexpr Table kTable = table_of(format, kOffset);
+
+  template <int four>
+  static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t s) {
+    return look_up(kTable.byte, Codes::template weight<four>(vectors, s));
+  }
+  template <int four>
+  static LLAMAY_INLINE Nibbles halves(const uint8_t* vectors, size_t s) {
+    const Bytes code = Codes::template weight<four>(vectors, s);
+    return {look_up(kTable.low, code), look_up(kTable.high, code)};
+  }
+};
+
+}  // namespace
+}  // namespace llamay
+#endif

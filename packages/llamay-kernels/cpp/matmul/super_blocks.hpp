@@ -1,0 +1,184 @@
+#pragma once
+
+#include "bits.hpp"
+#include "portable.hpp"
+#include "tiles.hpp"
+
+// What the products of formats with super-blocks of 256 have in common.
+
+namespace llamay {
+namespace {
+
+#ifdef LLAMAY_VECTOR
+
+/// -kOffset * (sum of the 16 activations that start at sub-block `sub` of 16), in every lane.
+template <int offset>
+LLAMAY_INLINE Ints offset_of(const Activation256& a, size_t sub) {
+  const Ints by32 = repeat4(a.offset32 + sub);
+  if constexpr (offset == 32)
+    return by32;
+  else if constexpr (offset > 32)
+    return shift_left32<(offset == 64 ? 1 : 2)>(by32);
+  else
+    return shift_right32<(offset == 16 ? 1 : offset == 4 ? 3 : 5)>(by32);
+}
+
+/// isum[g][n] += scale * (start + weights times activations), over fours [from, to) of sub-block s. Without a
+/// byte dot product `start` is the caller's to add.
+template <class Bits, int from, int to, int G, int N>
+LLAMAY_INLINE void add_scaled_dots(const uint8_t* const (&vectors)[G], size_t s, const Ints (&scale)[G],
+                                   const Activation256* const (&a)[N], const Ints (&start)[N],
+                                   Ints (&isum)[G][N]) {
+#ifdef LLAMAY_DOT32
+  Ints sum[G][N];
+  for (int g = 0; g < G; ++g)
+    for (int n = 0; n < N; ++n) sum[g][n] = start[n];
+  unrolled<to - from>([&](auto four) __attribute__((always_inline)) {
+    constexpr int at = from + decltype(four)::value;
+    Bytes w[G];
+    for (int g = 0; g < G; ++g) w[g] = Bits::template weight<at>(vectors[g], s);
+    for (int n = 0; n < N; ++n) {
+      const Bytes x = repeat4(a[n]->q + 32 * s + 4 * at);
+      for (int g = 0; g < G; ++g) sum[g][n] = dot4(sum[g][n], w[g], x);
+    }
+  });
+  for (int g = 0; g < G; ++g)
+    for (int n = 0; n < N; ++n) isum[g][n] = add32(isum[g][n], mul32(scale[g], sum[g][n]));
+#else
+  // The 16-bit sums meet the scale, which stands in both halves of a lane, in the instruction that widens
+  // them.
+  (void)start;
+  constexpr bool in_halves = Bits::kHighest == 255;
+  constexpr int fours = in_halves ? 8 : fours_in_16_bits(Bits::kHighest);
+  constexpr int at_once = fours > to - from ? to - from : fours;
+  static_assert((to - from) % at_once == 0);
+  Bytes part[G][N], upper[G][N];
+  unrolled<to - from>([&](auto four) __attribute__((always_inline)) {
+    constexpr int at = from + decltype(four)::value;
+    Nibbles w[G];
+    for (int g = 0; g < G; ++g)
+      if constexpr (in_halves)
+        w[g] = Bits::template halves<at>(vectors[g], s);
+      else
+        w[g].low = Bits::template weight<at>(vectors[g], s);
+    for (int n = 0; n < N; ++n) {
+      const Bytes x = repeat4(a[n]->q + 32 * s + 4 * at);
+      for (int g = 0; g < G; ++g) {
+        part[g][n] = at % at_once ? add16(part[g][n], mul_bytes(w[g].low, x)) : mul_bytes(w[g].low, x);
+        if constexpr (in_halves)
+          upper[g][n] = at % at_once ? add16(upper[g][n], mul_bytes(w[g].high, x)) : mul_bytes(w[g].high, x);
+      }
+    }
+    if constexpr (at % at_once == at_once - 1)
+      for (int g = 0; g < G; ++g) {
+        const Bytes pair = pair_of(scale[g]);
+        for (int n = 0; n < N; ++n) {
+          isum[g][n] = add32(isum[g][n], mul_pairs(part[g][n], pair));
+          if constexpr (in_halves)
+            isum[g][n] = add32(isum[g][n], mul_pairs(upper[g][n], shift_left16<4>(pair)));
+        }
+      }
+  });
+#endif
+}
+
+/// The same over a whole sub-block without a scale.
+template <class Bits, int G, int N>
+LLAMAY_INLINE void add_dots(const uint8_t* const (&vectors)[G], size_t s, const Activation256* const (&a)[N],
+                            Ints (&isum)[G][N]) {
+#ifdef LLAMAY_DOT32
+  unrolled<8>([&](auto four) __attribute__((always_inline)) {
+    constexpr int at = decltype(four)::value;
+    Bytes w[G];
+    for (int g = 0; g < G; ++g) w[g] = Bits::template weight<at>(vectors[g], s);
+    for (int n = 0; n < N; ++n) {
+      const Bytes x = repeat4(a[n]->q + 32 * s + 4 * at);
+      for (int g = 0; g < G; ++g) isum[g][n] = dot4(isum[g][n], w[g], x);
+    }
+  });
+#else
+  Ints one[G], none[N];
+  for (int g = 0; g < G; ++g) one[g] = repeat_i16(1);
+  for (int n = 0; n < N; ++n) none[n] = zero();
+  add_scaled_dots<Bits, 0, 8>(vectors, s, one, a, none, isum);
+#endif
+}
+
+/// Evenly spread, because only so many lines can be under way at once.
+template <size_t vector_bytes, int G>
+LLAMAY_INLINE void fetch_eighth(const uint8_t* const (&vectors)[G], size_t s, size_t ahead) {
+  for (int g = 0; g < G; g += kSlices)
+    fetch_ahead<vector_bytes / 8>(vectors[g] + s * (vector_bytes / 8), ahead);
+}
+
+template <class Kernel, class Levels, int G, int N>
+LLAMAY_INLINE void walk(const Slice (&slice)[G], const Rows& rows, const Output& o) {
+  Floats acc[G][N];
+  const Activation256* a[N];
+  for (int n = 0; n < N; ++n) a[n] = reinterpret_cast<const Activation256*>(rows.first + n * rows.stride);
+  for (int g = 0; g < G; ++g)
+    for (int n = 0; n < N; ++n) acc[g][n] = zero_floats();
+  for (size_t b = 0; b < rows.blocks; ++b) {
+    const uint8_t* vectors[G];
+    const Levels* levels[G];
+    for (int g = 0; g < G; ++g) {
+      vectors[g] = slice[g].vectors + b * Kernel::kVectorBytes;
+      levels[g] = reinterpret_cast<const Levels*>(slice[g].scales) + b;
+      if (g % kSlices == 0) {
+        fetch_ahead<sizeof(Levels)>(slice[g].scales + b * sizeof(Levels), rows.ahead);
+      }
+    }
+    Kernel::add(vectors, levels, a, rows.ahead, acc);
+    for (int n = 0; n < N; ++n) ++a[n];
+  }
+  store_tile(acc, slice, rows.t, o);
+}
+
+struct SuperBlockTiles {
+  static constexpr size_t kBlock = 256;
+  static constexpr int kManyGroups = 2;
+  template <int G>
+  static constexpr int rows() {
+    return kLanes == 8 || G == 2 ? 4 : 8;
+  }
+  static size_t stride(size_t cols) { return round_up(cols / 256 * sizeof(Activation256), 64); }
+};
+
+#else
+
+inline int dot(const int16_t (*q)[16], int lane, const int8_t* a, int from, int to) {
+  int sum = 0;
+  for (int k = from; k < to; ++k) sum += q[k][lane] * a[k];
+  return sum;
+}
+
+/// One super-block for sixteen rows, as docs/arithmetic.md says it: sub-blocks of 16 with a scale each.
+template <Format format>
+struct PortableSuperBlock {
+  using Activation = Activation256;
+  using Scales = ScalesOf<format>;
+
+  static void add(const int16_t (*q)[16], const Scales& scales, const Activation& a, float* acc) {
+    for (int lane = 0; lane < 16; ++lane) {
+      int isum = 0, imin = 0;
+      for (int s = 0; s < 16; ++s) {
+        isum += scale_at(scales, s, lane) * dot(q, lane, a.q, 16 * s, 16 * s + 16);
+        if constexpr (requires { scales.dmin; }) imin += min_at(scales, s, lane) * a.sums16[s];
+      }
+      const float d = scale_of_block<format>(scales, lane) * a.d;
+      acc[lane] = __builtin_fmaf(d, static_cast<float>(isum), acc[lane]);
+      if constexpr (requires { scales.dmin; }) {
+        const float dmin = f16_to_f32(scales.dmin[lane]) * a.d;
+        acc[lane] = __builtin_fmaf(-dmin, static_cast<float>(imin), acc[lane]);
+      }
+    }
+  }
+};
+
+template <Format format>
+constexpr MatmulFunction portable_super_block = portable_matmul<format, PortableSuperBlock<format> >;
+
+#endif
+
+}  // namespace
+}  // namespace llamay
