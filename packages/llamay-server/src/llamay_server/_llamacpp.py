@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
@@ -203,8 +204,6 @@ class NativeWriter:
     """Writes llama.cpp's completion object."""
 
     def __init__(self, service: Services, data: NativeRequest, call: Call, name: str, model: Model) -> None:
-        if data.post_sampling_probs:
-            raise unsupported("post_sampling_probs")
         if data.return_progress:
             raise unsupported("return_progress")
         prompts = read_prompts(data.prompt, model)
@@ -214,6 +213,10 @@ class NativeWriter:
         self.data, self.model, self.name, self.prompt = data, model, name, prompts[0]
         self.totals = Totals()
         self.options = sampling(data, model)
+        if data.post_sampling_probs:
+            if "post_sampling_logprobs" not in model.info.sampling_options:
+                raise unsupported("post_sampling_probs")
+            self.options["post_sampling_logprobs"] = True
         self.n_predict = -1 if limit is None else limit
         spec = Spec(
             prompt=self.prompt,
@@ -263,7 +266,10 @@ class NativeWriter:
             entry["id"] = score.token
             for top, (token, _) in zip(entry["top_logprobs"], score.top, strict=True):
                 top["id"] = token
-        return entries
+        if not self.data.post_sampling_probs:
+            return entries
+        # Of what was left after sampling, llama.cpp tells probabilities, not their logarithms.
+        return [{**_probable(e), "top_probs": [_probable(top) for top in e["top_logprobs"]]} for e in entries]
 
     async def frames(self) -> AsyncGenerator[dict[str, Any], None]:
         """A partial object for each piece, and the whole one at the end."""
@@ -293,6 +299,11 @@ class NativeWriter:
         yield self._final(
             end, "" if streamed else "".join(parts), [] if streamed else tokens, [] if streamed else scores
         )
+
+
+def _probable(entry: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: entry[key] for key in ("id", "token", "bytes")}
+    return {**kept, "prob": math.exp(entry["logprob"])}
 
 
 def _pick(value: dict[str, Any], paths: list[str]) -> dict[str, Any]:

@@ -58,8 +58,8 @@ class Options(Struct, kw_only=True):
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     mirostat: Annotated[int, Meta(ge=0, le=2)] | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
+    mirostat_tau: Annotated[float, Meta(ge=0, le=1000)] | None = None
+    mirostat_eta: Annotated[float, Meta(ge=0, le=1000)] | None = None
     tfs_z: float | None = None
     stop: list[str] | None = None
     num_keep: int | None = None

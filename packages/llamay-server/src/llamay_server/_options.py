@@ -30,19 +30,21 @@ class SamplingFields(Struct, kw_only=True):
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     min_p: Unit | None = None
     typical_p: Unit | None = None
-    top_n_sigma: float | None = None
+    top_n_sigma: Annotated[float, Meta(ge=-1e6, le=1e6)] | None = None
     xtc_probability: Unit | None = None
     xtc_threshold: Unit | None = None
-    dry_multiplier: Annotated[float, Meta(ge=0)] | None = None
-    dry_base: float | None = None
+    dry_multiplier: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    dry_base: Annotated[float, Meta(ge=1, le=1e6)] | None = None
     dry_allowed_length: Count | None = None
-    dry_penalty_last_n: Annotated[int, Meta(ge=-1)] | None = None
-    dry_sequence_breakers: list[str] | None = None
+    dry_penalty_last_n: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    dry_sequence_breakers: (
+        Annotated[list[Annotated[str, Meta(min_length=1, max_length=40)]], Meta(max_length=64)] | None
+    ) = None
     mirostat: Annotated[int, Meta(ge=0, le=2)] | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
-    dynatemp_range: Annotated[float, Meta(ge=0)] | None = None
-    dynatemp_exponent: float | None = None
+    mirostat_tau: Annotated[float, Meta(ge=0, le=1000)] | None = None
+    mirostat_eta: Annotated[float, Meta(ge=0, le=1000)] | None = None
+    dynatemp_range: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    dynatemp_exponent: Annotated[float, Meta(ge=0, le=1000)] | None = None
     repeat_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
     repeat_last_n: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
@@ -141,7 +143,7 @@ def sampling(
             continue
         if name not in known:
             raise unsupported(name)
-        out[name] = value
+        out[name] = value if name != "samplers" else samplers(value)
     for name, parent in _COMPANIONS.items():
         if parent in out and (value := getattr(fields, name)) is not None:
             out[name] = value
@@ -155,6 +157,49 @@ def sampling(
             raise unsupported(name)
     out["seed"] = fields.seed if fields.seed is not None else secrets.randbits(63)
     return out
+
+
+_LETTERS = {
+    "e": "penalties",
+    "d": "dry",
+    "s": "top_n_sigma",
+    "k": "top_k",
+    "y": "typ_p",
+    "p": "top_p",
+    "m": "min_p",
+    "x": "xtc",
+    "t": "temperature",
+}
+_ALIASES = {
+    "typical_p": "typ_p",
+    "typical": "typ_p",
+    "typ": "typ_p",
+    "nucleus": "top_p",
+    "temp": "temperature",
+}
+
+
+def samplers(value: list[str] | str) -> tuple[str, ...]:
+    """Names of samplers in their order, from llama.cpp's list of names, its letters, or names with semicolons."""
+    whole = (
+        isinstance(value, list) or ";" in value or value.replace("-", "_") in {*_LETTERS.values(), *_ALIASES}
+    )
+    names = value if isinstance(value, list) else value.split(";") if whole else list(value)
+    if len(names) > 64:
+        raise invalid(f"samplers: at most 64 names, not {len(names)}", "samplers")
+    out = []
+    for name in names:
+        plain = name.strip().lower().replace("-", "_")
+        known = _ALIASES.get(plain, plain) if whole else _LETTERS.get(name, "")
+        if known not in _LETTERS.values():
+            choices = (
+                ", ".join(_LETTERS.values())
+                if whole
+                else ", ".join(f"{letter} {of}" for letter, of in _LETTERS.items())
+            )
+            raise invalid(f"samplers: {name[:40]!r} is none of {choices}", "samplers")
+        out.append(known)
+    return tuple(out)
 
 
 def unsupported(name: str, why: str = "this server does not support it") -> ApiError:
