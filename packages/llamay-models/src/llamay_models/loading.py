@@ -15,6 +15,7 @@ import llamay_kv
 from llamay_models import gguf, tokenizer
 from llamay_models._cache_layout import Precision, cache_layout
 from llamay_models.architectures import find
+from llamay_models.embedding import take_rank_head
 from llamay_models.engine import Progress
 from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, Trace, Weights, check, fuse
@@ -83,6 +84,7 @@ def load(
     file = gguf.open(path)
     architecture, config = find(file.metadata)
     tensors = file_tensors(file)
+    rank_head = take_rank_head(tensors, config.width)
     check(architecture.build, config, tensors, str(file.path))
     trace = Trace()
     architecture.build(trace, config, Weights(tensors))
@@ -126,6 +128,7 @@ def load(
             prefix_cache=budget if prefix_cache is None else min(budget, prefix_cache),
             disk_cache=_disk(disk_cache),
             owns_disk=not isinstance(disk_cache, llamay_kv.DiskCache),
+            rank_head=rank_head,
         )
     )
 

@@ -16,12 +16,17 @@ import llamay_kv as kv
 from llamay_models.architectures import Transformer
 from llamay_models.engine import Context, Engine, Progress, Runner
 from llamay_models.engine._prefixes import Prefixes
+from llamay_models.engine._reading import Kind, Reader
 from llamay_models.engine._state import State
 from llamay_models.errors import ContextError, EngineClosed, PromptError
 from llamay_models.plan import Program
+from llamay_models.plan._hidden import hidden
+from llamay_models.plan._records import Floats
 
 if TYPE_CHECKING:
     from llamay_models.chat import ChatTemplate
+    from llamay_models.embedding import Pooling, RankHead
+    from llamay_models.score import Score
     from llamay_models.tokenizer import Tokenizer
 
 
@@ -48,6 +53,7 @@ class Parts:
     prefix_cache: int = 0
     disk_cache: kv.DiskCache | None = None
     owns_disk: bool = False
+    rank_head: RankHead | None = None
 
 
 class Model:
@@ -84,6 +90,7 @@ class Model:
         self._lock = threading.Lock()
         self._sha256: str | None = None
         self._template: ChatTemplate | None = None
+        self._hidden: Runner | None = None
         prefixes = None
         if parts.prefix_cache or parts.disk_cache is not None:
             # Weak: what belongs to the engine must not keep this object.
@@ -105,6 +112,8 @@ class Model:
         )
         # The engine's thread knows nothing of this object: dropping it, or leaving Python, ends the thread.
         weakref.finalize(self, self.engine.close)
+        self.rank_head = parts.rank_head
+        self.reader = Reader(self.engine, partial(_runner, self.engine, parts.threads, weakref.ref(self)))
 
     # -- what it is
 
@@ -224,6 +233,57 @@ class Model:
             )
         )
 
+    # -- what it makes of texts
+
+    def embed(
+        self,
+        texts: str | Sequence[str] | Sequence[Sequence[int]],
+        pooling: Pooling | None = None,
+        *,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        progress: Progress | None = None,
+    ) -> Floats:
+        """Return an embedding of each text, text or token ids: float32 (n, dimensions).
+
+        Blocks. `pooling` is "mean", "last" or "cls" (the first token); None takes what the file asks for,
+        else the last. `normalize` gives each length 1. `dimensions` keeps the first so many, for models
+        that were trained for it (Kusupati et al. 2022, https://arxiv.org/abs/2205.13147). Texts of all
+        callers are read in one batch, and are the same bit for bit as alone. Raises PromptError for an
+        empty text, PromptTooLong, OutOfMemory; ValueError for an argument out of range.
+        """
+        from llamay_models.embedding import embed
+
+        return embed(self, texts, pooling, normalize=normalize, dimensions=dimensions, progress=progress)
+
+    def rerank(self, query: str, documents: Sequence[str], *, progress: Progress | None = None) -> Floats:
+        """Return how well each document answers the query, the higher the better: float32 (n,).
+
+        With the file's own rank head what that says: a logit, or the probability of the first class (`yes`)
+        of several. Without one the cosine of the two embeddings, from -1 to 1. Blocks. Raises as `embed`.
+        """
+        from llamay_models.embedding import rerank
+
+        return rerank(self, query, documents, progress=progress)
+
+    def score(
+        self,
+        text: str | Sequence[int],
+        *,
+        given: str | Sequence[int] = (),
+        top: int = 0,
+        progress: Progress | None = None,
+    ) -> Score:
+        """Return how likely the model finds a text, token by token, after what is `given`.
+
+        Blocks. Of a text with nothing given, the first token has no probability: there is nothing that
+        foretells it. `top` adds the likeliest tokens of each place. Raises PromptError, PromptTooLong,
+        OutOfMemory.
+        """
+        from llamay_models.score import score
+
+        return score(self, text, given=given, top=top, progress=progress)
+
     def restore(self, path: str | PathLike[str], *, progress: Progress | None = None) -> Context:
         """Return the context that was saved at `path`, to go on exactly where it was.
 
@@ -246,7 +306,7 @@ class Model:
         self.engine.close()
         for context in list(self._contexts):
             context.close()
-        self._parts = None
+        self._parts = self._hidden = None
 
     def __enter__(self) -> Self:
         return self
@@ -273,3 +333,18 @@ def _identity(model: weakref.ref[Model]) -> kv.Identity:
     if alive is None:
         raise EngineClosed("the model was closed; load it again")
     return alive.identity
+
+
+def _runner(engine: Engine, threads: kernels.Threads, model: weakref.ref[Model], kind: Kind) -> Runner:
+    """Return what computes readings: for logits the engine's own, for hidden states one made when first used."""
+    if kind == "logits":
+        return engine.runner
+    owner = model()
+    if owner is None:
+        raise EngineClosed("the model was closed; load it again")
+    parts = owner._opened()
+    if owner._hidden is None:
+        short = hidden(parts.program)
+        plan = kernels.Plan(short.records, short.widths, parts.weights, max_rows=parts.plan.max_rows)
+        owner._hidden = Runner(plan, threads)
+    return owner._hidden

@@ -12,13 +12,84 @@ import numpy.typing as npt
 import llamay_kernels as kernels
 import llamay_kv
 from llamay_models.engine import Progress
+from llamay_models.engine._reading import Reading
 from llamay_models.engine._runner import Rows
+from llamay_models.engine._sampling import MAX_LOGPROBS
 from llamay_models.errors import OutOfMemory, PromptError
 from llamay_models.model import Model
 from llamay_models.plan._records import Doubles, Floats
 
 # Logits that are held at a time: a row of a large vocabulary takes a megabyte.
 _LOGITS = 64 << 20
+
+
+@dataclass(frozen=True)
+class Score:
+    """How likely a model finds a text.
+
+    Attributes:
+        tokens: those of the text, without what was given.
+        logprobs: float64 (len(tokens),): the natural-log probability of each after all that comes before
+            it; NaN for the first where nothing comes before it.
+        top: for each token the likeliest in its place with their natural-log probabilities, best first.
+
+    """
+
+    tokens: tuple[int, ...]
+    logprobs: Doubles
+    top: tuple[tuple[tuple[int, float], ...], ...]
+
+    @property
+    def log_likelihood(self) -> float:
+        """The natural-log probability of the text, without a first token that nothing comes before."""
+        return math.fsum(self.logprobs[~np.isnan(self.logprobs)])
+
+
+def score(
+    model: Model,
+    text: str | Sequence[int],
+    *,
+    given: str | Sequence[int] = (),
+    top: int = 0,
+    progress: Progress | None = None,
+) -> Score:
+    """Return how likely the model finds a text; see `Model.score`.
+
+    A text is encoded by itself, after what is given, with the model's beginning token before the whole.
+    """
+    if not 0 <= top <= MAX_LOGPROBS:
+        raise PromptError(f"top must be from 0 to {MAX_LOGPROBS}, not {top}")
+    if isinstance(given, str):
+        given = model.encode(given) if given else ()
+    if isinstance(text, str):
+        # What comes first has the beginning token, which the model is not asked for.
+        words = model.tokenizer
+        head = (
+            [words.bos]
+            if not given and words is not None and words.adds_bos and words.bos is not None
+            else []
+        )
+        given = [*given, *head]
+        text = model.encode(text, add_special=False)
+    tokens = [*given, *text]
+    if not text:
+        raise PromptError("there is no text to score; give at least one token")
+    n = len(given)
+    logprobs: Doubles = np.full(len(text), np.nan)
+    tops: list[tuple[tuple[int, float], ...]] = [()] * len(text)
+    first = max(0, n - 1)
+
+    def take(begin: int, rows: Floats) -> None:
+        for at, row in enumerate(rows, begin + 1):
+            logprobs[at - n], best = kernels.logprobs(row, tokens[at], top)
+            tops[at - n] = tuple(best)
+
+    ids = model.engine.check(tokens)[:-1]
+    if ids:
+        model.reader.read([Reading("logits", ids, first, take)], None)
+    if progress is not None:
+        progress("scoring", len(text), len(text))
+    return Score(tuple(tokens[n:]), logprobs, tuple(tops))
 
 
 def logits(model: Model, tokens: Sequence[int], first: int = 0) -> Iterator[Floats]:
@@ -124,4 +195,4 @@ def perplexity(
     return Perplexity(value, error, len(losses), count)
 
 
-__all__ = ["Perplexity", "log_likelihoods", "log_softmax", "logits", "perplexity"]
+__all__ = ["Perplexity", "Score", "log_likelihoods", "log_softmax", "logits", "perplexity", "score"]

@@ -88,6 +88,11 @@ class Engine:
         return self._loop.runner
 
     @property
+    def room(self) -> int:
+        """Rows that a step of other work may have now; for use on the engine's thread, see `call`."""
+        return self._loop.room
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._loop.closed

@@ -96,6 +96,11 @@ class Loop:
         return len(self._running) + len(self._away)
 
     @property
+    def room(self) -> int:
+        """Rows that something else may compute between two steps, so that no stream waits too long for it."""
+        return self._pace.budget(sum(s.writing is not None for s in self._running))
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed

@@ -1,0 +1,230 @@
+"""Embeddings and rerank scores: what a decoder's last hidden states say of a text.
+
+The states are those after the final norm, of causal attention, as llama.cpp pools them. A text's embedding
+is the same to the last bit whatever other texts are read beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from llamay_models.engine import Progress
+from llamay_models.engine._reading import Reading
+from llamay_models.errors import PromptError, TensorError
+from llamay_models.plan import Tensor
+from llamay_models.plan._records import Doubles, Floats
+
+if TYPE_CHECKING:
+    from llamay_models.model import Model
+
+Pooling = Literal["mean", "last", "cls"]
+# llama.cpp's numbers; 0 is none and 4 a rank head, which reads the last token in a decoder.
+_POOLINGS: dict[int, Pooling] = {1: "mean", 2: "cls", 3: "last", 4: "last"}
+_RANK = 4
+
+
+def default_pooling(model: Model) -> Pooling:
+    """Return what the file asks for; where it says nothing, the last token, which has seen all others."""
+    kind = model.metadata.get(f"{model.architecture}.pooling_type")
+    return _POOLINGS.get(kind, "last") if isinstance(kind, int) else "last"
+
+
+class _Pool:
+    """Takes hidden states as they come. Sums in float64, in order of position: no batch shows in them."""
+
+    def __init__(self, width: int, pooling: Pooling, size: int) -> None:
+        self._pooling, self._size = pooling, size
+        self._state: Doubles = np.zeros(width)
+
+    def take(self, begin: int, rows: Floats) -> None:
+        """Rows of one text, in order."""
+        if self._pooling == "mean":
+            for row in rows:
+                self._state += row
+        else:
+            self._state[:] = rows[-1]
+
+    @property
+    def value(self) -> Doubles:
+        """The pooled state: float64 (width,)."""
+        return self._state / self._size if self._pooling == "mean" else self._state
+
+
+def pooled(
+    model: Model,
+    texts: Sequence[str | Sequence[int]],
+    pooling: Pooling,
+    progress: Progress | None = None,
+) -> list[Doubles]:
+    """Return a state of float64 (width,) for each text; see `embed`."""
+    width = model.embedding_length
+    pools, readings = [], []
+    for i, text in enumerate(texts):
+        try:
+            tokens = model.engine.check(model.encode(text) if isinstance(text, str) else text)
+        except PromptError as error:
+            if len(texts) > 1:
+                error.args = (f"text {i + 1} of {len(texts)}: {error}",)
+            raise
+        if not tokens:
+            raise PromptError(f"text {i + 1} of {len(texts)} is empty; give at least one token")
+        if pooling == "cls":
+            tokens = tokens[:1]  # attention is causal: what follows changes nothing
+        pool = _Pool(width, pooling, len(tokens))
+        pools.append(pool)
+        readings.append(Reading("hidden", tokens, 0 if pooling == "mean" else len(tokens) - 1, pool.take))
+    tell = None if progress is None else lambda done: progress("embedding", done, len(readings))
+    model.reader.read(readings, tell)
+    return [pool.value for pool in pools]
+
+
+def embed(
+    model: Model,
+    texts: str | Sequence[str] | Sequence[Sequence[int]],
+    pooling: Pooling | None = None,
+    *,
+    normalize: bool = True,
+    dimensions: int | None = None,
+    progress: Progress | None = None,
+) -> Floats:
+    """Return float32 (n, dimensions): an embedding of each text; see `Model.embed`."""
+    many: Sequence[Any] = [texts] if isinstance(texts, str) else texts
+    if len(many) and isinstance(many[0], int | np.integer):
+        many = [many]
+    pooling = default_pooling(model) if pooling is None else pooling
+    if pooling not in get_args(Pooling):
+        raise ValueError(f"pooling must be one of {', '.join(get_args(Pooling))}, not {pooling!r}")
+    width = model.embedding_length
+    if dimensions is not None and not 1 <= dimensions <= width:
+        raise ValueError(f"dimensions must be from 1 to {width}, not {dimensions}")
+    out = np.zeros((len(many), dimensions or width), np.float32)
+    for i, state in enumerate(pooled(model, many, pooling, progress)):
+        short = state[:dimensions]
+        out[i] = unit(short) if normalize else short
+    return out
+
+
+def unit(x: Doubles) -> Doubles:
+    """Return x at length 1; zeros stay zeros."""
+    length = math.sqrt(math.fsum(x * x))
+    return x / length if length > 0 else x
+
+
+# -- ranking
+
+
+@dataclass(frozen=True)
+class RankHead:
+    """A file's own head for scoring a document.
+
+    `cls`, a dense layer with tanh, where there is one, then `cls.output`. Sums are numpy's pairwise ones
+    over one row at a time, so they depend on nothing else.
+    """
+
+    dense: Floats | None
+    dense_bias: Floats | None
+    output: Floats
+    output_bias: Floats | None
+
+    def score(self, state: Doubles) -> float:
+        """The logit of the first class; of several, its probability."""
+        x = state
+        if self.dense is not None:
+            x = np.tanh(_matrix(self.dense, self.dense_bias, x))
+        logits = _matrix(self.output, self.output_bias, x)
+        if len(logits) == 1:
+            return float(logits[0])
+        weights = np.exp(logits - logits.max())
+        return float(weights[0] / weights.sum())
+
+
+def _matrix(w: Floats, bias: Floats | None, x: Doubles) -> Doubles:
+    out: Doubles = (w * x).sum(-1)
+    return out if bias is None else out + bias
+
+
+_HEAD = ("cls.weight", "cls.bias", "cls.output.weight", "cls.output.bias")
+
+
+def take_rank_head(tensors: dict[str, Any], width: int) -> RankHead | None:
+    """Take a rank head out of a file's tensors. Raises TensorError for one of another shape."""
+    found: dict[str, Tensor] = {name: tensors.pop(name) for name in _HEAD if name in tensors}
+    if not found:
+        return None
+    if "cls.output.weight" not in found:
+        raise TensorError(f"the file has {', '.join(found)} but no cls.output.weight")
+    inner = found["cls.weight"].rows if "cls.weight" in found else width
+    shapes = {"cls.weight": (inner, width), "cls.bias": (1, inner)}
+    classes = found["cls.output.weight"].rows
+    shapes |= {"cls.output.weight": (classes, inner), "cls.output.bias": (1, classes)}
+    for name, tensor in found.items():
+        if (tensor.rows, tensor.cols) != shapes[name]:
+            raise TensorError(f"{name} is {tensor.rows} x {tensor.cols} but must be {shapes[name]}")
+    values = {name: tensor.dequantize() for name, tensor in found.items()}
+    vector = {name: values[name].reshape(-1) for name in ("cls.bias", "cls.output.bias") if name in values}
+    return RankHead(
+        values.get("cls.weight"),
+        vector.get("cls.bias"),
+        values["cls.output.weight"],
+        vector.get("cls.output.bias"),
+    )
+
+
+def rerank(
+    model: Model,
+    query: str,
+    documents: Sequence[str],
+    *,
+    progress: Progress | None = None,
+) -> Floats:
+    """Return float32 (n,): how well each document answers the query; see `Model.rerank`."""
+    if not documents:
+        return np.zeros(0, np.float32)
+    head = model.rank_head
+    if head is not None:
+        prompts = [_pair(model, query, document) for document in documents]
+        return np.array([head.score(s) for s in pooled(model, prompts, "last", progress)], np.float32)
+    states = pooled(model, [query, *documents], default_pooling(model), progress)
+    first, *others = [unit(s) for s in states]
+    return np.array([math.fsum(first * other) for other in others], np.float32)
+
+
+def _pair(model: Model, query: str, document: str) -> list[int]:
+    """The tokens that a rank head reads.
+
+    The file's template for it, in which only the template holds control tokens; without one llama.cpp's:
+    query, end, separator, document, end, as far as the vocabulary has those.
+    """
+    words = model.tokenizer
+    if words is None:
+        raise PromptError(f"{model.name} has no tokenizer, so it cannot rank texts")
+    template = model.metadata.get("tokenizer.chat_template.rerank")
+    if isinstance(template, str):
+        return _filled(model.metadata, words, template, {"query": query, "document": document})
+    begin = [words.bos] if words.bos is not None and words.adds_bos else []
+    end = [words.eos] if words.eos is not None else []
+    separator = [words.sep] if words.sep is not None else []
+    parts = [list(words.encode(text, add_special=False)) for text in (query, document)]
+    return [*begin, *parts[0], *end, *separator, *parts[1], *end]
+
+
+def _filled(metadata: Mapping[str, Any], words: Any, template: str, values: Mapping[str, str]) -> list[int]:
+    raw, spans, rest = b"", [], template
+    while True:
+        found = [(at, name) for name in values if (at := rest.find("{" + name + "}")) >= 0]
+        at, name = min(found, default=(len(rest), ""))
+        plain = rest[:at].encode()
+        spans.append((len(raw), len(raw) + len(plain)))
+        raw += plain
+        if not name:
+            return list(words.encode_trusting(raw, [s for s in spans if s[0] < s[1]], add_special=True))
+        raw += values[name].encode()
+        rest = rest[at + len(name) + 2 :]
+
+
+__all__ = ["Pooling", "RankHead", "default_pooling", "embed", "rerank"]
