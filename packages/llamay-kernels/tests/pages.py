@@ -1,12 +1,13 @@
 """A lease provider in ctypes and numpy: the view is plain C, so its owner needs no C++ and no llamay_kv."""
 
 import ctypes as c
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
 
 CAPSULE = b"llamay.kv_view.v1"
-F32, F16 = 0, 1
+F32, F16, VQ8, Q8 = 0, 1, 2, 3
 FULL, WINDOW = 0, 1
 
 
@@ -19,6 +20,10 @@ class Layer(c.Structure):
         ("k_dim", c.c_uint32),
         ("v_dim", c.c_uint32),
     ]
+
+
+class ScaledLayer(c.Structure):
+    _fields_ = [("layer", Layer), ("k_scale_offset", c.c_uint64), ("v_scale_offset", c.c_uint64)]
 
 
 class Group(c.Structure):
@@ -53,6 +58,17 @@ _new.restype = c.py_object
 _new.argtypes = [c.c_void_p, c.c_char_p, c.c_void_p]
 
 
+class _Place:
+    """Hands out stretches of a page."""
+
+    end = 0
+
+    def take(self, size: int) -> int:
+        at = self.end
+        self.end += -(-size // 64) * 64
+        return at
+
+
 @dataclass(frozen=True)
 class LayerSpec:
     layer: int
@@ -68,11 +84,29 @@ class GroupSpec:
     window: int = 0
 
 
+def scaled(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Vectors over the last axis as int8 and a scale each, as kv_view.h defines them."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        largest = np.abs(x).max(axis=-1, keepdims=True)
+        scale = np.where(np.isfinite(largest), largest / np.float32(127), np.float32(np.nan))
+        q = np.where(scale > 0, np.clip(np.rint(x / scale), -127, 127), 0)
+    return q.astype(np.int8), scale.astype(np.float32)
+
+
+def rounded(x: np.ndarray, dtype: int, value: bool) -> np.ndarray:
+    """What a key, or value, reads back as after it was stored in a precision."""
+    if dtype == Q8 or (dtype == VQ8 and value):
+        q, scale = scaled(x)
+        return q.astype(np.float32) * scale
+    with np.errstate(over="ignore"):
+        return x.astype(np.float32 if dtype == F32 else np.float16).astype(np.float32)
+
+
 @dataclass
 class Context:
     """Pages for up to `capacity` positions, in a scattered order, poisoned so that an unwritten value shows.
 
-    `reserve` rows before a run, `commit` them after it.
+    `reserve` rows before a run, `commit` them after it. `spare` more pages are for forks.
     """
 
     groups: tuple[GroupSpec, ...]
@@ -88,36 +122,72 @@ class Context:
     major: int = 1
     name: bytes = CAPSULE
     size: int = c.sizeof(View)
+    spare: int = 2
 
     def __post_init__(self):
         rng = np.random.default_rng(self.seed)
-        self.element = np.dtype(np.float32 if self.dtype == F32 else np.float16)
+        self.k_element, self.v_element = (
+            np.dtype(np.float32 if self.dtype == F32 else np.int8 if self.dtype in int8 else np.float16)
+            for int8 in ((Q8,), (VQ8, Q8))
+        )
         pages = -(-self.capacity // self.page_tokens)
         blocks = -(-pages // self.block_pages)
-        self._keep = []
+        self._keep, self._free = [], []
         self._groups = (Group * len(self.groups))()
         for g, spec in zip(self._groups, self.groups, strict=True):
-            offset, layers = 0, (Layer * len(spec.layers))()
-            for layer, s in zip(layers, spec.layers, strict=True):
-                k, v = (s.kv_heads * d * self.page_tokens * self.element.itemsize for d in (s.k_dim, s.v_dim))
+            place = _Place()
+            layers = (ScaledLayer * len(spec.layers))()
+            for scaled_layer, s in zip(layers, spec.layers, strict=True):
+                layer, vectors = scaled_layer.layer, s.kv_heads * self.page_tokens
                 layer.layer, layer.kv_heads, layer.k_dim, layer.v_dim = s.layer, s.kv_heads, s.k_dim, s.v_dim
-                layer.k_offset, layer.v_offset = offset, offset + -(-k // 64) * 64
-                offset = layer.v_offset + -(-v // 64) * 64
-            memory = np.full((pages + 2) * offset + 64, 0xFF, np.uint8)  # NaN in every precision
-            arena = memory[-memory.ctypes.data % 64 :][: (pages + 2) * offset]
+                layer.k_offset = place.take(vectors * s.k_dim * self.k_element.itemsize)
+                if self.dtype == Q8:
+                    scaled_layer.k_scale_offset = place.take(4 * vectors)
+                layer.v_offset = place.take(vectors * s.v_dim * self.v_element.itemsize)
+                if self.dtype in (VQ8, Q8):
+                    scaled_layer.v_scale_offset = place.take(4 * vectors)
+            offset, total = place.end, pages + self.spare
+            memory = np.full(total * offset + 64, 0xFF, np.uint8)  # NaN in every float
+            arena = memory[-memory.ctypes.data % 64 :][: total * offset]
             table = np.full(blocks * self.block_pages, -1, np.int32)
-            table[:pages] = rng.permutation(pages + 2)[:pages]
-            pointers = (c.POINTER(c.c_int32) * blocks)(
-                *(table[b * self.block_pages :].ctypes.data_as(c.POINTER(c.c_int32)) for b in range(blocks))
-            )
-            self._keep += [memory, pointers, layers]
+            numbers = rng.permutation(total)
+            table[:pages] = numbers[:pages]
+            self._free.append(numbers[pages:].tolist())
+            self._keep += [memory, layers]
             self.arenas.append(arena)
             self.tables.append(table)
-            g.arena, g.page_bytes, g.blocks, g.layers = arena.ctypes.data, offset, pointers, layers
-            g.layer_stride, g.n_layers = c.sizeof(Layer), len(spec.layers)
+            g.arena, g.page_bytes = arena.ctypes.data, offset
+            g.layers = c.cast(layers, c.POINTER(Layer))
+            g.layer_stride, g.n_layers = c.sizeof(ScaledLayer), len(spec.layers)
             g.block_pages, g.page_tokens = self.block_pages, self.page_tokens
             g.kind, g.window, g.dtype = spec.kind, spec.window, self.dtype
+        self._list_pages()
+
+    def _list_pages(self):
+        for g, table in zip(self._groups, self.tables, strict=True):
+            starts = range(0, len(table), self.block_pages)
+            pointers = (c.POINTER(c.c_int32) * len(starts))(
+                *(table[at:].ctypes.data_as(c.POINTER(c.c_int32)) for at in starts)
+            )
+            self._keep.append(pointers)
+            g.blocks = pointers
         self._view = View(self.size, c.sizeof(Group), len(self.groups), self._groups, 0, 0)
+
+    def fork(self, keep: int | None = None) -> "Context":
+        """The first `keep` positions in the same pages, save the page that is written next, which is copied."""
+        child = copy(self)
+        child.n_tokens, child.n_reserved = self.n_tokens if keep is None else keep, 0
+        child._groups = type(self._groups)(*self._groups)
+        child._keep, child.tables = list(self._keep), [t.copy() for t in self.tables]
+        full = child.n_tokens // self.page_tokens
+        for table, free, arena, g in zip(child.tables, self._free, self.arenas, self._groups, strict=True):
+            for i in range(full, -(-self.capacity // self.page_tokens)):
+                number = free.pop()
+                pages = arena.reshape(-1, g.page_bytes)
+                pages[number] = pages[table[i]]
+                table[i] = number
+        child._list_pages()
+        return child
 
     def reserve(self, n: int) -> "Context":
         assert self.n_tokens + n <= self.capacity
@@ -141,17 +211,29 @@ class Context:
     def stored(self, layer: int) -> tuple[np.ndarray, np.ndarray]:
         """Keys and values as they lie in the pages: (positions, kv_heads, dim), float32."""
         for g, spec, arena, table in zip(self._groups, self.groups, self.arenas, self.tables, strict=True):
+            places = c.cast(g.layers, c.POINTER(ScaledLayer))
             for at in range(g.n_layers):
-                if g.layers[at].layer != layer:
+                if places[at].layer.layer != layer:
                     continue
                 s = spec.layers[at]
                 n, p = self.n_tokens + self.n_reserved, self.page_tokens
+                place = places[at]
                 keys, values = [], []
                 for number in table[: -(-n // p)]:
                     page = arena[number * g.page_bytes :][: g.page_bytes]
-                    k = page[g.layers[at].k_offset :].view(self.element)[: s.kv_heads * s.k_dim * p]
-                    v = page[g.layers[at].v_offset :].view(self.element)[: s.kv_heads * s.v_dim * p]
-                    keys.append(k.reshape(s.kv_heads, s.k_dim, p).transpose(2, 0, 1))
-                    values.append(v.reshape(s.kv_heads, p, s.v_dim).transpose(1, 0, 2))
-                return tuple(np.concatenate(x)[:n].astype(np.float32) for x in (keys, values))
+
+                    def part(offset, element, count, page=page):
+                        return page[offset:][: count * np.dtype(element).itemsize].view(element)
+
+                    k = part(place.layer.k_offset, self.k_element, s.kv_heads * s.k_dim * p)
+                    v = part(place.layer.v_offset, self.v_element, s.kv_heads * s.v_dim * p)
+                    k, v = k.astype(np.float32), v.astype(np.float32)
+                    k, v = k.reshape(s.kv_heads, s.k_dim, p), v.reshape(s.kv_heads, p, s.v_dim)
+                    if self.dtype == Q8:
+                        k *= part(place.k_scale_offset, np.float32, s.kv_heads * p).reshape(-1, 1, p)
+                    if self.dtype in (VQ8, Q8):
+                        v *= part(place.v_scale_offset, np.float32, s.kv_heads * p).reshape(-1, p, 1)
+                    keys.append(k.transpose(2, 0, 1))
+                    values.append(v.transpose(1, 0, 2))
+                return tuple(np.concatenate(x)[:n] for x in (keys, values))
         raise KeyError(layer)

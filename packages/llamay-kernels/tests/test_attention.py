@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pages import F16, F32, FULL, WINDOW, Context, GroupSpec, LayerSpec
+from pages import F16, F32, FULL, Q8, VQ8, WINDOW, Context, GroupSpec, LayerSpec, rounded
 from plans import same_bits, weight
 
 import llamay_kernels as lk
 from llamay_kernels import Plan, Threads
 
+PRECISIONS = {"f32": F32, "f16": F16, "vq8": VQ8, "q8": Q8}
 POOLS = {n: Threads(n, grain=0) for n in (1, 2, 5)}
 
 
@@ -120,20 +121,19 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [F32, F16], ids=["f32", "f16"])
+@pytest.mark.parametrize("dtype", PRECISIONS.values(), ids=PRECISIONS)
 @pytest.mark.parametrize("case", SHAPES, ids=str)
 def test_attention_is_what_its_definition_says(case, dtype):
     context = case.context(dtype=dtype)
     y = run(case.plan(), context, [case.rows])
     keys, values = context.stored(0)
-    precise = np.float32 if dtype == F32 else np.float16
     _, k, v = case.inputs()
-    assert same_bits(keys, k.reshape(keys.shape).astype(precise).astype(np.float32))
-    assert same_bits(values, v.reshape(values.shape).astype(precise).astype(np.float32))
+    assert same_bits(keys, rounded(k.reshape(keys.shape), dtype, value=False))
+    assert same_bits(values, rounded(v.reshape(values.shape), dtype, value=True))
     assert np.abs(y - reference(case, keys, values)).max() < 3e-6 * case.spread
 
 
-@pytest.mark.parametrize("dtype", [F32, F16], ids=["f32", "f16"])
+@pytest.mark.parametrize("dtype", PRECISIONS.values(), ids=PRECISIONS)
 @pytest.mark.parametrize("case", SHAPES, ids=str)
 def test_no_cut_of_the_work_changes_a_bit(case, dtype):
     """Prefill and decode, any runs, page sizes, threads and kernel sets."""
@@ -159,7 +159,7 @@ def test_no_cut_of_the_work_changes_a_bit(case, dtype):
     v_dim=st.integers(1, 40),
     window=st.sampled_from([0, 0, 1, 15, 16, 17, 63, 64, 65, 100]),
     softcap=st.sampled_from([0.0, 10.0]),
-    dtype=st.sampled_from([F32, F16]),
+    dtype=st.sampled_from(list(PRECISIONS.values())),
     page=st.sampled_from([16, 32, 64, 128]),
     threads=st.sampled_from([1, 2, 5]),
     isa=st.sampled_from(lk.runnable_isas()),
@@ -183,7 +183,7 @@ def test_a_batch_of_contexts_is_each_of_them_alone(threads):
     case = Case(330, heads=6, kv_heads=2, window=0, layers=(3, 7))
     plan, rng = case.plan(), np.random.default_rng(5)
     lengths, news = [0, 5, 64, 300, 130, 1], [7, 1, 1, 3, 150, 1]
-    pages, dtypes = [16, 64, 32, 64, 256, 64], [F32, F16, F16, F32, F16, F32]
+    pages, dtypes = [16, 64, 32, 64, 256, 64], [F32, F16, VQ8, Q8, F16, F32]
     contexts, alone = [], []
     for length, new, page, dtype in zip(lengths, news, pages, dtypes, strict=True):
         pair = [case.context(page_tokens=page, dtype=dtype) for _ in range(2)]
@@ -232,7 +232,7 @@ def test_what_is_not_visible_may_be_anything(kind):
     spec = GroupSpec(
         (LayerSpec(0, case.kv_heads, case.k_dim, case.v_dim),), kind, 20 if kind == WINDOW else 0
     )
-    for dtype in (F32, F16):
+    for dtype in PRECISIONS.values():
         for isa in lk.runnable_isas():
             lk.use_isa(isa)
             context = Context((spec,), capacity=128, dtype=dtype)
@@ -295,3 +295,108 @@ def test_a_few_rows_at_the_end_of_a_long_context_whose_blocks_are_shared_out(sta
     for pool in POOLS.values():
         for _ in range(3):
             assert same_bits(whole, run(plan, case.context(), [start, new], pool))
+
+
+# -- branches of one context
+
+
+def branches(case: Case, dtype: int, page: int, rng: np.random.Generator) -> list[tuple[Context, Context]]:
+    """Branches of branches, of different lengths; beside each one a context of its own that holds the same."""
+    plan = case.plan()
+
+    def alone(n):
+        context = case.context(dtype=dtype, page_tokens=page)
+        if n:
+            run(plan, context, [n])
+        return context
+
+    trunk = case.context(dtype=dtype, page_tokens=page, spare=2000)
+    run(plan, trunk, [int(case.rows * 0.6)])
+    bough = trunk.fork()
+    at = trunk.n_tokens
+    run_from(plan, bough, at, int(case.rows * 0.2))
+    out = []
+    for i in range(9):
+        parent = (trunk, bough, bough)[i % 3]
+        child = parent.fork(int(rng.integers(1, parent.n_tokens)) if i % 4 == 3 else None)
+        if i % 2:
+            run_from(plan, child, child.n_tokens, int(rng.integers(1, 20)))
+        out.append((child, alone(child.n_tokens)))
+    order = rng.permutation(len(out))
+    return [out[i] for i in order]
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS.values(), ids=PRECISIONS)
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(400, heads=4, kv_heads=2),
+        Case(400, heads=7, kv_heads=1, window=100),
+        Case(300, heads=3, kv_heads=3, k_dim=24, v_dim=40, layers=(0, 1)),
+        Case(400, heads=60, kv_heads=1),
+        Case(330, window=1),
+    ],
+    ids=str,
+)
+def test_branches_that_share_pages_are_each_as_if_alone(case, dtype):
+    """However many pages they share, and however the work of all of them is cut."""
+    plan, rng = case.plan(), np.random.default_rng(case.rows)
+    for page, isa in zip((16, 64, 128, 32), lk.runnable_isas(), strict=False):
+        lk.use_isa(isa)
+        pairs = branches(case, dtype, page, rng)
+        news = [int(rng.choice([1, 1, 1, 2, 5])) for _ in pairs]
+        rows = [
+            np.arange(c.n_tokens, c.n_tokens + n, dtype=np.int32)
+            for (c, _), n in zip(pairs, news, strict=True)
+        ]
+        expected = [run_from(plan, own, own.n_tokens, n) for (_, own), n in zip(pairs, news, strict=True)]
+        for pool in POOLS.values():
+            at, out = np.concatenate(rows), np.empty((sum(news), plan.output_width), np.float32)
+            leases = [c.reserve(n) for (c, _), n in zip(pairs, news, strict=True)]
+            plan.run(at, at, leases, news, np.arange(len(at), dtype=np.int32), out, pool)
+            assert same_bits(out, np.concatenate(expected)), (isa, page)
+        for (shared, own), n in zip(pairs, news, strict=True):
+            shared.commit(n)
+            for layer in case.layers:
+                for a, b in zip(shared.stored(layer), own.stored(layer), strict=True):
+                    assert same_bits(a, b)
+
+
+# -- int8
+
+
+@pytest.mark.parametrize("isa", lk.runnable_isas())
+def test_int8_is_rounded_as_defined_whatever_the_vector_holds(isa):
+    lk.use_isa(isa)
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((64, 17)) * 10.0 ** rng.integers(-42, 38, (64, 1))
+    x = x.astype(np.float32)
+    x[1], x[2, 3], x[3, 5], x[4, 16], x[5] = 0, np.inf, -np.inf, np.nan, -1e-45
+    x[6], x[7, :4] = np.arange(17) - 8.5, (127, 0.5, 1.5, -2.5)
+    x[7, 4:] = 0
+    records = [("embed", (i,), (), (i,), {}) for i in range(3)]
+    attrs = {"layer": 0, "heads": 1, "kv_heads": 1, "k_dim": 17, "v_dim": 17, "scale": 1.0, "window": 0}
+    records.append(("attention", (3,), (0, 1, 2), (), {**attrs, "softcap": 0.0}))
+    plan = Plan(records, [17] * 4, [weight(np.zeros_like(x)), weight(x), weight(x)], max_rows=64)
+    context = Context((GroupSpec((LayerSpec(0, 1, 17, 17),)),), capacity=64, dtype=Q8)
+    run(plan, context, [64])
+    for stored in context.stored(0):
+        assert same_bits(stored[:, 0], rounded(x, Q8, value=True))
+
+
+def test_a_vector_that_is_not_finite_makes_only_rows_that_see_it_nan():
+    case = Case(60, window=7)
+    clean = run(case.plan(), case.context(dtype=Q8), [60])
+    inputs = case.inputs()
+    for poisoned in (1, 2):
+        changed = [x.copy() for x in inputs]
+        changed[poisoned][20, 3] = np.inf
+        attrs = {"layer": 0, "heads": 4, "kv_heads": 2, "k_dim": 16, "v_dim": 16, "scale": 0.25, "window": 7}
+        records = [("embed", (i,), (), (i,), {}) for i in range(3)]
+        records.append(("attention", (3,), (0, 1, 2), (), {**attrs, "softcap": 0.0}))
+        plan = Plan(records, [64, 32, 32, 64], [weight(x) for x in changed], max_rows=128)
+        for cut in ([60], [1] * 60):
+            y = run(plan, case.context(dtype=Q8), cut)
+            touched = np.isnan(y).any(1)
+            assert touched.tolist() == [20 <= t < 27 for t in range(60)]
+            assert same_bits(y[~touched], clean[~touched])

@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-from pages import F16, FULL, WINDOW, Context, GroupSpec, Layer, LayerSpec, View
+from pages import F16, FULL, WINDOW, Context, GroupSpec, Layer, LayerSpec, ScaledLayer, View
 from plans import same_bits, weight
 
 from llamay_kernels import Plan, Threads
@@ -156,7 +156,11 @@ def test_a_dropped_page_that_is_needed_is_an_error():
         ("page_tokens", 48, "its pages have 48 positions in blocks of 4 pages; both must be powers of two"),
         ("page_tokens", 8, "its pages have 8 positions in blocks of 4 pages"),
         ("block_pages", 3, "in blocks of 3 pages; both must be powers of two"),
-        ("dtype", 7, r"its precision has the number 7; this version knows f32 \(0\) and f16 \(1\)"),
+        (
+            "dtype",
+            7,
+            r"its precision has the number 7; this version knows f32 \(0\), f16 \(1\), vq8 \(2\) and q8 \(3\)",
+        ),
         ("kind", 2, r"a group's kind has the number 2; this version knows full \(0\) and window \(1\)"),
         ("page_bytes", 100, "layer 2: it does not fit into its page of 100 bytes"),
         ("layer_stride", 8, "its layers are shorter than kv_view says"),
@@ -226,7 +230,8 @@ def test_structs_are_walked_by_the_size_their_owner_states():
     spec = (GroupSpec((LayerSpec(2, 2, 8, 8), LayerSpec(5, 2, 8, 8)), FULL),)
     context, plain = Context(spec).reserve(3), Context(spec).reserve(3)
     group = context._groups[0]
-    longer = (LongLayer * 2)(*((group.layers[i], 0xFFFFFFFFFFFFFFFF) for i in range(2)))
+    known = ctypes.cast(group.layers, ctypes.POINTER(ScaledLayer))
+    longer = (LongLayer * 2)(*((known[i].layer, 0xFFFFFFFFFFFFFFFF) for i in range(2)))
     group.layers = ctypes.cast(longer, ctypes.POINTER(Layer))
     group.layer_stride = ctypes.sizeof(LongLayer)
     assert same_bits(step(context, plan=plan), step(plain, plan=plan))

@@ -19,7 +19,7 @@ struct AttentionShape {
   float softcap;  // 0 for none
 
   constexpr uint32_t group() const { return heads / kv_heads; }
-  /// Tokens of one task.
+  /// Tokens of one task, at most kAttentionRows.
   constexpr uint32_t tile() const { return group() < kAttentionRows ? kAttentionRows / group() : 1; }
   /// The first position that a row at `position` sees.
   constexpr uint32_t first_visible(uint32_t position) const {
@@ -33,29 +33,44 @@ struct KvPages {
   uint64_t page_bytes;
   const int32_t* const* blocks;
   uint64_t k_offset, v_offset;  // bytes from the start of a page
+  uint64_t k_scale_offset, v_scale_offset;
   uint32_t page_shift, block_shift;
   uint32_t dtype;  // enum llamay_kv_dtype
 
+  int32_t number(uint32_t page) const {
+    return blocks[page >> block_shift][page & ((1u << block_shift) - 1)];
+  }
   uint8_t* page(uint32_t position) const {
-    const uint32_t n = position >> page_shift;
-    return arena +
-           static_cast<uint64_t>(blocks[n >> block_shift][n & ((1u << block_shift) - 1)]) * page_bytes;
+    return arena + static_cast<uint64_t>(number(position >> page_shift)) * page_bytes;
   }
 };
 
-/// Some tokens of one context, one key/value head, some blocks of its positions.
+/// One row of a step, at the first query head of the task's key/value head.
+struct AttentionToken {
+  const float* q;
+  float* out;
+  uint32_t position;
+};
+
+/// Some blocks of positions, and the tokens of a task that find them in these pages.
+struct AttentionSegment {
+  const KvPages* pages;
+  uint32_t token_begin, token_end;
+  uint32_t block_begin, block_end;
+  size_t partials;  // floats from the start of the task's partials: a record for each block and row
+};
+
+/// Tokens that are computed together for one key/value head, and where the blocks they see lie. Those of one
+/// context are one segment; contexts with pages in common have a segment for these, then one each. A token
+/// meets its segments in increasing order of position.
 struct AttentionTask {
   const AttentionShape* shape;
-  const KvPages* pages;
   uint32_t kv_head;
-  uint32_t first;   // position of the first token
-  uint32_t tokens;  // up to shape->tile()
-  uint32_t block_begin, block_end;
-  const float* q;  // of the first token, at the first query head of this key/value head
-  size_t q_stride;
-  float* out;  // likewise
-  size_t out_stride;
-  float* partials;  // for attend_blocks and merge: one record a block and row
+  uint32_t n_tokens;  // up to shape->tile()
+  uint32_t n_segments;
+  const AttentionToken* tokens;
+  const AttentionSegment* segments;
+  float* partials;  // for attend_blocks and merge
   float* scratch;   // attention_scratch() floats, 64-byte aligned
 };
 
@@ -64,7 +79,7 @@ constexpr size_t lanes_up(size_t n) { return (n + 15) / 16 * 16; }
 constexpr size_t partial_floats(const AttentionShape& shape) { return lanes_up(shape.v_dim) + 16; }
 constexpr size_t attention_scratch(const AttentionShape& shape) {
   const size_t rows = shape.tile() * shape.group(), v = lanes_up(shape.v_dim);
-  return rows * (kAttentionBlock + 2 * v) + 6 * lanes_up(rows) + kAttentionBlock * (shape.k_dim + v);
+  return rows * (kAttentionBlock + 2 * v) + 6 * lanes_up(rows) + kAttentionBlock * (shape.k_dim + v + 2);
 }
 
 /// One table a kernel set.
@@ -73,11 +88,11 @@ struct AttentionTable {
   /// that head.
   void (*write)(const KvPages& pages, const AttentionShape& shape, uint32_t kv_head, uint32_t first,
                 uint32_t tokens, const float* k, size_t k_stride, const float* v, size_t v_stride);
-  /// All blocks that the tokens see, merged into out.
+  /// All blocks that the tokens see, merged into their outputs.
   void (*attend)(const AttentionTask& task);
-  /// Blocks [block_begin, block_end) each by itself, into partials.
+  /// The blocks of the segments, each by itself, into partials.
   void (*attend_blocks)(const AttentionTask& task);
-  /// Merges the partials of blocks [block_begin, block_end) in increasing order into out.
+  /// Merges the partials of all segments in increasing order into the outputs.
   void (*merge)(const AttentionTask& task);
 };
 

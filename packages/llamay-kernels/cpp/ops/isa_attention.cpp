@@ -1,7 +1,7 @@
 #include <string.h>
 
-#include "llamay/kv_view.h"
 #include "ops/attention.hpp"
+#include "ops/kv_elements.hpp"
 #include "simd/isa.hpp"
 #include "simd/math.hpp"
 #include "simd/product.hpp"
@@ -9,58 +9,23 @@
 namespace llamay {
 namespace {
 
-uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
-uint32_t most(uint32_t a, uint32_t b) { return a > b ? a : b; }
-
-template <class T>
-T* keys_at(const KvPages& p, const AttentionShape& s, uint32_t head, uint32_t position) {
-  const uint32_t slot = position & ((1u << p.page_shift) - 1);
-  return reinterpret_cast<T*>(p.page(position) + p.k_offset) +
-         ((static_cast<size_t>(head) * s.k_dim) << p.page_shift) + slot;
-}
-template <class T>
-T* values_at(const KvPages& p, const AttentionShape& s, uint32_t head, uint32_t position) {
-  const uint32_t slot = position & ((1u << p.page_shift) - 1);
-  return reinterpret_cast<T*>(p.page(position) + p.v_offset) +
-         ((static_cast<size_t>(head) << p.page_shift) + slot) * s.v_dim;
-}
-
-template <class T>
-void write_as(const KvPages& pages, const AttentionShape& shape, uint32_t head, uint32_t first,
-              uint32_t tokens, const float* k, size_t k_stride, const float* v, size_t v_stride) {
-  const size_t page = size_t{1} << pages.page_shift;
-  T row[16];
-  for (uint32_t t = 0; t < tokens; ++t, k += k_stride, v += v_stride) {
-    T* key = keys_at<T>(pages, shape, head, first + t);
-    for (uint32_t d = 0; d < shape.k_dim; d += 16) {
-      const int n = static_cast<int>(least(16, shape.k_dim - d));
-      store_lanes(row, load(k + d, n), n);
-      for (int i = 0; i < n; ++i) key[(d + static_cast<uint32_t>(i)) * page] = row[i];
-    }
-    T* value = values_at<T>(pages, shape, head, first + t);
-    for (uint32_t d = 0; d < shape.v_dim; d += 16) {
-      const int n = static_cast<int>(least(16, shape.v_dim - d));
-      store_lanes(value + d, load(v + d, n), n);
-    }
-  }
-}
-
 void write(const KvPages& pages, const AttentionShape& shape, uint32_t head, uint32_t first, uint32_t tokens,
            const float* k, size_t k_stride, const float* v, size_t v_stride) {
-  (pages.dtype == LLAMAY_KV_F16 ? write_as<half> : write_as<float>)(pages, shape, head, first, tokens, k,
-                                                                    k_stride, v, v_stride);
+  with_stored(pages.dtype, [&]<class S>(S) {
+    write_as<typename S::K, typename S::V>(pages, shape, head, first, tokens, k, k_stride, v, v_stride);
+  });
 }
 
 /// One task at work: rows are tokens times query heads, in that order; everything about a block lies in
-/// scratch.
-template <class T>
+/// scratch. K, V: what the pages hold.
+template <class K, class V>
 class Attention {
  public:
   explicit Attention(const AttentionTask& task)
       : t_(task),
         s_(*task.shape),
         group_(s_.group()),
-        rows_(task.tokens * group_),
+        rows_(task.n_tokens * group_),
         v_floats_(lanes_up(s_.v_dim)) {
     float* at = task.scratch;
     const auto take = [&at](size_t n) {
@@ -80,87 +45,80 @@ class Attention {
     new_weight_ = take(vector_rows);
     near_keys_ = take(kAttentionBlock * s_.k_dim);
     near_values_ = take(kAttentionBlock * v_floats_);
+    key_scales_ = take(kAttentionBlock);
+    value_scales_ = take(kAttentionBlock);
   }
 
   void attend() {
-    uint32_t merged = 0;  // rows before this one have seen a block
-    for (uint32_t block = t_.block_begin; block < t_.block_end; ++block) {
-      if (!start(block)) continue;
-      for (uint32_t row = row_begin_; row < row_end_; row += kTileRows)
-        compute(row, least(row + kTileRows, row_end_));
-      merged = merge_block(merged);
-    }
-    for (uint32_t row = 0; row < rows_; ++row) finish(row, out_ + row * v_floats_, sum_[row]);
+    each_block([this](uint32_t, uint32_t from, uint32_t to) {
+      compute_all(from, to);
+      merge_block(from, to);
+    });
+    for (uint32_t row = 0; row < rows_; ++row) finish(row);
   }
 
   void attend_blocks() {
-    const size_t record = partial_floats(s_);
-    for (uint32_t block = t_.block_begin; block < t_.block_end; ++block) {
-      if (!start(block)) continue;
-      for (uint32_t row = row_begin_; row < row_end_; row += kTileRows)
-        compute(row, least(row + kTileRows, row_end_));
-      for (uint32_t row = row_begin_; row < row_end_; ++row) {
-        float* partial = t_.partials + (static_cast<size_t>(block - t_.block_begin) * rows_ + row) * record;
-        memcpy(partial, block_out_ + row * v_floats_, v_floats_ * sizeof(float));
-        partial[v_floats_] = block_max_[row];
-        partial[v_floats_ + 1] = block_sum_[row];
+    each_block([this](uint32_t block, uint32_t from, uint32_t to) {
+      compute_all(from, to);
+      for (uint32_t row = from; row < to; ++row) {
+        float* record = partial(block, row);
+        memcpy(record, block_out_ + row * v_floats_, v_floats_ * sizeof(float));
+        record[v_floats_] = block_max_[row];
+        record[v_floats_ + 1] = block_sum_[row];
       }
-    }
+    });
   }
 
   void merge() {
-    const size_t record = partial_floats(s_);
-    uint32_t merged = 0;
-    for (uint32_t block = t_.block_begin; block < t_.block_end; ++block) {
-      if (!visible_rows(block)) continue;
-      for (uint32_t row = row_begin_; row < row_end_; ++row) {
-        const float* partial =
-            t_.partials + (static_cast<size_t>(block - t_.block_begin) * rows_ + row) * record;
-        memcpy(block_out_ + row * v_floats_, partial, v_floats_ * sizeof(float));
-        block_max_[row] = partial[v_floats_];
-        block_sum_[row] = partial[v_floats_ + 1];
+    each_block([this](uint32_t block, uint32_t from, uint32_t to) {
+      for (uint32_t row = from; row < to; ++row) {
+        const float* record = partial(block, row);
+        memcpy(block_out_ + row * v_floats_, record, v_floats_ * sizeof(float));
+        block_max_[row] = record[v_floats_];
+        block_sum_[row] = record[v_floats_ + 1];
       }
-      merged = merge_block(merged);
-    }
-    for (uint32_t row = 0; row < rows_; ++row) finish(row, out_ + row * v_floats_, sum_[row]);
+      merge_block(from, to);
+    });
+    for (uint32_t row = 0; row < rows_; ++row) finish(row);
   }
 
  private:
-  uint32_t position(uint32_t row) const { return t_.first + row / group_; }
+  /// Runs f(block, first row, one past the last) for the rows that see something of each block, a call for
+  /// each stretch of them. With several contexts some rows may not see what rows before and after them do.
+  template <class F>
+  void each_block(F f) {
+    for (uint32_t i = 0; i < t_.n_segments; ++i) {
+      segment_ = &t_.segments[i];
+      for (uint32_t block = segment_->block_begin; block < segment_->block_end; ++block) {
+        start_ = block * kAttentionBlock;
+        for (uint32_t token = segment_->token_begin; token < segment_->token_end; ++token) {
+          const uint32_t position = t_.tokens[token].position, first = s_.first_visible(position);
+          low_[token] = first > start_ ? least(first - start_, kAttentionBlock) : 0;
+          high_[token] = position < start_ ? 0 : least(kAttentionBlock, position + 1 - start_);
+        }
+        for (uint32_t token = segment_->token_begin, end; token < segment_->token_end; token = end + 1) {
+          for (end = token; end < segment_->token_end && low_[end] < high_[end];) ++end;
+          if (token < end) f(block, token * group_, end * group_);
+        }
+      }
+    }
+  }
+
+  float* partial(uint32_t block, uint32_t row) const {
+    const size_t rows = (segment_->token_end - segment_->token_begin) * group_;
+    return t_.partials + segment_->partials +
+           ((block - segment_->block_begin) * rows + row - segment_->token_begin * group_) *
+               partial_floats(s_);
+  }
+
   /// The visible positions of a row, counted from the block's start.
-  uint32_t low(uint32_t row) const {
-    const uint32_t first = s_.first_visible(position(row));
-    return first > start_ ? first - start_ : 0;
-  }
-  uint32_t high(uint32_t row) const { return least(kAttentionBlock, position(row) + 1 - start_); }
-
-  /// Which rows see something of the block. Later rows stop seeing what is behind, earlier ones what is
-  /// ahead.
-  bool visible_rows(uint32_t block) {
-    start_ = block * kAttentionBlock;
-    const uint32_t ahead = start_ > t_.first ? start_ - t_.first : 0;
-    const uint64_t past =
-        uint64_t{start_} + kAttentionBlock - 1 + s_.window;  // first position that is too late
-    const uint64_t tokens = !s_.window ? t_.tokens : past > t_.first ? past - t_.first : 0;
-    row_begin_ = least(ahead, t_.tokens) * group_;
-    row_end_ = (tokens < t_.tokens ? static_cast<uint32_t>(tokens) : t_.tokens) * group_;
-    return row_begin_ < row_end_;
-  }
-
-  bool start(uint32_t block) {
-    if (!visible_rows(block)) return false;
-    begin_ = low(row_begin_) / 16 * 16;
-    end_ = high(row_end_ - 1);
-    near_ = row_end_ - row_begin_ > kTileRows &&
-            (sizeof(T) != sizeof(float) || (1u << t_.pages->page_shift) < kAttentionBlock);
-    if (near_) bring_near();
-    return true;
-  }
+  uint32_t low(uint32_t row) const { return low_[row / group_]; }
+  uint32_t high(uint32_t row) const { return high_[row / group_]; }
 
   /// Runs f(first key, one past the last) for the parts of [from, to) that lie in one page each.
   template <class F>
   void each_page(uint32_t from, uint32_t to, F f) const {
-    const uint32_t page = 1u << t_.pages->page_shift;
+    const uint32_t page = 1u << segment_->pages->page_shift;
     while (from < to) {
       const uint32_t next = least(to, ((start_ + from) / page + 1) * page - start_);
       f(from, next);
@@ -168,23 +126,45 @@ class Attention {
     }
   }
 
+  void compute_all(uint32_t from, uint32_t to) {
+    uint32_t begin = kAttentionBlock, end = 0;
+    for (uint32_t row = from; row < to; row += group_) {
+      begin = least(begin, low(row));
+      end = most(end, high(row));
+    }
+    begin = begin / 16 * 16;
+    near_ = to - from > kTileRows && (sizeof(K) != sizeof(float) || sizeof(V) != sizeof(float) ||
+                                      (1u << segment_->pages->page_shift) < kAttentionBlock);
+    if (near_) bring_near(begin, end);
+    if constexpr (has_scale<K>) bring_scales(begin, end, segment_->pages->k_scale_offset, key_scales_);
+    if constexpr (has_scale<V>) bring_scales(begin, end, segment_->pages->v_scale_offset, value_scales_);
+    for (uint32_t row = from; row < to; row += kTileRows) compute(row, least(row + kTileRows, to));
+  }
+
   /// Widens the block once for all rows that will read it. What nobody has written stays unread: such lanes
   /// are zero.
-  void bring_near() {
-    each_page(begin_, end_, [this](uint32_t from, uint32_t to) {
-      const T* key = keys_at<T>(*t_.pages, s_, t_.kv_head, start_ + from);
-      for (uint32_t d = 0; d < s_.k_dim; ++d, key += size_t{1} << t_.pages->page_shift)
+  void bring_near(uint32_t begin, uint32_t end) {
+    const KvPages& pages = *segment_->pages;
+    each_page(begin, end, [&](uint32_t from, uint32_t to) {
+      const K* key = keys_at<K>(pages, s_, t_.kv_head, start_ + from);
+      for (uint32_t d = 0; d < s_.k_dim; ++d, key += key_stride(pages))
         for (uint32_t j = from; j < to; j += 16) {
           const int n = static_cast<int>(least(16, to - j));
           store(near_keys_ + d * kAttentionBlock + j,
                 n == 16 ? load_lanes(key + j - from) : load_lanes(key + j - from, n));
         }
-      const T* value = values_at<T>(*t_.pages, s_, t_.kv_head, start_ + from);
+      const V* value = values_at<V>(pages, s_, t_.kv_head, start_ + from);
       for (uint32_t j = from; j < to; ++j, value += s_.v_dim)
         for (uint32_t d = 0; d < s_.v_dim; d += 16) {
           const int n = static_cast<int>(least(16, s_.v_dim - d));
           store(near_values_ + j * v_floats_ + d, n == 16 ? load_lanes(value + d) : load_lanes(value + d, n));
         }
+    });
+  }
+
+  void bring_scales(uint32_t begin, uint32_t end, uint64_t offset, float* to) {
+    each_page(begin, end, [&](uint32_t a, uint32_t b) {
+      memcpy(to + a, scales_at(*segment_->pages, offset, t_.kv_head, start_ + a), (b - a) * sizeof(float));
     });
   }
 
@@ -197,7 +177,7 @@ class Attention {
     uint32_t low_most = 0, high_least = kAttentionBlock, low_least = kAttentionBlock, high_most = 0;
     for (int i = 0; i < n; ++i) {
       const uint32_t row = from + static_cast<uint32_t>(i), l = low(row), h = high(row);
-      q[i] = t_.q + row / group_ * t_.q_stride + row % group_ * s_.k_dim;
+      q[i] = t_.tokens[row / group_].q + row % group_ * s_.k_dim;
       score[i] = scores_ + row * kAttentionBlock;
       out[i] = block_out_ + row * v_floats_;
       low_most = most(low_most, l);
@@ -215,7 +195,7 @@ class Attention {
       each_page(begin, high_most, [&](uint32_t a, uint32_t b) {
         float* to_scores[kTileRows];
         for (int i = 0; i < n; ++i) to_scores[i] = score[i] + a;
-        product(n, q, keys_at<T>(*t_.pages, s_, t_.kv_head, start_ + a), size_t{1} << t_.pages->page_shift,
+        product(n, q, keys_at<K>(*segment_->pages, s_, t_.kv_head, start_ + a), key_stride(*segment_->pages),
                 s_.k_dim, to_scores, b - a, false);
       });
     }
@@ -240,7 +220,8 @@ class Attention {
     }
   }
 
-  /// Scores become weights, in place: exp(s - maximum), +0 where there is no visible key.
+  /// Scores become weights, in place: exp(s - maximum), +0 where there is no visible key. The scales of int8
+  /// elements go in here, one multiplication for a vector instead of one for each of its elements.
   void softmax(uint32_t row) {
     float* score = scores_ + row * kAttentionBlock;
     const int l = static_cast<int>(low(row)), h = static_cast<int>(high(row));
@@ -252,7 +233,9 @@ class Attention {
       return first ? select(first_lanes(first < 16 ? first : 16), no, seen) : seen;
     };
     for (int j = l / 16 * 16; j < h; j += 16) {
-      f32x16 s = scale * load(score + j);
+      f32x16 s = load(score + j);
+      if constexpr (has_scale<K>) s = load(key_scales_ + j) * s;
+      s = scale * s;
       if (s_.softcap != 0.0f) s = softcap(s, cap);
       s = visible(j, s, nothing);
       store(score + j, s);
@@ -263,8 +246,11 @@ class Attention {
     f32x16 sum = zero();
     for (int j = l / 16 * 16; j < h; j += 16) {
       const f32x16 p = visible(j, exp(load(score + j) - m), zero());
-      store(score + j, p);
       sum = sum + p;
+      if constexpr (has_scale<V>)
+        store(score + j, p * load(value_scales_ + j));
+      else
+        store(score + j, p);
     }
     block_sum_[row] = tree16(sum);
   }
@@ -282,18 +268,27 @@ class Attention {
       return;
     }
     each_page(from, to, [&](uint32_t a, uint32_t b) {
-      product(n, at(a), values_at<T>(*t_.pages, s_, t_.kv_head, start_ + a), s_.v_dim, b - a, out, s_.v_dim,
-              accumulate);
+      product(n, at(a), values_at<V>(*segment_->pages, s_, t_.kv_head, start_ + a), s_.v_dim, b - a, out,
+              s_.v_dim, accumulate);
       accumulate = true;
     });
   }
 
-  /// Adds the block to what rows before it have; rows from `merged` on take it as it is. Returns the new
-  /// `merged`.
-  uint32_t merge_block(uint32_t merged) {
-    const uint32_t known = least(most(merged, row_begin_), row_end_);
-    for (uint32_t row = row_begin_; row < known; row += 16) {
-      const int n = static_cast<int>(least(16, known - row));
+  /// Adds the block to what its rows have; a row's first block is taken as it is.
+  void merge_block(uint32_t from, uint32_t to) {
+    for (uint32_t row = from, end; row < to; row = end) {
+      const bool begun = begun_[row / group_];
+      for (end = row; end < to && begun_[end / group_] == begun; end += group_) begun_[end / group_] = true;
+      if (begun)
+        add_block(row, end);
+      else
+        take_block(row, end);
+    }
+  }
+
+  void add_block(uint32_t from, uint32_t to) {
+    for (uint32_t row = from; row < to; row += 16) {
+      const int n = static_cast<int>(least(16, to - row));
       const f32x16 old = load(max_ + row, n), here = load(block_max_ + row, n), larger = max(old, here);
       const f32x16 a = exp(old - larger), b = exp(here - larger);
       store(max_ + row, larger, n);
@@ -301,23 +296,25 @@ class Attention {
       store(old_weight_ + row, a, n);
       store(new_weight_ + row, b, n);
     }
-    for (uint32_t row = row_begin_; row < known; ++row) {
+    for (uint32_t row = from; row < to; ++row) {
       float* out = out_ + row * v_floats_;
       const float* add = block_out_ + row * v_floats_;
       const f32x16 a = splat(old_weight_[row]), b = splat(new_weight_[row]);
       for (size_t d = 0; d < v_floats_; d += 16) store(out + d, fma(load(add + d), b, load(out + d) * a));
     }
-    for (uint32_t row = known; row < row_end_; ++row) {
-      max_[row] = block_max_[row];
-      sum_[row] = block_sum_[row];
-      memcpy(out_ + row * v_floats_, block_out_ + row * v_floats_, v_floats_ * sizeof(float));
-    }
-    return most(merged, row_end_);
   }
 
-  void finish(uint32_t row, const float* from, float sum) {
-    float* out = t_.out + row / group_ * t_.out_stride + row % group_ * s_.v_dim;
-    const f32x16 inverse = splat(1.0f / sum);
+  void take_block(uint32_t from, uint32_t to) {
+    const size_t n = to - from;
+    memcpy(max_ + from, block_max_ + from, n * sizeof(float));
+    memcpy(sum_ + from, block_sum_ + from, n * sizeof(float));
+    memcpy(out_ + from * v_floats_, block_out_ + from * v_floats_, n * v_floats_ * sizeof(float));
+  }
+
+  void finish(uint32_t row) {
+    float* out = t_.tokens[row / group_].out + row % group_ * s_.v_dim;
+    const float* from = out_ + row * v_floats_;
+    const f32x16 inverse = splat(1.0f / sum_[row]);
     for (uint32_t d = 0; d < s_.v_dim; d += 16) {
       const int n = static_cast<int>(least(16, s_.v_dim - d));
       store(out + d, load(from + d) * inverse, n);
@@ -329,24 +326,30 @@ class Attention {
   const uint32_t group_, rows_;
   const size_t v_floats_;
   float *scores_, *block_out_, *out_, *block_max_, *block_sum_, *max_, *sum_, *old_weight_, *new_weight_,
-      *near_keys_, *near_values_;
-  uint32_t start_ = 0, row_begin_ = 0, row_end_ = 0, begin_ = 0, end_ = 0;
+      *near_keys_, *near_values_, *key_scales_, *value_scales_;
+  const AttentionSegment* segment_ = nullptr;
+  uint32_t start_ = 0;
   bool near_ = false;
+  // Of each token.
+  uint32_t low_[kAttentionRows] = {}, high_[kAttentionRows] = {};
+  bool begun_[kAttentionRows] = {};
 };
 
+template <class F>
+void at_work(const AttentionTask& task, F f) {
+  with_stored(task.segments[0].pages->dtype, [&]<class S>(S) {
+    Attention<typename S::K, typename S::V> attention(task);
+    f(attention);
+  });
+}
+
 void attend(const AttentionTask& task) {
-  if (task.pages->dtype == LLAMAY_KV_F16)
-    Attention<half>(task).attend();
-  else
-    Attention<float>(task).attend();
+  at_work(task, [](auto& a) { a.attend(); });
 }
 void attend_blocks(const AttentionTask& task) {
-  if (task.pages->dtype == LLAMAY_KV_F16)
-    Attention<half>(task).attend_blocks();
-  else
-    Attention<float>(task).attend_blocks();
+  at_work(task, [](auto& a) { a.attend_blocks(); });
 }
-void merge(const AttentionTask& task) { Attention<float>(task).merge(); }
+void merge(const AttentionTask& task) { Attention<float, float>(task).merge(); }
 
 }  // namespace
 }  // namespace llamay

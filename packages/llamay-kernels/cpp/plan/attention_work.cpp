@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/shared_pages.hpp"
+
 namespace llamay {
 namespace {
 
@@ -13,36 +15,28 @@ uint32_t ceil_divide(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-void AttentionWork::plan(const AttentionShape& shape, const uint32_t* starts, const uint32_t* counts,
-                         std::size_t leases, unsigned threads) {
+void AttentionWork::plan(const AttentionShape& shape, std::span<const Lease> leases,
+                         std::span<const std::size_t> attentions, unsigned threads) {
+  tokens.clear();
+  segments.clear();
+  units.clear();
   writes.clear();
   items.clear();
   splits.clear();
   partial_floats = 0;
-  const uint32_t tile = shape.tile();
-  uint64_t units = 0;
-  for (std::size_t i = 0; i < leases; ++i) units += uint64_t{shape.kv_heads} * ceil_divide(counts[i], tile);
+  order_.clear();
+  for (uint32_t i = 0; i < leases.size(); ++i) {
+    if (leases[i].count <= shape.tile())
+      order_.push_back(i);
+    else
+      long_lease(shape, leases[i], i);
+  }
+  gather(shape, leases, attentions);
+  const uint64_t whole = uint64_t{units.size()} * shape.kv_heads;
   // Some pieces for each thread, so that none waits long for the last.
-  const uint32_t pieces = threads == 1 || units >= 4 * threads
-                              ? 1
-                              : static_cast<uint32_t>(ceil_divide(4 * threads, static_cast<uint32_t>(units)));
-
-  for (uint32_t lease = 0; lease < leases; ++lease)
-    for (uint32_t head = 0; head < shape.kv_heads; ++head) {
-      if (counts[lease] <= tile) {
-        unit(shape, lease, head, starts[lease], counts[lease], pieces);
-        continue;
-      }
-      for (uint32_t t = 0; t < counts[lease]; t += kWriteTokens)
-        writes.push_back({lease, head, t, std::min(kWriteTokens, counts[lease] - t), 0, 0, -1, true});
-      // The last tokens see most and come first.
-      for (uint32_t t = (counts[lease] - 1) / tile * tile;; t -= tile) {
-        const uint32_t n = std::min(tile, counts[lease] - t), position = starts[lease] + t;
-        items.push_back({lease, head, t, n, shape.first_visible(position) / kAttentionBlock,
-                         (position + n - 1) / kAttentionBlock + 1, -1, false});
-        if (t == 0) break;
-      }
-    }
+  share_out(
+      shape, leases,
+      threads == 1 || whole >= 4 * threads ? 1 : ceil_divide(4 * threads, static_cast<uint32_t>(whole)));
   if (splits.size() > capacity_) {
     left = std::make_unique<std::atomic<uint32_t>[]>(splits.size());
     capacity_ = splits.size();
@@ -50,26 +44,123 @@ void AttentionWork::plan(const AttentionShape& shape, const uint32_t* starts, co
   for (std::size_t i = 0; i < splits.size(); ++i) left[i].store(splits[i].items, std::memory_order_relaxed);
 }
 
-void AttentionWork::unit(const AttentionShape& shape, uint32_t lease, uint32_t kv_head, uint32_t start,
-                         uint32_t count, uint32_t pieces) {
-  const uint32_t begin = shape.first_visible(start) / kAttentionBlock,
-                 end = (start + count - 1) / kAttentionBlock + 1;
-  // Blocks before this one hold nothing that is written now; the last piece writes, and has all the others.
-  const uint32_t fresh = start / kAttentionBlock;
-  const uint32_t size = std::max(kLeastBlocks, ceil_divide(end - begin, pieces));
-  if (pieces == 1 || end - begin <= size || fresh < begin + size) {
-    items.push_back({lease, kv_head, 0, count, begin, end, -1, true});
+/// So many rows that they are units of their own: their keys and values are written first, by all threads.
+void AttentionWork::long_lease(const AttentionShape& shape, const Lease& lease, uint32_t index) {
+  const uint32_t tile = shape.tile();
+  for (uint32_t head = 0; head < shape.kv_heads; ++head)
+    for (uint32_t t = 0; t < lease.count; t += kWriteTokens)
+      writes.push_back({index, head, t, std::min(kWriteTokens, lease.count - t)});
+  // The last tokens see most and come first.
+  for (uint32_t t = (lease.count - 1) / tile * tile;; t -= tile) {
+    const uint32_t n = std::min(tile, lease.count - t), position = lease.start + t;
+    units.push_back({static_cast<uint32_t>(tokens.size()), n, static_cast<uint32_t>(segments.size()), 1, 0});
+    segments.push_back({index, 0, n, shape.first_visible(position) / kAttentionBlock,
+                        (position + n - 1) / kAttentionBlock + 1, 0, false});
+    for (uint32_t i = 0; i < n; ++i) tokens.push_back({lease.row + t + i, position + i});
+    if (t == 0) break;
+  }
+}
+
+/// Makes units of the leases in order_, together where they have pages in common and a unit has room.
+void AttentionWork::gather(const AttentionShape& shape, std::span<const Lease> leases,
+                           std::span<const std::size_t> attentions) {
+  common_.clear();
+  if (order_.size() > 1) {
+    const SharedPages pages(leases, attentions);
+    std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) { return pages.before(a, b); });
+    for (std::size_t i = 0; i + 1 < order_.size(); ++i)
+      common_.push_back(pages.common_blocks(order_[i], order_[i + 1]));
+  }
+  for (std::size_t begin = 0, end; begin < order_.size(); begin = end) {
+    uint32_t count = leases[order_[begin]].count, common = kNoBlock;
+    for (end = begin + 1; end < order_.size(); ++end) {
+      const uint32_t more = leases[order_[end]].count, both = std::min(common, common_[end - 1]);
+      const uint32_t seen = std::max(shape.first_visible(leases[order_[end - 1]].start),
+                                     shape.first_visible(leases[order_[end]].start));
+      if (both <= seen / kAttentionBlock || count + more > shape.tile()) break;
+      count += more;
+      common = both;
+    }
+    const auto token = static_cast<uint32_t>(tokens.size()), segment = static_cast<uint32_t>(segments.size());
+    for (std::size_t i = begin; i < end; ++i) {
+      const Lease& lease = leases[order_[i]];
+      for (uint32_t t = 0; t < lease.count; ++t) tokens.push_back({lease.row + t, lease.start + t});
+    }
+    branch(shape, leases, begin, end, 0, 0);
+    units.push_back({token, count, segment, static_cast<uint32_t>(segments.size()) - segment, 0});
+  }
+}
+
+/// Segments of order_[begin, end) from first_block on: what they have in common, then each stretch of them
+/// that has more in common, down to one lease.
+void AttentionWork::branch(const AttentionShape& shape, std::span<const Lease> leases, std::size_t begin,
+                           std::size_t end, uint32_t first_block, uint32_t first_token) {
+  uint32_t n = 0, seen = kNoBlock;
+  for (std::size_t i = begin; i < end; ++i) {
+    n += leases[order_[i]].count;
+    seen = std::min(seen, shape.first_visible(leases[order_[i]].start) / kAttentionBlock);
+  }
+  const uint32_t from = std::max(first_block, seen);
+  if (end - begin == 1) {
+    const Lease& lease = leases[order_[begin]];
+    segments.push_back({order_[begin], first_token, first_token + n, from,
+                        (lease.start + lease.count - 1) / kAttentionBlock + 1, 0, true});
     return;
   }
-  const auto split = static_cast<int32_t>(splits.size());
-  uint32_t n = 0;
-  for (uint32_t block = begin; block < end; ++n) {
-    const uint32_t next = block + size > fresh ? end : block + size;
-    items.push_back({lease, kv_head, 0, count, block, next, split, next == end});
-    block = next;
+  uint32_t common = kNoBlock;
+  for (std::size_t i = begin; i + 1 < end; ++i) common = std::min(common, common_[i]);
+  if (common > from)
+    segments.push_back({order_[begin], first_token, first_token + n, from, common, 0, false});
+  for (std::size_t i = begin, stop; i < end; i = stop) {
+    uint32_t count = leases[order_[i]].count;
+    for (stop = i + 1; stop < end && common_[stop - 1] > common; ++stop) count += leases[order_[stop]].count;
+    branch(shape, leases, i, stop, std::max(common, first_block), first_token);
+    first_token += count;
   }
-  splits.push_back({n, begin, end, partial_floats});
-  partial_floats += std::size_t{end - begin} * count * shape.group() * llamay::partial_floats(shape);
+}
+
+void AttentionWork::share_out(const AttentionShape& shape, std::span<const Lease> leases, uint32_t pieces) {
+  for (uint32_t unit = 0; unit < units.size(); ++unit) {
+    cut(shape, leases, unit, pieces);
+    for (uint32_t head = 0; head < shape.kv_heads; ++head) {
+      if (pieces_.size() <= 1) {
+        items.push_back({unit, head, -1, 0, 0, 0});
+        continue;
+      }
+      for (Item piece : pieces_) {
+        piece.kv_head = head;
+        piece.split = static_cast<int32_t>(splits.size());
+        items.push_back(piece);
+      }
+      splits.push_back({static_cast<uint32_t>(pieces_.size()), partial_floats});
+      partial_floats += units[unit].partial_floats;
+    }
+  }
+}
+
+/// The pieces of a unit, in pieces_; none or one where it stays whole.
+void AttentionWork::cut(const AttentionShape& shape, std::span<const Lease> leases, uint32_t unit,
+                        uint32_t pieces) {
+  pieces_.clear();
+  // Tiles of a long lease are many, and what they write is written before.
+  if (pieces == 1) return;
+  Unit& u = units[unit];
+  const std::span<Segment> of_unit(segments.data() + u.segment, u.segments);
+  uint32_t blocks = 0;
+  for (const Segment& s : of_unit) blocks += s.block_end - s.block_begin;
+  const uint32_t size = std::max(kLeastBlocks, ceil_divide(blocks, pieces));
+  for (uint32_t i = 0; i < u.segments; ++i) {
+    Segment& s = of_unit[i];
+    // Blocks before this one hold nothing that is written now; the last piece writes, and has all the others.
+    const uint32_t fresh = s.writes ? leases[s.lease].start / kAttentionBlock : s.block_end;
+    s.partials = u.partial_floats;
+    u.partial_floats += std::size_t{s.block_end - s.block_begin} * (s.token_end - s.token_begin) *
+                        shape.group() * llamay::partial_floats(shape);
+    for (uint32_t block = s.block_begin, next; block < s.block_end; block = next) {
+      next = block + size > fresh ? s.block_end : block + size;
+      pieces_.push_back({unit, 0, -1, i, block, next});
+    }
+  }
 }
 
 }  // namespace llamay

@@ -45,9 +45,11 @@ class Binder {
     if (g.page_tokens < 16 || !std::has_single_bit(g.page_tokens) || !std::has_single_bit(g.block_pages))
       fail("its pages have " + std::to_string(g.page_tokens) + " positions in blocks of " +
            std::to_string(g.block_pages) + " pages; both must be powers of two, and a page 16 or more");
-    if (g.dtype != LLAMAY_KV_F32 && g.dtype != LLAMAY_KV_F16)
+    if (g.dtype > LLAMAY_KV_Q8)
       fail("its precision has the number " + std::to_string(g.dtype) +
-           "; this version knows f32 (0) and f16 (1)");
+           "; this version knows f32 (0), f16 (1), vq8 (2) and q8 (3)");
+    if (scaled_v(g) && g.layer_stride < sizeof(llamay_kv_layer_int8))
+      fail("its layers have no scales, which precision " + std::to_string(g.dtype) + " needs");
     if (g.kind != LLAMAY_KV_FULL && g.kind != LLAMAY_KV_WINDOW)
       fail("a group's kind has the number " + std::to_string(g.kind) +
            "; this version knows full (0) and window (1)");
@@ -72,22 +74,46 @@ class Binder {
     if (used) check_pages(g, first);
   }
 
+  /// Whether int8 elements with scales are what K, and what V, is stored as.
+  static bool scaled_k(const llamay_kv_group& g) { return g.dtype == LLAMAY_KV_Q8; }
+  static bool scaled_v(const llamay_kv_group& g) {
+    return g.dtype == LLAMAY_KV_VQ8 || g.dtype == LLAMAY_KV_Q8;
+  }
+
   static std::string dims(uint32_t heads, uint32_t k, uint32_t v) {
     return std::to_string(heads) + " heads of " + std::to_string(k) + " and " + std::to_string(v);
   }
 
   void place(const llamay_kv_group& g, const llamay_kv_layer& layer, KvPages& out) const {
-    const uint64_t element = g.dtype == LLAMAY_KV_F16 ? 2 : 4,
-                   all = uint64_t{layer.kv_heads} * g.page_tokens * element;
+    const uint64_t vectors = uint64_t{layer.kv_heads} * g.page_tokens;
+    const uint64_t k_element = scaled_k(g)                ? 1
+                               : g.dtype == LLAMAY_KV_F32 ? 4
+                                                          : 2,
+                   v_element = scaled_v(g)                ? 1
+                               : g.dtype == LLAMAY_KV_F32 ? 4
+                                                          : 2;
+    uint64_t k_scale = 0, v_scale = 0;
+    if (scaled_v(g)) {
+      const auto& with_scales = reinterpret_cast<const llamay_kv_layer_int8&>(layer);
+      k_scale = with_scales.k_scale_offset;
+      v_scale = with_scales.v_scale_offset;
+    }
     if (!g.arena || !g.blocks) fail(layer.layer, "its group has no pages");
-    if (layer.k_offset % 64 || layer.v_offset % 64 || layer.k_offset + all * layer.k_dim > g.page_bytes ||
-        layer.v_offset + all * layer.v_dim > g.page_bytes)
+    const auto fits = [&](uint64_t offset, uint64_t bytes) {
+      return offset % 64 == 0 && bytes <= g.page_bytes && offset <= g.page_bytes - bytes;
+    };
+    if (!fits(layer.k_offset, vectors * layer.k_dim * k_element) ||
+        !fits(layer.v_offset, vectors * layer.v_dim * v_element) ||
+        (scaled_k(g) && !fits(k_scale, vectors * sizeof(float))) ||
+        (scaled_v(g) && !fits(v_scale, vectors * sizeof(float))))
       fail(layer.layer, "it does not fit into its page of " + std::to_string(g.page_bytes) + " bytes");
     out = {static_cast<uint8_t*>(g.arena),
            g.page_bytes,
            g.blocks,
            layer.k_offset,
            layer.v_offset,
+           k_scale,
+           v_scale,
            static_cast<uint32_t>(std::countr_zero(g.page_tokens)),
            static_cast<uint32_t>(std::countr_zero(g.block_pages)),
            g.dtype};
@@ -109,9 +135,12 @@ class Binder {
 
 }  // namespace
 
-KvNeeds::KvNeeds(const Program& program) {
+KvNeeds::KvNeeds(const Program& program) : of_shape(program.shapes.size()) {
   for (const Node& n : program.nodes)
-    if (n.kind == Node::Kind::attention) layers.push_back({n.layer, program.shapes[n.shape]});
+    if (n.kind == Node::Kind::attention) {
+      of_shape[n.shape].push_back(layers.size());
+      layers.push_back({n.layer, program.shapes[n.shape]});
+    }
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (of_layer.size() <= layers[i].layer) of_layer.resize(layers[i].layer + 1, -1);
     of_layer[layers[i].layer] = static_cast<int32_t>(i);

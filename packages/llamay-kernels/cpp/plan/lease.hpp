@@ -17,8 +17,9 @@ struct KvNeeds {
     uint32_t layer;
     AttentionShape shape;
   };
-  std::vector<Layer> layers;      // in the order of the attentions
-  std::vector<int32_t> of_layer;  // model layer -> index above, or -1
+  std::vector<Layer> layers;                       // in the order of the attentions
+  std::vector<int32_t> of_layer;                   // model layer -> index above, or -1
+  std::vector<std::vector<std::size_t>> of_shape;  // Program::shapes -> indices above
 };
 
 /// Checks that the lease has every layer, in the right shape, with pages for `count` more positions and for

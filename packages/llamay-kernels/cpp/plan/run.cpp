@@ -29,21 +29,19 @@ Run::Run(const Plan& plan, const Step& step, Scratch& scratch, Threads& threads,
   n_stages_ = step_.wanted ? schedule_.stages.size() : schedule_.last_attention;
   scratch_.attention.resize(program_.shapes.size());
   for (std::size_t i = 0; i < program_.shapes.size(); ++i)
-    scratch_.attention[i].plan(program_.shapes[i], scratch_.starts.data(), step_.counts, step_.n_leases,
-                               n_threads_);
+    scratch_.attention[i].plan(program_.shapes[i], scratch_.leases, plan_.needs_.of_shape[i], n_threads_);
   lay_out();
 }
 
 void Run::bind_leases() {
   const std::size_t layers = plan_.needs_.layers.size();
   scratch_.pages.resize(step_.n_leases * layers);
-  scratch_.starts.resize(step_.n_leases);
-  scratch_.first_rows.resize(step_.n_leases);
+  scratch_.leases.resize(step_.n_leases);
   std::size_t row = 0;
   for (std::size_t i = 0; i < step_.n_leases; ++i) {
-    bind_lease(plan_.needs_, *step_.leases[i], step_.counts[i], i, scratch_.pages.data() + i * layers);
-    scratch_.starts[i] = step_.leases[i]->n_tokens;
-    scratch_.first_rows[i] = static_cast<uint32_t>(row);
+    KvPages* pages = scratch_.pages.data() + i * layers;
+    bind_lease(plan_.needs_, *step_.leases[i], step_.counts[i], i, pages);
+    scratch_.leases[i] = {step_.leases[i]->n_tokens, step_.counts[i], static_cast<uint32_t>(row), pages};
     row += step_.counts[i];
   }
   if (layers) check_apart();
@@ -55,7 +53,7 @@ void Run::check_apart() const {
   scratch_.targets.clear();
   for (std::size_t i = 0; i < step_.n_leases; ++i)
     scratch_.targets.push_back(
-        {scratch_.pages[i * layers].page(scratch_.starts[i]), static_cast<uint32_t>(i)});
+        {scratch_.pages[i * layers].page(scratch_.leases[i].start), static_cast<uint32_t>(i)});
   std::sort(scratch_.targets.begin(), scratch_.targets.end());
   for (std::size_t i = 1; i < scratch_.targets.size(); ++i)
     if (scratch_.targets[i].first == scratch_.targets[i - 1].first)
@@ -70,8 +68,8 @@ void Run::choose_threads() {
     if (n.kind == Node::Kind::attention)
       for (std::size_t i = 0; i < step_.n_leases; ++i) {
         const AttentionShape& s = program_.shapes[n.shape];
-        const uint64_t seen = s.window ? std::min(s.window, scratch_.starts[i] + step_.counts[i])
-                                       : scratch_.starts[i] + step_.counts[i];
+        const uint32_t end = scratch_.leases[i].start + step_.counts[i];
+        const uint64_t seen = s.window ? std::min(s.window, end) : end;
         work += seen * step_.counts[i] * s.heads * (s.k_dim + s.v_dim);
       }
   n_threads_ = threads_.useful(work);

@@ -59,8 +59,8 @@ class Run {
   std::size_t column_items(const Node& n) const;
 
   // run_attention.cpp
-  const KvPages& pages(const Node& n, const AttentionWork::Item& item) const;
-  void write(const Node& n, const AttentionWork::Item& item) const;
+  const KvPages& pages(const Node& n, uint32_t lease) const;
+  void write(const Node& n, const AttentionWork::Write& w) const;
   void attention(const Node& n, const AttentionWork::Item& item, const Own& own, bool only_write);
 
   /// What happened on the calling thread since the last mark belongs to `sum`.

@@ -1,55 +1,73 @@
+#include <array>
+
 #include "plan/run.hpp"
 
 namespace llamay {
+namespace {
 
-const KvPages& Run::pages(const Node& n, const AttentionWork::Item& item) const {
-  return scratch_.pages[item.lease * plan_.needs_.layers.size() + n.attention];
+// A unit has at most as many tokens; a lease of it one segment, and what some of them share one each, fewer
+// than leases.
+constexpr std::size_t kTokens = kAttentionRows, kSegments = 2 * kTokens;
+
+}  // namespace
+
+const KvPages& Run::pages(const Node& n, uint32_t lease) const {
+  return scratch_.leases[lease].pages[n.attention];
 }
 
-void Run::write(const Node& n, const AttentionWork::Item& item) const {
+void Run::write(const Node& n, const AttentionWork::Write& w) const {
   const AttentionShape& s = program_.shapes[n.shape];
-  const std::size_t row = scratch_.first_rows[item.lease] + item.token;
+  const AttentionWork::Lease& lease = scratch_.leases[w.lease];
+  const std::size_t row = lease.row + w.token;
   const std::size_t k_stride = std::size_t{s.kv_heads} * s.k_dim,
                     v_stride = std::size_t{s.kv_heads} * s.v_dim;
-  attention_.write(pages(n, item), s, item.kv_head, scratch_.starts[item.lease] + item.token, item.tokens,
-                   value(n.b) + row * k_stride + std::size_t{item.kv_head} * s.k_dim, k_stride,
-                   value(n.c) + row * v_stride + std::size_t{item.kv_head} * s.v_dim, v_stride);
+  attention_.write(pages(n, w.lease), s, w.kv_head, lease.start + w.token, w.tokens,
+                   value(n.b) + row * k_stride + std::size_t{w.kv_head} * s.k_dim, k_stride,
+                   value(n.c) + row * v_stride + std::size_t{w.kv_head} * s.v_dim, v_stride);
 }
 
 void Run::attention(const Node& n, const AttentionWork::Item& item, const Own& own, bool only_write) {
   const AttentionShape& s = program_.shapes[n.shape];
-  if (item.writes) write(n, item);
+  AttentionWork& work = scratch_.attention[n.shape];
+  const AttentionWork::Unit& unit = work.units[item.unit];
+  std::array<AttentionSegment, kSegments> segments;
+  uint32_t n_segments = 0;
+  for (uint32_t i = 0; i < unit.segments; ++i) {
+    const AttentionWork::Segment& from = work.segments[unit.segment + i];
+    const bool here = item.split < 0 || (i == item.segment && item.block_end == from.block_end);
+    if (from.writes && here) write(n, {from.lease, item.kv_head, 0, scratch_.leases[from.lease].count});
+    segments[n_segments++] = {&pages(n, from.lease), from.token_begin, from.token_end,
+                              from.block_begin,      from.block_end,   from.partials};
+  }
   if (only_write) return;
-  const std::size_t row = scratch_.first_rows[item.lease] + item.token,
-                    head = std::size_t{item.kv_head} * s.group();
-  AttentionTask task{};
-  task.shape = &s;
-  task.pages = &pages(n, item);
-  task.kv_head = item.kv_head;
-  task.first = scratch_.starts[item.lease] + item.token;
-  task.tokens = item.tokens;
-  task.block_begin = item.block_begin;
-  task.block_end = item.block_end;
-  task.q_stride = std::size_t{s.heads} * s.k_dim;
-  task.q = value(n.a) + row * task.q_stride + head * s.k_dim;
-  task.out_stride = std::size_t{s.heads} * s.v_dim;
-  task.out = value(n.out) + row * task.out_stride + head * s.v_dim;
-  task.scratch = own.attention;
+
+  std::array<AttentionToken, kTokens> tokens;
+  const std::size_t head = std::size_t{item.kv_head} * s.group();
+  for (uint32_t i = 0; i < unit.tokens; ++i) {
+    const AttentionWork::Token& from = work.tokens[unit.token + i];
+    tokens[i] = {value(n.a) + (std::size_t{from.row} * s.heads + head) * s.k_dim,
+                 value(n.out) + (std::size_t{from.row} * s.heads + head) * s.v_dim, from.position};
+  }
+  AttentionTask task{&s,      item.kv_head, unit.tokens, n_segments, tokens.data(), segments.data(),
+                     nullptr, own.attention};
   if (item.split < 0) return attention_.attend(task);
 
   const auto index = static_cast<std::size_t>(item.split);
-  AttentionWork& work = scratch_.attention[n.shape];
   const AttentionWork::Split& split = work.splits[index];
-  float* partials = partials_ + split.partials;
-  task.partials = partials + std::size_t{item.block_begin - split.block_begin} * item.tokens * s.group() *
-                                 partial_floats(s);
+  task.partials = partials_ + split.partials;
+  AttentionSegment piece = segments[item.segment];
+  piece.partials += std::size_t{item.block_begin - piece.block_begin} *
+                    (piece.token_end - piece.token_begin) * s.group() * partial_floats(s);
+  piece.block_begin = item.block_begin;
+  piece.block_end = item.block_end;
+  task.segments = &piece;
+  task.n_segments = 1;
   attention_.attend_blocks(task);
   if (work.left[index].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   work.left[index].store(split.items,
                          std::memory_order_relaxed);  // for the next layer, which begins after all have met
-  task.partials = partials;
-  task.block_begin = split.block_begin;
-  task.block_end = split.block_end;
+  task.segments = segments.data();
+  task.n_segments = n_segments;
   attention_.merge(task);
 }
 

@@ -44,8 +44,8 @@ struct alignas(64) Phase {
 class Scratch {
  public:
   Block memory;
-  std::vector<KvPages> pages;                // of each lease, of each attention
-  std::vector<uint32_t> starts, first_rows;  // of each lease: its first row's position and index
+  std::vector<KvPages> pages;  // of each lease, of each attention
+  std::vector<AttentionWork::Lease> leases;
   std::vector<std::pair<const uint8_t*, uint32_t>> targets;
   std::vector<AttentionWork> attention;  // of each shape
   std::unique_ptr<Phase[]> phases;
