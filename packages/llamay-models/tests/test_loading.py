@@ -80,7 +80,7 @@ def test_progress_counts_bytes_and_may_stop_the_load(shared_data):
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ({"kv": "f8"}, "kv must be one of f16, f32, not 'f8'"),
+        ({"kv": "f8"}, "kv must be one of f16, f32, vq8, q8, not 'f8'"),
         ({"threads": 0}, "threads must be from 1 to 1024, not 0"),
         ({"max_rows": 0}, "max_rows must be from 1 to 8192, not 0"),
         ({"ctx_size": 0}, "ctx_size must be 1 or more, not 0"),

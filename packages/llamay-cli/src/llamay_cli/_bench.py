@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     help="Repetitions; the best counts.  [default: 3]",
 )
 @click.option("-t", "--threads", type=click.IntRange(1, 1024), envvar="LLAMAY_THREADS", help="CPU threads.")
-@click.option("--kv", type=click.Choice(["f16", "f32"]), default="f16", help="Precision of keys and values.")
+@click.option(
+    "--kv",
+    type=click.Choice(["f16", "f32", "vq8", "q8"]),
+    default="f16",
+    help="Precision of keys and values.",
+)
 @click.option("--offline", is_flag=True, envvar="LLAMAY_OFFLINE", help="Pull nothing.")
 @click.option("--progress", type=click.Choice(MODES), default="auto", help="How to show progress, on stderr.")
 def bench(

@@ -180,7 +180,11 @@ def model_options(command: F) -> F:
                 "-t", "--threads", type=click.IntRange(1, 1024), envvar="LLAMAY_THREADS", help=_THREADS
             ),
             click.option(
-                "--kv", type=click.Choice(["f16", "f32"]), envvar="LLAMAY_KV", default="f16", help=_KV
+                "--kv",
+                type=click.Choice(["f16", "f32", "vq8", "q8"]),
+                envvar="LLAMAY_KV",
+                default="f16",
+                help=_KV,
             ),
             click.option("--offline", is_flag=True, envvar="LLAMAY_OFFLINE", help="Pull nothing."),
             click.option(

@@ -36,7 +36,12 @@ the morning, in another house, the file is opened, and the story goes on in the 
 @click.option(
     "-t", "--threads", type=click.IntRange(1, 1024), envvar="LLAMAY_THREADS", help="CPU threads here."
 )
-@click.option("--kv", type=click.Choice(["f16", "f32"]), default="f16", help="Precision of keys and values.")
+@click.option(
+    "--kv",
+    type=click.Choice(["f16", "f32", "vq8", "q8"]),
+    default="f16",
+    help="Precision of keys and values.",
+)
 @click.option("--offline", is_flag=True, envvar="LLAMAY_OFFLINE", help="Pull nothing.")
 @click.option("--progress", type=click.Choice(MODES), default="auto", help="How to show progress, on stderr.")
 def verify(

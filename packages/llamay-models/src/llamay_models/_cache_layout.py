@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import llamay_kv
 from llamay_models.plan import Program
 
-Precision = Literal["f32", "f16"]
+Precision = Literal["f16", "f32", "vq8", "q8"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 def cache_layout(program: Program, precision: Precision) -> llamay_kv.Layout:

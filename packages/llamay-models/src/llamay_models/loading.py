@@ -13,7 +13,7 @@ import numpy as np
 import llamay_kernels as kernels
 import llamay_kv
 from llamay_models import gguf, tokenizer
-from llamay_models._cache_layout import Precision, cache_layout
+from llamay_models._cache_layout import PRECISIONS, Precision, cache_layout
 from llamay_models.architectures import find
 from llamay_models.embedding import take_rank_head
 from llamay_models.engine import Progress
@@ -21,7 +21,6 @@ from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, Trace, Weights, check, fuse
 from llamay_models.tensors import file_tensors, pack
 
-_PRECISIONS = ("f16", "f32")
 # Metadata larger than this are vocabulary: they stay in the file, where the tokenizer reads them.
 _SMALL = 256
 _DISK = 16 << 30
@@ -48,7 +47,8 @@ def load(
     Args:
         path: a GGUF file.
         threads: how many compute; None takes as many as this process may use.
-        kv: precision of K/V, "f16" or "f32".
+        kv: precision of K/V: "f16", "f32", or smaller, "vq8" (values int8, keys f16: three quarters of f16) and
+            "q8" (both int8: a little over half of it).
         page_tokens: positions in a page of K/V, a power of two from 16 to 1024. Results do not depend on
             it.
         ctx_size: the most tokens a context may have; None takes what the model was made for.
@@ -78,8 +78,8 @@ def load(
             raise ValueError(f"{name} must be from {low} to {high}, not {value}")
     if prefix_cache is not None and prefix_cache < 0:
         raise ValueError(f"prefix_cache must be a number of bytes, or 0 for none, not {prefix_cache}")
-    if kv not in _PRECISIONS:
-        raise ValueError(f"kv must be one of {', '.join(_PRECISIONS)}, not {kv!r}")
+    if kv not in PRECISIONS:
+        raise ValueError(f"kv must be one of {', '.join(PRECISIONS)}, not {kv!r}")
 
     file = gguf.open(path)
     architecture, config = find(file.metadata)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from llamay_models import Context, Model
     from llamay_models.engine import Progress
 
-Precision = Literal["f16", "f32"]
+Precision = Literal["f16", "f32", "vq8", "q8"]
 WRITTEN = 8
 """Tokens that an observation generates."""
 
