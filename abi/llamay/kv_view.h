@@ -23,6 +23,19 @@
  * K is dimension-major so that one SIMD lane holds one key: a score then needs no sum across lanes. V is
  * position-major so that one lane holds one output dimension. Both are read in straight lines.
  *
+ * A LATENT group (since 1.2) has K only: one vector for each position, of which the values are a part that
+ * the model knows. Its v_dim is 0.
+ *
+ * A STATE group (since 1.2) has no positions but states: what a recurrent layer knows after so many tokens.
+ * Each is one page (page_tokens is 1), and a step reads one and writes others, so that none is ever changed
+ * and giving up a step is nothing. Page blocks[0][i] is the state after state_at[i] tokens, for i < n_states:
+ *   - the one with state_at[i] == n_tokens is to be read; there is none if n_tokens is 0, and it is all
+ * zeros;
+ *   - those with state_at[i] > n_tokens are to be written. The last one is after all reserved positions;
+ * there may be others that the owner wants on the way. A commit ends at one of them. For each layer K of head
+ * h, element d is what a short convolution carries over, at h * k_dim + d; V is the recurrent state, at h *
+ * v_dim + d. Either may be absent (dimension 0).
+ *
  * Compatibility. A change of meaning bumps MAJOR, and with it the capsule's name. A new field goes at the end
  * of its struct and bumps MINOR: a reader asks whether it is there with LLAMAY_HAS. Arrays of structs are
  * walked by the size the owner states, never by the reader's sizeof.
@@ -34,7 +47,7 @@
 #include <stdint.h>
 
 #define LLAMAY_KV_VIEW_MAJOR 1
-#define LLAMAY_KV_VIEW_MINOR 1
+#define LLAMAY_KV_VIEW_MINOR 2
 #define LLAMAY_KV_VIEW_CAPSULE "llamay.kv_view.v1"
 #define LLAMAY_KV_VIEW_METHOD "__llamay_kv_view__"
 
@@ -45,7 +58,8 @@ extern "C" {
 /* VQ8 (since 1.1): values are int8, keys f16. Q8 (since 1.1): both int8. A reader refuses what it does not
  * know. */
 enum llamay_kv_dtype { LLAMAY_KV_F32 = 0, LLAMAY_KV_F16 = 1, LLAMAY_KV_VQ8 = 2, LLAMAY_KV_Q8 = 3 };
-enum llamay_kv_kind { LLAMAY_KV_FULL = 0, LLAMAY_KV_WINDOW = 1 };
+/* LATENT and STATE since 1.2. */
+enum llamay_kv_kind { LLAMAY_KV_FULL = 0, LLAMAY_KV_WINDOW = 1, LLAMAY_KV_LATENT = 2, LLAMAY_KV_STATE = 3 };
 
 /* One layer's place inside each page of its group. Offsets in bytes, multiples of 64. */
 typedef struct llamay_kv_layer {
@@ -75,10 +89,13 @@ typedef struct llamay_kv_group {
   uint32_t layer_stride; /* sizeof(llamay_kv_layer) as the owner compiled it */
   uint32_t n_layers;
   uint32_t block_pages; /* a power of two */
-  uint32_t page_tokens; /* a power of two, 16 or more */
+  uint32_t page_tokens; /* a power of two, 16 or more; 1 in a STATE group */
   uint32_t kind;        /* enum llamay_kv_kind */
-  uint32_t window;      /* positions a row may look back, itself included; 0 for LLAMAY_KV_FULL */
+  uint32_t window;      /* positions a row may look back, itself included; 0 if there is no window */
   uint32_t dtype;       /* enum llamay_kv_dtype */
+  /* Since 1.2, and there if group_stride reaches as far. For a STATE group, increasing; otherwise none. */
+  const uint32_t* state_at;
+  uint64_t n_states;
 } llamay_kv_group;
 
 typedef struct llamay_kv_view {

@@ -16,7 +16,21 @@
 
 namespace llamay::kv {
 
-Arena::Arena(size_t bytes) : bytes_(std::max<size_t>(bytes, 1)) {
+Arena::Arena(size_t bytes, std::shared_ptr<const Allocator> allocator)
+    : bytes_(std::max<size_t>(bytes, 1)), allocator_(std::move(allocator)) {
+  if (allocator_) {
+    const llamay_allocator& a = allocator_->functions;
+    void* p = a.allocate(a.user, bytes_);
+    if (!p)
+      throw std::runtime_error("the allocator has not " + std::to_string(bytes_) +
+                               " bytes for pages; lower budget_bytes");
+    if (reinterpret_cast<uintptr_t>(p) % 64) {
+      a.release(a.user, p, bytes_);
+      throw std::invalid_argument("the allocator's memory is not aligned to 64 bytes");
+    }
+    data_ = static_cast<std::byte*>(p);
+    return;
+  }
   void* p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
     throw std::runtime_error("cannot reserve " + std::to_string(bytes_) +
@@ -28,9 +42,19 @@ Arena::Arena(size_t bytes) : bytes_(std::max<size_t>(bytes, 1)) {
 #endif
 }
 
-Arena::~Arena() { munmap(data_, bytes_); }
+Arena::~Arena() {
+  if (allocator_)
+    allocator_->functions.release(allocator_->functions.user, data_, bytes_);
+  else
+    munmap(data_, bytes_);
+}
 
 void Arena::discard(size_t offset, size_t bytes) {
+  if (allocator_) {
+    const llamay_allocator& a = allocator_->functions;
+    if (a.discard) a.discard(a.user, data_ + offset, bytes);
+    return;
+  }
   const size_t unit = size_t(sysconf(_SC_PAGESIZE));
   const size_t begin = (offset + unit - 1) / unit * unit;
   const size_t end = (offset + bytes) / unit * unit;

@@ -1,13 +1,22 @@
 #pragma once
+#include <llamay/allocator.h>
+
 #include <cstddef>
+#include <memory>
 
 namespace llamay::kv {
 
+/// An allocator that was handed in, and what keeps it alive.
+struct Allocator {
+  llamay_allocator functions;
+  std::shared_ptr<void> owner;
+};
+
 /// Address space for every page the pool may ever hold. It never moves, so a page's address outlives any
-/// growth; memory is taken only where it is touched.
+/// growth; memory is taken only where it is touched, unless an allocator takes it otherwise.
 class Arena {
  public:
-  explicit Arena(size_t bytes);
+  explicit Arena(size_t bytes, std::shared_ptr<const Allocator> allocator = nullptr);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -15,13 +24,14 @@ class Arena {
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
 
-  /// Give the memory behind whole system pages inside [offset, offset + bytes) back. They read as zeros
-  /// afterwards.
+  /// Give the memory behind whole system pages inside [offset, offset + bytes) back. What they hold
+  /// afterwards is not specified.
   void discard(size_t offset, size_t bytes);
 
  private:
   std::byte* data_ = nullptr;
   size_t bytes_;
+  std::shared_ptr<const Allocator> allocator_;
 };
 
 }  // namespace llamay::kv

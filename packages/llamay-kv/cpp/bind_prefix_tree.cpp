@@ -70,12 +70,14 @@ void bind_prefix_tree(nb::module_& m) {
           [](const PyTree& self, nb::bytes space) {
             nb::list all;
             for (const auto& e : self.core->entries(text(space)))
-              all.append(nb::make_tuple(e.begin, e.owner, e.pins, e.tokens, e.pages));
+              all.append(nb::make_tuple(e.begin, e.owner, e.pins, e.tokens, e.pages, e.states));
             return all;
           },
           "space"_a,
-          nb::sig("def entries_in(self, space: bytes) -> list[tuple[int, int, int, list[int], list[int]]]"),
-          "What is stored, depth first: (begin, owner, pins, tokens, page of each group).\n\n"
+          nb::sig("def entries_in(self, space: bytes) -> list[tuple[int, int, int, list[int], list[int], "
+                  "list[int]]]"),
+          "What is stored, depth first: (begin, owner, pins, tokens, page of each group, lengths with a "
+          "state).\n\n"
           "Owner 0 is everybody; children come by owner and then by tokens.")
       .def(
           "unpin", [](const PyTree& self, uint64_t number) { self.core->unpin(number); }, "number"_a)

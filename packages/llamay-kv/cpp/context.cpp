@@ -1,40 +1,8 @@
 #include "context.hpp"
 
-#include <limits>
-
 #include "copy.hpp"
 
 namespace llamay::kv {
-
-Export::Export(Ref<Table> table, uint32_t n_tokens, uint32_t n_reserved) : table_(std::move(table)) {
-  const Pool& pool = *table_->pool();
-  const size_t n = pool.n_groups();
-  llamay_kv_group* groups = inline_;
-  if (n > kInline) {
-    more_ = std::make_unique<llamay_kv_group[]>(n);
-    groups = more_.get();
-  }
-  for (size_t g = 0; g < n; ++g) {
-    const GroupLayout& layout = pool.layout(g);
-    groups[g] = {.arena = pool.arena(g),
-                 .page_bytes = layout.page_bytes,
-                 .blocks = table_->group(g).blocks.data(),
-                 .layers = &layout.layers.data()->layer,
-                 .layer_stride = sizeof(PlacedLayer),
-                 .n_layers = uint32_t(layout.layers.size()),
-                 .block_pages = kBlockPages,
-                 .page_tokens = layout.page_tokens,
-                 .kind = uint32_t(layout.spec.kind),
-                 .window = layout.spec.window,
-                 .dtype = uint32_t(layout.spec.precision)};
-  }
-  view_ = {.size = sizeof view_,
-           .group_stride = sizeof(llamay_kv_group),
-           .n_groups = uint32_t(n),
-           .groups = groups,
-           .n_tokens = n_tokens,
-           .n_reserved = n_reserved};
-}
 
 Context::Context(std::shared_ptr<Pool> pool)
     : pool_(std::move(pool)),
@@ -87,17 +55,54 @@ bool Context::leased() const {
   return lease_ != 0;
 }
 
+Context::Pin::~Pin() {
+  if (!context_) return;
+  std::lock_guard lock(context_->mutex_);
+  // Another table came in its place if the context was changed; nobody pinned that one for us.
+  if (context_->table_ && context_->table_->id() == table_) context_->table_->unpin();
+}
+
+Context::Pin Context::hot() const {
+  while (pool_->spill()) {
+    Ref<Table> table;
+    {
+      std::lock_guard lock(mutex_);
+      const Gate gate(*pool_);
+      enter();
+      if (!table_->cold()) {
+        table_->pin();
+        return Pin(*this, *table_);
+      }
+      table = table_;
+    }
+    // No lock is held here: whoever writes to the file may wait for somebody who waits for this context.
+    try {
+      pool_->spill()->thaw(table);
+    } catch (const PagesLost& e) {
+      std::lock_guard lock(mutex_);
+      if (table_.get() == table.get()) const_cast<Context*>(this)->drop_all();
+      throw PagesLost(std::string(e.what()) + "; the context needs it and was closed");
+    }
+    std::lock_guard lock(mutex_);
+    if (table_.get() == table.get()) return Pin(*this, *table_);
+    table->unpin();
+  }
+  return Pin();
+}
+
 std::shared_ptr<Context> Context::fork() const {
   std::lock_guard lock(mutex_);
+  const Gate gate(*pool_);
   enter();
   // The holder of the lease writes to pages that this table lists: the fork gets one without them.
-  auto fork = std::make_shared<Context>(
-      Private{}, pool_, lease_ ? table_->clone(pages_for(n_tokens_)) : table_, tokens_, n_tokens_, side_);
+  auto fork = std::make_shared<Context>(Private{}, pool_,
+                                        lease_ ? table_->clone(pages_for(n_tokens_), n_tokens_) : table_,
+                                        tokens_, n_tokens_, side_);
   fork->labels_ = labels_;
   return fork;
 }
 
-void Context::own(uint32_t begin, uint32_t end, size_t only) {
+void Context::own(uint32_t begin, uint32_t end, size_t only, std::span<const uint32_t> states) {
   if (begin == end) return;
   const uint32_t P = pool_->page_tokens();
   const uint32_t first = begin / P, last = pages_for(end), have = table_->n_pages();
@@ -113,6 +118,11 @@ void Context::own(uint32_t begin, uint32_t end, size_t only) {
   }
   bool any = false;
   for (size_t g = 0; g < n_groups; ++g) {
+    if (pool_->layout(g).recurrent()) {
+      need[g] = uint32_t(states.size());
+      any |= need[g] != 0;
+      continue;
+    }
     need[g] = last > have ? last - std::min(last, std::max(have, table_->n_dropped(g))) : 0;
     if (only != kAllGroups && only != g) continue;
     for (uint32_t i = first; i < std::min(last, have); ++i) need[g] += !table_->owns(g, i);
@@ -124,7 +134,7 @@ void Context::own(uint32_t begin, uint32_t end, size_t only) {
   if (!table_->unique()) table_ = table_->clone(have);
   for (size_t g = 0; g < n_groups; ++g)
     for (uint32_t i = first; i < std::min(last, have); ++i) {
-      if ((only != kAllGroups && only != g) || table_->owns(g, i)) continue;
+      if ((only != kAllGroups && only != g) || pool_->layout(g).recurrent() || table_->owns(g, i)) continue;
       // The one place where a page is cloned. Only slots that hold tokens: a lease may be writing the others.
       const uint32_t used = std::min(P, n_tokens_ - std::min(n_tokens_, i * P));
       copy_slots(pool_->layout(g), pool_->page(g, table_->page(g, i)), pool_->page(g, taken.next(g)), used);
@@ -133,13 +143,29 @@ void Context::own(uint32_t begin, uint32_t end, size_t only) {
     }
   for (uint32_t i = have; i < last; ++i)
     for (size_t g = 0; g < n_groups; ++g) {
-      if (i < table_->n_dropped(g)) {
+      if (pool_->layout(g).recurrent() || i < table_->n_dropped(g)) {
         table_->push(g, kDropped);
         continue;
       }
       table_->push(g, taken.next(g));
       taken.pop(g);
     }
+  for (const uint32_t at : states) {
+    std::vector<int32_t> pages(n_groups, kDropped);
+    for (size_t g = 0; g < n_groups; ++g)
+      if (pool_->layout(g).recurrent()) pages[g] = taken.next(g);
+    table_->states().push(at, pages);
+    for (size_t g = 0; g < n_groups; ++g)
+      if (pages[g] >= 0) taken.pop(g);
+  }
+}
+
+bool Context::on_stride(uint32_t n) const {
+  for (size_t g = 0; g < pool_->n_groups(); ++g) {
+    const uint32_t stride = pool_->layout(g).spec.stride;
+    if (n && stride && n % stride == 0) return true;
+  }
+  return false;
 }
 
 void Context::require_present(uint32_t begin, uint32_t end, size_t only) const {
@@ -147,6 +173,9 @@ void Context::require_present(uint32_t begin, uint32_t end, size_t only) const {
   for (size_t g = 0; g < pool_->n_groups(); ++g) {
     if (only != kAllGroups && only != g) continue;
     const uint32_t first = table_->group(g).first;
+    if (only == g && pool_->layout(g).recurrent())
+      throw std::invalid_argument("group " + std::to_string(g) +
+                                  " is recurrent: it has states and no positions");
     if (begin < first)
       throw std::invalid_argument("positions before " + std::to_string(first) +
                                   " were dropped: they lie behind the window of group " + std::to_string(g));
@@ -189,8 +218,50 @@ void Context::start_at(std::span<const uint32_t> first, uint32_t n) {
   for (size_t g = 0; g < first.size(); ++g) table_->start_at(g, first[g]);
 }
 
+void Context::require_state(uint32_t n) const {
+  const Checkpoints* list = table_->states().checkpoints();
+  if (n == 0 || (list && list->states.find(n) < list->states.size())) return;
+  std::string nearest;
+  const std::vector<uint32_t> none, &at = list ? list->states.at : none;
+  const auto behind = std::lower_bound(at.begin(), at.end(), n);
+  if (behind != at.begin()) nearest = std::to_string(*std::prev(behind));
+  if (behind != at.end()) nearest += (nearest.empty() ? "" : " and ") + std::to_string(*behind);
+  throw std::invalid_argument(
+      "cannot truncate to " + std::to_string(n) + " tokens: recurrent layers have no state there; " +
+      (nearest.empty() ? "there are no checkpoints but 0" : "the nearest checkpoints are at " + nearest) +
+      "; take one with checkpoint(), or fork");
+}
+
+std::vector<uint32_t> Context::checkpoints() const {
+  std::lock_guard lock(mutex_);
+  const Gate gate(*pool_);
+  enter();
+  const Checkpoints* list = table_->states().checkpoints();
+  std::vector<uint32_t> at = list ? list->states.at : std::vector<uint32_t>();
+  return at;
+}
+
+void Context::checkpoint() {
+  std::lock_guard lock(mutex_);
+  const Gate gate(*pool_);
+  enter_to_change();
+  if (!pool_->has_states() || n_tokens_ == 0) return;
+  if (!table_->unique()) table_ = table_->clone(table_->n_pages());
+  table_->states().mark(n_tokens_);
+}
+
+void Context::forget_checkpoints(uint32_t n) {
+  std::lock_guard lock(mutex_);
+  const Gate gate(*pool_);
+  enter_to_change();
+  if (!table_->states().checkpoints()) return;
+  if (!table_->unique()) table_ = table_->clone(table_->n_pages());
+  table_->states().forget_before(n);
+}
+
 void Context::truncate(uint32_t n) {
   std::lock_guard lock(mutex_);
+  const Gate gate(*pool_);
   enter_to_change();
   if (n > n_tokens_)
     throw std::invalid_argument("cannot truncate to " + std::to_string(n) + " tokens: the context has " +
@@ -205,6 +276,11 @@ void Context::truncate(uint32_t n) {
                                   " was dropped, for it lies behind the window of group " +
                                   std::to_string(g) + "; truncate a fork that was made earlier");
   }
+  if (pool_->has_states()) {
+    require_state(n);
+    if (!table_->unique()) table_ = table_->clone(table_->n_pages());
+    table_->states().go_back(n);
+  }
   if (!tokens_->unique()) tokens_ = tokens_->clone(n);
   tokens_->truncate(n);
   n_tokens_ = n;
@@ -212,16 +288,28 @@ void Context::truncate(uint32_t n) {
   trim();
 }
 
-void Context::close() {
-  Ref<Table> table;
-  Ref<Tokens> tokens;
-  std::lock_guard lock(mutex_);
-  if (lease_ && lease_thread_ != std::this_thread::get_id()) enter();
+void Context::drop_all() {
   table_ = {};
   tokens_ = {};
   side_.reset();
   n_tokens_ = 0;
   lease_ = 0;
+}
+
+void Context::retain() {
+  std::lock_guard lock(mutex_);
+  enter();
+  ++owners_;
+}
+
+void Context::close() {
+  std::lock_guard lock(mutex_);
+  if (!table_) return;
+  if (lease_) enter();
+  if (--owners_) return;
+  const Gate gate(*pool_);
+  if (lease_ && pool_->spill()) table_->unpin();
+  drop_all();
 }
 
 std::vector<int32_t> Context::tokens(uint32_t begin, uint32_t end) const {
@@ -234,9 +322,20 @@ std::vector<int32_t> Context::tokens(uint32_t begin, uint32_t end) const {
 }
 
 std::unique_ptr<Export> Context::view() const {
+  for (;;) {
+    const Pin pin = hot();
+    std::lock_guard lock(mutex_);
+    const Gate gate(*pool_);
+    enter();
+    if (table_->cold()) continue;  // it was changed and spilled since
+    return std::make_unique<Export>(table_, n_tokens_, 0);
+  }
+}
+
+Context::Peek Context::peek() const {
   std::lock_guard lock(mutex_);
   enter();
-  return std::make_unique<Export>(table_, n_tokens_, 0);
+  return {table_, n_tokens_};
 }
 
 std::shared_ptr<const Labels> Context::labels() const {
@@ -261,77 +360,6 @@ void Context::set_side(std::shared_ptr<const SideStates> side) {
   std::lock_guard lock(mutex_);
   enter_to_change();
   side_ = std::move(side);
-}
-
-Lease Context::open_lease(const std::shared_ptr<Context>& self, uint32_t n, std::span<const uint32_t> first) {
-  std::lock_guard lock(mutex_);
-  enter_to_change();
-  if (n > std::numeric_limits<int32_t>::max() - n_tokens_)
-    throw std::invalid_argument("cannot reserve " + std::to_string(n) + " tokens after " +
-                                std::to_string(n_tokens_) + ": a context holds at most 2147483647");
-  if (!first.empty()) start_at(first, n);
-  try {
-    own(n_tokens_, n_tokens_ + n);
-  } catch (...) {
-    trim();
-    throw;
-  }
-  lease_ = ++leases_;
-  lease_thread_ = std::this_thread::get_id();
-  return Lease(self, lease_, n_tokens_, n);
-}
-
-Lease reserve(const std::shared_ptr<Context>& context, uint32_t n, std::span<const uint32_t> first) {
-  return with_reclaim(*context->pool(), [&] { return context->open_lease(context, n, first); });
-}
-
-void Lease::enter() const {
-  if (!context_->table_) throw Closed("the context of this lease is closed");
-  if (context_->lease_ != number_) throw Closed("the lease has ended");
-  context_->enter();
-}
-
-bool Lease::open() const {
-  if (!context_) return false;
-  std::lock_guard lock(context_->mutex_);
-  return context_->lease_ == number_;
-}
-
-std::unique_ptr<Export> Lease::view() const {
-  std::lock_guard lock(context_->mutex_);
-  enter();
-  return std::make_unique<Export>(context_->table_, begin_, n_);
-}
-
-void Lease::commit(std::span<const int32_t> ids) {
-  Context& c = *context_;
-  std::lock_guard lock(c.mutex_);
-  enter();
-  if (ids.size() > n_)
-    throw std::invalid_argument("cannot commit " + std::to_string(ids.size()) +
-                                " tokens: " + std::to_string(n_) + " are reserved");
-  if (!ids.empty()) {
-    if (!c.tokens_->unique()) c.tokens_ = c.tokens_->clone(begin_);
-    c.tokens_->append(ids.data(), uint32_t(ids.size()));
-    c.n_tokens_ = begin_ + uint32_t(ids.size());
-    c.side_.reset();
-  }
-  c.lease_ = 0;
-  c.trim();
-  c.drop_behind_windows();
-}
-
-void Lease::release() noexcept {
-  if (!context_) return;
-  std::lock_guard lock(context_->mutex_);
-  Context& c = *context_;
-  if (!c.table_ || c.lease_ != number_) return;
-  c.lease_ = 0;
-  try {
-    c.trim();
-  } catch (const std::bad_alloc&) {
-    // The spare pages stay listed; the next commit trims them.
-  }
 }
 
 }  // namespace llamay::kv

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "spill.hpp"
 #include "table.hpp"
 #include "tokens.hpp"
 
@@ -52,10 +53,16 @@ auto with_reclaim(Pool& pool, F&& f) {
   }
 }
 
-/// What a kernel reads and writes through: a kv_view and what keeps its pages alive.
+/// What a kernel reads and writes through: a kv_view and what keeps its pages alive and in memory.
 class Export {
  public:
+  /// The table must not be cold, and the gate held.
   Export(Ref<Table> table, uint32_t n_tokens, uint32_t n_reserved);
+  ~Export() {
+    if (pinned_) table_->unpin();
+  }
+  Export(const Export&) = delete;
+  Export& operator=(const Export&) = delete;
   const llamay_kv_view* view() const { return &view_; }
   const Table& table() const { return *table_; }
 
@@ -65,6 +72,8 @@ class Export {
   static constexpr size_t kInline = 4;  // models have one to three groups: no second allocation for them
   llamay_kv_group inline_[kInline];
   std::unique_ptr<llamay_kv_group[]> more_;
+  std::vector<const int32_t*> states_;  // for each group the page numbers of its states
+  bool pinned_;
 };
 
 class Lease;
@@ -97,16 +106,25 @@ class Context {
   /// tokens only.
   std::shared_ptr<Context> fork() const;
 
-  /// Keep the first n tokens. Throws std::invalid_argument if n is more than there are, or if a window group
-  /// has dropped a page that a context of n tokens still needs.
+  /// Keep the first n tokens. Throws std::invalid_argument if n is more than there are, if a window group has
+  /// dropped a page that a context of n tokens still needs, or if a recurrent group has no state there.
   void truncate(uint32_t n);
+
+  /// Lengths whose recurrent states are kept, so that they can be truncated to.
+  std::vector<uint32_t> checkpoints() const;
+  /// Keep the present state as a checkpoint.
+  void checkpoint();
+  /// Give up the checkpoints before n tokens.
+  void forget_checkpoints(uint32_t n);
 
   /// Make [begin, end) of the committed positions writable in place, cloning shared pages, run `write` on the
   /// table, and forget side state.
   template <class Write>
   void overwrite(uint32_t begin, uint32_t end, Write&& write, size_t group = kAllGroups) {
+    const Pin pin = hot();
     with_reclaim(*pool_, [&] {
       std::lock_guard lock(mutex_);
+      const Gate gate(*pool_);
       enter_to_change();
       if (begin > end || end > n_tokens_) throw_range(begin, end, n_tokens_);
       require_present(begin, end, group);
@@ -116,13 +134,21 @@ class Context {
     });
   }
 
-  /// Give everything up. Views stay valid until they are released. An open lease ends. Closing twice is
-  /// nothing.
+  /// One more owner, who closes it too.
+  void retain();
+  /// Give everything up, once every owner has closed it. Views stay valid until they are released. An open
+  /// lease ends. Closing what is closed is nothing.
   void close();
 
   std::vector<int32_t> tokens(uint32_t begin, uint32_t end) const;
   /// A view for reading: it stays as it is whatever the context does next.
   std::unique_ptr<Export> view() const;
+  /// What the tables say, without touching the pages: they need not be in memory.
+  struct Peek {
+    Ref<Table> table;
+    uint32_t n_tokens;
+  };
+  Peek peek() const;
 
   std::shared_ptr<const Labels> labels() const;  // null if there are none
   /// Throws std::invalid_argument if it has a marking and the labels have another or none.
@@ -133,13 +159,46 @@ class Context {
 
  private:
   friend class Lease;
-  friend Lease reserve(const std::shared_ptr<Context>&, uint32_t, std::span<const uint32_t>);
-  Lease open_lease(const std::shared_ptr<Context>& self, uint32_t n, std::span<const uint32_t> first);
+  friend Lease reserve(const std::shared_ptr<Context>&, uint32_t, std::span<const uint32_t>,
+                       std::span<const uint32_t>);
+  Lease open_lease(const std::shared_ptr<Context>& self, uint32_t n, std::span<const uint32_t> first,
+                   std::span<const uint32_t> states);
+
+  /// Keeps the context's pages in memory. Nothing where the pool does not spill.
+  class Pin {
+   public:
+    Pin() = default;
+    Pin(const Context& context, const Table& table) : context_(&context), table_(table.id()) {}
+    ~Pin();
+    Pin(const Pin&) = delete;
+    Pin& operator=(const Pin&) = delete;
+
+   private:
+    const Context* context_ = nullptr;
+    uint64_t table_ = 0;
+  };
+  /// Bring pages back that are in the spill file, and keep them. Throws PagesLost, and the context is closed.
+  Pin hot() const;
+  void drop_all();
 
   void enter() const;            // refuses a closed context, and other threads during a lease
   void enter_to_change() const;  // refuses an open lease as well
-  void own(uint32_t begin, uint32_t end, size_t group = kAllGroups);
+  void own(uint32_t begin, uint32_t end, size_t group = kAllGroups, std::span<const uint32_t> states = {});
+  std::vector<uint32_t> states_to_write(uint32_t n, std::span<const uint32_t> wanted) const;
   void require_present(uint32_t begin, uint32_t end, size_t group) const;
+  void require_state(uint32_t n) const;
+  bool on_stride(uint32_t n) const;
+  /// The lease is over: back to exactly the pages and states that the tokens have, and checkpoints.
+  template <class Keep>
+  void end_lease(Keep&& keep) {
+    if (pool_->spill()) table_->unpin();
+    lease_ = 0;
+    if (pool_->has_states()) {
+      if (!table_->unique()) table_ = table_->clone(table_->n_pages());
+      table_->states().settle(n_tokens_, keep);
+    }
+    trim();
+  }
   void trim();
   void start_at(std::span<const uint32_t> first, uint32_t n);
   void drop_behind_windows();
@@ -153,6 +212,7 @@ class Context {
   std::shared_ptr<const SideStates> side_;
   std::shared_ptr<const Labels> labels_;
   uint32_t n_tokens_ = 0;
+  uint32_t owners_ = 1;
   uint64_t lease_ = 0;  // number of the open lease, or 0
   uint64_t leases_ = 0;
   std::thread::id lease_thread_;
@@ -175,22 +235,32 @@ class Lease {
   /// The view of a step: [0, begin) readable, [begin, begin + n) writable. Costs the same at any length.
   std::unique_ptr<Export> view() const;
 
-  /// The ids become tokens of the context; reserved positions beyond them are given up. Ends the lease.
-  void commit(std::span<const int32_t> ids);
+  /// Whoever writes recurrent states says so; without it they cannot be committed.
+  void states_written() { states_written_ = true; }
+
+  /// The ids become tokens of the context; reserved positions beyond them are given up. Ends the lease. In a
+  /// context with recurrent groups there must be a state at their end; with `checkpoints` those before it
+  /// that were reserved are kept, otherwise only those on the groups' stride.
+  void commit(std::span<const int32_t> ids, bool checkpoints = false);
 
   /// End the lease and keep nothing. Nothing happens if it has ended.
   void release() noexcept;
 
  private:
   void enter() const;
+  void require_state(uint32_t end) const;
 
   std::shared_ptr<Context> context_;
   uint64_t number_;
   uint32_t begin_, n_;
+  bool states_written_ = false;
 };
 
 /// Make the next n positions writable: take pages, clone a shared last page. All of it, or OutOfPages and no
 /// change. For an empty context `first` may say from which position on each group is going to be filled.
-Lease reserve(const std::shared_ptr<Context>& context, uint32_t n, std::span<const uint32_t> first = {});
+/// Recurrent groups get room for the state after all n, after each of `states` (numbers of new tokens), and
+/// at each multiple of a group's stride between.
+Lease reserve(const std::shared_ptr<Context>& context, uint32_t n, std::span<const uint32_t> first = {},
+              std::span<const uint32_t> states = {});
 
 }  // namespace llamay::kv

@@ -119,10 +119,10 @@ void transpose(const Table& table, Pool::Place place, uint32_t begin, uint32_t e
                          KS* stored_k = k + h * K * P + slot + p;
                          if constexpr (to_page) {
                            store(stored_k, P, k_scale + at, K, k_array + row * K);
-                           store(v + at * V, 1, v_scale + at, V, v_array + row * V);
+                           if (V) store(v + at * V, 1, v_scale + at, V, v_array + row * V);
                          } else {
                            load(stored_k, P, k_scale + at, K, k_array + row * K);
-                           load(v + at * V, 1, v_scale + at, V, v_array + row * V);
+                           if (V) load(v + at * V, 1, v_scale + at, V, v_array + row * V);
                          }
                        }
                      }
@@ -179,6 +179,24 @@ void unpack(const Table& table, size_t g, uint32_t begin, uint32_t end, const st
   for_each_stretch(table, g, begin, end, [&](std::byte* page, uint32_t slot, uint32_t n, uint32_t done) {
     move_packed<true>(layout, page, slot, n, in, done, end - begin);
   });
+}
+
+void pack_page(const GroupLayout& layout, const std::byte* page, std::byte* out) {
+  move_packed<false>(layout, page, 0, 1, out, 0, 1);
+}
+
+void unpack_page(const GroupLayout& layout, const std::byte* in, std::byte* page) {
+  move_packed<true>(layout, page, 0, 1, in, 0, 1);
+}
+
+void convert(const void* in, Element element, std::byte* out, Stored stored, size_t n) {
+  const auto to = [&]<class T>(const T* from) {
+    if (stored == Stored::f32)
+      store(reinterpret_cast<float*>(out), 1, nullptr, n, from);
+    else
+      store(reinterpret_cast<uint16_t*>(out), 1, nullptr, n, from);
+  };
+  element == Element::f32 ? to(static_cast<const float*>(in)) : to(static_cast<const uint16_t*>(in));
 }
 
 void gather(const Table& table, Pool::Place place, uint32_t begin, uint32_t end, Element element, void* k,

@@ -19,8 +19,15 @@ const std::byte* packed_in_place(const Table& table, size_t g, uint32_t begin, u
 void pack(const Table& table, size_t g, uint32_t begin, uint32_t end, std::byte* out);
 void unpack(const Table& table, size_t g, uint32_t begin, uint32_t end, const std::byte* in);
 
+// The same for a page of a recurrent group, which is one state.
+void pack_page(const GroupLayout& layout, const std::byte* page, std::byte* out);
+void unpack_page(const GroupLayout& layout, const std::byte* in, std::byte* page);
+
 /// What a caller's array holds.
 enum class Element { f32, f16 };
+
+/// n numbers from an array to f32 or f16 elements, rounded to nearest even.
+void convert(const void* in, Element element, std::byte* out, Stored stored, size_t n);
 
 /// Positions [begin, end) of a layer as arrays of [position][head][dimension], converted to `element`.
 void gather(const Table& table, Pool::Place place, uint32_t begin, uint32_t end, Element element, void* k,

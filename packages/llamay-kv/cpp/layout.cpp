@@ -36,15 +36,17 @@ size_t bytes_of(Stored stored) { return stored == Stored::f32 ? 4 : stored == St
 
 GroupLayout::GroupLayout(GroupSpec s, uint32_t tokens)
     : spec(std::move(s)),
-      page_tokens(tokens),
+      page_tokens(spec.kind == Kind::state ? 1 : tokens),
       k(stored_k(spec.precision)),
       v(stored_v(spec.precision)),
       position_bytes(0),
+      state_bytes(0),
       page_bytes(0) {
   const auto place = [&](size_t rows, size_t unit) {
     const size_t offset = page_bytes;
+    if (rows * unit == 0) return offset;
     planes.push_back({offset, rows, unit});
-    position_bytes += rows * unit;
+    (recurrent() ? state_bytes : position_bytes) += rows * unit;
     page_bytes = align(offset + rows * unit * page_tokens);
     return offset;
   };
@@ -59,7 +61,7 @@ GroupLayout::GroupLayout(GroupSpec s, uint32_t tokens)
     placed.layer.k_offset = place(size_t(l.kv_heads) * l.k_dim, bytes_of(k));
     if (k == Stored::int8) placed.k_scale_offset = place(l.kv_heads, sizeof(float));
     placed.layer.v_offset = place(l.kv_heads, l.v_dim * bytes_of(v));
-    if (v == Stored::int8) placed.v_scale_offset = place(l.kv_heads, sizeof(float));
+    if (v == Stored::int8 && l.v_dim) placed.v_scale_offset = place(l.kv_heads, sizeof(float));
     if (page_bytes > kMaxPageBytes)
       throw std::invalid_argument("a page would take more than " + std::to_string(kMaxPageBytes) +
                                   " bytes at layer " + std::to_string(l.layer));
@@ -79,15 +81,25 @@ void validate(const std::vector<GroupSpec>& groups, uint32_t page_tokens) {
     if (group.layers.empty()) throw std::invalid_argument(name + " has no layers");
     if (group.kind == Kind::window && group.window == 0)
       throw std::invalid_argument(name + " is a window group, so its window must be at least 1");
-    if (group.kind == Kind::full && group.window != 0)
-      throw std::invalid_argument(name + " keeps every position, so its window must be 0");
+    if (group.kind != Kind::window && group.window != 0)
+      throw std::invalid_argument(name + " has no window, so its window must be 0");
+    if (group.kind != Kind::state && group.stride != 0)
+      throw std::invalid_argument(name + " has no recurrent states, so its stride must be 0");
+    if (group.kind == Kind::latent && group.precision == Precision::vq8)
+      throw std::invalid_argument(name + " is latent: it has no values apart from its keys; use f16 or q8");
+    if (group.kind == Kind::state && group.precision != Precision::f32 && group.precision != Precision::f16)
+      throw std::invalid_argument(name + " holds recurrent states, which are kept in f32 or f16");
     for (const LayerSpec& l : group.layers) {
       const std::string layer = "layer " + std::to_string(l.layer);
       if (!seen.insert(l.layer).second) throw std::invalid_argument(layer + " is listed twice");
-      for (uint32_t n : {l.kv_heads, l.k_dim, l.v_dim})
-        if (n == 0 || n > kMaxDimension)
-          throw std::invalid_argument(layer + ": kv_heads, k_dim and v_dim must be from 1 to " +
-                                      std::to_string(kMaxDimension));
+      const bool k_may_miss = group.kind == Kind::state && l.v_dim;
+      const bool v_may_miss = group.kind == Kind::latent || (group.kind == Kind::state && l.k_dim);
+      if (group.kind == Kind::latent && l.v_dim)
+        throw std::invalid_argument(layer + " is latent, so its v_dim must be 0: values are a part of K");
+      const auto wrong = [](uint32_t n, bool may_miss) { return (n == 0 && !may_miss) || n > kMaxDimension; };
+      if (wrong(l.kv_heads, false) || wrong(l.k_dim, k_may_miss) || wrong(l.v_dim, v_may_miss))
+        throw std::invalid_argument(layer + ": kv_heads, k_dim and v_dim must be from 1 to " +
+                                    std::to_string(kMaxDimension));
     }
   }
 }

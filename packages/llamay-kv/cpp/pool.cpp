@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "spill.hpp"
 #include "table.hpp"
 
 namespace llamay::kv {
 
 Pool::Pool(std::vector<GroupSpec> groups, uint32_t page_tokens, uint64_t budget_bytes)
-    : page_tokens_(page_tokens), budget_bytes_(budget_bytes) {
+    : Pool(std::move(groups), page_tokens, PoolOptions{budget_bytes, nullptr, 0, nullptr}) {}
+
+Pool::Pool(std::vector<GroupSpec> groups, uint32_t page_tokens, PoolOptions options)
+    : page_tokens_(page_tokens), budget_bytes_(options.budget_bytes) {
   validate(groups, page_tokens);
   uint64_t one_of_each = 0;
   std::vector<GroupLayout> layouts;
@@ -16,14 +20,22 @@ Pool::Pool(std::vector<GroupSpec> groups, uint32_t page_tokens, uint64_t budget_
     layouts.emplace_back(std::move(spec), page_tokens);
     one_of_each += layouts.back().page_bytes;
   }
-  if (budget_bytes < one_of_each)
-    throw std::invalid_argument("a budget of " + std::to_string(budget_bytes) +
+  if (budget_bytes_ < one_of_each)
+    throw std::invalid_argument("a budget of " + std::to_string(budget_bytes_) +
                                 " bytes is too small: one page of every group takes " +
                                 std::to_string(one_of_each));
   for (GroupLayout& layout : layouts) {
-    const uint64_t pages = std::min<uint64_t>(budget_bytes / layout.page_bytes, INT32_MAX);
-    groups_.push_back(std::make_unique<Group>(std::move(layout), uint32_t(pages)));
+    // Spilled pages keep their addresses.
+    const uint64_t pages = std::min<uint64_t>(
+        budget_bytes_ / layout.page_bytes + (options.spill ? options.spill_bytes / layout.page_bytes : 0),
+        INT32_MAX);
+    has_states_ |= layout.recurrent();
+    groups_.push_back(std::make_unique<Group>(std::move(layout), uint32_t(pages), options.allocator));
   }
+  if (options.spill && options.allocator && !options.allocator->functions.discard)
+    throw std::invalid_argument(
+        "the allocator cannot give memory back (it has no discard), so pages cannot be spilled");
+  if (options.spill) spill_ = std::make_unique<Spill>(*this, std::move(options.spill), options.spill_bytes);
 }
 
 Pool::~Pool() = default;
@@ -78,8 +90,34 @@ void Pool::take(std::span<const uint32_t> need, std::vector<std::vector<int32_t>
 void Pool::free_page(size_t g, int32_t page) {
   std::lock_guard lock(mutex_);
   groups_[g]->free.push_back(page);
-  used_bytes_.fetch_sub(groups_[g]->layout.page_bytes, std::memory_order_relaxed);
+  if (!spill_ || spill_->forget(g, page))
+    used_bytes_.fetch_sub(groups_[g]->layout.page_bytes, std::memory_order_relaxed);
 }
+
+void Pool::discard(size_t g, int32_t page) {
+  const size_t bytes = groups_[g]->layout.page_bytes;
+  groups_[g]->arena.discard(size_t(page) * bytes, bytes);
+}
+
+uint64_t Pool::charge(uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  const uint64_t used = used_bytes(), left = budget_bytes_ - used;
+  if (bytes > left) return bytes - left;
+  used_bytes_.store(used + bytes, std::memory_order_relaxed);
+  if (used + bytes > peak_bytes()) peak_bytes_.store(used + bytes, std::memory_order_relaxed);
+  return 0;
+}
+
+uint64_t Pool::gain(size_t g, int32_t page) const {
+  if (holders(g, page) != 1) return 0;
+  if (spill_) {
+    std::lock_guard lock(mutex_);
+    if (!spill_->resident(g, page)) return 0;
+  }
+  return groups_[g]->layout.page_bytes;
+}
+
+bool Pool::lost(size_t g, int32_t page) const { return spill_ && spill_->lost(g, page); }
 
 uint64_t Pool::trim() {
   std::lock_guard lock(mutex_);
@@ -126,31 +164,45 @@ void Pool::enlist(std::weak_ptr<Holder> holder) {
   holders_.push_back(std::move(holder));
 }
 
+std::vector<std::shared_ptr<Holder>> Pool::enlisted() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Holder>> holders;
+  for (const auto& weak : holders_)
+    if (auto holder = weak.lock()) holders.push_back(std::move(holder));
+  return holders;
+}
+
 bool Pool::reclaim(uint64_t bytes) {
-  std::vector<std::weak_ptr<Holder>> holders;
-  {
-    std::lock_guard lock(mutex_);
-    holders = holders_;
-  }
+  const uint64_t freed = spill_ ? spill_->spill(bytes) : 0;
+  return freed >= bytes || reclaim_from_holders(bytes - freed) || freed > 0;
+}
+
+bool Pool::reclaim_from_holders(uint64_t bytes) {
   uint64_t freed = 0;
-  for (const auto& weak : holders)
-    if (const auto holder = weak.lock(); holder && freed < bytes) freed += holder->reclaim(bytes - freed);
+  for (const auto& holder : enlisted())
+    if (freed < bytes) freed += holder->reclaim(bytes - freed);
   return freed > 0;
 }
 
 void Pool::audit() const {
   std::vector<std::vector<uint32_t>> others(groups_.size());
-  std::vector<std::weak_ptr<Holder>> holders;
   {
     std::lock_guard lock(mutex_);
-    holders = holders_;
     for (size_t g = 0; g < groups_.size(); ++g) others[g].resize(groups_[g]->fresh);
   }
-  for (const auto& weak : holders)
-    if (const auto holder = weak.lock()) holder->count(others);
+  for (const auto& holder : enlisted()) holder->count(others);
   std::lock_guard lock(mutex_);
   const auto fail = [](const std::string& what) { throw std::logic_error("audit: " + what); };
   uint64_t bytes = 0;
+  std::unordered_map<const Checkpoints*, uint32_t> lists;
+  for (const Table* t = tables_; t; t = t->next_) {
+    const auto held = [&](size_t g, int32_t page) { ++others[g].at(size_t(page)); };
+    StateList::for_each(t->states().live(), held);
+    const Checkpoints* list = t->states().checkpoints();
+    if (list && ++lists[list] == 1) StateList::for_each(list->states, held);
+  }
+  for (const auto& [list, n] : lists)
+    if (list->holders.load() != n) fail("a list of checkpoints does not count its holders");
   for (size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = *groups_[g];
     std::unordered_map<const int32_t*, uint32_t> block_holders;
@@ -176,16 +228,17 @@ void Pool::audit() const {
       if (counted != expected[page])
         fail("page " + std::to_string(page) + " of group " + std::to_string(g) + " counts " +
              std::to_string(counted) + " holders and has " + std::to_string(expected[page]));
+      if (counted && (!spill_ || spill_->resident(g, int32_t(page)))) bytes += group.layout.page_bytes;
       if (free[page] != (counted == 0))
         fail("page " + std::to_string(page) +
              (free[page] ? " is free and held" : " is neither free nor held"));
     }
-    bytes += (group.fresh - group.free.size()) * group.layout.page_bytes;
   }
   if (bytes != used_bytes())
     fail("the pages take " + std::to_string(bytes) + " bytes, " + std::to_string(used_bytes()) +
          " are reported");
   for (const Table* t = tables_; t; t = t->next_) t->audit();
+  if (spill_) spill_->audit();
 }
 
 }  // namespace llamay::kv

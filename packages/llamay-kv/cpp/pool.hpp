@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -25,11 +26,23 @@ class Holder {
   virtual ~Holder() = default;
   /// Make so many bytes free in the pool if possible; returns how many were. Must not call into contexts.
   virtual uint64_t reclaim(uint64_t bytes) = 0;
+  /// Call f for every page it holds, with the tick of its last use.
+  virtual void visit(const std::function<void(size_t group, int32_t page, uint64_t used)>& f) const = 0;
   /// Add what it holds, for audit. Throws std::logic_error if its own sums are wrong.
   virtual void count(std::vector<std::vector<uint32_t>>& holders) const = 0;
 };
 
 class Table;
+class Spill;
+class SpillStore;
+
+/// What a pool may be given beside its layout.
+struct PoolOptions {
+  uint64_t budget_bytes;                       // what pages may take in memory
+  std::shared_ptr<SpillStore> spill;           // where they go when that does not reach, if anywhere
+  uint64_t spill_bytes = 0;                    // what they may take there
+  std::shared_ptr<const Allocator> allocator;  // null for memory of the system
+};
 
 /// Pages for many contexts: per group an arena, a free list and, for each page, the number of its holders.
 ///
@@ -38,6 +51,7 @@ class Table;
 class Pool {
  public:
   Pool(std::vector<GroupSpec> groups, uint32_t page_tokens, uint64_t budget_bytes);
+  Pool(std::vector<GroupSpec> groups, uint32_t page_tokens, PoolOptions options);
   ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
@@ -53,6 +67,12 @@ class Pool {
     return groups_[g]->arena.data() + size_t(n) * groups_[g]->layout.page_bytes;
   }
   uint32_t live_pages(size_t g) const;
+  uint32_t capacity(size_t g) const { return groups_[g]->capacity; }
+  bool has_states() const { return has_states_; }
+  /// Null unless pages may be spilled.
+  Spill* spill() const { return spill_.get(); }
+  /// A clock of uses.
+  uint64_t tick() { return clock_.fetch_add(1, std::memory_order_relaxed) + 1; }
 
   /// Which group holds the model's layer, and where in it. Throws std::out_of_range.
   struct Place {
@@ -63,6 +83,13 @@ class Pool {
   /// Take need[g] pages of every group, each with one holder, or throw OutOfPages having taken none.
   void take(std::span<const uint32_t> need, std::vector<std::vector<int32_t>>& out);
   void share(size_t g, int32_t page) { groups_[g]->holders[page].fetch_add(1, std::memory_order_relaxed); }
+  /// The same, unless nobody holds it.
+  bool share_if_held(size_t g, int32_t page) {
+    auto& holders = groups_[g]->holders[page];
+    for (uint32_t n = holders.load(std::memory_order_relaxed); n;)
+      if (holders.compare_exchange_weak(n, n + 1, std::memory_order_relaxed)) return true;
+    return false;
+  }
   /// Whether anybody but the caller holds it. Acquire: what the others did to it happened before.
   bool shared(size_t g, int32_t page) const {
     return groups_[g]->holders[page].load(std::memory_order_acquire) > 1;
@@ -77,8 +104,14 @@ class Pool {
   /// Give the memory of free pages back to the system. Returns the bytes of the pages concerned.
   uint64_t trim();
 
-  /// Ask whoever has enlisted to give pages up. True if anything came free.
+  /// The bytes of memory that come free when the caller, who holds the page, drops it.
+  uint64_t gain(size_t g, int32_t page) const;
+  /// Whether the page was spilled and could not be read back.
+  bool lost(size_t g, int32_t page) const;
+
+  /// Spill, and ask whoever has enlisted to give pages up. True if anything came free. Hold no lock.
   bool reclaim(uint64_t bytes);
+  bool reclaim_from_holders(uint64_t bytes);
   void enlist(std::weak_ptr<Holder> holder);
 
   /// Recount everything from the live tables and throw std::logic_error at the first difference. For quiet
@@ -88,9 +121,13 @@ class Pool {
 
  private:
   friend class Table;
+  friend class Spill;
   struct Group {
-    Group(GroupLayout l, uint32_t pages)
-        : layout(std::move(l)), capacity(pages), arena(size_t(pages) * layout.page_bytes), holders(pages) {}
+    Group(GroupLayout l, uint32_t pages, const std::shared_ptr<const Allocator>& allocator)
+        : layout(std::move(l)),
+          capacity(pages),
+          arena(size_t(pages) * layout.page_bytes, allocator),
+          holders(pages) {}
     GroupLayout layout;
     uint32_t capacity;
     Arena arena;
@@ -100,6 +137,10 @@ class Pool {
   };
 
   void free_page(size_t g, int32_t page);
+  void discard(size_t g, int32_t page);
+  /// Take bytes of the budget for pages that come back; returns how many are missing, having taken none then.
+  uint64_t charge(uint64_t bytes);
+  std::vector<std::shared_ptr<Holder>> enlisted() const;
   void link(Table* table);
   void unlink(Table* table);
 
@@ -110,6 +151,9 @@ class Pool {
   mutable std::mutex mutex_;
   Table* tables_ = nullptr;  // every live table, for audit
   std::vector<std::weak_ptr<Holder>> holders_;
+  std::atomic<uint64_t> clock_{0};
+  bool has_states_ = false;
+  std::unique_ptr<Spill> spill_;
 };
 
 /// Pages that have been taken and are not yet in a table: they go back unless popped.

@@ -1,6 +1,6 @@
-#include "prefix_tree.hpp"
-
 #include <algorithm>
+
+#include "prefix_tree_node.hpp"
 
 namespace llamay::kv {
 namespace {
@@ -13,19 +13,6 @@ uint32_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
 }
 
 }  // namespace
-
-struct PrefixTree::Node {
-  Node* parent = nullptr;
-  uint32_t owner = kShared;
-  uint32_t begin = 0;  // position of its first token
-  uint32_t pins = 0;
-  bool listed = false;  // in leaves_
-  double priority = 0;
-  uint64_t serial = 0;  // orders equal priorities by age
-  std::vector<int32_t> tokens;
-  std::vector<int32_t> pages;  // for each group; kDropped if the node has none of it
-  std::set<Node*, Less> children;
-};
 
 PrefixTree::Less::Key PrefixTree::Less::key(const Node* node) { return {node->owner, node->tokens}; }
 
@@ -109,18 +96,28 @@ PrefixTree::Path PrefixTree::walk(const Node* root, uint32_t owner, std::span<co
 /// The longest prefix along the path for which every group still has what it needs.
 uint32_t PrefixTree::usable(const Path& path) const {
   const uint32_t P = pool_->page_tokens();
-  std::vector<uint32_t> run(pool_->n_groups(),
-                            0);  // from this position on the group has all pages up to here
+  const size_t n_groups = pool_->n_groups();
+  std::vector<uint32_t> run(n_groups, 0);  // from this position on the group has all pages up to here
+  const auto windows_whole = [&](uint32_t n) {
+    for (size_t g = 0; g < n_groups; ++g)
+      if (run[g] > pool_->layout(g).first_needed(n)) return false;
+    return true;
+  };
   uint32_t best = 0;
   for (size_t i = 0; i < path.nodes.size(); ++i) {
-    const auto begin = uint32_t(i) * P;
-    const uint32_t end = begin + (i + 1 < path.nodes.size() ? P : path.in_last);
-    bool good = true;
-    for (size_t g = 0; g < run.size(); ++g) {
-      if (path.nodes[i]->pages[g] < 0) run[g] = begin + P;
-      good &= run[g] <= pool_->layout(g).first_needed(end);
+    const Node* node = path.nodes[i];
+    const uint32_t end = node->begin + (i + 1 < path.nodes.size() ? P : path.in_last);
+    for (size_t g = 0; g < n_groups; ++g)
+      if (!pool_->layout(g).recurrent() && !has(g, node->pages[g])) run[g] = node->begin + P;
+    if (!pool_->has_states()) {
+      if (windows_whole(end)) best = end;
+      continue;
     }
-    if (good) best = end;
+    for (const auto& [at, pages] : node->states) {
+      bool whole = at <= end && windows_whole(at);
+      for (size_t g = 0; g < n_groups; ++g) whole &= !pool_->layout(g).recurrent() || has(g, pages[g]);
+      if (whole) best = at;
+    }
   }
   return best;
 }
@@ -157,6 +154,8 @@ std::shared_ptr<Context> PrefixTree::match(std::span<const int32_t> tokens, cons
                                            const std::string& tenant) {
   auto table = Ref<Table>::adopt(new Table(pool_));
   auto ids = Ref<Tokens>::adopt(new Tokens);
+  const Gate gate(*pool_);
+  table->set_cold(pool_->spill() != nullptr);  // what only the tree held may be in the file
   std::lock_guard lock(mutex_);
   const Path path = walk(find_root(space), find_owner(tenant), tokens);
   const uint32_t n = usable(path), P = pool_->page_tokens(), n_pages = (n + P - 1) / P;
@@ -169,6 +168,14 @@ std::shared_ptr<Context> PrefixTree::match(std::span<const int32_t> tokens, cons
       if (page >= 0) pool_->share(g, page);
     }
   }
+  for (uint32_t i = 0; i < n_pages; ++i)
+    for (const auto& [at, pages] : path.nodes[i]->states) {
+      if (at > n) break;
+      table->states().push(at, pages);
+      for (size_t g = 0; g < pages.size(); ++g)
+        if (pages[g] >= 0) pool_->share(g, pages[g]);
+    }
+  table->states().settle(n, [](uint32_t) { return true; });
   for (uint32_t i = 0; i < n_pages; ++i) touch(path.nodes[i]);
   ids->append(tokens.data(), n);
   ++lookups_;
@@ -177,15 +184,31 @@ std::shared_ptr<Context> PrefixTree::match(std::span<const int32_t> tokens, cons
   return Context::adopt(pool_, std::move(table), std::move(ids), n);
 }
 
+PrefixTree::Source PrefixTree::source_of(const Table& table, uint32_t n_tokens) {
+  Source source{table, {}};
+  const auto add = [&](const States& states, size_t i) {
+    std::vector<int32_t> pages(states.pages.size(), kDropped);
+    for (size_t g = 0; g < pages.size(); ++g)
+      if (!states.pages[g].empty()) pages[g] = states.pages[g][i];
+    source.states.emplace_back(states.at[i], std::move(pages));
+  };
+  if (const Checkpoints* list = table.states().checkpoints())
+    for (size_t i = 0; i < list->states.size(); ++i) add(list->states, i);
+  const States& live = table.states().live();
+  const size_t now = live.find(n_tokens);
+  if (now < live.size() && (source.states.empty() || source.states.back().first < n_tokens)) add(live, now);
+  return source;
+}
+
 uint32_t PrefixTree::insert(const Context& context, const std::string& space, const std::string& tenant,
                             uint32_t shared) {
   // One moment of the context, and its pages held, before the tree is locked.
   const auto frozen = context.fork();
-  const auto view = frozen->view();
-  const Table& table = view->table();
-  const std::vector<int32_t> ids = frozen->tokens(0, view->view()->n_tokens);
+  const auto [table, n_tokens] = frozen->peek();
+  const std::vector<int32_t> ids = frozen->tokens(0, n_tokens);
   const uint32_t P = pool_->page_tokens();
   if (frozen->pool() != pool_) throw std::invalid_argument("the context's pages are in another pool");
+  const Source source = source_of(*table, n_tokens);
 
   std::lock_guard lock(mutex_);
   const uint32_t tenant_owner = owner_of(tenant);
@@ -194,6 +217,7 @@ uint32_t PrefixTree::insert(const Context& context, const std::string& space, co
   for (std::span<const int32_t> rest = ids; !rest.empty();) {
     const auto tokens = rest.first(std::min<size_t>(P, rest.size()));
     const uint32_t owner = done + P <= shared ? kShared : tenant_owner;
+    const uint32_t end = done + uint32_t(tokens.size());
     auto [child, equal] = best_child(node, owner, tokens);
     if (child && equal < tokens.size() && (equal < child->tokens.size() || child->owner != owner))
       child = nullptr;
@@ -204,119 +228,30 @@ uint32_t PrefixTree::insert(const Context& context, const std::string& space, co
       fresh->begin = done;
       fresh->tokens.assign(tokens.begin(), tokens.end());
       fresh->pages.assign(pool_->n_groups(), kDropped);
-      if (!hold_beside(node, fresh.get(), table, false)) return done;
+      if (!hold_beside(node, fresh.get(), source, end, false)) return done;
       child = fresh.release();
       node->children.insert(child);
       delist(node);
       ++nodes_;
       if (owner == kShared) absorb(child);
     } else if (equal < tokens.size()) {  // a part of a page, and this is more of it
-      if (!hold_beside(child, child, table, true)) return done + equal;
+      if (!hold_beside(child, child, source, end, true)) return done + equal;
       node->children.erase(child);
       child->tokens.assign(tokens.begin(), tokens.end());
       node->children.insert(child);
       if (owner == kShared) absorb(child);
-    } else if (child->tokens.size() ==
-               tokens.size()) {  // it may lack what lay behind a window; if it fits, well
-      hold_beside(child, child, table, false);
+    } else if (child->tokens.size() == tokens.size()) {
+      // It may lack what lay behind a window, or a state; if it fits, well.
+      hold_beside(child, child, source, end, false);
+    } else if (pool_->has_states()) {  // more of a page than we have: its states are what it may lack
+      hold_beside(child, child, {*table, source.states}, end, false);
     }
     touch(child);
-    done += uint32_t(tokens.size());
+    done = end;
     rest = rest.subspan(tokens.size());
     node = child;
   }
   return done;
-}
-
-/// hold(), with `keep` exempt from being given up to make room.
-bool PrefixTree::hold_beside(Node* keep, Node* node, const Table& table, bool replace) {
-  ++keep->pins;
-  delist(keep);
-  const bool fits = hold(node, table, node->begin / pool_->page_tokens(), replace);
-  --keep->pins;
-  enlist(keep);
-  return fits;
-}
-
-/// Hold the pages of the table that the node lacks, or those of the table in place of what it has. False, and
-/// nothing has changed, if there is no room.
-bool PrefixTree::hold(Node* node, const Table& table, uint32_t page, bool replace) {
-  const size_t n_groups = pool_->n_groups();
-  const auto wanted = [&](size_t g) {
-    // A page that is only partly filled at its front came from a snapshot; it is no use to anybody else.
-    if (table.group(g).first > page * pool_->page_tokens()) return kDropped;
-    return replace || node->pages[g] < 0 ? table.page(g, page) : kDropped;
-  };
-  for (;;) {  // giving a leaf up may take away a page that was counted as being here already
-    uint64_t bytes = 0;
-    for (size_t g = 0; g < n_groups; ++g) {
-      const int32_t number = wanted(g);
-      if (number < 0) continue;
-      auto& nodes = nodes_of_page_[g];
-      if (nodes.size() <= size_t(number)) nodes.resize(size_t(number) + 1);
-      if (nodes[size_t(number)] == 0) bytes += pool_->layout(g).page_bytes;
-    }
-    if (used_bytes_ + bytes <= budget_bytes_) break;
-    if (leaves_.empty()) return false;
-    evict(*leaves_.begin());
-  }
-  for (size_t g = 0; g < n_groups; ++g) {
-    const int32_t number = wanted(g);
-    if (number >= 0) {
-      pool_->share(g, number);
-      if (nodes_of_page_[g][size_t(number)]++ == 0) used_bytes_ += pool_->layout(g).page_bytes;
-    }
-    if (number < 0 && !replace) continue;
-    let_go(node, g);
-    node->pages[g] = number;
-  }
-  return true;
-}
-
-void PrefixTree::let_go(Node* node, size_t g) {
-  const int32_t number = std::exchange(node->pages[g], kDropped);
-  if (number < 0) return;
-  if (--nodes_of_page_[g][size_t(number)] == 0) used_bytes_ -= pool_->layout(g).page_bytes;
-  pool_->drop(g, number);
-}
-
-/// It was of use: its priority is what it costs to have again, above what was given up last.
-void PrefixTree::touch(Node* node) {
-  delist(node);
-  double bytes = 0;
-  for (size_t g = 0; g < node->pages.size(); ++g)
-    if (node->pages[g] >= 0) bytes += double(pool_->layout(g).page_bytes);
-  const double cost =
-      double(node->tokens.size()) * (cost_.per_token + cost_.per_token_and_position * node->begin);
-  node->priority = inflation_ + (bytes > 0 ? cost / bytes : 0);
-  node->serial = ++serial_;
-  enlist(node);
-}
-
-void PrefixTree::enlist(Node* node) {
-  if (!node->parent || node->listed || node->pins || !node->children.empty()) return;
-  leaves_.insert(node);
-  node->listed = true;
-}
-
-void PrefixTree::delist(Node* node) {
-  if (!node->listed) return;
-  leaves_.erase(node);
-  node->listed = false;
-}
-
-void PrefixTree::evict(Node* leaf) {
-  delist(leaf);
-  inflation_ = std::max(inflation_, leaf->priority);
-  for (size_t g = 0; g < leaf->pages.size(); ++g) {
-    evicted_pages_ += leaf->pages[g] >= 0;
-    let_go(leaf, g);
-  }
-  Node* parent = leaf->parent;
-  parent->children.erase(leaf);
-  delete leaf;
-  --nodes_;
-  enlist(parent);
 }
 
 /// A page has become everybody's: what tenants have of the same page becomes that one, and what hangs below
@@ -331,8 +266,9 @@ void PrefixTree::absorb(Node* shared) {
       Node* node = *same;
       delist(node);
       for (size_t g = 0; g < node->pages.size(); ++g)
-        if (shared->pages[g] < 0) std::swap(shared->pages[g], node->pages[g]);
-      for (size_t g = 0; g < node->pages.size(); ++g) let_go(node, g);
+        if (!has(g, shared->pages[g])) std::swap(shared->pages[g], node->pages[g]);
+      shared->states.merge(node->states);
+      let_all_go(node);
       for (Node* child : node->children) {
         child->parent = shared;
         shared->children.insert(child);
@@ -356,34 +292,11 @@ std::vector<PrefixTree::Entry> PrefixTree::entries(const std::string& space) con
   while (!pending.empty()) {
     const Node* node = pending.back();
     pending.pop_back();
-    all.push_back({node->begin, node->owner, node->pins, node->tokens, node->pages});
+    all.push_back({node->begin, node->owner, node->pins, node->tokens, node->pages, {}});
+    for (const auto& [at, pages] : node->states) all.back().states.push_back(at);
     pending.insert(pending.end(), node->children.rbegin(), node->children.rend());
   }
   return all;
-}
-
-uint64_t PrefixTree::reclaim(uint64_t bytes) {
-  std::lock_guard lock(mutex_);
-  uint64_t freed = 0;
-  // A page that a context uses too is not freed by giving it up: those leaves stay.
-  const auto gain = [&](const Node* node) {
-    uint64_t n = 0;
-    for (size_t g = 0; g < node->pages.size(); ++g)
-      if (node->pages[g] >= 0 && pool_->holders(g, node->pages[g]) == 1) n += pool_->layout(g).page_bytes;
-    return n;
-  };
-  for (bool progress = true; progress && freed < bytes;) {
-    progress = false;
-    for (auto it = leaves_.begin(); it != leaves_.end() && freed < bytes;) {
-      Node* leaf = *it++;
-      const uint64_t n = gain(leaf);
-      if (n == 0) continue;
-      evict(leaf);
-      freed += n;
-      progress = true;
-    }
-  }
-  return freed;
 }
 
 std::pair<uint64_t, uint32_t> PrefixTree::pin(std::span<const int32_t> tokens, const std::string& space,
@@ -406,55 +319,6 @@ void PrefixTree::unpin(uint64_t number) {
   pins_.erase(found);
   --node->pins;
   enlist(node);
-}
-
-void PrefixTree::clear() {
-  std::lock_guard lock(mutex_);
-  pins_.clear();
-  leaves_.clear();
-  // Depth first without recursion: a path may be as long as a context has pages.
-  for (auto& [space, root] : roots_)
-    for (Node* node = root.get(); node;) {
-      if (!node->children.empty()) {
-        node = *node->children.begin();
-        continue;
-      }
-      Node* parent = node->parent;
-      if (!parent) break;
-      for (size_t g = 0; g < node->pages.size(); ++g) let_go(node, g);
-      parent->children.erase(parent->children.begin());
-      delete node;
-      node = parent;
-    }
-  roots_.clear();
-  nodes_ = 0;
-}
-
-void PrefixTree::count(std::vector<std::vector<uint32_t>>& holders) const {
-  std::lock_guard lock(mutex_);
-  uint64_t bytes = 0, nodes = 0;
-  for (const auto& [space, root] : roots_) {
-    std::vector<const Node*> pending{root.get()};
-    while (!pending.empty()) {
-      const Node* node = pending.back();
-      pending.pop_back();
-      for (const Node* child : node->children) pending.push_back(child);
-      nodes += node->parent != nullptr;
-      const bool evictable = node->parent && !node->pins && node->children.empty();
-      if (evictable != node->listed) throw std::logic_error("audit: the tree's list of leaves is wrong");
-      for (size_t g = 0; g < node->pages.size(); ++g)
-        if (node->pages[g] >= 0) ++holders[g].at(size_t(node->pages[g]));
-    }
-  }
-  for (size_t g = 0; g < nodes_of_page_.size(); ++g)
-    for (uint32_t n : nodes_of_page_[g]) bytes += n ? pool_->layout(g).page_bytes : 0;
-  if (bytes != used_bytes_ || nodes != nodes_ || bytes > budget_bytes_)
-    throw std::logic_error("audit: the tree's sums are wrong");
-}
-
-PrefixTree::Stats PrefixTree::stats() const {
-  std::lock_guard lock(mutex_);
-  return {used_bytes_, budget_bytes_, nodes_, pins_.size(), lookups_, hits_, matched_tokens_, evicted_pages_};
 }
 
 }  // namespace llamay::kv

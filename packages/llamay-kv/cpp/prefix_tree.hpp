@@ -20,7 +20,9 @@ struct RecomputeCost {
 
 /// Prefixes that were computed, as a radix tree over token ids whose edges are pages.
 ///
-/// A node is one page of tokens under its parent's; only a leaf may hold fewer than a page. Nodes hold the
+/// A node is one page of tokens under its parent's; only a leaf may hold fewer than a page. It may also hold
+/// recurrent states after some of its tokens; with such groups only what ends at a state can be used. Nodes
+/// hold the
 /// pages of their groups, so that contexts and the tree share them, and the same page in two nodes counts
 /// once. Under a byte budget the tree gives up leaves, cheapest to recompute and longest unused first:
 /// GreedyDual-Size (Cao and Irani, 1997) with the cost of recomputing as the cost.
@@ -63,6 +65,7 @@ class PrefixTree : public Holder {
   struct Entry {
     uint32_t begin, owner, pins;
     std::vector<int32_t> tokens, pages;
+    std::vector<uint32_t> states;  // the lengths it has a recurrent state for
   };
   std::vector<Entry> entries(const std::string& space) const;
 
@@ -70,6 +73,7 @@ class PrefixTree : public Holder {
   /// bytes.
   uint64_t reclaim(uint64_t bytes) override;
   void count(std::vector<std::vector<uint32_t>>& holders) const override;
+  void visit(const std::function<void(size_t, int32_t, uint64_t)>& f) const override;
   void clear();
 
   struct Stats {
@@ -113,9 +117,21 @@ class PrefixTree : public Holder {
   Path walk(const Node* root, uint32_t owner, std::span<const int32_t> tokens) const;
   uint32_t usable(const Path& path) const;
 
-  bool hold(Node* node, const Table& table, uint32_t page, bool replace);
-  bool hold_beside(Node* keep, Node* node, const Table& table, bool replace);
-  void let_go(Node* node, size_t g);
+  /// What insert has of a context: its table, and the recurrent states in it by position.
+  struct Source {
+    const Table& table;
+    std::vector<std::pair<uint32_t, std::vector<int32_t>>> states;
+  };
+  static Source source_of(const Table& table, uint32_t n_tokens);
+  bool has(size_t g, int32_t page) const { return page >= 0 && !pool_->lost(g, page); }
+  bool hold(Node* node, const Source& source, uint32_t end, bool replace);
+  bool hold_beside(Node* keep, Node* node, const Source& source, uint32_t end, bool replace);
+  void take(size_t g, int32_t page);
+  void let_go(size_t g, int32_t page);
+  void let_all_go(Node* node);
+  /// Call f(group, page) for all that the node holds.
+  template <class F>
+  static void for_each_page(const Node* node, F&& f);
   void touch(Node* node);
   void enlist(Node* node);
   void delist(Node* node);

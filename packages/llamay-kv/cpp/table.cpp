@@ -31,7 +31,8 @@ void release_block(Pool& pool, size_t g, int32_t* pages) {
 
 }  // namespace
 
-Table::Table(std::shared_ptr<Pool> pool) : pool_(std::move(pool)), groups_(pool_->n_groups()) {
+Table::Table(std::shared_ptr<Pool> pool)
+    : pool_(std::move(pool)), groups_(pool_->n_groups()), states_(*pool_), id_(pool_->tick()), used_(id_) {
   pool_->link(this);
 }
 
@@ -41,12 +42,16 @@ Table::~Table() {
     for (int32_t* block : groups_[g].blocks) release_block(*pool_, g, block);
 }
 
-Ref<Table> Table::clone(uint32_t n_pages) const {
+Ref<Table> Table::clone(uint32_t n_pages, uint32_t n_tokens) const {
   auto copy = Ref<Table>::adopt(new Table(pool_));
+  copy->set_cold(cold());
+  copy->used_.store(used(), std::memory_order_relaxed);
   for (size_t g = 0; g < groups_.size(); ++g) {
     const Group& from = groups_[g];
     Group& to = copy->groups_[g];
     const uint32_t n = std::min(n_pages, from.n_pages);
+    to.n_pages = n;
+    if (pool_->layout(g).recurrent()) continue;
     const size_t n_blocks = (n + kBlockPages - 1) / kBlockPages;
     to.blocks.reserve(n_blocks);
     for (size_t b = 0; b < n_blocks; ++b) {
@@ -59,9 +64,9 @@ Ref<Table> Table::clone(uint32_t n_pages) const {
         to.blocks.push_back(clone_block(*pool_, g, from.blocks[b], wanted));
       }
     }
-    to.n_pages = n;
     to.first = std::min(from.first, n * pool_->page_tokens());
   }
+  copy->states_.share(states_, n_tokens);
   return copy;
 }
 
@@ -78,6 +83,10 @@ int32_t* Table::own_block(size_t g, size_t b) {
 
 void Table::push(size_t g, int32_t page) {
   Group& group = groups_[g];
+  if (pool_->layout(g).recurrent()) {
+    ++group.n_pages;
+    return;
+  }
   const uint32_t slot = group.n_pages % kBlockPages;
   if (slot == 0) {
     group.blocks.push_back(nullptr);
@@ -101,6 +110,10 @@ void Table::shrink(uint32_t n_pages) {
   for (size_t g = 0; g < groups_.size(); ++g) {
     Group& group = groups_[g];
     if (n_pages >= group.n_pages) continue;
+    if (pool_->layout(g).recurrent()) {
+      group.n_pages = n_pages;
+      continue;
+    }
     const size_t n_blocks = (n_pages + kBlockPages - 1) / kBlockPages;
     // Own the block that stays in part before anything is dropped: it is the only step that can fail.
     const uint32_t slot = n_pages % kBlockPages;
@@ -130,6 +143,11 @@ void Table::audit() const {
   for (size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
     check(group.n_pages == groups_[0].n_pages, "groups differ in their number of pages");
+    if (pool_->layout(g).recurrent()) {
+      check(group.blocks.empty(), "a recurrent group has a block");
+      check(states_.live().pages[g].size() == states_.live().size(), "a state lacks a group");
+      continue;
+    }
     check(group.blocks.size() == (group.n_pages + kBlockPages - 1) / kBlockPages,
           "a table has a block too many");
     for (uint32_t i = 0; i < group.blocks.size() * kBlockPages; ++i) {

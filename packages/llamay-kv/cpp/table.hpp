@@ -4,6 +4,7 @@
 
 #include "pool.hpp"
 #include "shared.hpp"
+#include "states.hpp"
 
 namespace llamay::kv {
 
@@ -30,16 +31,19 @@ class Table : public Counted {
   Table(const Table&) = delete;
   Table& operator=(const Table&) = delete;
 
-  /// A table of the first n_pages pages. Blocks are shared, except a last one that names pages beyond them.
-  Ref<Table> clone(uint32_t n_pages) const;
+  /// A table of the first n_pages pages, and of the recurrent states up to n_tokens. Blocks are shared,
+  /// except a last one that names pages beyond them.
+  Ref<Table> clone(uint32_t n_pages, uint32_t n_tokens = UINT32_MAX) const;
 
   struct Group {
-    std::vector<int32_t*> blocks;
-    uint32_t n_pages = 0;  // dropped ones included
-    uint32_t first = 0;    // positions before it hold nothing, and pages wholly before it are dropped
+    std::vector<int32_t*> blocks;  // none in a recurrent group
+    uint32_t n_pages = 0;          // dropped ones included
+    uint32_t first = 0;            // positions before it hold nothing, and pages wholly before it are dropped
   };
   const Group& group(size_t g) const { return groups_[g]; }
   const std::shared_ptr<Pool>& pool() const { return pool_; }
+  const StateList& states() const { return states_; }
+  StateList& states() { return states_; }  // to change: only for a table with a single holder
   int32_t page(size_t g, uint32_t i) const { return groups_[g].blocks[i / kBlockPages][i % kBlockPages]; }
   uint32_t n_pages() const { return groups_[0].n_pages; }
   uint32_t n_dropped(size_t g) const { return groups_[g].first / pool_->page_tokens(); }
@@ -66,12 +70,33 @@ class Table : public Counted {
 
   void audit() const;
 
+  // Only where the pool spills. A table is pinned while somebody may touch its pages' memory, and those pages
+  // then stay. A cold one may list pages that are in the file; thaw it first.
+  void pin() {
+    used_.store(pool_->tick(), std::memory_order_relaxed);
+    pins_.fetch_add(1, std::memory_order_relaxed);
+  }
+  // Release: what was done to the pages happened before they are written to the file.
+  void unpin() { pins_.fetch_sub(1, std::memory_order_release); }
+  bool pinned() const { return pins_.load(std::memory_order_acquire) != 0; }
+  bool cold() const { return cold_.load(std::memory_order_acquire); }
+  void set_cold(bool cold) { cold_.store(cold, std::memory_order_release); }
+  /// No other table of the pool has had it.
+  uint64_t id() const { return id_; }
+  uint64_t used() const { return used_.load(std::memory_order_relaxed); }
+
  private:
   friend class Pool;
+  friend class Spill;
   int32_t* own_block(size_t g, size_t b);
 
   std::shared_ptr<Pool> pool_;
   std::vector<Group> groups_;
+  StateList states_;
+  const uint64_t id_;
+  std::atomic<uint32_t> pins_{0};
+  std::atomic<bool> cold_{false};
+  std::atomic<uint64_t> used_;
   Table *next_ = nullptr, *previous_ = nullptr;
 };
 

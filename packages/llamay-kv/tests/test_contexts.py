@@ -252,8 +252,8 @@ def test_the_capsule_is_the_struct_of_the_header(pool):
         capsule = lease.__llamay_kv_view__()
         words = (ctypes.c_uint32 * 10).from_address(get_pointer(capsule, b"llamay.kv_view.v1"))
         size, group_stride, n_groups, n_tokens, n_reserved = words[0], words[2], words[3], words[6], words[7]
-        assert (size, group_stride, n_groups, n_tokens, n_reserved) == (32, 64, 1, 20, 4)
-        with pytest.raises(BufferError, match=r"offers kv_view 1\.1, but major version 2 was asked for"):
+        assert (size, group_stride, n_groups, n_tokens, n_reserved) == (32, 80, 1, 20, 4)
+        with pytest.raises(BufferError, match=r"offers kv_view 1\.2, but major version 2 was asked for"):
             lease.__llamay_kv_view__(2)
     assert llamay_kv.INTERFACE["kv_view"] == _kv.kv_view_version()
 

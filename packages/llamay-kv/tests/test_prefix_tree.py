@@ -123,7 +123,7 @@ class TreeLockstep(RuleBasedStateMachine):
 
     def _dump(self):
         chain, out = [], []
-        for begin, owner, pins, tokens, pages in self.tree.entries_in(Identity().digest):
+        for begin, owner, pins, tokens, pages, _ in self.tree.entries_in(Identity().digest):
             chain[begin // P :] = [(owner, tuple(tokens))]
             out.append((tuple(chain), pins, pages))
         return sorted(out)

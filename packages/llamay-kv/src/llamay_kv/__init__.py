@@ -8,9 +8,10 @@ from llamay_kv._crypto import Key
 from llamay_kv._errors import ConvertedWarning, IdentityMismatch, LegacyWarning, NotAllowed, SnapshotError
 from llamay_kv._format import Manifest
 from llamay_kv._identity import Identity
-from llamay_kv._kv import Closed, ContextBusy, Lease, OutOfPages
+from llamay_kv._kv import Closed, ContextBusy, Lease, OutOfPages, PagesLost
 from llamay_kv._layout import Group, Layer, Layout
 from llamay_kv._prefix_tree import Miss, Pin, PrefixTree
+from llamay_kv._spill import Spill
 from llamay_kv._vfs import File, LocalVfs, Vfs
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from llamay_kv._object_vfs import ObjectVfs
     from llamay_kv._snapshot import inspect, rekey, stored_tokens, verify
 
-INTERFACE: dict[str, tuple[int, int]] = {"kv_view": (1, 1)}
+INTERFACE: dict[str, tuple[int, int]] = {"allocator": (1, 0), "kv_view": (1, 2)}
 """The versions of the interfaces that this package offers, as (major, minor)."""
 
 # What deals with files loads numpy, which takes several times as long as all the rest: when it is first asked for.
@@ -80,10 +81,12 @@ __all__ = [
     "NotAllowed",
     "ObjectVfs",
     "OutOfPages",
+    "PagesLost",
     "Pin",
     "Pool",
     "PrefixTree",
     "SnapshotError",
+    "Spill",
     "Survey",
     "Vfs",
     "diff",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Self
 
@@ -10,10 +10,13 @@ from llamay_kv import _kv
 from llamay_kv._layout import KINDS, PRECISIONS, Layout, Precision
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from llamay_kv._crypto import Key, Keys
     from llamay_kv._format import Manifest
     from llamay_kv._identity import Identity
     from llamay_kv._snapshot import Legacy
+    from llamay_kv._spill import Spill
     from llamay_kv._vfs import Vfs
 
 
@@ -26,6 +29,10 @@ class Pool(_kv.Pool):
         budget_bytes: what all pages together may take. Address space is reserved at once,
             memory when it is used.
         pages: instead of budget_bytes, so many pages of every group.
+        spill: where pages that nobody is at work on go when the budget does not reach.
+        allocator: what memory to use: an object with `__llamay_allocator__` (abi/llamay/allocator.h), or a callable
+            that takes a number of bytes and returns a writable buffer, which is kept as long as the pool. It is
+            called once for each group.
 
     A pool may be used from many threads. What it reports is exact to the byte.
 
@@ -40,18 +47,26 @@ class Pool(_kv.Pool):
         *,
         budget_bytes: int | None = None,
         pages: int | None = None,
+        spill: Spill | None = None,
+        allocator: Callable[[int], object] | object | None = None,
     ) -> None:
         groups = [
             (
                 KINDS[group.kind],
                 group.window,
+                group.stride,
                 PRECISIONS[group.precision],
                 [(layer.index, layer.kv_heads, layer.k_dim, layer.v_dim) for layer in group.layers],
             )
             for group in layout.groups
         ]
-        super().__init__(groups, page_tokens, budget_bytes, pages)
+        store = None if spill is None else spill.open()
+        super().__init__(
+            groups, page_tokens, budget_bytes, pages, store, 0 if spill is None else spill.bytes, allocator
+        )
         self.layout = layout
+        if store is not None:
+            store.slots(self.page_bytes)
 
     def context(self) -> Context:
         """Return a new context without tokens."""
@@ -102,8 +117,10 @@ class Pool(_kv.Pool):
         )
 
     def __repr__(self) -> str:
+        spilled = self.spill_counters().get("spilled_bytes", 0)
         return (
             f"<Pool {self.used_bytes} of {self.budget_bytes} bytes used, "
+            f"{f'{spilled} spilled, ' if spilled else ''}"
             f"pages of {self.page_tokens}, {len(self.layout.groups)} group(s)>"
         )
 
@@ -121,6 +138,41 @@ class Context(_kv.Context):
 
         @property
         def pool(self) -> Pool: ...
+
+    def extend(
+        self,
+        tokens: Sequence[int] | np.ndarray,
+        rows: Mapping[int, tuple[np.ndarray, np.ndarray]],
+        *,
+        states: Mapping[int, tuple[np.ndarray, np.ndarray]] | None = None,
+    ) -> None:
+        """Append tokens whose K/V is at hand: reserve, write and commit in one.
+
+        Args:
+            tokens: their ids.
+            rows: for each layer with positions K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim).
+            states: for each recurrent layer the state (heads, k_dim) and (heads, v_dim) after the last token.
+
+        Whatever is wrong or fails, the context is as it was: ValueError names a layer that is missing or not there.
+
+        """
+        given = {**rows, **(states or {})}
+        if len(given) != len(rows) + len(states or {}):
+            raise ValueError("a layer is in rows and in states")
+        wanted = {layer.index for group in self.pool.layout.groups for layer in group.layers}
+        if given.keys() != wanted:
+            odd = min(given.keys() ^ wanted)
+            raise ValueError(
+                f"layer {odd} is {'missing' if odd in wanted else 'not one of the layout'}: every layer needs its K/V"
+            )
+        with self.reserve(len(tokens)) as lease:
+            for layer, (k, v) in rows.items():
+                if len(k) != len(tokens):
+                    raise ValueError(f"layer {layer} has {len(k)} positions for {len(tokens)} tokens")
+                lease.write(layer, k, v)
+            for layer, (k, v) in (states or {}).items():
+                lease.write_state(layer, k, v)
+            lease.commit(tokens)
 
     def save(
         self,
@@ -171,4 +223,5 @@ class Context(_kv.Context):
     def __repr__(self) -> str:
         if self.closed:
             return "<Context closed>"
-        return f"<Context of {len(self)} tokens{', leased' if self.leased else ''}>"
+        points = f", checkpoints at {', '.join(map(str, points))}" if (points := self.checkpoints) else ""
+        return f"<Context of {len(self)} tokens{', leased' if self.leased else ''}{points}>"

@@ -17,6 +17,9 @@ class OutOfPages(MemoryError):
 class ContextBusy(RuntimeError):
     pass
 
+class PagesLost(RuntimeError):
+    pass
+
 class Closed(ValueError):
     pass
 
@@ -28,7 +31,7 @@ def crc64(data: bytes | bytearray | memoryview | numpy.ndarray, previous: int = 
 class Pool:
     """Pages for many contexts. llamay_kv.Pool is what to use."""
 
-    def __init__(self, groups: Sequence[tuple[int, int, int, Sequence[tuple[int, int, int, int]]]], page_tokens: int, budget_bytes: int | None, pages: int | None) -> None: ...
+    def __init__(self, groups: Sequence[tuple[int, int, int, int, Sequence[tuple[int, int, int, int]]]], page_tokens: int, budget_bytes: int | None, pages: int | None, spill: object = None, spill_bytes: int = 0, allocator: object = None) -> None: ...
 
     @property
     def page_tokens(self) -> int:
@@ -70,6 +73,18 @@ class Pool:
         For quiet moments: no other thread may use the pool meanwhile.
         """
 
+    def spill_out(self, bytes: int) -> int:
+        """
+        Write pages that nobody is at work on to the spill file until so many bytes are free; returns how many are.
+
+        A pool that runs out of pages does this by itself. Without a spill file it does nothing.
+        """
+
+    def spill_counters(self) -> dict[str, int]:
+        """
+        What is in the spill file, and sums since the pool was made; empty without one.
+        """
+
 class Context:
     """
     Token ids and the pages of their K/V. llamay_kv.Context is what to use.
@@ -105,12 +120,33 @@ class Context:
 
     def truncate(self, n: int) -> None:
         """
-        Keep the first n tokens. ValueError if a page that n tokens need was dropped behind a window.
+        Keep the first n tokens. ValueError if a page that n tokens need was dropped behind a window, or if a
+        recurrent group has no state there: then it names the nearest checkpoints.
+        """
+
+    @property
+    def checkpoints(self) -> list[int]:
+        """
+        Lengths whose recurrent states are kept, so that they can be truncated to.
+        """
+
+    def checkpoint(self) -> None:
+        """
+        Keep the present recurrent state as a checkpoint. Nothing without recurrent groups.
+        """
+
+    def forget_checkpoints(self, before: int) -> None:
+        """Give up the checkpoints of fewer tokens than this."""
+
+    def retain(self) -> Self:
+        """
+        Count one more owner, who closes the context too: its pages go when the last one has. Returns it.
         """
 
     def close(self) -> None:
         """
-        Give all pages up. Views stay valid until they are released. Closing twice is nothing.
+        Give all pages up, once every owner has closed it. Views stay valid until they are released. Closing what is
+        closed is nothing.
         """
 
     @property
@@ -120,39 +156,15 @@ class Context:
     def token_slice(self, begin: int, end: int) -> list[int]:
         """Some of the token ids."""
 
-    def reserve(self, n: int, first: Sequence[int] | None = None) -> Lease:
+    def reserve(self, n: int, first: Sequence[int] | None = None, *, states: Sequence[int] | None = None) -> Lease:
         """
         Make the next n positions writable and return the lease on them.
 
         Takes pages and clones a shared last page; raises OutOfPages, having changed nothing, if the budget does
         not reach, and ContextBusy while another lease is open. For a context without tokens, first may say for
-        each group which position will be the first to be filled: no page before it is taken.
-        """
-
-    def read(self, layer: int, begin: int = 0, end: int | None = None, *, raw: bool = False) -> tuple[numpy.ndarray, numpy.ndarray]:
-        """
-        Copies of K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim) of positions [begin, end).
-
-        float32, or with raw the precision they are stored in.
-        """
-
-    def overwrite(self, layer: int, begin: int, k: numpy.ndarray, v: numpy.ndarray) -> None:
-        """
-        Replace K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim) from position begin on, for this context alone.
-
-        float32 or float16; rounded to nearest even where the group stores less. Forks keep what they had.
-        """
-
-    def page(self, layer: int, index: int) -> tuple[numpy.ndarray, numpy.ndarray]:
-        """
-        Read-only arrays (tokens, kv_heads, dim) over the memory of a page, K dimension-major, without a copy.
-
-        They keep the page alive and as it is, whatever the context does next.
-        """
-
-    def scales(self, layer: int, index: int) -> tuple[numpy.ndarray | None, numpy.ndarray | None]:
-        """
-        The float32 scales (tokens, kv_heads) of a page's K and V, without a copy; None where they are not int8.
+        each group which position will be the first to be filled: no page before it is taken. In recurrent groups
+        there is room for the state after all n, and after each of states (numbers of new tokens) besides: a commit
+        can end at these.
         """
 
     def first_positions(self) -> list[int]:
@@ -187,6 +199,35 @@ class Context:
     @marking.setter
     def marking(self, value: str | None, /) -> None: ...
 
+    def __llamay_kv_view__(self, major: int = 1) -> CapsuleType:
+        """A view for reading, as abi/llamay/kv_view.h describes it."""
+
+    def read(self, layer: int, begin: int = 0, end: int | None = None, *, raw: bool = False) -> tuple[numpy.ndarray, numpy.ndarray]:
+        """
+        Copies of K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim) of positions [begin, end).
+
+        float32, or with raw the precision they are stored in.
+        """
+
+    def overwrite(self, layer: int, begin: int, k: numpy.ndarray, v: numpy.ndarray) -> None:
+        """
+        Replace K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim) from position begin on, for this context alone.
+
+        float32 or float16; rounded to nearest even where the group stores less. Forks keep what they had.
+        """
+
+    def page(self, layer: int, index: int) -> tuple[numpy.ndarray, numpy.ndarray]:
+        """
+        Read-only arrays (tokens, kv_heads, dim) over the memory of a page, K dimension-major, without a copy.
+
+        They keep the page alive and as it is, whatever the context does next.
+        """
+
+    def scales(self, layer: int, index: int) -> tuple[numpy.ndarray | None, numpy.ndarray | None]:
+        """
+        The float32 scales (tokens, kv_heads) of a page's K and V, without a copy; None where they are not int8.
+        """
+
     def pack_into(self, group: int, begin: int, end: int, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
         """
         Write positions [begin, end) of a group into out, in the order of a snapshot's chunk.
@@ -195,8 +236,17 @@ class Context:
     def packed_view(self, group: int, begin: int, end: int) -> numpy.ndarray | None:
         """The same without a copy, where one page holds exactly that; else None."""
 
-    def __llamay_kv_view__(self, major: int = 1) -> CapsuleType:
-        """A view for reading, as abi/llamay/kv_view.h describes it."""
+    def state(self, layer: int, at: int | None = None) -> tuple[numpy.ndarray, numpy.ndarray]:
+        """
+        Read-only arrays over a recurrent state, (heads, k_dim) and (heads, v_dim), without a copy.
+
+        The present one, or that of a checkpoint. ValueError if there is none.
+        """
+
+    def pack_state(self, group: int, at: int) -> bytes:
+        """
+        The bytes of all layers of a group after so many tokens, in the order of a snapshot.
+        """
 
 class Lease:
     """
@@ -217,13 +267,23 @@ class Lease:
     def open(self) -> bool:
         """Whether it has not ended."""
 
-    def commit(self, tokens: Sequence[int] | numpy.ndarray) -> None:
+    def commit(self, tokens: Sequence[int] | numpy.ndarray, *, checkpoints: bool = False) -> None:
         """
         Keep the first len(tokens) reserved positions, under these ids, and give up the others. Ends the lease.
+
+        Recurrent groups need a state after the last one, see reserve; with checkpoints the reserved states before it
+        are kept too.
         """
 
     def release(self) -> None:
         """End the lease and keep nothing."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+    def __llamay_kv_view__(self, major: int = 1) -> CapsuleType:
+        """A view for one step, as abi/llamay/kv_view.h describes it."""
 
     def write(self, layer: int, k: numpy.ndarray, v: numpy.ndarray, *, offset: int = 0) -> None:
         """
@@ -238,12 +298,16 @@ class Lease:
         The memory that unpack_from would fill, where one page is exactly that; else None.
         """
 
-    def __enter__(self) -> Self: ...
+    def write_state(self, layer: int, k: numpy.ndarray, v: numpy.ndarray, *, after: int | None = None) -> None:
+        """
+        Store the recurrent state (heads, k_dim) and (heads, v_dim), float32 or float16, that all reserved tokens
+        leave, or the first `after` of them.
+        """
 
-    def __exit__(self, *args: object) -> None: ...
-
-    def __llamay_kv_view__(self, major: int = 1) -> CapsuleType:
-        """A view for one step, as abi/llamay/kv_view.h describes it."""
+    def unpack_state(self, group: int, after: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """
+        Fill the state that the first `after` reserved tokens leave from what pack_state gave.
+        """
 
 class PrefixTree:
     """Prefixes that were computed. llamay_kv.PrefixTree is what to use."""
@@ -258,9 +322,9 @@ class PrefixTree:
 
     def pin_in(self, tokens: Sequence[int] | numpy.ndarray, space: bytes, tenant: bytes) -> tuple[int, int]: ...
 
-    def entries_in(self, space: bytes) -> list[tuple[int, int, int, list[int], list[int]]]:
+    def entries_in(self, space: bytes) -> list[tuple[int, int, int, list[int], list[int], list[int]]]:
         """
-        What is stored, depth first: (begin, owner, pins, tokens, page of each group).
+        What is stored, depth first: (begin, owner, pins, tokens, page of each group, lengths with a state).
 
         Owner 0 is everybody; children come by owner and then by tokens.
         """

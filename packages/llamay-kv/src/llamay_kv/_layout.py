@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["full", "window"]
+Kind = Literal["full", "window", "latent", "state"]
 Precision = Literal["f32", "f16", "vq8", "q8"]
 
 # The numbers of abi/llamay/kv_view.h.
-KINDS: dict[str, int] = {"full": 0, "window": 1}
+KINDS: dict[str, int] = {"full": 0, "window": 1, "latent": 2, "state": 3}
 PRECISIONS: dict[str, int] = {"f32": 0, "f16": 1, "vq8": 2, "q8": 3}
 
 _SCALE = 4
@@ -20,7 +20,11 @@ _BYTES = {"f32": (4, 0, 4, 0), "f16": (2, 0, 2, 0), "vq8": (2, 0, 1, _SCALE), "q
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer of a model: its index there, and elements per head."""
+    """One layer of a model: its index there, and elements per head.
+
+    A latent layer has k_dim only. A recurrent one has in k_dim what its short convolution carries over, and in v_dim
+    its state; one of the two may be 0.
+    """
 
     index: int
     kv_heads: int
@@ -30,32 +34,41 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Layers that share one page table. `Group.full` and `Group.sliding` make one."""
+    """Layers that share one page table. `full`, `sliding`, `latent` and `recurrent` make one."""
 
     kind: Kind
     layers: tuple[Layer, ...]
     window: int = 0
     precision: Precision = "f16"
+    stride: int = field(default=0, compare=False)
 
     def planes(self) -> list[tuple[int, int]]:
         """Return the parts of a packed chunk in order, as rows and the bytes that a position takes in each.
 
-        For each layer K, its scales if it is int8, V, and its scales.
+        For each layer K, its scales if it is int8, V, and its scales. None in a recurrent group.
         """
+        if self.kind == "state":
+            return []
         k, k_scale, v, v_scale = _BYTES[self.precision]
         parts = []
         for layer in self.layers:
             parts += [(layer.kv_heads * layer.k_dim, k), (layer.kv_heads, k_scale)]
-            parts += [(layer.kv_heads, layer.v_dim * v), (layer.kv_heads, v_scale)]
+            if layer.v_dim:
+                parts += [(layer.kv_heads, layer.v_dim * v), (layer.kv_heads, v_scale)]
         return [(rows, unit) for rows, unit in parts if unit]
 
     @property
     def position_bytes(self) -> int:
         """Bytes of one position of all layers."""
-        k, k_scale, v, v_scale = _BYTES[self.precision]
-        return sum(
-            layer.kv_heads * (layer.k_dim * k + k_scale + layer.v_dim * v + v_scale) for layer in self.layers
-        )
+        return sum(rows * unit for rows, unit in self.planes())
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one state of all layers; 0 unless the group is recurrent."""
+        if self.kind != "state":
+            return 0
+        element = _BYTES[self.precision][0]
+        return sum(element * layer.kv_heads * (layer.k_dim + layer.v_dim) for layer in self.layers)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -63,7 +76,15 @@ class Group:
         if self.precision not in PRECISIONS:
             raise ValueError(f"a group stores {', '.join(PRECISIONS)}, not {self.precision!r}")
         if (self.window > 0) != (self.kind == "window"):
-            raise ValueError("a window group needs a window of at least 1, and a full group has none")
+            raise ValueError("a window group needs a window of at least 1, and no other group has one")
+        if self.stride and self.kind != "state":
+            raise ValueError("only a recurrent group has a stride")
+        if self.kind == "latent" and (self.precision == "vq8" or any(layer.v_dim for layer in self.layers)):
+            raise ValueError(
+                "a latent group has no values apart from its keys: its v_dim is 0, and vq8 is not for it"
+            )
+        if self.kind == "state" and self.precision not in ("f32", "f16"):
+            raise ValueError(f"recurrent states are kept in f32 or f16, not {self.precision}")
         if not self.layers:
             raise ValueError("a group needs at least one layer")
 
@@ -79,6 +100,24 @@ class Group:
         Pages that lie wholly behind the window of a context are dropped when tokens are committed.
         """
         return cls("window", tuple(layers), window, precision)
+
+    @classmethod
+    def latent(cls, layers: Iterable[Layer], precision: Precision = "f16") -> Group:
+        """Layers that keep one vector for each position, of which the values are a part (MLA).
+
+        Each layer has kv_heads 1 as a rule, k_dim elements and a v_dim of 0.
+        """
+        return cls("latent", tuple(layers), 0, precision)
+
+    @classmethod
+    def recurrent(cls, layers: Iterable[Layer], precision: Precision = "f32", *, stride: int = 0) -> Group:
+        """Layers that keep a state of fixed size instead of positions.
+
+        A lease writes the state that its last token leaves; the one before it stays as it was. A state at a multiple
+        of `stride` tokens becomes a checkpoint that the context can be truncated to, beside those that
+        `Context.checkpoint` takes; 0 takes none.
+        """
+        return cls("state", tuple(layers), 0, precision, stride)
 
 
 @dataclass(frozen=True, slots=True)

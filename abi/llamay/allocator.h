@@ -1,0 +1,38 @@
+/* Where the memory of K/V pages comes from, when it is not the owner of the pages that takes it.
+ *
+ * Plain C, like kv_view.h, and under the same rules of compatibility. The memory must be one that the CPU can
+ * read and write at the address it is given: ordinary, pinned, shared or unified memory.
+ */
+#ifndef LLAMAY_ALLOCATOR_H
+#define LLAMAY_ALLOCATOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LLAMAY_ALLOCATOR_MAJOR 1
+#define LLAMAY_ALLOCATOR_MINOR 0
+#define LLAMAY_ALLOCATOR_CAPSULE "llamay.allocator.v1"
+#define LLAMAY_ALLOCATOR_METHOD "__llamay_allocator__"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Functions may be called from any thread, without the GIL. The struct is copied; `user` must live, and the
+ * capsule is kept, until the last memory is released. */
+typedef struct llamay_allocator {
+  size_t size; /* sizeof(llamay_allocator) as the provider compiled it */
+  void* user;
+  /* Memory for all pages of one group, aligned to 64 bytes, or NULL. Called once for each group. */
+  void* (*allocate)(void* user, uint64_t bytes);
+  void (*release)(void* user, void* memory, uint64_t bytes);
+  /* May be NULL. What is in this range is not needed any more, and the memory behind it may be given back to
+   * the system until it is written again. Without it pages cannot be spilled. */
+  void (*discard)(void* user, void* memory, uint64_t bytes);
+} llamay_allocator;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

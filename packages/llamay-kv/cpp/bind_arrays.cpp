@@ -1,0 +1,375 @@
+// The functions of contexts and leases that move arrays. Shapes and types are checked here.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include "bindings.hpp"
+#include "copy.hpp"
+
+namespace {
+
+using Rows = nb::ndarray<nb::ro, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+constexpr nb::dlpack::dtype kHalf{uint8_t(nb::dlpack::dtype_code::Float), 16, 1};
+
+void check_range(uint32_t begin, uint32_t end, uint32_t first, uint32_t last) {
+  if (begin > end || begin < first || end > last)
+    throw nb::value_error(("positions [" + std::to_string(begin) + ", " + std::to_string(end) +
+                           ") are not within [" + std::to_string(first) + ", " + std::to_string(last) + ")")
+                              .c_str());
+}
+
+void check_present(const Table& table, size_t g, uint32_t begin, uint32_t end) {
+  if (table.pool()->layout(g).recurrent())
+    throw nb::value_error(
+        ("group " + std::to_string(g) + " is recurrent: it has states and no positions").c_str());
+  const uint32_t first = table.group(g).first;
+  if (begin < end && begin < first)
+    throw nb::value_error(("positions before " + std::to_string(first) +
+                           " were dropped: they lie behind the window of group " + std::to_string(g))
+                              .c_str());
+}
+
+Pool::Place find_positions(const Pool& pool, uint32_t layer) {
+  const Pool::Place place = pool.find(layer);
+  if (pool.layout(place.group).recurrent())
+    throw nb::value_error(("layer " + std::to_string(layer) +
+                           " is recurrent: it has states and no positions; see state() and write_state()")
+                              .c_str());
+  return place;
+}
+
+/// The arrays of a write: [n, kv_heads, k_dim] and [n, kv_heads, v_dim], float32 or float16, both alike.
+struct Written {
+  Written(const Pool& pool, uint32_t layer, const Rows& k, const Rows& v)
+      : place(find_positions(pool, layer)), k(k), v(v) {
+    const llamay_kv_layer& l = pool.layout(place.group).layers[place.index].layer;
+    const bool f32 = k.dtype() == nb::dtype<float>();
+    if ((!f32 && k.dtype() != kHalf) || v.dtype() != k.dtype())
+      throw nb::type_error("k and v must both be float32 or both be float16");
+    element = f32 ? Element::f32 : Element::f16;
+    check("k", k, l.k_dim, l);
+    check("v", v, l.v_dim, l);
+    if (k.shape(0) != v.shape(0)) throw nb::value_error("k and v must have the same number of positions");
+    if (k.shape(0) > INT32_MAX) throw nb::value_error("too many positions");
+    n = uint32_t(k.shape(0));
+  }
+  static void check(const char* name, const Rows& a, uint32_t dim, const llamay_kv_layer& l) {
+    if (a.shape(1) == l.kv_heads && a.shape(2) == dim) return;
+    throw nb::value_error((std::string(name) + " has the shape (" + std::to_string(a.shape(0)) + ", " +
+                           std::to_string(a.shape(1)) + ", " + std::to_string(a.shape(2)) + "), but layer " +
+                           std::to_string(l.layer) + " takes (n, " + std::to_string(l.kv_heads) + ", " +
+                           std::to_string(dim) + ")")
+                              .c_str());
+  }
+  Pool::Place place;
+  const Rows &k, &v;
+  Element element;
+  uint32_t n;
+};
+
+nb::object new_array(size_t n, uint32_t heads, uint32_t dim, Element element, void*& data) {
+  const size_t size = n * heads * dim * (element == Element::f32 ? 4 : 2);
+  auto* memory = new std::byte[std::max<size_t>(size, 1)];
+  data = memory;
+  nb::capsule owner(memory, [](void* p) noexcept { delete[] static_cast<std::byte*>(p); });
+  return nb::cast(nb::ndarray<nb::numpy>(memory, {n, heads, dim}, owner, {},
+                                         element == Element::f32 ? nb::dtype<float>() : kHalf));
+}
+
+nb::object read_positions(const PyContext& self, uint32_t layer, uint32_t begin, std::optional<uint32_t> to,
+                          bool raw) {
+  const auto e = view_of(self);
+  const Pool& pool = *self.core->pool();
+  const uint32_t end = to.value_or(e->view()->n_tokens);
+  const Pool::Place place = find_positions(pool, layer);
+  check_range(begin, end, 0, e->view()->n_tokens);
+  check_present(e->table(), place.group, begin, end);
+  const GroupLayout& layout = pool.layout(place.group);
+  const llamay_kv_layer& l = layout.layers[place.index].layer;
+  if (raw && (layout.k == Stored::int8 || layout.v == Stored::int8))
+    throw nb::type_error(
+        "int8 elements mean nothing without their scales; read them as float32, or see page() and scales()");
+  const Element element = raw && layout.k == Stored::f16 ? Element::f16 : Element::f32;
+  void *k = nullptr, *v = nullptr;
+  nb::object k_array = new_array(end - begin, l.kv_heads, l.k_dim, element, k);
+  nb::object v_array = new_array(end - begin, l.kv_heads, l.v_dim, element, v);
+  {
+    nb::gil_scoped_release nogil;
+    gather(e->table(), place, begin, end, element, k, v);
+  }
+  return nb::make_tuple(k_array, v_array);
+}
+
+/// A page that somebody looks into.
+struct OpenPage {
+  OpenPage(const PyContext& self, uint32_t layer, uint32_t index) {
+    auto e = view_of(self);
+    const Pool& pool = *self.core->pool();
+    const uint32_t P = pool.page_tokens(), n_tokens = e->view()->n_tokens;
+    if (index >= (n_tokens + P - 1) / P)
+      throw nb::index_error(("the context has " + std::to_string((n_tokens + P - 1) / P) + " pages").c_str());
+    const Pool::Place place = find_positions(pool, layer);
+    check_present(e->table(), place.group, index * P, index * P + 1);
+    layout = &pool.layout(place.group);
+    placed = &layout->layers[place.index];
+    n = std::min(P, n_tokens - index * P);
+    base = pool.page(place.group, e->table().page(place.group, index));
+    owner = nb::capsule(e.release(), [](void* p) noexcept { delete static_cast<Export*>(p); });
+  }
+  const GroupLayout* layout;
+  const PlacedLayer* placed;
+  size_t n;
+  std::byte* base;
+  nb::capsule owner;
+};
+
+nb::dlpack::dtype type_of(Stored stored) {
+  return stored == Stored::f32 ? nb::dtype<float>() : stored == Stored::f16 ? kHalf : nb::dtype<int8_t>();
+}
+
+using PageArray = nb::ndarray<nb::numpy, nb::ro>;
+
+/// Read-only arrays over the page itself, as (tokens, heads, dimension) with strides; they keep it alive.
+nb::object page(const PyContext& self, uint32_t layer, uint32_t index) {
+  const OpenPage p(self, layer, index);
+  const llamay_kv_layer& l = p.placed->layer;
+  const int64_t P = p.layout->page_tokens, K = l.k_dim, V = l.v_dim;
+  return nb::make_tuple(PageArray(p.base + l.k_offset, {p.n, l.kv_heads, l.k_dim}, p.owner, {1, K * P, P},
+                                  type_of(p.layout->k)),
+                        PageArray(p.base + l.v_offset, {p.n, l.kv_heads, l.v_dim}, p.owner, {V, P * V, 1},
+                                  type_of(p.layout->v)));
+}
+
+/// What int8 elements of a page are multiplied with, as (tokens, heads).
+nb::object scales(const PyContext& self, uint32_t layer, uint32_t index) {
+  const OpenPage p(self, layer, index);
+  const auto over = [&](Stored stored, uint64_t offset) -> nb::object {
+    if (stored != Stored::int8) return nb::none();
+    return nb::cast(PageArray(p.base + offset, {p.n, p.placed->layer.kv_heads}, p.owner,
+                              {1, int64_t(p.layout->page_tokens)}, nb::dtype<float>()));
+  };
+  return nb::make_tuple(over(p.layout->k, p.placed->k_scale_offset),
+                        over(p.layout->v, p.placed->v_scale_offset));
+}
+
+void overwrite(const PyContext& self, uint32_t layer, uint32_t begin, const Rows& k, const Rows& v) {
+  const Written w(*self.core->pool(), layer, k, v);
+  const uint32_t n = self.core->size();
+  check_range(begin, begin + w.n, 0, n);
+  nb::gil_scoped_release nogil;
+  self.core->overwrite(
+      begin, begin + w.n,
+      [&](const Table& table) { scatter(table, w.place, begin, begin + w.n, w.element, k.data(), v.data()); },
+      w.place.group);
+}
+
+void write_positions(const PyLease& self, uint32_t layer, const Rows& k, const Rows& v, uint32_t offset) {
+  const auto e = self.core->view();
+  const Written w(*e->table().pool(), layer, k, v);
+  check_range(offset, offset + w.n, 0, self.core->size());
+  const uint32_t begin = self.core->begin() + offset;
+  nb::gil_scoped_release nogil;
+  scatter(e->table(), w.place, begin, begin + w.n, w.element, k.data(), v.data());
+}
+
+void pack_into(const PyContext& self, uint32_t g, uint32_t begin, uint32_t end, Bytes out) {
+  const auto e = view_of(self);
+  const Pool& pool = *self.core->pool();
+  check_group(pool, g);
+  check_range(begin, end, 0, e->view()->n_tokens);
+  check_present(e->table(), g, begin, end);
+  if (out.shape(0) != pool.layout(g).packed_bytes(end - begin))
+    throw nb::value_error("out has the wrong size");
+  nb::gil_scoped_release nogil;
+  pack(e->table(), g, begin, end, reinterpret_cast<std::byte*>(out.data()));
+}
+
+void unpack_from(const PyLease& self, uint32_t g, uint32_t begin, uint32_t end, ConstBytes in) {
+  const auto e = self.core->view();
+  const Pool& pool = *e->table().pool();
+  check_group(pool, g);
+  check_range(begin, end, self.core->begin(), self.core->begin() + self.core->size());
+  check_present(e->table(), g, begin, end);
+  if (in.shape(0) != pool.layout(g).packed_bytes(end - begin))
+    throw nb::value_error("data has the wrong size");
+  nb::gil_scoped_release nogil;
+  unpack(e->table(), g, begin, end, reinterpret_cast<const std::byte*>(in.data()));
+}
+
+/// The bytes of a chunk without a copy, where a page holds exactly that; None otherwise.
+template <class Array>
+nb::object in_place(std::unique_ptr<Export> e, uint32_t g, uint32_t begin, uint32_t end) {
+  const std::byte* data = packed_in_place(e->table(), g, begin, end);
+  if (!data) return nb::none();
+  const size_t size = e->table().pool()->layout(g).page_bytes;
+  nb::capsule owner(e.release(), [](void* p) noexcept { delete static_cast<Export*>(p); });
+  return nb::cast(Array(const_cast<std::byte*>(data), {size}, owner, {}, nb::dtype<uint8_t>()));
+}
+
+nb::object packed_view(const PyContext& self, uint32_t g, uint32_t begin, uint32_t end) {
+  auto e = view_of(self);
+  check_group(*self.core->pool(), g);
+  check_range(begin, end, 0, e->view()->n_tokens);
+  check_present(e->table(), g, begin, end);
+  return in_place<nb::ndarray<nb::numpy, nb::ro>>(std::move(e), g, begin, end);
+}
+
+nb::object packed_target(const PyLease& self, uint32_t g, uint32_t begin, uint32_t end) {
+  check_group(*self.core->context()->pool(), g);
+  check_range(begin, end, self.core->begin(), self.core->begin() + self.core->size());
+  check_present(self.core->view()->table(), g, begin, end);
+  return in_place<nb::ndarray<nb::numpy>>(self.core->view(), g, begin, end);
+}
+
+Pool::Place find_state(const Pool& pool, uint32_t layer) {
+  const Pool::Place place = pool.find(layer);
+  if (!pool.layout(place.group).recurrent())
+    throw nb::value_error(
+        ("layer " + std::to_string(layer) + " is not recurrent: it has positions and no states").c_str());
+  return place;
+}
+
+/// The page with the state after `at` tokens, which is the present one or a checkpoint.
+std::byte* state_page(const Table& table, size_t g, uint32_t at) {
+  const Pool& pool = *table.pool();
+  if (!pool.layout(g).recurrent())
+    throw nb::value_error(("group " + std::to_string(g) + " has no states: it is not recurrent").c_str());
+  const Checkpoints* list = table.states().checkpoints();
+  for (const States* states : {&table.states().live(), list ? &list->states : nullptr})
+    if (states)
+      if (const size_t i = states->find(at); i < states->size()) return pool.page(g, states->pages[g][i]);
+  throw nb::value_error(("there is no state after " + std::to_string(at) + " tokens" +
+                         (at ? "" : ": it is all zeros there and not stored"))
+                            .c_str());
+}
+
+/// Read-only arrays over a state, as (heads, dimension); they keep it alive.
+nb::object state(const PyContext& self, uint32_t layer, std::optional<uint32_t> at) {
+  auto e = view_of(self);
+  const Pool& pool = *self.core->pool();
+  const Pool::Place place = find_state(pool, layer);
+  const GroupLayout& layout = pool.layout(place.group);
+  const llamay_kv_layer l = layout.layers[place.index].layer;
+  std::byte* base = state_page(e->table(), place.group, at.value_or(e->view()->n_tokens));
+  nb::capsule owner(e.release(), [](void* p) noexcept { delete static_cast<Export*>(p); });
+  const auto over = [&](uint64_t offset, size_t dim) {
+    return PageArray(base + offset, {l.kv_heads, dim}, owner, {}, type_of(layout.k));
+  };
+  return nb::make_tuple(over(l.k_offset, l.k_dim), over(l.v_offset, l.v_dim));
+}
+
+uint32_t reserved_state(const Lease& lease, std::optional<uint32_t> after) {
+  const uint32_t n = after.value_or(lease.size());
+  if (n == 0 || n > lease.size())
+    throw nb::value_error(("after: " + std::to_string(n) + " is not from 1 to the " +
+                           std::to_string(lease.size()) + " reserved tokens")
+                              .c_str());
+  return lease.begin() + n;
+}
+
+using StateRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+void write_state(PyLease& self, uint32_t layer, const StateRows& k, const StateRows& v,
+                 std::optional<uint32_t> after) {
+  const auto e = self.core->view();
+  const Pool& pool = *e->table().pool();
+  const Pool::Place place = find_state(pool, layer);
+  const GroupLayout& layout = pool.layout(place.group);
+  const llamay_kv_layer& l = layout.layers[place.index].layer;
+  std::byte* base = state_page(e->table(), place.group, reserved_state(*self.core, after));
+  const auto store = [&](const char* name, const StateRows& a, size_t dim, uint64_t offset) {
+    if (a.shape(0) != l.kv_heads || a.shape(1) != dim)
+      throw nb::value_error((std::string(name) + " has the shape (" + std::to_string(a.shape(0)) + ", " +
+                             std::to_string(a.shape(1)) + "), but layer " + std::to_string(layer) +
+                             " takes (" + std::to_string(l.kv_heads) + ", " + std::to_string(dim) + ")")
+                                .c_str());
+    const bool f32 = a.dtype() == nb::dtype<float>();
+    if (!f32 && a.dtype() != kHalf) throw nb::type_error("k and v must be float32 or float16");
+    convert(a.data(), f32 ? Element::f32 : Element::f16, base + offset, layout.k, l.kv_heads * dim);
+  };
+  store("k", k, l.k_dim, l.k_offset);
+  store("v", v, l.v_dim, l.v_offset);
+  self.core->states_written();
+}
+
+nb::bytes pack_state(const PyContext& self, uint32_t g, uint32_t at) {
+  const auto e = view_of(self);
+  check_group(*self.core->pool(), g);
+  const std::byte* base = state_page(e->table(), g, at);
+  std::vector<std::byte> out(self.core->pool()->layout(g).state_bytes);
+  pack_page(self.core->pool()->layout(g), base, out.data());
+  return nb::bytes(out.data(), out.size());
+}
+
+void unpack_state(PyLease& self, uint32_t g, uint32_t after, ConstBytes in) {
+  const auto e = self.core->view();
+  const Pool& pool = *e->table().pool();
+  check_group(pool, g);
+  std::byte* base = state_page(e->table(), g, reserved_state(*self.core, after));
+  if (in.shape(0) != pool.layout(g).state_bytes) throw nb::value_error("data has the wrong size");
+  unpack_page(pool.layout(g), reinterpret_cast<const std::byte*>(in.data()), base);
+  self.core->states_written();
+}
+
+}  // namespace
+
+void bind_reading(nb::class_<PyContext>& c) {
+  c.def("read", &read_positions, "layer"_a, "begin"_a = 0, "end"_a.none() = nb::none(), nb::kw_only(),
+        "raw"_a = false,
+        nb::sig("def read(self, layer: int, begin: int = 0, end: int | None = None, *, raw: bool = False) -> "
+                "tuple[numpy.ndarray, numpy.ndarray]"),
+        "Copies of K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim) of positions [begin, end).\n\n"
+        "float32, or with raw the precision they are stored in.")
+      .def("overwrite", &overwrite, "layer"_a, "begin"_a, "k"_a, "v"_a,
+           nb::sig("def overwrite(self, layer: int, begin: int, k: numpy.ndarray, v: numpy.ndarray) -> None"),
+           "Replace K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim) from position begin on, for this "
+           "context alone.\n\n"
+           "float32 or float16; rounded to nearest even where the group stores less. Forks keep what they "
+           "had.")
+      .def("page", &page, "layer"_a, "index"_a,
+           nb::sig("def page(self, layer: int, index: int) -> tuple[numpy.ndarray, numpy.ndarray]"),
+           "Read-only arrays (tokens, kv_heads, dim) over the memory of a page, K dimension-major, without a "
+           "copy.\n\n"
+           "They keep the page alive and as it is, whatever the context does next.")
+      .def("scales", &scales, "layer"_a, "index"_a,
+           nb::sig("def scales(self, layer: int, index: int) -> tuple[numpy.ndarray | None, numpy.ndarray | "
+                   "None]"),
+           "The float32 scales (tokens, kv_heads) of a page's K and V, without a copy; None where they are "
+           "not int8.")
+      .def("pack_into", &pack_into, "group"_a, "begin"_a, "end"_a, "out"_a.noconvert(),
+           "Write positions [begin, end) of a group into out, in the order of a snapshot's chunk.")
+      .def("packed_view", &packed_view, "group"_a, "begin"_a, "end"_a,
+           nb::sig("def packed_view(self, group: int, begin: int, end: int) -> numpy.ndarray | None"),
+           "The same without a copy, where one page holds exactly that; else None.")
+      .def("state", &state, "layer"_a, "at"_a.none() = nb::none(),
+           nb::sig(
+               "def state(self, layer: int, at: int | None = None) -> tuple[numpy.ndarray, numpy.ndarray]"),
+           "Read-only arrays over a recurrent state, (heads, k_dim) and (heads, v_dim), without a copy.\n\n"
+           "The present one, or that of a checkpoint. ValueError if there is none.")
+      .def("pack_state", &pack_state, "group"_a, "at"_a,
+           "The bytes of all layers of a group after so many tokens, in the order of a snapshot.");
+}
+
+void bind_writing(nb::class_<PyLease>& c) {
+  c.def(
+       "write", &write_positions, "layer"_a, "k"_a, "v"_a, nb::kw_only(), "offset"_a = 0,
+       nb::sig("def write(self, layer: int, k: numpy.ndarray, v: numpy.ndarray, *, offset: int = 0) -> None"),
+       "Store K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim), float32 or float16, from position begin "
+       "+ offset on.")
+      .def("unpack_from", &unpack_from, "group"_a, "begin"_a, "end"_a, "data"_a,
+           "Fill positions [begin, end) of a group from a snapshot's chunk.")
+      .def("packed_target", &packed_target, "group"_a, "begin"_a, "end"_a,
+           nb::sig("def packed_target(self, group: int, begin: int, end: int) -> numpy.ndarray | None"),
+           "The memory that unpack_from would fill, where one page is exactly that; else None.")
+      .def("write_state", &write_state, "layer"_a, "k"_a, "v"_a, nb::kw_only(), "after"_a.none() = nb::none(),
+           nb::sig(
+               "def write_state(self, layer: int, k: numpy.ndarray, v: numpy.ndarray, *, after: int | None = "
+               "None) -> None"),
+           "Store the recurrent state (heads, k_dim) and (heads, v_dim), float32 or float16, that all "
+           "reserved "
+           "tokens\n"
+           "leave, or the first `after` of them.")
+      .def("unpack_state", &unpack_state, "group"_a, "after"_a, "data"_a,
+           "Fill the state that the first `after` reserved tokens leave from what pack_state gave.");
+}

@@ -1,0 +1,30 @@
+#pragma once
+#include "prefix_tree.hpp"
+
+namespace llamay::kv {
+
+struct PrefixTree::Node {
+  Node* parent = nullptr;
+  uint32_t owner = 0;
+  uint32_t begin = 0;  // position of its first token
+  uint32_t pins = 0;
+  bool listed = false;  // in leaves_
+  double priority = 0;
+  uint64_t serial = 0;  // orders equal priorities by age
+  uint64_t used = 0;    // the pool's tick when it was last of use
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> pages;                       // for each group; kDropped if the node has none of it
+  std::map<uint32_t, std::vector<int32_t>> states;  // by length, for each group; kDropped if it has none
+  std::set<Node*, Less> children;
+};
+
+template <class F>
+void PrefixTree::for_each_page(const Node* node, F&& f) {
+  for (size_t g = 0; g < node->pages.size(); ++g)
+    if (node->pages[g] >= 0) f(g, node->pages[g]);
+  for (const auto& [at, pages] : node->states)
+    for (size_t g = 0; g < pages.size(); ++g)
+      if (pages[g] >= 0) f(g, pages[g]);
+}
+
+}  // namespace llamay::kv

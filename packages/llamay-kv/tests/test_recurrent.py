@@ -1,0 +1,284 @@
+"""Recurrent states and latent vectors are values like everything else: forked, rolled back, never changed in place."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from llamay_kv import Group, Layer, Layout, OutOfPages, Pool, PrefixTree
+
+HYBRID = Layout(
+    [
+        Group.full([Layer(0, 1, 4, 4)], "f32"),
+        Group.recurrent([Layer(1, 2, 3, 5), Layer(2, 1, 0, 7)], "f32"),
+    ]
+)
+STRIDED = Layout([Group.recurrent([Layer(0, 1, 2, 4)], "f32", stride=10), Group.full([Layer(1, 1, 2, 2)])])
+
+
+def step(state, tokens):
+    """What a recurrent layer does: the state depends on every token before it and on their order."""
+    for token in tokens:
+        state = np.float32(0.5) * state + np.float32(token)
+    return state
+
+
+def states_of(layout, tokens):
+    return {
+        layer.index: tuple(
+            step(np.zeros((layer.kv_heads, dim), "f4"), tokens) for dim in (layer.k_dim, layer.v_dim)
+        )
+        for group in layout.groups
+        if group.kind == "state"
+        for layer in group.layers
+    }
+
+
+def feed(context, tokens, at=(), checkpoints=False):
+    """Commit tokens with K/V and states that are functions of the history."""
+    layout, before = context.pool.layout, context.tokens
+    tokens = list(tokens)
+    stops = sorted({*at, len(tokens)})
+    strides = [g.stride for g in layout.groups if g.stride]
+    stops = sorted(
+        {*stops, *(n for n in range(1, len(tokens)) for s in strides if (len(before) + n) % s == 0)}
+    )
+    with context.reserve(len(tokens), states=list(at)) as lease:
+        for group in layout.groups:
+            for layer in group.layers:
+                if group.kind != "state":
+                    ids = np.array(tokens, "f4")[:, None, None]
+                    k = ids + np.zeros((1, layer.kv_heads, layer.k_dim), "f4")
+                    lease.write(layer.index, k, k[:, :, : layer.v_dim])
+        for n in stops:
+            for layer, (k, v) in states_of(layout, before + tokens[:n]).items():
+                lease.write_state(layer, k, v, after=n)
+        lease.commit(tokens, checkpoints=checkpoints)
+    return context
+
+
+def check(context, at=None):
+    n = len(context) if at is None else at
+    for layer, pair in states_of(context.pool.layout, context.tokens[:n]).items():
+        for got, want in zip(context.state(layer, at), pair, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_a_state_is_read_back_without_a_copy_and_cannot_be_written():
+    context = feed(Pool(HYBRID, 16, pages=8).context(), [3, 1, 4])
+    check(context)
+    k, v = context.state(1)
+    assert (k.shape, v.shape, k.flags.writeable, v.flags.owndata) == ((2, 3), (2, 5), False, False)
+    assert context.state(2)[0].shape == (1, 0)
+    feed(context, [1, 5])
+    np.testing.assert_array_equal(v, states_of(HYBRID, [3, 1, 4])[1][1], "a view stays as it is")
+
+
+def test_a_fork_takes_no_page_and_goes_its_own_way():
+    pool = Pool(HYBRID, 16, pages=8)
+    parent = feed(pool.context(), [1, 2, 3])
+    live = pool.live_pages
+    forks = parent.fork(5)
+    assert pool.live_pages == live == (1, 1)
+    feed(forks[0], [9])
+    check(forks[0])
+    check(parent)
+    assert pool.live_pages == (2, 2), "one state slot each"
+    pool.audit()
+
+
+def test_a_lease_that_ends_without_a_commit_leaves_the_state():
+    pool = Pool(HYBRID, 16, pages=8)
+    context = feed(pool.context(), [1, 2, 3])
+    with context.reserve(4) as lease:
+        for layer, (k, v) in states_of(HYBRID, [7, 7]).items():
+            lease.write_state(layer, k, v)
+        fork = context.fork()
+    for c in (context, fork):
+        check(c)
+        assert c.tokens == [1, 2, 3]
+    assert pool.live_pages == (1, 1)
+    pool.audit()
+
+
+def test_truncate_goes_to_checkpoints_and_names_the_nearest():
+    pool = Pool(HYBRID, 16, pages=32)
+    context = pool.context()
+    for n in (5, 20, 40):
+        feed(context, range(len(context), n))
+        context.checkpoint()
+    feed(context, range(40, 50))
+    assert context.checkpoints == [5, 20, 40]
+    assert repr(context) == "<Context of 50 tokens, checkpoints at 5, 20, 40>"
+    with pytest.raises(
+        ValueError,
+        match=r"cannot truncate to 30 tokens: recurrent layers have no state there; "
+        r"the nearest checkpoints are at 20 and 40",
+    ):
+        context.truncate(30)
+    assert len(context) == 50
+    fork = context.fork()
+    context.truncate(20)
+    check(context)
+    assert context.checkpoints == [5, 20]
+    feed(context, [99])
+    check(context)
+    check(context, 5)
+    check(fork)
+    check(fork, 40)
+    fork.forget_checkpoints(30)
+    assert (fork.checkpoints, context.checkpoints) == ([40], [5, 20])
+    context.truncate(0)
+    assert context.checkpoints == []
+    with pytest.raises(ValueError, match="it is all zeros there"):
+        context.state(1)
+    with pytest.raises(ValueError, match="the nearest checkpoints are at 40"):
+        fork.truncate(3)
+    fork.close()
+    pool.audit()
+    assert pool.used_bytes == 0
+
+
+def test_states_on_the_stride_become_checkpoints():
+    pool = Pool(STRIDED, 16, pages=64)
+    context = feed(pool.context(), range(35))
+    assert context.checkpoints == [10, 20, 30]
+    for at in context.checkpoints:
+        check(context, at)
+    feed(context, range(35, 40))
+    assert context.checkpoints == [10, 20, 30, 40]
+    context.truncate(30)
+    check(context)
+    pool.audit()
+
+
+def test_a_commit_ends_where_a_state_was_written():
+    context = feed(Pool(HYBRID, 16, pages=32).context(), [1])
+    with context.reserve(8, states=[2, 5]) as lease:
+        for n in (2, 5, 8):
+            for layer, (k, v) in states_of(HYBRID, [1, *range(n)]).items():
+                lease.write_state(layer, k, v, after=n)
+        with pytest.raises(
+            ValueError, match="cannot commit 4 tokens: recurrent groups have a state after 2, 5, 8 of"
+        ):
+            lease.commit(range(4))
+        lease.commit(range(5))
+    check(context)
+    assert context.checkpoints == []
+    with context.reserve(2) as lease, pytest.raises(ValueError, match="reserved tokens were not written"):
+        lease.commit([1, 2])
+    feed(context, [7, 8, 9], at=[1, 2], checkpoints=True)
+    assert context.checkpoints == [7, 8]
+    context.pool.audit()
+
+
+def test_states_need_room_and_a_full_pool_changes_nothing():
+    pool = Pool(HYBRID, 16, budget_bytes=sum(Pool(HYBRID, 16, pages=1).page_bytes))
+    context = feed(pool.context(), [1])
+    with pytest.raises(OutOfPages):
+        context.reserve(1)
+    check(context)
+    pool.audit()
+
+
+def test_what_does_not_fit_a_kind_is_refused():
+    context = feed(Pool(HYBRID, 16, pages=8).context(), [1, 2])
+    for use in (lambda: context.read(1), lambda: context.page(1, 0)):
+        with pytest.raises(ValueError, match="layer 1 is recurrent: it has states and no positions"):
+            use()
+    with pytest.raises(ValueError, match="layer 0 is not recurrent"):
+        context.state(0)
+    with pytest.raises(ValueError, match="there is no state after 1 tokens"):
+        context.state(1, 1)
+    plain = Pool(Layout.uniform(1, 1, 1), 16, pages=1).context()
+    with pytest.raises(ValueError, match="states are for layouts with recurrent groups"):
+        plain.reserve(2, states=[1])
+    with context.reserve(2) as lease:
+        with pytest.raises(ValueError, match=r"k has the shape \(1, 3\), but layer 1 takes \(2, 3\)"):
+            lease.write_state(1, np.zeros((1, 3), "f4"), np.zeros((2, 5), "f4"))
+        with pytest.raises(ValueError, match="after: 3 is not from 1 to the 2 reserved tokens"):
+            lease.write_state(1, np.zeros((2, 3), "f4"), np.zeros((2, 5), "f4"), after=3)
+    for make, message in (
+        (lambda: Group.recurrent([Layer(0, 1, 1, 1)], "q8"), "recurrent states are kept in f32 or f16"),
+        (lambda: Group.latent([Layer(0, 1, 4, 1)]), "a latent group has no values apart from its keys"),
+        (lambda: Pool(Layout([Group.recurrent([Layer(0, 1, 0, 0)])]), 16, pages=1), "must be from 1 to"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()
+
+
+@pytest.mark.parametrize("precision", ["f32", "f16", "q8"])
+def test_a_latent_group_has_keys_only(precision):
+    layout = Layout([Group.latent([Layer(0, 1, 12, 0)], precision)])
+    pool = Pool(layout, 16, pages=8)
+    assert layout.position_bytes == {"f32": 48, "f16": 24, "q8": 16}[precision]
+    context, rng = pool.context(), np.random.default_rng(0)
+    k = rng.standard_normal((40, 1, 12)).astype("f4")
+    with context.reserve(40) as lease:
+        lease.write(0, k, np.zeros((40, 1, 0), "f4"))
+        lease.commit(range(40))
+    got, v = context.read(0)
+    assert v.shape == (40, 1, 0)
+    np.testing.assert_allclose(got, k, atol={"f32": 0, "f16": 1e-2, "q8": 4e-2}[precision])
+    fork = context.fork()
+    fork.truncate(20)
+    np.testing.assert_array_equal(fork.read(0)[0], got[:20])
+
+
+def test_the_view_lists_the_state_to_read_and_those_to_write():
+    pool = Pool(HYBRID, 16, pages=8)
+    context = feed(pool.context(), [1, 2, 3])
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    with context.reserve(6, states=[4]) as lease:
+        capsule = lease.__llamay_kv_view__()
+        view = get_pointer(capsule, b"llamay.kv_view.v1")
+        stride = ctypes.c_uint32.from_address(view + 8).value
+        group = ctypes.c_uint64.from_address(view + 16).value + stride
+        page_tokens, kind = (ctypes.c_uint32.from_address(group + at).value for at in (44, 48))
+        n = ctypes.c_uint64.from_address(group + 72).value
+        at = (ctypes.c_uint32 * n).from_address(ctypes.c_uint64.from_address(group + 64).value)
+        assert (stride, page_tokens, kind, list(at)) == (80, 1, 3, [3, 7, 9])
+        blocks = ctypes.c_uint64.from_address(group + 16).value
+        pages = (ctypes.c_int32 * n).from_address(ctypes.c_uint64.from_address(blocks).value)
+        assert len(set(pages)) == 3
+        lease.commit(range(4))
+    assert len(context) == 7
+
+
+def test_a_prefix_ends_at_a_state():
+    pool = Pool(HYBRID, 16, pages=64)
+    tree = PrefixTree(pool, pool.budget_bytes)
+    context = feed(pool.context(), range(20))
+    context.checkpoint()
+    feed(context, range(20, 50))
+    tree.insert(context)
+    assert len(tree.match(range(60))) == 50
+    found = tree.match(range(45))
+    assert (len(found), found.checkpoints) == (20, [20]), "only a whole prefix: up to the nearest checkpoint"
+    check(found)
+    feed(found, [7, 7])
+    check(found)
+    assert len(tree.match(range(19))) == 0
+    assert tree.explain_miss(range(45)).equal == 45
+    branch = feed(pool.context(), [*range(30), 99])
+    tree.insert(branch)
+    assert len(tree.match([*range(30), 99, 5])) == 31
+    check(tree.match([*range(30), 99, 5]))
+    assert [entry[5] for entry in tree.entries_in(b"")] == []
+    pool.audit()
+    for c in (context, found, branch):
+        c.close()
+    tree.clear()
+    pool.audit()
+    assert pool.used_bytes == 0
+
+
+def test_tenants_states_merge_when_a_page_becomes_everybodys():
+    pool = Pool(HYBRID, 16, pages=64)
+    tree = PrefixTree(pool, pool.budget_bytes)
+    tree.insert(feed(pool.context(), range(16)), tenant="alice")
+    tree.insert(feed(feed(pool.context(), range(8)), range(8, 24)), shared=16)
+    assert len(tree.match(range(16), tenant="alice")) == 16
+    check(tree.match(range(16), tenant="alice"))
+    pool.audit()
