@@ -90,6 +90,14 @@ def awkward_tokens() -> list[bytes]:
         "😀",
         "日本",
         "kind",
+        "กข",
+        "한",
+        "\U00010348x",
+        "abcabcabcabcabcabcabc",
+        'aaaaaaaaaaaaaaaaaaaa","',
+        '   "',
+        "\n\n  }",
+        "               {",
     ]
     tokens = [p.encode() for p in pieces if p] + [
         b" ",
@@ -106,6 +114,11 @@ def awkward_tokens() -> list[bytes]:
         "€".encode()[:2],
         "😀".encode()[1:],
         "😀".encode()[:3],
+        b"\xe0\x80\x80",
+        b"\xed\xa0\x80a",
+        b"\xf4\x90\x80\x80",
+        b"a\xf0\x80\x80\x80",
+        b"\xe0\xb8",
         b"a\xf0\x9f",
         b"\x98\x80b",
     ]

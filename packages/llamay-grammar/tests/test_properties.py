@@ -86,6 +86,13 @@ SCHEMAS: dict[str, Any] = {
     "tuple": {"type": "array", "prefixItems": [{"const": "a"}, {"type": "integer"}], "items": {"type": "null"}, "minItems": 1, "maxItems": 4},
     "unique": {"type": "array", "items": {"enum": ["a", "ab", 1, None]}, "uniqueItems": True, "minItems": 2},
     "unique strings": {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "maxItems": 4},
+    "patterns": {
+        "type": "array",
+        "items": {"anyOf": [{"type": "string", "pattern": "[a-f0-9]{3}-[a-f]{2}"}, {"type": "string", "pattern": "^[^<> ]{2,30}@[a-c]+$"}]},
+        "maxItems": 2,
+    },
+    "names of bounded length": {"type": "object", "patternProperties": {"^[a-c]{1,20}$": {"const": 1}}, "additionalProperties": False, "properties": {"abc": {"const": 2}}},
+    "strings of bounded length": {"type": "string", "pattern": "^(ab?c?)+[^a]*$", "minLength": 3, "maxLength": 24},
     "recursive": {
         "$defs": {"node": {"type": "object", "properties": {"a": {"$ref": "#/$defs/node"}, "b": {"type": "array", "items": {"$ref": "#/$defs/node"}}}, "additionalProperties": False}},
         "$ref": "#/$defs/node",
@@ -116,9 +123,12 @@ def test_a_random_walk_ends_and_its_document_is_valid(name: str, awkward_vocabul
     assert ended >= 5
 
 
+@pytest.mark.parametrize("max_whitespace", [2, 16])
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_the_mask_is_what_trying_every_token_says(name: str, awkward_vocabulary: lg.Vocabulary) -> None:
-    grammar = lg.compile_json_schema(SCHEMAS[name], awkward_vocabulary, max_whitespace=2)
+def test_the_mask_is_what_trying_every_token_says(
+    name: str, max_whitespace: int, awkward_vocabulary: lg.Vocabulary
+) -> None:
+    grammar = lg.compile_json_schema(SCHEMAS[name], awkward_vocabulary, max_whitespace=max_whitespace)
     rng = random.Random(name)
 
     def check(matcher: lg.Matcher, allowed: list[int]) -> None:

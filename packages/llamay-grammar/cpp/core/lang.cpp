@@ -146,6 +146,37 @@ void measure(Lang& l, const std::vector<uint64_t>& class_size) {
   }
 }
 
+// Schemas repeat each other's patterns: equal automata become one, so that what is remembered about one
+// serves all. Compared in full, never by hash alone.
+LangPtr shared(std::shared_ptr<Lang> l) {
+  constexpr size_t kLargest = size_t{1} << 18, kAll = size_t{1} << 25;
+  const size_t bytes = l->table.size() * 4 + l->labels.size() * 24;
+  if (bytes > kLargest) return l;
+  uint64_t h = l->n_classes;
+  auto mix = [&h](uint64_t x) { h = (h ^ x) * 0x9E3779B97F4A7C15ull, h ^= h >> 29; };
+  for (uint32_t x : l->table) mix(x);
+  for (uint32_t x : l->labels) mix(x);
+  for (uint16_t x : l->ascii_class) mix(x);
+  for (size_t i = 0; i < l->range_start.size(); ++i)
+    mix(uint64_t{l->range_start[i]} << 16 | l->range_class[i]);
+  static std::mutex lock;
+  static std::unordered_multimap<uint64_t, LangPtr> known;
+  static size_t held = 0;
+  std::lock_guard<std::mutex> hold(lock);
+  auto [lo, hi] = known.equal_range(h);
+  for (auto it = lo; it != hi; ++it) {
+    const Lang& o = *it->second;
+    if (o.n_classes == l->n_classes && o.table == l->table && o.labels == l->labels &&
+        std::equal(std::begin(o.ascii_class), std::end(o.ascii_class), l->ascii_class) &&
+        o.range_start == l->range_start && o.range_class == l->range_class)
+      return it->second;
+  }
+  if (held > kAll) known.clear(), held = 0;
+  held += bytes;
+  known.emplace(h, l);
+  return l;
+}
+
 }  // namespace
 
 LangPtr finish(RawDfa&& raw, Budget& budget) {
@@ -219,7 +250,7 @@ LangPtr finish(RawDfa&& raw, Budget& budget) {
     }
   }
   measure(*l, class_size);
-  return l;
+  return shared(std::move(l));
 }
 
 LangPtr lang_of_words(std::vector<std::string> words, Budget& budget) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +25,9 @@ using LangPtr = std::shared_ptr<const Lang>;
 // bytes of a finite set of words, for enumerations and property names, whose alphabets make a table wasteful.
 class Lang {
  public:
-  uint64_t uid = 0;  // never reused in a process: the key under which masks are cached
+  // The key under which masks are cached: never reused in a process, and the same for equal dense languages
+  // while they are remembered.
+  uint64_t uid = 0;
   bool trie = false;
 
   bool empty() const { return trie ? words.empty() : table.empty(); }
@@ -98,6 +101,13 @@ class Lang {
 
   std::vector<uint32_t> min_len, max_len;
   std::vector<uint64_t> n_words;
+
+  // What masks remember of each state (dangers, in vocabulary.cpp), made when first asked for.
+  mutable std::once_flag dangers_made;
+  mutable std::vector<uint64_t> dangers, near_dangers;
+  mutable std::vector<uint32_t>
+      to_few;  // code points to the nearest state with at most kFew words; kInf: none
+  static constexpr uint64_t kFew = 4096;
 
  private:
   uint32_t class_of(uint32_t cp) const {

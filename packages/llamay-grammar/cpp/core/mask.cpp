@@ -59,22 +59,30 @@ void normalise(const Lang& l, const Vocabulary& v, uint32_t& min, uint32_t& max)
 struct Masker::Walk {
   const Machine& m;
   const Vocabulary& v;
-  const Trie& main;
+  const Trie &main, &symbols;
   uint32_t* mask;
   Scratch& s;
   // Tokens whose reading met a name that this walk does not spell out: they are read byte by byte afterwards.
   CrossingList* crossings;
   std::vector<uint32_t> doubtful;
   const Frame* nowhere_ = nullptr;
-  bool alone = false;  // nothing but this thread writes into the mask
-  bool clean = true;   // nothing is written yet
-  std::vector<uint32_t>* record = nullptr;
+  bool alone = false;                        // nothing but this thread writes into the mask
+  bool blank = true;                         // nothing is written yet, zeros neither
+  std::vector<uint32_t>* record = nullptr;   // what a crossing sets
+  std::vector<uint32_t>* touched = nullptr;  // what is set in a mask of its own
+  std::vector<std::vector<uint32_t>> zeros;  // masks that are lent out and come back cleared
   std::vector<std::unique_ptr<Threads>> pool;
   size_t depth = 0;
 
   Walk(const Machine& machine, const Vocabulary& vocabulary, uint32_t* out, Scratch& scratch,
        CrossingList* list)
-      : m(machine), v(vocabulary), main(vocabulary.trie()), mask(out), s(scratch), crossings(list) {}
+      : m(machine),
+        v(vocabulary),
+        main(vocabulary.trie()),
+        symbols(vocabulary.trie(TrieId::Symbols)),
+        mask(out),
+        s(scratch),
+        crossings(list) {}
 
   Threads& buffer() {
     if (depth == pool.size()) pool.push_back(std::make_unique<Threads>());
@@ -91,27 +99,57 @@ struct Masker::Walk {
            (x.mode == Mode::String || x.mode == Mode::Number || x.mode == Mode::Literal);
   }
 
-  void tokens(const Trie& t, uint32_t n) {
-    const uint32_t* x = t.tokens_at(n);
-    for (uint32_t i = 0, k = t.n_at(n); i < k; ++i) set_bit(mask, x[i]);
-    clean = false;
-    if (record) record->insert(record->end(), x, x + t.n_at(n));
+  void clear() {
+    if (blank) std::memset(mask, 0, size_t{v.words()} * 4);
+    blank = false;
   }
-  void subtree(const Trie& t, uint32_t n, bool on) {
+  void put(const uint32_t* x, size_t n) {
+    clear();
+    for (size_t i = 0; i < n; ++i) set_bit(mask, x[i]);
+    if (record) record->insert(record->end(), x, x + n);
+    if (touched) touched->insert(touched->end(), x, x + n);
+  }
+  void tokens(const Trie& t, uint32_t n) { put(t.tokens_at(n), t.n_at(n)); }
+  void take_back(const Trie& t, uint32_t n) {
+    clear();
     const uint32_t* x = t.tokens_at(n);
-    for (uint32_t i = 0, k = t.n_below(n); i < k; ++i) on ? set_bit(mask, x[i]) : clear_bit(mask, x[i]);
+    for (uint32_t i = 0, k = t.n_below(n); i < k; ++i) clear_bit(mask, x[i]);
   }
 
   void stay(const Entry& e) {
-    if (!e.dense.empty()) {
-      if (clean)
-        std::memcpy(mask, e.dense.data(), size_t{v.words()} * 4);
-      else
-        for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= e.dense[i];
+    if (e.dense.empty()) return put(e.sparse.data(), e.sparse.size());
+    if (blank)
+      std::memcpy(mask, e.dense.data(), size_t{v.words()} * 4);
+    else
+      for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= e.dense[i];
+    blank = false;
+  }
+
+  // Runs `fill` where bits can be taken back without touching what others set: into a mask of its own, unless
+  // nobody else writes into this one.
+  template <class F>
+  void apart(bool needed, const Entry& e, F fill) {
+    if (!needed) return fill();
+    clear();
+    uint32_t* outer = mask;
+    if (zeros.empty()) zeros.emplace_back(v.words());
+    std::vector<uint32_t> own = std::move(zeros.back()), list;
+    zeros.pop_back();
+    mask = own.data();
+    const bool few = e.dense.empty();
+    std::vector<uint32_t>* before = touched;
+    touched = few ? &list : nullptr;
+    fill();
+    mask = outer, touched = before;
+    if (few) {
+      std::vector<uint32_t> kept;
+      for (uint32_t t : list)
+        if (own[t / 32] >> (t % 32) & 1) kept.push_back(t), clear_bit(own.data(), t);
+      put(kept.data(), kept.size());
     } else {
-      for (uint32_t t : e.sparse) set_bit(mask, t);
+      for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= own[i], own[i] = 0;
     }
-    clean = false;
+    zeros.push_back(std::move(own));
   }
 
   // Following one thread at a time is exponential where a grammar is ambiguous. When that shows, the whole
@@ -123,15 +161,17 @@ struct Masker::Walk {
   uint64_t work = 0;
 
   void walk_together(uint32_t n, const Threads& set) {
-    for (uint32_t c = n + 1, end = main.end(n); c < end; c = main.end(c)) {
+    const Trie::Kids kids = main.kids(n);
+    for (uint32_t i = 0; i < kids.n; ++i) {
+      const uint32_t c = kids.nodes[i];
       Threads next;
-      for (const Thread& t : set) m.step(t, main.byte(c), next, s);
+      for (const Thread& t : set) m.step(t, kids.bytes[i], next, s);
       if (next.empty()) continue;
       if ((work += next.size()) > kMaxWork)
         throw std::length_error("the grammar is too ambiguous here: its mask needs too many steps");
       if (next.size() > 4) merge_threads(next, s);
       tokens(main, c);
-      if (main.end(c) > c + 1) walk_together(c, next);
+      if (!main.leaf(c)) walk_together(c, next);
     }
   }
 
@@ -139,19 +179,21 @@ struct Masker::Walk {
   // set.
   void walk(const Trie& trie, uint32_t n, const Thread& t) {
     if (++walks > kMaxWalks) throw Ambiguous{};
-    const bool large = &trie == &main && trie.end(n) - n >= kSmallSubtree;
-    if (large) {
+    if (n == 0 && &trie == &main && skips_blanks(t)) return symbol(t);
+    const bool known = &trie == &main || &trie == &symbols;
+    if (known && trie.end(n) - n >= kSmallSubtree) {
+      const TrieId id = &trie == &main ? TrieId::All : TrieId::Symbols;
       switch (t.mode) {
         case Mode::String: {
           const StringAtom& a = m.program().strings[t.a];
           if (a.lang->trie) break;
           if (m.unique_item(t)) {
             if (!a.lang->all_infinite || a.min > 0 || a.max != kInf) break;
-            return item(trie, n, t, *a.lang);
+            return item(trie, n, t, *a.lang, id);
           }
           uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
           normalise(*a.lang, v, min, max);
-          return lexeme(trie, n, t, v.entry(Lexeme::JsonString, *a.lang, t.state, t.scan, min, max, n),
+          return lexeme(trie, n, t, v.entry(Lexeme::JsonString, *a.lang, t.state, t.scan, min, max, n, id),
                         false);
         }
         case Mode::Number: {
@@ -160,7 +202,7 @@ struct Masker::Walk {
           uint32_t min = 0, max = a.max == kInf ? kInf : a.max - t.count;
           if (max != kInf && max >= 16 + a.lang->longest_min) max = kInf;
           if (max != kInf) break;
-          return lexeme(trie, n, t, v.entry(Lexeme::Plain, *a.lang, t.state, t.scan, min, max, n), true);
+          return lexeme(trie, n, t, v.entry(Lexeme::Plain, *a.lang, t.state, t.scan, min, max, n, id), true);
         }
         case Mode::Raw: {
           const StringAtom& a = m.program().lexemes[t.a];
@@ -169,15 +211,18 @@ struct Masker::Walk {
           uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
           if (!counted) min = 0;
           normalise(*a.lang, v, min, max);
-          EntryPtr e = v.entry(Lexeme::Last, *a.lang, t.state, t.scan, min, max, n);
+          EntryPtr e = v.entry(Lexeme::Last, *a.lang, t.state, t.scan, min, max, n, id);
           if (only_ends(t.top)) return lexeme(trie, n, t, e, true);
           stay(*e);
           return ends(trie, n, t);
         }
         case Mode::Name: {
           const ObjectAtom& a = m.program().objects[t.top->atom];
-          if (t.state == kDead || !a.rest->all_infinite || a.rest->trie) break;
-          return name(trie, n, t);
+          if (t.state == kDead || a.rest->trie) break;
+          // Where few names are left, the used ones must be counted: reading the tokens does.
+          const uint32_t plenty = a.rest->all_infinite ? kInf : to_few(*a.rest, t.state);
+          if (plenty != kInf && (plenty < 8 || a.known.size() + t.top->count > Lang::kFew)) break;
+          return name(trie, n, t, id, plenty);
         }
         default:
           break;
@@ -185,10 +230,12 @@ struct Masker::Walk {
     }
     const uint8_t bit = static_cast<uint8_t>(1u << group(t.mode));
     Threads& next = buffer();
-    for (uint32_t c = n + 1, end = trie.end(n); c < end; c = trie.end(c)) {
-      if (!(kMayRead[trie.byte(c)] & bit)) continue;
+    const Trie::Kids kids = trie.kids(n);
+    for (uint32_t k = 0; k < kids.n; ++k) {
+      if (!(kMayRead[kids.bytes[k]] & bit)) continue;
+      const uint32_t c = kids.nodes[k];
       next.clear();
-      m.step(t, trie.byte(c), next, s);
+      m.step(t, kids.bytes[k], next, s);
       if (next.empty()) continue;
       bool real = false;
       for (const Thread& x : next) {
@@ -198,11 +245,29 @@ struct Masker::Walk {
           continue;
         }
         real = true;
-        if (trie.end(c) > c + 1) walk(trie, c, x);
+        if (!trie.leaf(c)) walk(trie, c, x);
       }
       if (real) tokens(trie, c);
     }
     --depth;
+  }
+
+  // Between two symbols, with room for all the whitespace that a token has in front of one.
+  bool skips_blanks(const Thread& t) const {
+    const Program& p = m.program();
+    if (group(t.mode) == 0 || p.whitespace != Whitespace::Flexible) return false;
+    if (t.mode == Mode::After && t.top->place == Place::Root) return false;
+    return t.spaces + v.longest_lead() <= p.max_whitespace;
+  }
+  void symbol(const Thread& t) {
+    clear();
+    const uint32_t room = m.program().max_whitespace - t.spaces;
+    for (const Vocabulary::Blank& b : v.blanks()) {
+      if (b.length > room) break;
+      put(&b.token, 1);
+    }
+    walk(symbols, 0, t);
+    walk(v.indented(), 0, t);
   }
 
   // A lexeme of the net after which only more of it, or the end of the document, can follow needs no walk
@@ -239,10 +304,12 @@ struct Masker::Walk {
 
   void inner(const Trie& trie, uint32_t n, const Thread& t, const Threads& after, uint64_t first) {
     Threads next;
-    for (uint32_t c = n + 1, end = trie.end(n); c < end; c = trie.end(c)) {
+    const Trie::Kids kids = trie.kids(n);
+    for (uint32_t k = 0; k < kids.n; ++k) {
+      const uint32_t c = kids.nodes[k];
       if ((trie.below(c) & first) == 0) continue;
       next.clear();
-      m.step(t, trie.byte(c), next, s);
+      m.step(t, kids.bytes[k], next, s);
       for (const Thread& x : next) {
         if (x.mode != Mode::Raw) continue;
         if (m.may_end_here(x))
@@ -258,7 +325,7 @@ struct Masker::Walk {
     const bool keep = crossings && !record && t.top->heap;
     if (keep)
       if (const Crossing* c = crossings->find(t.mode, e.get(), t.top)) {
-        for (uint32_t x : c->tokens) set_bit(mask, x);
+        put(c->tokens.data(), c->tokens.size());
         return;
       }
     std::vector<uint32_t> list;
@@ -291,82 +358,76 @@ struct Masker::Walk {
 
   // Inside a name that need not be a declared one: the remembered masks hold for every name that is neither
   // declared nor used before; the few that are get a walk of their own.
-  void name(const Trie& trie, uint32_t n, const Thread& t) {
+  // Names of `plenty` code points are not few yet.
+  void name(const Trie& trie, uint32_t n, const Thread& t, TrieId id, uint32_t plenty) {
     const ObjectAtom& a = m.program().objects[t.top->atom];
     const bool declared = t.b != kDead, used = t.top->names != nullptr;
-    // Exceptions take bits back, so they need a mask of their own unless nobody else writes into this one.
-    const bool apart = (declared || used) && !(alone && n == 0);
-    std::vector<uint32_t> own;
-    uint32_t* outer = mask;
-    if (apart) {
-      own.assign(v.words(), 0);
-      mask = own.data();
-      clean = true;
-    }
-    EntryPtr e = v.entry(Lexeme::JsonString, *a.rest, t.state, t.scan, 0, kInf, n);
-    stay(*e);
-    cross(e, t, [&] {
-      for (const auto& x : e->exits) {
-        Link* link = new (s.take(sizeof(Link))) Link;
-        link->unknown = true, link->previous = t.top->names;
-        Threads after;
-        m.close_unknown(t, x.label, link, after, s);
-        if (after.empty()) continue;
-        tokens(x.rest, 0);
-        for (const Thread& f : after) walk(x.rest, 0, f);
-      }
+    EntryPtr e = v.entry(Lexeme::JsonString, *a.rest, t.state, t.scan, 0, kInf, n, id);
+    apart((declared || used) && !(alone && blank), *e, [&] {
+      stay(*e);
+      cross(e, t, [&] {
+        for (const auto& x : e->exits) {
+          Link* link = new (s.take(sizeof(Link))) Link;
+          link->unknown = true, link->previous = t.top->names;
+          Threads after;
+          m.close_unknown(t, x.label, link, after, s);
+          if (after.empty()) continue;
+          tokens(x.rest, 0);
+          for (const Thread& f : after) walk(x.rest, 0, f);
+        }
+      });
+      if (declared) declared_names(trie, n, t, t.b, t.scan);
+      if (used) used_texts(trie, n, t, Machine::spelled(t.partial));
     });
-    if (declared) declared_names(trie, n, t, t.b, t.scan);
-    if (used) {
-      std::string prefix = Machine::spelled(t.partial);
-      for (const Link* l = t.top->names; l; l = l->previous) {
-        std::string_view text(l->text, l->length);
-        if (!l->unknown && text.substr(0, prefix.size()) == prefix)
-          used_name(trie, n, text.substr(prefix.size()), t.scan);
-      }
-    }
-    if (apart) {
-      mask = outer;
-      clean = false;
-      for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= own[i];
+    if (plenty == kInf) return;
+    for (uint32_t x : v.by_length()) {
+      if (v.bytes(x).size() < plenty) break;
+      if (mask[x / 32] >> (x % 32) & 1) doubtful.push_back(x);
     }
   }
 
   // Inside a string that must differ from other items: what is remembered holds for all strings but those.
-  void item(const Trie& trie, uint32_t n, const Thread& t, const Lang& lang) {
-    const bool used = t.top->names != nullptr;
-    std::vector<uint32_t> own;
-    uint32_t* outer = mask;
-    if (used) {
-      own.assign(v.words(), 0);
-      mask = own.data();
-      clean = true;
+  void item(const Trie& trie, uint32_t n, const Thread& t, const Lang& lang, TrieId id) {
+    EntryPtr e = v.entry(Lexeme::JsonString, lang, t.state, t.scan, 0, kInf, n, id);
+    apart(t.top->names != nullptr, *e, [&] {
+      stay(*e);
+      Link* link = new (s.take(sizeof(Link))) Link;
+      link->unknown = true, link->previous = t.top->names;
+      Threads after;
+      m.close_item(t, link, after, s);
+      for (const auto& x : e->exits)
+        for (const Thread& f : after) {
+          tokens(x.rest, 0);
+          walk(x.rest, 0, f);
+        }
+      used_texts(trie, n, t, '"' + Machine::spelled(t.partial));
+    });
+  }
+
+  // Calls `one` for the children of n that can continue a text whose next bytes are `plain`: as they are, as
+  // an escape, or by its end.
+  template <class F>
+  static void continuations(const Trie& trie, uint32_t n, uint32_t scan, std::string_view plain, F one) {
+    if (scan != 0) {
+      const Trie::Kids kids = trie.kids(n);
+      for (uint32_t k = 0; k < kids.n; ++k) one(kids.nodes[k]);
+      return;
     }
-    EntryPtr e = v.entry(Lexeme::JsonString, lang, t.state, t.scan, 0, kInf, n);
-    stay(*e);
-    Link* link = new (s.take(sizeof(Link))) Link;
-    link->unknown = true, link->previous = t.top->names;
-    Threads after;
-    m.close_item(t, link, after, s);
-    for (const auto& x : e->exits)
-      for (const Thread& f : after) {
-        tokens(x.rest, 0);
-        walk(x.rest, 0, f);
-      }
-    if (!used) return;
-    std::string prefix = '"' + Machine::spelled(t.partial);
-    for (const Link* l = t.top->names; l; l = l->previous) {
-      std::string_view text(l->text, l->length);
-      if (!l->unknown && text.substr(0, prefix.size()) == prefix)
-        used_name(trie, n, text.substr(prefix.size()), t.scan);
-    }
-    mask = outer;
-    for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= own[i];
+    auto look = [&](char b) {
+      if (uint32_t c = trie.child(n, static_cast<uint8_t>(b)); c != Trie::kNoNode) one(c);
+    };
+    for (char b : plain)
+      if (b != '"' && b != '\\') look(b);
+    look('"'), look('\\');
   }
 
   void declared_names(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan) {
     const Lang& names = *m.program().objects[t.top->atom].names;
-    for (uint32_t c = n + 1, end = trie.end(n); c < end; c = trie.end(c)) {
+    char next[256];
+    const Lang::Node& at = names.nodes[node];
+    for (uint32_t i = 0; i < at.n_children; ++i)
+      next[i] = static_cast<char>(names.nodes[at.first_child + i].byte);
+    continuations(trie, n, scan, std::string_view(next, at.n_children), [&](uint32_t c) {
       uint32_t to = node, sc = scan;
       Scan r = scan_byte<true>(
           sc, trie.byte(c),
@@ -377,19 +438,19 @@ struct Masker::Walk {
           [&](uint32_t lo, uint32_t hi) {
             return names.any_next(to, lo, hi, [](uint32_t) { return true; });
           });
-      if (r == Scan::Dead) continue;
+      if (r == Scan::Dead) return;
       if (r == Scan::Close) {
         uint32_t word = names.label(node);
-        if (word == kDead) continue;
-        subtree(trie, c, false);
-        if (!m.any_open(t.top, word, word + 1)) continue;
+        if (word == kDead) return;
+        take_back(trie, c);
+        if (!m.any_open(t.top, word, word + 1)) return;
         Threads after;
         m.close_known(t, word, after, s);
         for (const Thread& f : after) {
           tokens(trie, c);
           walk(trie, c, f);
         }
-        continue;
+        return;
       }
       if (m.any_open(t.top, names.nodes[to].lo, names.nodes[to].hi)) {
         if (sc == 0) {
@@ -403,11 +464,19 @@ struct Masker::Walk {
         }
       }
       declared_names(trie, c, t, to, sc);
+    });
+  }
+
+  void used_texts(const Trie& trie, uint32_t n, const Thread& t, const std::string& prefix) {
+    for (const Link* l = t.top->names; l; l = l->previous) {
+      std::string_view text(l->text, l->length);
+      if (!l->unknown && text.substr(0, prefix.size()) == prefix)
+        used_text(trie, n, text.substr(prefix.size()), t.scan);
     }
   }
 
-  void used_name(const Trie& trie, uint32_t n, std::string_view rest, uint32_t scan) {
-    for (uint32_t c = n + 1, end = trie.end(n); c < end; c = trie.end(c)) {
+  void used_text(const Trie& trie, uint32_t n, std::string_view rest, uint32_t scan) {
+    continuations(trie, n, scan, rest.substr(0, 1), [&](uint32_t c) {
       std::string_view left = rest;
       uint32_t sc = scan;
       auto head = [&]() -> uint32_t {
@@ -427,13 +496,13 @@ struct Masker::Walk {
             return true;
           },
           [&](uint32_t lo, uint32_t hi) { return head() >= lo && head() <= hi; });
-      if (r == Scan::Dead) continue;
+      if (r == Scan::Dead) return;
       if (r == Scan::Close) {
-        if (rest.empty()) subtree(trie, c, false);
-        continue;
+        if (rest.empty()) take_back(trie, c);
+        return;
       }
-      used_name(trie, c, left, sc);
-    }
+      used_text(trie, c, left, sc);
+    });
   }
 
   bool reads(const Threads& from, std::string_view text) {
@@ -454,21 +523,21 @@ void Masker::add(const Threads& threads, uint32_t* mask, Scratch& scratch) const
   try {
     for (const Thread& t : threads) {
       if (t.mode == Mode::Token) {
-        set_bit(mask, t.a);
-        w.clean = false;
+        w.put(&t.a, 1);
         continue;
       }
       if ((t.mode == Mode::Number || t.mode == Mode::Raw) && m_.may_end_here(t)) {
         Threads after;
         m_.finish_lexeme(t, after, scratch);
         for (const Thread& x : after)
-          if (x.mode == Mode::Token) set_bit(mask, x.a), w.clean = false;
+          if (x.mode == Mode::Token) w.put(&x.a, 1);
       }
       w.walk(v_.trie(), 0, t);
     }
   } catch (const Walk::Ambiguous&) {
     std::memset(mask, 0, size_t{v_.words()} * 4);
     Walk again(m_, v_, mask, scratch, nullptr);
+    again.blank = false;
     again.walk_together(0, threads);
     for (const Thread& t : threads) {
       Threads after;
@@ -480,6 +549,7 @@ void Masker::add(const Threads& threads, uint32_t* mask, Scratch& scratch) const
     }
     return;
   }
+  w.clear();
   if (!w.doubtful.empty()) {
     std::sort(w.doubtful.begin(), w.doubtful.end());
     w.doubtful.erase(std::unique(w.doubtful.begin(), w.doubtful.end()), w.doubtful.end());

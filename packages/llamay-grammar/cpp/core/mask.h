@@ -38,7 +38,7 @@ class Masker {
   Masker(const Machine& machine, const Vocabulary& vocabulary, CrossingList* crossings)
       : m_(machine), v_(vocabulary), crossings_(crossings) {}
 
-  // Sets bits; `mask` has vocabulary.words() words, cleared by the caller.
+  // Writes the mask of vocabulary.words() words, whatever it held before.
   void add(const Threads& threads, uint32_t* mask, Scratch& scratch) const;
 
  private:

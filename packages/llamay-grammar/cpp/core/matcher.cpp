@@ -275,8 +275,9 @@ Position* Matcher::advance(const Position* from, uint32_t token) const {
 
 void Matcher::fill_mask(uint32_t* mask) const {
   const Vocabulary& v = *grammar_->vocabulary;
-  std::memset(mask, 0, size_t{v.words()} * 4);
-  if (!at_->ended) {
+  if (at_->ended) {
+    std::memset(mask, 0, size_t{v.words()} * 4);
+  } else {
     Scratch& s = scratch();
     s.reset();
     Masker(grammar_->machine, v, &crossings_).add(at_->threads, mask, s);

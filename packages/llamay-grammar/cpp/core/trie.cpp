@@ -34,9 +34,29 @@ uint32_t byte_class(uint8_t b) {
   return table[b & 127];
 }
 
+namespace {
+
+// Whether `b` may follow `lead` where that is the first byte of a character; true after any other byte.
+bool fits(uint8_t lead, uint8_t b) {
+  switch (lead) {
+    case 0xE0:
+      return b >= 0xA0;
+    case 0xED:
+      return b < 0xA0;
+    case 0xF0:
+      return b >= 0x90;
+    case 0xF4:
+      return b < 0x90;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
 void Trie::build(std::vector<std::pair<std::string_view, uint32_t>> tokens) {
   std::sort(tokens.begin(), tokens.end());
-  byte_.assign(1, 0), end_.assign(1, 0), first_.assign(1, 0), here_.assign(1, 0);
+  nodes_.assign(1, {});
   tokens_.clear();
   std::vector<uint32_t> path{0};             // nodes on the path to the previous token
   std::vector<int> need{0};                  // continuation bytes still missing after each of them
@@ -46,7 +66,7 @@ void Trie::build(std::vector<std::pair<std::string_view, uint32_t>> tokens) {
     size_t common = 0;
     while (common < text.size() && common < last.size() && text[common] == last[common]) ++common;
     while (path.size() > common + 1) {
-      end_[path.back()] = static_cast<uint32_t>(end_.size());
+      nodes_[path.back()].end = size();
       path.pop_back(), need.pop_back(), lead.pop_back();
     }
     for (size_t i = common; i < text.size(); ++i) {
@@ -58,29 +78,37 @@ void Trie::build(std::vector<std::pair<std::string_view, uint32_t>> tokens) {
         if (before == 0) cls = byte_class(b);
       } else if (b < 0xC0) {
         after = before > 0 ? before - 1 : 0;
-        if (before > 0) cls = lead.back();
+        if (before > 0 && (i == 0 || fits(static_cast<uint8_t>(text[i - 1]), b))) cls = lead.back();
       } else {
         after = b < 0xE0 ? 1 : b < 0xF0 ? 2 : 3;
-        // E0, ED and F0 to F4 restrict the byte after them; they are walked byte by byte.
         if (before == 0)
           for (uint32_t k = 0; k < std::size(kLeadClasses); ++k)
             if (b >= kLeadClasses[k].first && b <= kLeadClasses[k].last) cls = kFirstLeadClass + k;
       }
       lead.push_back(cls);
-      path.push_back(static_cast<uint32_t>(end_.size()));
+      path.push_back(size());
       need.push_back(after);
-      byte_.push_back(b);
-      end_.push_back(0);
-      first_.push_back(static_cast<uint32_t>(tokens_.size()));
-      here_.push_back(uint64_t{1} << cls);
+      Node x;
+      x.byte = b, x.first = n_tokens(), x.here = uint64_t{1} << cls;
+      nodes_.push_back(x);
     }
     tokens_.push_back(id);
     last = text;
   }
-  for (uint32_t n : path) end_[n] = static_cast<uint32_t>(end_.size());
-  below_.assign(end_.size(), 0);
+  for (uint32_t n : path) nodes_[n].end = size();
+  kid_bytes_.assign(size() - 1, 0), kid_nodes_.assign(size() - 1, 0);
+  uint32_t at = 0;
+  for (uint32_t n = 0; n < size(); ++n) {
+    nodes_[n].kids = at;
+    for (uint32_t c = n + 1; c < nodes_[n].end; c = nodes_[c].end)
+      kid_bytes_[at] = nodes_[c].byte, kid_nodes_[at++] = c;
+    nodes_[n].n_kids = static_cast<uint16_t>(at - nodes_[n].kids);
+  }
   for (uint32_t n = size(); n-- > 0;)
-    for (uint32_t c = n + 1; c < end_[n]; c = end_[c]) below_[n] |= here_[c] | below_[c];
+    for (uint32_t c = n + 1; c < nodes_[n].end; c = nodes_[c].end) {
+      nodes_[n].below |= from(c);
+      nodes_[n].height = std::max(nodes_[n].height, nodes_[c].height + 1);
+    }
 }
 
 }  // namespace llamay::grammar

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -21,10 +22,24 @@ struct LeadClass {
 };
 constexpr uint32_t kFirstLeadClass = 44;
 constexpr LeadClass kLeadClasses[] = {
-    {0xC2, 0xC2, 0x80, 0xBF},     {0xC3, 0xC3, 0xC0, 0xFF},     {0xC4, 0xCF, 0x100, 0x3FF},
-    {0xD0, 0xD1, 0x400, 0x47F},   {0xD2, 0xDF, 0x480, 0x7FF},   {0xE1, 0xE1, 0x1000, 0x1FFF},
-    {0xE2, 0xE2, 0x2000, 0x2FFF}, {0xE3, 0xE3, 0x3000, 0x3FFF}, {0xE4, 0xE9, 0x4000, 0x9FFF},
-    {0xEA, 0xEC, 0xA000, 0xCFFF}, {0xEE, 0xEE, 0xE000, 0xEFFF}, {0xEF, 0xEF, 0xF000, 0xFFFF},
+    {0xC2, 0xC2, 0x80, 0xBF},
+    {0xC3, 0xC3, 0xC0, 0xFF},
+    {0xC4, 0xCF, 0x100, 0x3FF},
+    {0xD0, 0xD1, 0x400, 0x47F},
+    {0xD2, 0xDF, 0x480, 0x7FF},
+    {0xE1, 0xE1, 0x1000, 0x1FFF},
+    {0xE2, 0xE2, 0x2000, 0x2FFF},
+    {0xE3, 0xE3, 0x3000, 0x3FFF},
+    {0xE4, 0xE9, 0x4000, 0x9FFF},
+    {0xEA, 0xEC, 0xA000, 0xCFFF},
+    {0xEE, 0xEE, 0xE000, 0xEFFF},
+    {0xEF, 0xEF, 0xF000, 0xFFFF},
+    // These restrict the byte after them; where it does not fit, the character is broken.
+    {0xE0, 0xE0, 0x800, 0xFFF},
+    {0xED, 0xED, 0xD000, 0xD7FF},
+    {0xF0, 0xF0, 0x10000, 0x3FFFF},
+    {0xF1, 0xF3, 0x40000, 0xFFFFF},
+    {0xF4, 0xF4, 0x100000, 0x10FFFF},
 };
 constexpr uint64_t kWideClasses = ~((uint64_t{1} << kFirstLeadClass) - 1);  // everything beyond ASCII
 
@@ -33,26 +48,53 @@ class Trie {
   // Sorted or not; several tokens may have the same bytes. Empty ones end at the root.
   void build(std::vector<std::pair<std::string_view, uint32_t>> tokens);
 
-  uint32_t end(uint32_t n) const { return end_[n]; }
-  uint8_t byte(uint32_t n) const { return byte_[n]; }
-  uint64_t below(uint32_t n) const { return below_[n]; }  // classes of the bytes strictly below n
-  uint64_t here(uint32_t n) const { return here_[n]; }    // class of the byte of n
-  uint32_t size() const { return static_cast<uint32_t>(end_.size()); }
-  // The tokens that end at n.
-  const uint32_t* tokens_at(uint32_t n) const { return tokens_.data() + first_[n]; }
-  uint32_t n_at(uint32_t n) const { return (n + 1 < size() ? first_[n + 1] : n_tokens()) - first_[n]; }
-  // The tokens that end at n or below.
-  uint32_t n_below(uint32_t n) const { return (end_[n] < size() ? first_[end_[n]] : n_tokens()) - first_[n]; }
-  uint32_t n_tokens() const { return static_cast<uint32_t>(tokens_.size()); }
-  size_t memory() const {
-    return byte_.size() + end_.size() * 4 + first_.size() * 4 + tokens_.size() * 4 +
-           (below_.size() + here_.size()) * 8;
+  uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
+  uint32_t end(uint32_t n) const { return nodes_[n].end; }  // of the interval of nodes that begins with n
+  uint8_t byte(uint32_t n) const { return nodes_[n].byte; }
+  uint64_t below(uint32_t n) const { return nodes_[n].below; }  // classes of the bytes strictly below n
+  uint64_t from(uint32_t n) const { return nodes_[n].below | nodes_[n].here; }  // and of the byte of n
+  uint32_t height(uint32_t n) const { return nodes_[n].height; }  // longest path below n, in bytes
+  bool leaf(uint32_t n) const { return nodes_[n].n_kids == 0; }
+
+  struct Kids {
+    const uint8_t* bytes;
+    const uint32_t* nodes;
+    uint32_t n;
+  };
+  Kids kids(uint32_t n) const {
+    const Node& x = nodes_[n];
+    return {kid_bytes_.data() + x.kids, kid_nodes_.data() + x.kids, x.n_kids};
   }
+  // kNoNode when there is none.
+  uint32_t child(uint32_t n, uint8_t b) const {
+    Kids k = kids(n);
+    if (k.n == 0) return kNoNode;
+    const void* at = std::memchr(k.bytes, b, k.n);
+    return at ? k.nodes[static_cast<const uint8_t*>(at) - k.bytes] : kNoNode;
+  }
+  static constexpr uint32_t kNoNode = 0xFFFFFFFFu;
+
+  // The tokens that end at n.
+  const uint32_t* tokens_at(uint32_t n) const { return tokens_.data() + nodes_[n].first; }
+  uint32_t n_at(uint32_t n) const { return first(n + 1) - nodes_[n].first; }
+  // The tokens that end at n or below.
+  uint32_t n_below(uint32_t n) const { return first(nodes_[n].end) - nodes_[n].first; }
+  uint32_t n_tokens() const { return static_cast<uint32_t>(tokens_.size()); }
+  size_t memory() const { return nodes_.size() * sizeof(Node) + kid_bytes_.size() * 5 + tokens_.size() * 4; }
 
  private:
-  std::vector<uint8_t> byte_;
-  std::vector<uint32_t> end_, first_, tokens_;
-  std::vector<uint64_t> below_, here_;
+  struct Node {
+    uint64_t below = 0, here = 0;
+    uint32_t end = 0, first = 0, kids = 0;
+    uint16_t n_kids = 0;
+    uint8_t byte = 0;
+    uint32_t height = 0;
+  };
+  uint32_t first(uint32_t n) const { return n < size() ? nodes_[n].first : n_tokens(); }
+  std::vector<Node> nodes_;
+  // The children of a node side by side, so that a walk looks at bytes that lie together.
+  std::vector<uint8_t> kid_bytes_;
+  std::vector<uint32_t> kid_nodes_, tokens_;
 };
 
 }  // namespace llamay::grammar

@@ -27,11 +27,76 @@ Vocabulary::Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const s
     longest_ = std::max(longest_, static_cast<uint32_t>(b.size()));
   }
   trie_.build(std::move(tokens));
+  split_whitespace();
+  for (uint32_t n = 0; n < trie_.size();) {
+    const uint32_t below = trie_.n_below(n);
+    if (n > 0 && below > words() / 2) {
+      auto& map = bitmaps_[n];
+      map.assign(words(), 0);
+      const uint32_t* t = trie_.tokens_at(n);
+      for (uint32_t i = 0; i < below; ++i) map[t[i] / 32] |= 1u << (t[i] % 32);
+    }
+    n = below > words() / 2 ? n + 1 : trie_.end(n);
+  }
+  by_length_.assign(trie_.tokens_at(0), trie_.tokens_at(0) + trie_.n_tokens());
+  std::stable_sort(by_length_.begin(), by_length_.end(),
+                   [&](uint32_t x, uint32_t y) { return this->bytes(x).size() > this->bytes(y).size(); });
   // Every grammar has free strings: what they need is made now, so that no document waits for it.
   const Lang& any = *lang_any();
-  entry(Lexeme::JsonString, any, 0, 0, 0, kInf, 0);
-  for (uint32_t n = 1; n < trie_.size(); ++n)
-    if (trie_.byte(n) == '"' && trie_.end(n) - n >= 24) entry(Lexeme::JsonString, any, 0, 0, 0, kInf, n);
+  entry(Lexeme::JsonString, any, 0, 0, 0, kInf, 0, TrieId::All);
+  for (TrieId which : {TrieId::All, TrieId::Symbols}) {
+    const Trie& t = trie(which);
+    for (uint32_t n = 1; n < t.size(); ++n)
+      if (t.byte(n) == '"' && t.end(n) - n >= 24) entry(Lexeme::JsonString, any, 0, 0, 0, kInf, n, which);
+  }
+}
+
+namespace {
+
+constexpr std::string_view kBlank = " \n\t\r";
+
+// Whether a symbol of JSON can begin with this text.
+bool begins_symbol(std::string_view t) {
+  switch (t[0]) {
+    case 't':
+      return t.substr(0, 4) == std::string_view("true").substr(0, t.size());
+    case 'f':
+      return t.substr(0, 5) == std::string_view("false").substr(0, t.size());
+    case 'n':
+      return t.substr(0, 4) == std::string_view("null").substr(0, t.size());
+    default:
+      return std::string_view("\"{}[]:,-0123456789").find(t[0]) != std::string_view::npos;
+  }
+}
+
+}  // namespace
+
+void Vocabulary::split_whitespace() {
+  std::vector<std::pair<std::string_view, uint32_t>> symbols, indented;
+  for (uint32_t i = 0; i < trie_.n_tokens(); ++i) {
+    const uint32_t t = trie_.tokens_at(0)[i];
+    std::string_view b = bytes(t);
+    const size_t lead = std::min(b.find_first_not_of(kBlank), b.size());
+    if (lead == b.size()) {
+      blanks_.push_back({t, static_cast<uint32_t>(lead)});
+    } else if (!begins_symbol(b.substr(lead))) {
+      continue;
+    } else if (lead > kMaxLead) {
+      indented.emplace_back(b, t);
+    } else {
+      symbols.emplace_back(b.substr(lead), t);
+      longest_lead_ = std::max(longest_lead_, static_cast<uint32_t>(lead));
+    }
+  }
+  std::sort(blanks_.begin(), blanks_.end(), [](auto& x, auto& y) { return x.length < y.length; });
+  symbols_.build(std::move(symbols));
+  indented_.build(std::move(indented));
+}
+
+std::string_view Vocabulary::text(TrieId which, uint32_t token) const {
+  std::string_view b = bytes(token);
+  if (which == TrieId::Symbols) b.remove_prefix(std::min(b.find_first_not_of(kBlank), b.size()));
+  return b;
 }
 
 namespace {
@@ -58,12 +123,100 @@ uint64_t loop_classes(const Lang& l, uint32_t s, bool json) {
   return out;
 }
 
+// For each state, the classes of bytes that may lead to its end, be it in several steps: tokens without any
+// of them stay inside. `dangers` also avoids states with finitely many words, where a least length may fail;
+// `near_dangers` looks kNear steps ahead only, which is what most tokens need and finite languages allow.
+// Too many classes do no harm.
+constexpr uint32_t kNear = 16;
+
+void find_dangers(const Lang& l) {
+  const size_t n = l.n_states(), k = l.n_classes;
+  std::vector<uint64_t> column(k, 0);
+  for (uint32_t c = 0; c < 128; ++c)
+    column[l.ascii_class[c]] |= uint64_t{1} << byte_class(static_cast<uint8_t>(c));
+  for (size_t i = 0; i < l.range_start.size(); ++i) {
+    const uint32_t lo = l.range_start[i],
+                   hi = i + 1 < l.range_start.size() ? l.range_start[i + 1] - 1 : kMaxCodePoint;
+    for (uint32_t j = 0; j < std::size(kLeadClasses); ++j)
+      if (hi >= kLeadClasses[j].lo && lo <= kLeadClasses[j].hi)
+        column[l.range_class[i]] |= uint64_t{1} << (kFirstLeadClass + j);
+  }
+  constexpr size_t kMaxWork = 1000000;
+  auto spread = [&](auto ends, size_t rounds) {
+    std::vector<uint64_t> out(n, 0), before;
+    for (size_t s = 0; s < n; ++s)
+      for (size_t c = 0; c < k; ++c)
+        if (ends(l.table[s * k + c])) out[s] |= column[c];
+    size_t work = 0;
+    while (before = out, rounds-- > 0) {
+      if ((work += n * k) > kMaxWork) return std::vector<uint64_t>(n, ~uint64_t{0});
+      for (size_t s = 0; s < n; ++s)
+        for (size_t c = 0; c < k; ++c)
+          if (uint32_t t = l.table[s * k + c]; t != kDead) out[s] |= before[t];
+      if (out == before) break;
+    }
+    return out;
+  };
+  l.to_few.assign(n, kInf);
+  std::vector<uint32_t> queue;
+  for (uint32_t q = 0; q < n; ++q)
+    if (l.count_words(q) <= Lang::kFew) l.to_few[q] = 0, queue.push_back(q);
+  if (!queue.empty()) {
+    std::vector<std::vector<uint32_t>> from(n);
+    for (uint32_t q = 0; q < n; ++q)
+      for (size_t c = 0; c < k; ++c)
+        if (uint32_t t = l.table[q * k + c]; t != kDead && (from[t].empty() || from[t].back() != q))
+          from[t].push_back(q);
+    for (size_t i = 0; i < queue.size(); ++i)
+      for (uint32_t q : from[queue[i]])
+        if (l.to_few[q] == kInf) l.to_few[q] = l.to_few[queue[i]] + 1, queue.push_back(q);
+  }
+  l.dangers = spread([&](uint32_t t) { return t == kDead || !l.infinite(t); }, kMaxWork);
+  l.near_dangers = spread([](uint32_t t) { return t == kDead; }, kNear);
+}
+
+}  // namespace
+
+uint32_t to_few(const Lang& l, uint32_t s) {
+  std::call_once(l.dangers_made, find_dangers, l);
+  return l.to_few[s];
+}
+
+namespace {
+
+// What must not be in a token of at most `length` bytes that is read from state s and stays inside.
+uint64_t danger(const Lang& l, uint32_t s, uint32_t length, uint32_t min) {
+  std::call_once(l.dangers_made, find_dangers, l);
+  return uint64_t{1} << kClassBroken |
+         (min == 0 && length <= kNear ? l.near_dangers[s] & l.dangers[s] : l.dangers[s]);
+}
+
+// Classes that no JSON string has inside.
+const uint64_t kNotInString = [] {
+  uint64_t out = uint64_t{1} << kClassBroken;
+  for (uint32_t c = 0; c < 128; ++c)
+    if (c < 32 || c == '"' || c == '\\') out |= uint64_t{1} << byte_class(static_cast<uint8_t>(c));
+  return out;
+}();
+
 class Maker {
  public:
   Maker(const Vocabulary& v, const Lang& l, const EntryKey& k, bool measured)
-      : v_(v), l_(l), k_(k), trie_(v.trie()), measured_(measured) {
-    free_ = k.max == kInf;
+      : v_(v), l_(l), k_(k), trie_(v.trie(k.trie)), measured_(measured) {
     loops_.assign(l.n_states(), kUnknown);
+  }
+
+  // Most tokens stay inside: `out` begins as those that stay inside any string, and what is not among them
+  // here is taken away.
+  static bool mostly_inside(const Lang& l, const EntryKey& k) {
+    if (k.kind != Lexeme::JsonString || k.scan != 0 || l.uid == lang_any()->uid) return false;
+    const uint64_t letters = uint64_t{1} << byte_class('a') | uint64_t{1} << byte_class('z');
+    const uint64_t loops = loop_classes(l, k.state, true);
+    return (danger(l, k.state, 1, k.min) & letters) == 0 || (loops & letters) == letters;
+  }
+  void begin_with(const Entry& any, Entry& out) {
+    out.dense = any.dense;
+    from_any_ = out.dense.data();
   }
 
   void run(Entry& out) {
@@ -74,20 +227,22 @@ class Maker {
       size_t j = i;
       std::vector<std::pair<std::string_view, uint32_t>> rest;
       for (; j < exits_.size() && exits_[j].label == exits_[i].label; ++j)
-        rest.emplace_back(v_.bytes(exits_[j].token).substr(exits_[j].offset), exits_[j].token);
+        rest.emplace_back(v_.text(k_.trie, exits_[j].token).substr(exits_[j].offset), exits_[j].token);
       Entry::Exit e;
       e.label = exits_[i].label;
       e.rest.build(std::move(rest));
       out.exits.push_back(std::move(e));
       i = j;
     }
+    if (from_any_) return;
     if (measured_) {
       for (auto& e : exits_) out.ends.push_back({e.token, e.length, e.offset});
       std::sort(inside_.begin(), inside_.end(), [](auto& a, auto& b) { return a.length < b.length; });
       out.inside = inside_;
     }
-    if (inside_.size() > v_.size() / 48) {
-      out.dense.assign(v_.words(), 0);
+    if (inside_.size() > v_.size() / 48 || !whole_.empty()) {
+      out.dense = std::move(whole_);
+      out.dense.resize(v_.words(), 0);
       for (auto& m : inside_) out.dense[m.token / 32] |= 1u << (m.token % 32);
     } else {
       for (auto& m : inside_) out.sparse.push_back(m.token);
@@ -106,9 +261,11 @@ class Maker {
   const Lang& l_;
   const EntryKey& k_;
   const Trie& trie_;
-  bool measured_, free_ = false;
+  bool measured_;
+  uint32_t* from_any_ = nullptr;
   std::vector<uint64_t> loops_;
   std::vector<Entry::Measured> inside_;
+  std::vector<uint32_t> whole_;  // subtrees taken as a whole
   std::vector<Exit> exits_;
 
   uint32_t depth_of(uint32_t node) const {
@@ -135,31 +292,65 @@ class Maker {
     for (uint32_t i = 0; i < n; ++i) exits_.push_back({label, t[i], count, depth});
   }
 
+  // Whether every token below c, read from state s, stays inside.
+  bool safe(uint32_t c, const Spot& at, uint64_t loops) const {
+    if (at.scan != 0) return false;
+    // A limit that is farther than the longest of them is none.
+    if (k_.max != kInf && uint64_t{at.count} + trie_.height(c) + 1 + l_.longest_min > k_.max) return false;
+    const uint64_t classes = trie_.from(c);
+    if ((classes & ~loops) == 0) return true;
+    if (k_.kind == Lexeme::JsonString && (classes & kNotInString) != 0) return false;
+    return (classes & danger(l_, at.state, trie_.height(c) + 1, k_.min)) == 0;
+  }
+
+  const uint32_t* many(uint32_t c) const { return k_.trie == TrieId::All ? v_.bitmap(c) : nullptr; }
+
+  void remove(uint32_t c) {
+    if (const uint32_t* map = many(c)) {
+      for (uint32_t i = 0, n = v_.words(); i < n; ++i) from_any_[i] &= ~map[i];
+      return;
+    }
+    const uint32_t* t = trie_.tokens_at(c);
+    for (uint32_t i = 0, n = trie_.n_below(c); i < n; ++i) from_any_[t[i] / 32] &= ~(1u << (t[i] % 32));
+  }
+
   void descend(uint32_t node, Spot at, uint32_t depth) {
-    const uint32_t end = trie_.end(node);
-    const uint64_t loops = at.scan == 0 && free_ ? loop(at.state) : 0;
-    for (uint32_t c = node + 1; c < end; c = trie_.end(c)) {
-      if (((trie_.here(c) | trie_.below(c)) & ~loops) == 0) {
+    const uint64_t loops = at.scan == 0 ? loop(at.state) : 0;
+    const Trie::Kids kids = trie_.kids(node);
+    for (uint32_t k = 0; k < kids.n; ++k) {
+      const uint32_t c = kids.nodes[k];
+      if (safe(c, at, loops)) {
+        if (from_any_) continue;
+        if (const uint32_t* map = many(c); map && !measured_) {
+          if (whole_.empty()) whole_.assign(v_.words(), 0);
+          for (uint32_t i = 0, n = v_.words(); i < n; ++i) whole_[i] |= map[i];
+          continue;
+        }
         const uint32_t* t = trie_.tokens_at(c);
         for (uint32_t i = 0, n = trie_.n_below(c); i < n; ++i)
           inside_.push_back({t[i], measured_ ? length(t[i], depth) + at.count : 0});
         continue;
       }
       Spot to = at;
-      Scan r = k_.kind == Lexeme::JsonString ? step<true>(to, trie_.byte(c)) : step<false>(to, trie_.byte(c));
-      if (r == Scan::Dead) continue;
+      Scan r = k_.kind == Lexeme::JsonString ? step<true>(to, kids.bytes[k]) : step<false>(to, kids.bytes[k]);
+      if (r == Scan::Dead) {
+        if (from_any_) remove(c);
+        continue;
+      }
       if (r == Scan::Close) {
         uint32_t label = l_.label(at.state);
         if (label != kDead && at.count >= k_.min) leave(c, label, at.count, depth + 1, false);
         continue;
       }
-      const uint32_t* t = trie_.tokens_at(c);
-      for (uint32_t i = 0, n = trie_.n_at(c); i < n; ++i)
-        inside_.push_back({t[i], to.count + (to.scan != 0)});
+      if (!from_any_) {
+        const uint32_t* t = trie_.tokens_at(c);
+        for (uint32_t i = 0, n = trie_.n_at(c); i < n; ++i)
+          inside_.push_back({t[i], to.count + (to.scan != 0)});
+      }
       // A lexeme without a closing character may end after each of its bytes.
       if (k_.kind == Lexeme::Plain && to.scan == 0 && to.count >= k_.min)
         if (uint32_t label = l_.label(to.state); label != kDead) leave(c, label, to.count, depth + 1, true);
-      descend(c, to, depth + 1);
+      if (!trie_.leaf(c)) descend(c, to, depth + 1);
     }
   }
 
@@ -167,7 +358,7 @@ class Maker {
   // token cuts off counts: it needs the room.
   uint32_t length(uint32_t token, uint32_t depth) const {
     uint32_t n = 0;
-    for (char ch : v_.bytes(token).substr(depth)) n += (static_cast<uint8_t>(ch) & 0xC0) != 0x80;
+    for (char ch : v_.text(k_.trie, token).substr(depth)) n += (static_cast<uint8_t>(ch) & 0xC0) != 0x80;
     return n;
   }
 
@@ -188,7 +379,7 @@ class Maker {
 
 }  // namespace
 
-EntryPtr Vocabulary::derive(const Entry& base, uint32_t min, uint32_t max) const {
+EntryPtr Vocabulary::derive(const Entry& base, uint32_t min, uint32_t max, TrieId trie) const {
   auto out = std::make_shared<Entry>();
   auto fits = std::upper_bound(base.inside.begin(), base.inside.end(), max,
                                [](uint32_t m, const Entry::Measured& x) { return m < x.length; });
@@ -208,7 +399,7 @@ EntryPtr Vocabulary::derive(const Entry& base, uint32_t min, uint32_t max) const
   }
   std::vector<std::pair<std::string_view, uint32_t>> rest;
   for (auto& e : base.ends)
-    if (e.length >= min && e.length <= max) rest.emplace_back(bytes(e.token).substr(e.offset), e.token);
+    if (e.length >= min && e.length <= max) rest.emplace_back(text(trie, e.token).substr(e.offset), e.token);
   if (!rest.empty()) {
     out->exits.emplace_back();
     out->exits[0].rest.build(std::move(rest));
@@ -221,15 +412,22 @@ EntryPtr Vocabulary::make(const EntryKey& key, const Lang& lang) const {
   const bool uniform =
       lang.n_states() == 1 && !lang.trie && lang.infinite(0) && key.scan == 0 && key.kind != Lexeme::Plain;
   if (uniform && (key.min > 0 || key.max != kInf))
-    return derive(*entry(key.kind, lang, key.state, 0, 0, kInf, key.node), key.min, key.max);
+    return derive(*entry(key.kind, lang, key.state, 0, 0, kInf, key.node, key.trie), key.min, key.max,
+                  key.trie);
   auto out = std::make_shared<Entry>();
-  Maker(*this, lang, key, uniform).run(*out);
+  Maker maker(*this, lang, key, uniform);
+  EntryPtr any;
+  if (!uniform && Maker::mostly_inside(lang, key)) {
+    any = entry(Lexeme::JsonString, *lang_any(), 0, 0, 0, kInf, key.node, key.trie);
+    if (!any->dense.empty()) maker.begin_with(*any, *out);
+  }
+  maker.run(*out);
   return out;
 }
 
 EntryPtr Vocabulary::entry(Lexeme kind, const Lang& lang, uint32_t state, uint32_t scan, uint32_t min,
-                           uint32_t max, uint32_t node) const {
-  EntryKey key{lang.uid, state, scan, min, max, node, kind};
+                           uint32_t max, uint32_t node, TrieId trie) const {
+  EntryKey key{lang.uid, state, scan, min, max, node, kind, trie};
   {
     std::shared_lock<std::shared_mutex> hold(lock_);
     if (auto it = cache_.find(key); it != cache_.end()) return it->second;

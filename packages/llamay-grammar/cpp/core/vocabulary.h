@@ -45,12 +45,23 @@ using EntryPtr = std::shared_ptr<const Entry>;
 // it.
 enum class Lexeme : uint8_t { JsonString, Plain, Last };
 
+// The tries of a vocabulary. Between two symbols of JSON whitespace changes nothing but how much more of it
+// may come, so there the tokens are also kept without what they begin with.
+enum class TrieId : uint8_t {
+  All,
+  Symbols,  // what a symbol of JSON can begin, behind at most kMaxLead characters of whitespace
+};
+
 struct EntryKey {
   uint64_t lang;
   uint32_t state, scan, min, max, node;
   Lexeme kind;
+  TrieId trie;
   bool operator==(const EntryKey&) const = default;
 };
+
+// Code points to the nearest state with at most Lang::kFew words, kInf when there is none.
+uint32_t to_few(const Lang& lang, uint32_t state);
 
 class Vocabulary {
  public:
@@ -66,34 +77,60 @@ class Vocabulary {
   bool is_special(uint32_t token) const { return special_[token]; }
   const std::vector<uint32_t>& end_tokens() const { return end_tokens_; }
   const Trie& trie() const { return trie_; }
+  const Trie& trie(TrieId which) const { return which == TrieId::All ? trie_ : symbols_; }
+  // Tokens of nothing but whitespace, shortest first, and the others behind so much of it that the second
+  // trie leaves them out.
+  struct Blank {
+    uint32_t token, length;
+  };
+  const std::vector<Blank>& blanks() const { return blanks_; }
+  const Trie& indented() const { return indented_; }
+  uint32_t longest_lead() const { return longest_lead_; }  // whitespace in front of tokens of `symbols`
   uint32_t longest() const { return longest_; }
   const std::string& digest() const { return digest_; }
   void set_digest(std::string d) { digest_ = std::move(d); }
 
-  // The entry for a state of a lexeme below a node of the trie, made on first use. min and max are the code
+  // A bit mask of the tokens at and below a node of the first trie, for nodes with very many; null for
+  // others.
+  const uint32_t* bitmap(uint32_t node) const {
+    auto it = bitmaps_.find(node);
+    return it == bitmaps_.end() ? nullptr : it->second.data();
+  }
+  const std::vector<uint32_t>& by_length() const { return by_length_; }  // tokens with text, longest first
+
+  // The text of a token as one of the tries has it.
+  std::string_view text(TrieId which, uint32_t token) const;
+
+  // The entry for a state of a lexeme below a node of a trie, made on first use. min and max are the code
   // points that are still needed and still allowed.
   EntryPtr entry(Lexeme kind, const Lang& lang, uint32_t state, uint32_t scan, uint32_t min, uint32_t max,
-                 uint32_t node) const;
+                 uint32_t node, TrieId trie) const;
   size_t cache_bytes() const { return cache_bytes_.load(); }
   size_t cache_limit = size_t{256} << 20;
 
  private:
   EntryPtr make(const EntryKey& key, const Lang& lang) const;
-  EntryPtr derive(const Entry& base, uint32_t min, uint32_t max) const;
+  EntryPtr derive(const Entry& base, uint32_t min, uint32_t max, TrieId trie) const;
+  void split_whitespace();
 
   std::string bytes_;
   std::vector<uint64_t> offsets_;
   std::vector<bool> special_;
   std::vector<uint32_t> end_tokens_;
-  Trie trie_;
-  uint32_t longest_ = 0;
+  Trie trie_, symbols_, indented_;
+  std::vector<Blank> blanks_;
+  std::unordered_map<uint32_t, std::vector<uint32_t>> bitmaps_;
+  std::vector<uint32_t> by_length_;
+  static constexpr uint32_t kMaxLead = 12;
+  uint32_t longest_ = 0, longest_lead_ = 0;
   std::string digest_;
 
   struct Hash {
     size_t operator()(const EntryKey& k) const {
       uint64_t h = k.lang * 0x9E3779B97F4A7C15ull;
-      for (uint64_t x : {uint64_t{k.state} << 32 | k.scan, uint64_t{k.min} << 32 | k.max,
-                         uint64_t{k.node} << 2 | static_cast<uint64_t>(k.kind)})
+      for (uint64_t x :
+           {uint64_t{k.state} << 32 | k.scan, uint64_t{k.min} << 32 | k.max,
+            uint64_t{k.node} << 8 | static_cast<uint64_t>(k.kind) << 4 | static_cast<uint64_t>(k.trie)})
         h = (h ^ x) * 0xD6E8FEB86659FD93ull, h ^= h >> 29;
       return h;
     }
