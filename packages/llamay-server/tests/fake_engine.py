@@ -18,6 +18,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from llamay_server import _protocol as p
 
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
@@ -448,6 +450,35 @@ class FakeModel:
             seen = self._seen.setdefault(tenant, [])
             seen.append(list(tokens))
             del seen[:-20]
+
+    def embed(
+        self,
+        texts: Sequence[Sequence[int]],
+        *,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        progress: p.Progress | None = None,
+    ) -> p.Embeddings:
+        """Counts of tokens, hashed into places."""
+        if self.fail:
+            raise p.NotSupported(self.fail)
+        out = np.zeros((len(texts), dimensions or 64), np.float32)
+        for i, ids in enumerate(texts):
+            if len(ids) > self.info.context_length:
+                raise p.PromptTooLong(len(ids), self.info.context_length)
+            time.sleep(self.prefill_delay)
+            if progress:
+                progress("embedding", i, len(texts))
+            for token in ids:
+                out[i, token % out.shape[1]] += 1
+        lengths = np.linalg.norm(out, axis=1, keepdims=True)
+        return (out / lengths if normalize else out).astype(np.float32)
+
+    def rerank(
+        self, query: str, documents: Sequence[str], *, progress: p.Progress | None = None
+    ) -> list[float]:
+        first, *others = self.embed([list(t.encode()) for t in (query, *documents)], progress=progress)
+        return [float(first @ other) for other in others]
 
     def stats(self) -> Mapping[str, float]:
         return {

@@ -76,6 +76,8 @@ def translate(error: BaseException, path: Path | None = None) -> BaseException:
             return cause if full and cause is not None else p.BadSnapshot(text)
         case errors.OutOfMemory():
             return p.OutOfMemory(text)
+        case errors.PlanError():
+            return p.NotSupported(f"This model gives no embeddings: {text}.")
         case errors.ConstraintError():
             return p.UnsupportedConstraint(text)
         case _:
@@ -286,6 +288,26 @@ class Engine:
         """Read a snapshot."""
         with _translated(path):
             return Context(self.model.restore(path, progress=progress))
+
+    def embed(
+        self,
+        texts: Sequence[Sequence[int]],
+        *,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        progress: p.Progress | None = None,
+    ) -> p.Embeddings:
+        """Pooled as the file says, else the last token's."""
+        with _translated():
+            return self.model.embed(texts, normalize=normalize, dimensions=dimensions, progress=progress)
+
+    def rerank(
+        self, query: str, documents: Sequence[str], *, progress: p.Progress | None = None
+    ) -> list[float]:
+        """By the file's rank head, else by the cosine of embeddings."""
+        with _translated():
+            scores: list[float] = self.model.rerank(query, documents, progress=progress).tolist()
+            return scores
 
     def stats(self) -> Mapping[str, float]:
         """What the engine counts."""

@@ -9,21 +9,6 @@ from litestar.types import ASGIApp
 
 from ._errors import ApiError
 
-_EMBEDDINGS = ("/v1/embeddings", "/embeddings", "/embedding", "/api/embed", "/api/embeddings")
-_RERANK = ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking", "/v2/rerank")
-
-
-@post([*_EMBEDDINGS], status_code=200)
-async def embeddings(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Not built."""
-    raise ApiError("not_supported", "Embeddings are not available on this server.", retry=False)
-
-
-@post([*_RERANK], status_code=200)
-async def rerank(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Not built."""
-    raise ApiError("not_supported", "Reranking is not available on this server.", retry=False)
-
 
 @post("/infill", status_code=200)
 async def infill(request: Request[Any, Any, Any]) -> ASGIApp:
@@ -31,4 +16,4 @@ async def infill(request: Request[Any, Any, Any]) -> ASGIApp:
     raise ApiError("not_supported", "Filling in the middle is not available on this server.", retry=False)
 
 
-HANDLERS = [embeddings, rerank, infill]
+HANDLERS = [infill]

@@ -23,7 +23,9 @@ from ._scores import legacy_logprobs
 from ._services import Services, services
 
 
-def read_prompts(value: str | list[Any], model: Model, where: str = "prompt") -> list[list[int]]:
+def read_prompts(
+    value: str | list[Any], model: Model, where: str = "prompt", *, parse_special: bool = True
+) -> list[list[int]]:
     """Prompts as ids: text, texts, ids, lists of ids, or a mixture."""
     if isinstance(value, list) and value and all(isinstance(v, int) for v in value):
         items: list[Any] = [value]
@@ -36,7 +38,7 @@ def read_prompts(value: str | list[Any], model: Model, where: str = "prompt") ->
     for i, item in enumerate(items):
         at = where if single else f"{where}[{i}]"
         if isinstance(item, str):
-            ids = model.encode(item, add_special=True, parse_special=True)
+            ids = model.encode(item, add_special=True, parse_special=parse_special)
         elif isinstance(item, int):
             raise invalid(
                 f"{at}: token ids and texts are mixed in one list; put the ids in a list of their own", at

@@ -12,7 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+Embeddings = npt.NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
 """`progress(stage, done, total)`. Raising from it abandons the work, and whatever it held is freed."""
 
@@ -211,6 +215,21 @@ class Model(Protocol):
 
     def restore(self, path: Path, *, progress: Progress | None = None) -> Context:
         """Read a snapshot (blocking). Raises `IdentityConflict` for another model's, `BadSnapshot` for a broken one."""
+
+    def embed(
+        self,
+        texts: Sequence[Sequence[int]],
+        *,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        progress: Progress | None = None,
+    ) -> Embeddings:
+        """An embedding of each text (blocking): float32 (n, dimensions). Raises `NotSupported`."""
+
+    def rerank(
+        self, query: str, documents: Sequence[str], *, progress: Progress | None = None
+    ) -> list[float]:
+        """How well each document answers the query, the higher the better (blocking). Raises `NotSupported`."""
 
     def stats(self) -> Mapping[str, float]:
         """Gauges and counters for /metrics; counters end in `_total`."""

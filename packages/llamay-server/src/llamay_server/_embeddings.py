@@ -1,0 +1,222 @@
+"""Embeddings, in the shapes of OpenAI, llama.cpp, Text Embeddings Inference and Ollama."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from litestar import Request, post
+from litestar.types import ASGIApp
+from msgspec import Meta, Struct
+
+from ._call import Call, call_of
+from ._errors import ApiError, from_engine, invalid
+from ._http import Whole, in_thread, read_json
+from ._ollama import KeepAlive, Options, keep_alive_seconds
+from ._openai_completions import read_prompts
+from ._openai_schema import EmbeddingRequest
+from ._protocol import Embeddings, Model, Progress
+from ._services import Services, services
+
+T = TypeVar("T")
+MAX_TEXTS = 2048
+"""Of one request, as at the original."""
+
+
+async def read_through(service: Services, call: Call, work: Callable[[Progress], T]) -> T:
+    """Blocking work of the engine on whole texts: counted as one generation, given up when the client leaves."""
+    service.admission.check(1)
+    service.admission.run(1)
+    call.phase = "prefill"
+    try:
+        return await in_thread(work)
+    except (ApiError, OSError):
+        raise
+    except Exception as e:
+        raise from_engine(e) from e
+    finally:
+        service.admission.run(-1)
+
+
+def read_texts(value: Any, model: Model, where: str) -> list[list[int]]:
+    """Texts as ids, in which control tokens that a text spells out are no control tokens."""
+    count = len(value) if isinstance(value, list) else 1
+    ids = isinstance(value, list) and bool(value) and all(isinstance(v, int) for v in value)
+    if count > MAX_TEXTS and not ids:
+        raise invalid(f"{where}: at most {MAX_TEXTS} texts in one request, not {count}", where)
+    return read_prompts(value, model, where, parse_special=False)
+
+
+async def _embed(
+    service: Services, call: Call, model: Model, texts: Sequence[Sequence[int]], **options: Any
+) -> tuple[Embeddings, int]:
+    vectors = await read_through(
+        service, call, lambda progress: model.embed(texts, progress=progress, **options)
+    )
+    tokens = sum(map(len, texts))
+    service.metrics.prompt_tokens.labels(model.info.name).inc(tokens)
+    call.phase = None
+    return vectors, tokens
+
+
+def _check_dimensions(dimensions: int | None, model: Model) -> None:
+    width = model.info.embedding_length
+    if dimensions is not None and not 1 <= dimensions <= width:
+        raise invalid(
+            f"dimensions: this model's embeddings have 1 to {width}, not {dimensions}", "dimensions"
+        )
+
+
+def _written(vector: Any, encoding: str | None) -> Any:
+    if encoding == "base64":
+        return base64.b64encode(np.ascontiguousarray(vector, "<f4").tobytes()).decode()
+    return vector.tolist()
+
+
+@post("/v1/embeddings", status_code=200)
+async def openai_embeddings(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Embeddings of texts or tokens, each of length 1, as floats or base64 of little-endian float32."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, EmbeddingRequest)
+    async with service.models.use(data.model, call) as (entry, model):
+        _check_dimensions(data.dimensions, model)
+        texts = read_texts(data.input, model, "input")
+        vectors, tokens = await _embed(service, call, model, texts, dimensions=data.dimensions)
+        return Whole(
+            {
+                "object": "list",
+                "data": [
+                    {"object": "embedding", "index": i, "embedding": _written(vector, data.encoding_format)}
+                    for i, vector in enumerate(vectors)
+                ],
+                "model": entry.name,
+                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+            }
+        )
+
+
+class NativeEmbeddingRequest(Struct, kw_only=True):
+    """Body of POST /embedding: llama.cpp's own."""
+
+    content: str | list[str | int | list[int]] | None = None
+    input: str | list[str | int | list[int]] | None = None
+    model: str | None = None
+    embd_normalize: Annotated[int, Meta(ge=-1, le=2)] | None = None
+
+
+@post(["/embedding", "/embeddings"], status_code=200)
+async def native_embeddings(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Embeddings as llama.cpp's own route gives them; `embd_normalize` -1 leaves their length alone."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, NativeEmbeddingRequest)
+    value, where = (data.content, "content") if data.content is not None else (data.input, "input")
+    if value is None:
+        raise invalid("content: it is missing", "content")
+    if data.embd_normalize in (0, 1):
+        raise invalid("embd_normalize: it must be 2, for length 1, or -1, for none", "embd_normalize")
+    async with service.models.use(data.model, call) as (_, model):
+        texts = read_texts(value, model, where)
+        vectors, _ = await _embed(service, call, model, texts, normalize=data.embd_normalize != -1)
+        return Whole([{"index": i, "embedding": [vector.tolist()]} for i, vector in enumerate(vectors)])
+
+
+class TeiEmbedRequest(Struct, kw_only=True):
+    """Body of POST /embed: that of Text Embeddings Inference."""
+
+    inputs: str | list[str | int | list[int]]
+    model: str | None = None
+    normalize: bool | None = None
+    truncate: bool | None = None
+    dimensions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+
+
+@post("/embed", status_code=200)
+async def tei_embed(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Embeddings as Text Embeddings Inference gives them: a list of lists."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, TeiEmbedRequest)
+    async with service.models.use(data.model, call) as (_, model):
+        _check_dimensions(data.dimensions, model)
+        texts = read_texts(data.inputs, model, "inputs")
+        if data.truncate:
+            texts = [ids[: model.info.context_length] for ids in texts]
+        normalize = data.normalize is not False
+        vectors, _ = await _embed(
+            service, call, model, texts, normalize=normalize, dimensions=data.dimensions
+        )
+        return Whole(vectors.tolist())
+
+
+class OllamaEmbedRequest(Struct, kw_only=True):
+    """Body of POST /api/embed."""
+
+    input: str | list[str] | None = None
+    model: str | None = None
+    truncate: bool | None = None
+    dimensions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    options: Options | None = None
+    keep_alive: KeepAlive | None = None
+
+
+class OllamaEmbeddingRequest(Struct, kw_only=True):
+    """Body of POST /api/embeddings."""
+
+    prompt: str | None = None
+    model: str | None = None
+    options: Options | None = None
+    keep_alive: KeepAlive | None = None
+
+
+@post("/api/embed", status_code=200)
+async def ollama_embed(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Embeddings of one or more texts, each of length 1; texts that are too long are cut unless `truncate` is false."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, OllamaEmbedRequest)
+    began = time.monotonic()
+    async with service.models.use(data.model, call) as (entry, model):
+        loaded = time.monotonic()
+        if data.keep_alive is not None:
+            entry.keep_alive = keep_alive_seconds(data.keep_alive)
+        _check_dimensions(data.dimensions, model)
+        inputs = [data.input] if isinstance(data.input, str) else data.input or []
+        texts = read_texts(inputs, model, "input") if any(inputs) else []
+        if data.truncate is not False:
+            texts = [ids[: model.info.context_length] for ids in texts]
+        vectors: Any = np.zeros((0, 0))
+        tokens = 0
+        if texts:
+            vectors, tokens = await _embed(service, call, model, texts, dimensions=data.dimensions)
+        return Whole(
+            {
+                "model": entry.name,
+                "embeddings": vectors.tolist(),
+                "total_duration": _nanoseconds(time.monotonic() - began),
+                "load_duration": _nanoseconds(loaded - began),
+                "prompt_eval_count": tokens,
+            }
+        )
+
+
+@post("/api/embeddings", status_code=200)
+async def ollama_embeddings(request: Request[Any, Any, Any]) -> ASGIApp:
+    """The embedding of one text as the model gives it, not brought to length 1: Ollama's older route."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, OllamaEmbeddingRequest)
+    async with service.models.use(data.model, call) as (entry, model):
+        if data.keep_alive is not None:
+            entry.keep_alive = keep_alive_seconds(data.keep_alive)
+        if not data.prompt:
+            return Whole({"embedding": []})
+        (ids,) = read_texts([data.prompt], model, "prompt")
+        vectors, _ = await _embed(service, call, model, [ids[: model.info.context_length]], normalize=False)
+        return Whole({"embedding": vectors[0].tolist()})
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)
+
+
+HANDLERS = [openai_embeddings, native_embeddings, tei_embed, ollama_embed, ollama_embeddings]
