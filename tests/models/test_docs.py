@@ -14,7 +14,17 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.model
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/engine.md", "docs/architectures.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "docs/python.md",
+        "docs/engine.md",
+        "docs/architectures.md",
+        "docs/embeddings.md",
+        "docs/sampling.md",
+    ],
+)
 def test_the_examples_of_a_page_run_one_after_the_other(page, model_file, tmp_path):
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
     runnable = [b for b in blocks if not b.startswith("def ")]
