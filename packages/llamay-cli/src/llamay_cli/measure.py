@@ -103,10 +103,11 @@ def matrix_parameters(model: Model) -> int:
 def decode_bytes(model: Model) -> int:
     """Return the bytes of weights that one decoded token reads; of a mere embedding it reads one row."""
     tied = not any(t.name.startswith("output.") for t in model.program.tensors)
-    return sum(t.nbytes for t in model.program.tensors if tied or not t.name.startswith("token_embd"))
+    tables = ("position_embd",) if tied else ("position_embd", "token_embd")
+    return sum(t.nbytes for t in model.program.tensors if not t.name.startswith(tables))
 
 
-_ENDS = ("token_embd", "output.")
+_ENDS = ("token_embd", "position_embd", "output.")
 
 
 def _prefill(model: Model, tokens: Sequence[int], repeat: int, probe: _Probe) -> Measurement:
