@@ -1,4 +1,4 @@
-"""The llama.cpp side of versus_llamacpp.py: a process that measures when it is told to."""
+"""The llama.cpp side of a comparison: a process that measures when it is told to."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import argparse
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from _memory import peak, resident
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("--model", "--threads", "--prefill", "--decode", "--layout"):
-        parser.add_argument(name, required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--context", type=int, required=True)
+    parser.add_argument(
+        "--variant", required=True, help="repacked or plain, with +plain-attention or without"
+    )
+    parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--once", action="store_true")
     options = parser.parse_args()
     # llama.cpp logs to stdout or stderr as it likes; the answers get a channel of their own.
@@ -21,13 +29,18 @@ def main() -> None:
 
     import xllamacpp  # type: ignore[import-not-found, unused-ignore]
 
+    base = resident()
+    attention = xllamacpp.llama_flash_attn_type
+    layout, _, rest = options.variant.partition("+")
     params = xllamacpp.CommonParams()
     params.model.path = options.model
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(options.threads)
-    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED
-    params.no_extra_bufts = options.layout == "plain"
-    params.n_ctx = int(options.prefill) + int(options.decode) + 64
-    params.n_parallel = 1
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = options.threads
+    params.flash_attn_type = (
+        attention.LLAMA_FLASH_ATTN_TYPE_DISABLED if rest else attention.LLAMA_FLASH_ATTN_TYPE_ENABLED
+    )
+    params.no_extra_bufts = layout == "plain"
+    params.n_ctx = options.context * options.parallel
+    params.n_parallel = options.parallel
     params.cache_prompt = False
     params.cache_ram_mib = 0
     params.fit_params = False
@@ -35,11 +48,11 @@ def main() -> None:
     params.verbosity = -1
     server = xllamacpp.Server(params)
 
-    def complete(prompt: Any, count: int) -> dict[str, Any]:
+    def complete(prompt: Any, count: int, keep: bool = False) -> dict[str, Any]:
         request = {
             "prompt": prompt,
             "n_predict": count,
-            "cache_prompt": False,
+            "cache_prompt": keep,
             "ignore_eos": True,
             "temperature": 0.0,
             "samplers": ["top_k"],
@@ -56,20 +69,28 @@ def main() -> None:
 
     if options.once:
         complete("The", 1)
-        say({"first": True})
+        say({"first": True, "base": base, "peak": peak()})
         sys.stdin.read()
         return
     say({"system": xllamacpp.get_system_info()})
-    count = int(options.decode)
     for line in sys.stdin:
         request = json.loads(line)
         if request["do"] == "prefill":
             timings = complete(request["tokens"], 1)
             say({"rate": timings["prompt_n"] / timings["prompt_ms"] * 1e3})
-        else:
-            # The clock of decoding starts with the first token, so one less than were made took that time.
-            timings = complete(request["tokens"][:8], count)
+        elif request["do"] == "decode":
+            # A long prompt is kept from one request to the next. The clock of decoding starts with the first token,
+            # so one less than were made took that time.
+            timings = complete(request["tokens"], request["count"], keep=True)
             say({"rate": (timings["predicted_n"] - 1) / timings["predicted_ms"] * 1e3})
+        elif request["do"] == "streams":
+            prompts, count = request["prompts"], request["count"]
+            with ThreadPoolExecutor(len(prompts)) as pool:
+                found = list(pool.map(complete, prompts, [count] * len(prompts)))
+            slowest = max(timings["predicted_ms"] for timings in found)
+            say({"rate": sum(timings["predicted_n"] - 1 for timings in found) / slowest * 1e3})
+        else:
+            raise SystemExit(f"llama.cpp has no way to measure {request['do']}")
 
 
 if __name__ == "__main__":

