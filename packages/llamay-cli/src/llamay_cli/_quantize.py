@@ -55,8 +55,10 @@ def quantize(
       Q8_0  Q6_K                        hardly to be told from the original
       Q5_K_M  Q5_K_S  Q4_K_M  Q4_K_S    the usual choices
       Q3_K_L  Q3_K_M  Q3_K_S  Q2_K      smaller, and worse
-      IQ4_NL IQ4_XS IQ3_M IQ3_S IQ3_XS IQ3_XXS IQ2_M IQ2_S IQ2_XS IQ2_XXS IQ1_M IQ1_S
-      Q4_0 Q4_1 Q5_0 Q5_1 TQ1_0 TQ2_0 MXFP4 F16 BF16 F32
+      IQ4_NL  IQ4_XS                    about as good as Q4_K_S, slower to make
+      Q4_0 Q4_1 Q5_0 Q5_1               older
+      TQ1_0 TQ2_0 MXFP4                 for models that were trained for them
+      F16 BF16 F32                      not quantized
 
     The source should be F16, BF16 or F32. Memory does not grow with the model, and TARGET appears only
     when it is complete.
@@ -120,8 +122,9 @@ def _summary(target: str, decisions: list[Decision]) -> list[str]:
     values = sum(_values(d) for d in decisions)
     formats = Counter(d.target for d in decisions)
     listed = ", ".join(f"{name} {count}" for name, count in formats.most_common())
+    bits = 8 * after / max(1, values)
     return [
-        f"{target}: {before / 1e6:,.1f} MB became {after / 1e6:,.1f} MB, {8 * after / max(1, values):.2f} bits a weight",
+        f"{target}: {before / 1e6:,.1f} MB became {after / 1e6:,.1f} MB, {bits:.2f} bits a weight",
         f"tensors: {listed}",
     ]
 

@@ -41,9 +41,9 @@ def outer(more: str) -> Choice:
     return lambda place: more if place.outer else None
 
 
-def early(more: str, rest: str | None = None) -> Choice:
-    """Return the rule that gives `more` to early layers, `rest` to the others."""
-    return lambda place: more if place.early else rest
+def early(more: str) -> Choice:
+    """Return the rule that gives `more` to early layers."""
+    return lambda place: more if place.early else None
 
 
 def first(count: int, more: str, rest: str | None = None) -> Choice:
@@ -59,11 +59,6 @@ def sixteenth(more: str, rest: str) -> Choice:
 def grouped(more: str, rest: str | None = None) -> Choice:
     """Return the rule that gives `more` where four or more query heads share a key/value head."""
     return lambda place: more if place.shared >= 4 else rest
-
-
-def middle(less: str) -> Choice:
-    """Return the rule that gives `less` to all but the first and last eighth."""
-    return lambda p: less if p.layers // 8 <= p.layer < 7 * p.layers // 8 else None
 
 
 @dataclass(frozen=True)
@@ -96,19 +91,6 @@ def _plain(file_type: int, name: str) -> Mix:
     return _mix(file_type, name, output=name)
 
 
-def _iq2(file_type: int, base: str, value: str, output: str, embedding: str) -> Mix:
-    """Of two bits and less: what hurts most gets `value` or more, and the attention's output `output`."""
-    return _mix(
-        file_type,
-        base,
-        output="Q5_K",
-        embedding=embedding,
-        attn_v=grouped("Q4_K", value),
-        ffn_down=early(value),
-        attn_output=output,
-    )
-
-
 MIXES: dict[str, Mix] = {
     "F32": _plain(0, "F32"),
     "F16": _plain(1, "F16"),
@@ -134,52 +116,21 @@ MIXES: dict[str, Mix] = {
     "Q5_K_S": _mix(16, "Q5_K"),
     "Q5_K_M": _mix(17, "Q5_K", attn_v=outer("Q6_K"), ffn_down=outer("Q6_K"), attn_qkv="Q6_K"),
     "Q6_K": _mix(18, "Q6_K"),
-    "IQ1_S": _iq2(24, "IQ1_S", "Q2_K", "IQ2_XXS", "Q2_K"),
-    "IQ1_M": _iq2(31, "IQ1_M", "Q2_K", "IQ2_XXS", "Q2_K"),
-    "IQ2_XXS": _iq2(19, "IQ2_XXS", "Q2_K", "IQ2_XXS", "Q2_K"),
-    "IQ2_XS": _iq2(20, "IQ2_XS", "Q2_K", "IQ2_XS", "Q2_K"),
-    "IQ2_S": _iq2(28, "IQ2_XS", "IQ3_S", "IQ3_S", "IQ3_S"),
-    "IQ2_M": _iq2(29, "IQ2_S", "IQ3_S", "IQ3_S", "IQ3_S"),
-    "IQ3_XXS": _mix(
-        23,
-        "IQ3_XXS",
-        output="Q5_K",
-        embedding="IQ3_S",
-        attn_q="IQ2_S",
-        attn_k="IQ2_S",
-        attn_v=grouped("Q4_K", "IQ3_S"),
-        ffn_down=early("Q4_K", "Q3_K"),
-        attn_output="IQ3_S",
-    ),
-    "IQ3_XS": _mix(
-        22,
-        "IQ3_S",
-        attn_q="IQ3_XXS",
-        attn_k="IQ3_XXS",
-        attn_v=grouped("Q4_K"),
-        ffn_gate=middle("IQ3_XXS"),
-        ffn_up=middle("IQ3_XXS"),
-    ),
-    "IQ3_S": _mix(26, "IQ3_S", attn_v=grouped("Q4_K")),
-    "IQ3_M": _mix(27, "IQ3_S", attn_v="Q4_K", ffn_down=early("Q4_K"), attn_output="Q4_K", attn_qkv="Q4_K"),
     "IQ4_NL": _mix(25, "IQ4_NL", attn_v=grouped("Q5_K"), ffn_down=early("Q5_K")),
     "IQ4_XS": _mix(30, "IQ4_XS", attn_v=grouped("Q5_K"), ffn_down=early("Q5_K")),
     "TQ1_0": _mix(36, "TQ1_0", embedding="Q4_K"),
     "TQ2_0": _mix(37, "TQ2_0", embedding="Q4_K"),
     "MXFP4": _mix(38, "MXFP4", output="Q8_0"),
 }
-"""The mixes by llama.cpp's names."""
+"""The mixes by llama.cpp's names.
+
+Those of IQ1, IQ2 and IQ3 are not here: their formats can be read but not written, because their grids want an
+importance matrix.
+"""
 
 _NARROWER = {
     "Q2_K": "IQ4_NL",
     "Q3_K": "IQ4_NL",
-    "IQ1_S": "IQ4_NL",
-    "IQ1_M": "IQ4_NL",
-    "IQ2_XXS": "IQ4_NL",
-    "IQ2_XS": "IQ4_NL",
-    "IQ2_S": "IQ4_NL",
-    "IQ3_XXS": "IQ4_NL",
-    "IQ3_S": "IQ4_NL",
     "IQ4_XS": "IQ4_NL",
     "TQ1_0": "Q4_0",
     "TQ2_0": "Q4_0",

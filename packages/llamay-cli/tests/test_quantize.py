@@ -1,0 +1,113 @@
+"""`llamay quantize`: what it writes, what it says, and what it refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from llamay_models import gguf
+from llamay_models.gguf import TensorData, write
+
+Llamay = Callable[..., Any]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "model.gguf"
+    values = np.random.default_rng(0).standard_normal((32, 256)).astype(np.float16)
+    tensors = [
+        TensorData("token_embd.weight", "F16", values.shape, values),
+        TensorData("blk.0.ffn_up.weight", "F16", values.shape, values),
+        TensorData("blk.0.ffn_norm.weight", "F32", (256,), np.ones(256, np.float32)),
+    ]
+    write(path, {"general.architecture": "llama"}, tensors)
+    return path
+
+
+def test_a_model_in_smaller_formats(llamay: Llamay, source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "small.gguf"
+
+    result = llamay("quantize", str(source), str(target), "--type", "q4_k_m")
+
+    assert result.exit_code == 0
+    assert "bits a weight" in result.stdout
+    with gguf.open(target) as file:
+        assert {n: t.format for n, t in file.tensors.items()} == {
+            "token_embd.weight": "Q6_K",
+            "blk.0.ffn_up.weight": "Q4_K",
+            "blk.0.ffn_norm.weight": "F32",
+        }
+
+
+def test_json_names_every_tensor(llamay: Llamay, source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "small.gguf"
+
+    document = json.loads(llamay("quantize", str(source), str(target), "--type", "Q8_0", "--json").stdout)
+
+    assert document["bytes"] == 2 * 32 * 256 * 34 // 32 + 1024
+    assert document["tensors"][1] == {
+        "name": "blk.0.ffn_up.weight",
+        "from": "F16",
+        "to": "Q8_0",
+        "bytes": 8704,
+    }
+
+
+def test_a_dry_run_writes_nothing(llamay: Llamay, source: Path, tmp_path: Path) -> None:
+    result = llamay("quantize", str(source), str(tmp_path / "no.gguf"), "--type", "Q8_0", "--dry-run")
+
+    assert result.exit_code == 0
+    assert "tensors: Q8_0 2, F32 1" in result.stdout
+    assert [p.name for p in tmp_path.glob("*.gguf")] == ["model.gguf"]
+
+
+def test_a_file_that_is_there_is_replaced_only_by_force(llamay: Llamay, source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "small.gguf"
+    target.write_bytes(b"precious")
+
+    refused = llamay("quantize", str(source), str(target), "--type", "Q8_0")
+    assert refused.exit_code == 5
+    assert "small.gguf exists" in refused.stderr
+    assert "--force replaces it" in refused.stderr
+    assert target.read_bytes() == b"precious"
+
+    assert llamay("quantize", str(source), str(target), "--type", "Q8_0", "--force").exit_code == 0
+    assert target.read_bytes()[:4] == b"GGUF"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--type", "Q9"), 1, "there is no type 'Q9'"),
+        (("--type", "Q8_0", "--output-type", "IQ1_S"), 1, "IQ1_S can be read but not written"),
+        ((), 2, "Missing option '--type'"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    llamay: Llamay, source: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    result = llamay("quantize", str(source), str(tmp_path / "q.gguf"), *arguments)
+
+    assert result.exit_code == code
+    assert words in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_quantized_source_asks_for_permission(llamay: Llamay, source: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small.gguf"
+    assert llamay("quantize", str(source), str(small), "--type", "Q8_0").exit_code == 0
+
+    result = llamay("quantize", str(small), str(tmp_path / "q.gguf"), "--type", "Q4_0")
+
+    assert result.exit_code == 1
+    assert "--allow-requantize allows it" in result.stderr
+
+
+def test_a_folder_that_is_not_there(llamay: Llamay, source: Path, tmp_path: Path) -> None:
+    result = llamay("quantize", str(source), str(tmp_path / "no" / "q.gguf"), "--type", "Q8_0")
+
+    assert result.exit_code == 3
+    assert "there is no such folder" in result.stderr
