@@ -14,6 +14,7 @@ LlamayError
 ├── SnapshotError         a snapshot cannot be written, is damaged, or does not fit
 │   └── IdentityMismatch    it was made with other weights or settings; `.field` names what differs
 ├── OutOfMemory           the K/V budget is used up
+├── QueueFull             too many requests wait already
 ├── ConstraintError       a constraint allows no token, or refuses the one that was sampled
 └── EngineClosed          the model was closed
 
@@ -92,6 +93,10 @@ class OutOfMemory(LlamayError):
     """The K/V budget is used up."""
 
 
+class QueueFull(LlamayError):
+    """Too many requests wait for the model; this one was not queued."""
+
+
 class ConstraintError(LlamayError):
     """A constraint allows no token, or refuses the token that was sampled."""
 
@@ -114,6 +119,7 @@ __all__ = [
     "PlanError",
     "PromptError",
     "PromptTooLong",
+    "QueueFull",
     "SamplingError",
     "SnapshotError",
     "TensorError",

@@ -38,6 +38,9 @@ def load(
     disk_cache: str | PathLike[str] | llamay_kv.DiskCache | None = None,
     max_rows: int = 512,
     max_sequences: int = 64,
+    max_queue: int = 1024,
+    draft: Model | None = None,
+    speculation: bool = True,
     dequantized: bool = False,
     sha256: str | None = None,
     progress: Progress | None = None,
@@ -61,6 +64,11 @@ def load(
             or a `llamay_kv.DiskCache` with limits and a key of your own, which several models may share.
         max_rows: the most tokens that one step computes.
         max_sequences: the most contexts that read or write at a time; more wait.
+        max_queue: how many requests may wait; more are refused with QueueFull.
+        draft: a smaller loaded model of the same vocabulary, which guesses tokens ahead. It may guess for
+            several models, and must be closed after them.
+        speculation: whether tokens are guessed ahead and confirmed several at a time, where that is
+            faster. What is written does not depend on it.
         dequantized: compute with the weights dequantized to F32, for verification. Slow and large.
         sha256: of the file, where it is known already, such as from a content-addressed store; None
             computes it when it is needed.
@@ -127,6 +135,9 @@ def load(
             sha256=file.sha256 if sha256 is None else lambda: sha256,
             prefix_cache=budget if prefix_cache is None else min(budget, prefix_cache),
             disk_cache=_disk(disk_cache),
+            max_queue=max_queue,
+            speculation=speculation or draft is not None,
+            draft=draft,
             owns_disk=not isinstance(disk_cache, llamay_kv.DiskCache),
             rank_head=rank_head,
         )

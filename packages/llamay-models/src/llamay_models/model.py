@@ -54,6 +54,9 @@ class Parts:
     disk_cache: kv.DiskCache | None = None
     owns_disk: bool = False
     rank_head: RankHead | None = None
+    max_queue: int = 1024
+    speculation: bool = True
+    draft: Model | None = None
 
 
 class Model:
@@ -101,7 +104,7 @@ class Model:
                 partial(_identity, weakref.ref(self)),
                 owns_disk=parts.owns_disk,
             )
-        self.engine = Engine(
+        self.engine: Engine = Engine(
             Runner(parts.plan, parts.threads),
             parts.pool,
             parts.tokenizer,
@@ -109,6 +112,9 @@ class Model:
             parts.max_sequences,
             parts.name,
             prefixes,
+            max_queue=parts.max_queue,
+            speculation=parts.speculation,
+            draft=None if parts.draft is None else parts.draft.engine,
         )
         # The engine's thread knows nothing of this object: dropping it, or leaving Python, ends the thread.
         weakref.finalize(self, self.engine.close)

@@ -117,6 +117,9 @@ def make_model(small_model) -> Callable[..., Model]:
         threads: int = 1,
         prefix_cache: int = 0,
         disk_cache: llamay_kv.DiskCache | None = None,
+        max_queue: int = 1024,
+        speculation: bool = True,
+        draft: Model | None = None,
         **keys: object,
     ) -> Model:
         small = small_model(name, seed=seed, **keys)
@@ -142,6 +145,9 @@ def make_model(small_model) -> Callable[..., Model]:
                 sha256=lambda: f"{seed:064x}",
                 prefix_cache=prefix_cache,
                 disk_cache=disk_cache,
+                max_queue=max_queue,
+                speculation=speculation,
+                draft=draft,
             )
         )
         made.append(model)

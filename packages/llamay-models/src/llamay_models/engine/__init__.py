@@ -4,16 +4,18 @@ from llamay_models.engine._constraint import TokenConstraint
 from llamay_models.engine._context import Context
 from llamay_models.engine._engine import Engine, Progress
 from llamay_models.engine._generation import FinishReason, Generation, Piece, Timings, TokenScore, Usage
-from llamay_models.engine._loop import Stats
 from llamay_models.engine._request import Request
 from llamay_models.engine._runner import Runner
 from llamay_models.engine._sampling import Sampling
+from llamay_models.engine._stats import Histogram, Histograms, Stats
 
 __all__ = [
     "Context",
     "Engine",
     "FinishReason",
     "Generation",
+    "Histogram",
+    "Histograms",
     "Piece",
     "Progress",
     "Request",

@@ -10,7 +10,7 @@ import numpy as np
 import llamay_kv as kv
 from llamay_models.engine._constraint import Bounds
 from llamay_models.engine._generation import Channel, Generation
-from llamay_models.engine._loop import Loop, Stats
+from llamay_models.engine._loop import Loop
 from llamay_models.engine._prefixes import Prefixes
 from llamay_models.engine._request import Request
 from llamay_models.engine._runner import Runner
@@ -18,7 +18,9 @@ from llamay_models.engine._sampler import Chooser
 from llamay_models.engine._sampling import Sampling
 from llamay_models.engine._sequence import Sequence as Work
 from llamay_models.engine._sequence import Writing
+from llamay_models.engine._speculation import Drafter, DraftModel, ModelDrafter
 from llamay_models.engine._state import State
+from llamay_models.engine._stats import Histograms, Stats
 from llamay_models.engine._text import StreamDecoder, TextStream
 from llamay_models.errors import PromptError, PromptTooLong
 
@@ -47,6 +49,9 @@ class Engine:
         max_sequences: how many read or write at a time; more wait in a queue.
         prefixes: what was computed before; None where nothing is kept.
 
+    `max_queue` bounds how many wait; `submit` refuses more with QueueFull. `speculation` lets tokens be guessed
+    from the text itself, and by a `draft` engine of the same vocabulary, where that is faster; no text changes.
+
     """
 
     def __init__(
@@ -58,6 +63,10 @@ class Engine:
         max_sequences: int = 64,
         name: str = "model",
         prefixes: Prefixes | None = None,
+        *,
+        max_queue: int = 1024,
+        speculation: bool = True,
+        draft: Engine | None = None,
     ) -> None:
         self.pool = pool
         self.prefixes = prefixes
@@ -65,12 +74,19 @@ class Engine:
         self.max_sequences = min(max_sequences, runner.max_rows)
         self._vocabulary = vocabulary
         self._vocab = runner.plan.output_width
-        self._loop = Loop(runner, self.max_sequences, pool.page_tokens, prefixes, name)
+        self._speculation = speculation
+        self._draft = DraftModel(draft) if draft is not None else None
+        self._loop = Loop(runner, pool, self.max_sequences, max_queue, prefixes, name)
 
     @property
     def stats(self) -> Stats:
         """Counters since the engine began."""
         return self._loop.stats
+
+    @property
+    def histograms(self) -> Histograms:
+        """How the times since the engine began are distributed."""
+        return self._loop.histograms
 
     @property
     def queued(self) -> int:
@@ -101,7 +117,7 @@ class Engine:
         """Queue a generation, which begins at once where there is a place.
 
         Raises PromptError or PromptTooLong for a prompt that cannot be read, ContextError for a context
-        that is in use or closed, EngineClosed. What goes wrong later ends the generation with an error of
+        that is in use or closed, QueueFull, EngineClosed. What goes wrong later ends the generation with an error of
         its own.
         """
         from llamay_models.engine._context import Context
@@ -223,8 +239,25 @@ class Engine:
             limit,
             None if constraint is None else lambda: Bounds(constraint, self._vocab, ends),
         )
-        work = Work(state, channel, writing, release, owned=owned, reuse=request.reuse, shared=request.shared)
+        work = Work(
+            state,
+            channel,
+            writing,
+            release,
+            owned=owned,
+            reuse=request.reuse,
+            shared=request.shared,
+            priority=request.priority,
+            timeout=request.timeout,
+        )
+        if self._speculation and request.speculate:
+            writing.drafter = Drafter(lambda: state.tokens, self._drafter(writing.chooser, state))
         return work, sampling
+
+    def _drafter(self, chooser: Chooser, state: State) -> ModelDrafter | None:
+        if self._draft is None:
+            return None
+        return ModelDrafter(self._draft, lambda n: state.last(len(state) - n), chooser.twin())
 
 
 class _Silent:

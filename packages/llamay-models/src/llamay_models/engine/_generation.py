@@ -15,7 +15,7 @@ from llamay_models.errors import LlamayError
 if TYPE_CHECKING:
     import asyncio
 
-FinishReason = Literal["stop", "length", "cancelled", "error"]
+FinishReason = Literal["stop", "length", "timeout", "cancelled", "error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Generation:
         """Why it ended; None while it runs.
 
         "stop": an end token, a stop string, or a finished constraint; "length": max_tokens, or the context
-        is full; "cancelled"; "error".
+        is full; "timeout": the request's time was up; "cancelled"; "error".
         """
         return self._channel.finish_reason
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from llamay_models.engine._constraint import TokenConstraint
 from llamay_models.engine._sampling import Sampling
+from llamay_models.errors import PromptError
 
 if TYPE_CHECKING:
     from llamay_models.engine._context import Context
@@ -31,6 +32,11 @@ class Request:
             to pages: a system prompt that is no secret.
         reuse: whether what was computed before may be used, and this be kept for later. The text is the
             same either way.
+        priority: higher ones come first in the queue, in reading, and in keeping their memory. Waiting for
+            10 seconds counts as one step of it, so that nobody waits for ever.
+        timeout: seconds from now after which the text ends as it is, with `finish_reason` "timeout".
+        speculate: whether tokens may be guessed ahead and confirmed several at a time. The text is the
+            same either way.
 
     """
 
@@ -44,3 +50,12 @@ class Request:
     tenant: str = ""
     shared: int = 0
     reuse: bool = True
+    priority: int = 0
+    timeout: float | None = None
+    speculate: bool = True
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not self.timeout >= 0:
+            raise PromptError(f"timeout must be a number of seconds, not {self.timeout!r}")
+        if self.shared < 0:
+            raise PromptError(f"shared must be a number of tokens, not {self.shared!r}")

@@ -22,6 +22,15 @@ from llamay_models.plan._records import Floats
 _NATIVE = [f.name for f in fields(Sampling) if f.name not in ("logprobs", "post_sampling_logprobs")]
 
 
+_FORGETFUL = {
+    "repeat_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "dry_multiplier": 0.0,
+    "dry_sequence_breakers": (),
+}
+
+
 class Chooser:
     """Chooses the tokens of one sequence.
 
@@ -61,6 +70,11 @@ class Chooser:
         if self._mirostat and state.mirostat and state.mirostat[:3] == self._mirostat:
             self._sampler.mu = state.mirostat[3]
         self._ahead: tuple[int, int | str] | None = None
+
+    def twin(self) -> kernels.Sampler:
+        """Return a sampler that draws the same random numbers, for guessing. It does not look back."""
+        state = self._sampler.state()
+        return kernels.Sampler(**{**state, **_FORGETFUL})
 
     def choose(self, logits: Floats, position: int, mask: Mask | None) -> tuple[int, TokenScore | None]:
         """Return the token at `position`, and its score where scores were asked for.

@@ -9,6 +9,7 @@ import llamay_kv as kv
 from llamay_models.engine._constraint import Bounds
 from llamay_models.engine._generation import Channel, FinishReason, Piece, TokenScore
 from llamay_models.engine._sampler import Chooser
+from llamay_models.engine._speculation import Drafter
 from llamay_models.engine._state import State
 from llamay_models.engine._text import TextStream
 from llamay_models.errors import LlamayError
@@ -18,10 +19,11 @@ from llamay_models.plan._records import Floats
 class Writing:
     """How a sequence goes on once its prompt is read.
 
-    `ends` are the tokens that end the text; `constraint` is looked at when the first token is chosen.
+    `ends` are the tokens that end the text; `constraint` is looked at when the first token is chosen;
+    `drafter` guesses what comes next.
     """
 
-    __slots__ = ("bounds", "chooser", "constraint", "ends", "limit", "scores", "text", "tokens")
+    __slots__ = ("bounds", "chooser", "constraint", "drafter", "ends", "limit", "scores", "text", "tokens")
 
     def __init__(
         self,
@@ -30,12 +32,14 @@ class Writing:
         ends: frozenset[int],
         limit: int,
         constraint: Callable[[], Bounds] | None,
+        drafter: Drafter | None = None,
     ) -> None:
         self.chooser = chooser
         self.text = text
         self.ends = ends
         self.limit = limit
         self.constraint = constraint
+        self.drafter = drafter
         self.bounds: Bounds | None = None
         self.tokens: list[int] = []
         self.scores: list[TokenScore] = []
@@ -45,9 +49,40 @@ class Sequence:
     """A context while the engine works on it. All of it belongs to the engine's thread, except the channel.
 
     Without `writing` it only reads what is pending, and keeps the logits after the last token.
+
+    Attributes:
+        owned: whether the context ends with the sequence.
+        reuse, shared: whether prefixes are used, and how much of it is everybody's.
+        priority, deadline: higher comes first; perf_counter seconds at which it ends.
+        order: when it came, among all.
+        kept: how many of its tokens the prefixes have.
+        ending: why and with what error it is to end.
+        turn: the step in which it last read.
+        suspended: whether it waits because its memory was taken; `resumed`, whether that ever was so.
+        used: how many rows of logits of its last step were of use.
+        passed: where it stood when it last let an equal prompt read for it.
+
     """
 
-    __slots__ = ("channel", "ending", "kept", "owned", "release", "reuse", "shared", "state", "writing")
+    __slots__ = (
+        "channel",
+        "deadline",
+        "ending",
+        "kept",
+        "order",
+        "owned",
+        "passed",
+        "priority",
+        "release",
+        "resumed",
+        "reuse",
+        "shared",
+        "state",
+        "suspended",
+        "turn",
+        "used",
+        "writing",
+    )
 
     def __init__(
         self,
@@ -59,6 +94,8 @@ class Sequence:
         owned: bool,
         reuse: bool = True,
         shared: int = 0,
+        priority: int = 0,
+        timeout: float | None = None,
     ) -> None:
         self.state = state
         self.channel = channel
@@ -67,7 +104,15 @@ class Sequence:
         self.owned = owned
         self.reuse = reuse
         self.shared = shared
-        self.kept = 0  # how many tokens the prefixes have of it
+        self.priority = priority
+        self.deadline = None if timeout is None else channel.submitted + timeout
+        self.order = 0
+        self.kept = 0
+        self.turn = 0
+        self.used = 0
+        self.passed: int | None = None
+        self.suspended = False
+        self.resumed = False
         self.ending: tuple[FinishReason, LlamayError | None] | None = None
 
     @property
@@ -75,51 +120,61 @@ class Sequence:
         """Whether the next token can be chosen without computing anything."""
         return not self.state.pending and self.state.logits is not None
 
+    @property
+    def decoding(self) -> bool:
+        """Whether it writes, and not more than the last token is to be computed."""
+        return self.writing is not None and len(self.state.pending) == 1
+
     def begin_with(self, found: kv.Context) -> None:
-        """Go on from a prefix that was computed before."""
-        state, n = self.state, len(found)
-        state.kv.close()
-        state.kv, state.pending = found, state.pending[n:]
-        self.kept = n
-        if self.writing is None:
-            self.channel.put(n)
-        else:
-            self.channel.cached_tokens = n
-
-    def took(self, n: int, logits: Floats | None) -> None:
-        """Go on after the first n pending tokens were computed.
-
-        `logits` belong to the last of them where it is the last of all.
-        """
+        """Go on from a prefix that was computed before, a longer one than it has."""
         state = self.state
-        state.pending = state.pending[n:]
-        if state.pending:
-            if self.writing is None:
-                self.channel.put(n)
-            return
+        gain = len(found) - len(state.kv)
+        state.kv.close()
+        state.kv, state.pending = found, state.pending[gain:]
+        self.kept = len(found)
         if self.writing is None:
-            assert logits is not None
-            state.logits = logits.copy()
-            self.ending = ("stop", None)
-        else:
-            assert logits is not None
-            self.choose(logits)
+            self.channel.put(gain)
+        elif not self.resumed:
+            self.channel.cached_tokens += gain
+
+    def verify(self, logits: Floats, drafts: list[int]) -> None:
+        """Choose a token after the last pending one, and after each draft for as long as the drafts were right.
+
+        `logits` has a row for each. `used` then says how many rows were of use: one, and one more for every
+        draft that is what was chosen. The tokens of those rows can be committed.
+        """
+        for i, row in enumerate(logits):
+            self.used = i + 1
+            self.choose(row)
+            if self.ending is not None or i == len(drafts) or self.state.pending[-1] != drafts[i]:
+                break
+
+    def took(self, n: int) -> None:
+        """Go on after the first n pending tokens were committed."""
+        self.state.pending = self.state.pending[n:]
+        if self.state.pending and self.writing is None:
+            self.channel.put(n)
 
     def choose(self, logits: Floats) -> None:
         """Choose the next token, let out the text it completes, and say in `ending` if the sequence is to end.
 
-        At the end the context keeps the token as pending.
+        Without `writing` nothing is chosen; the logits are kept. At the end the context keeps the token as
+        pending.
         """
+        if self.writing is None:
+            self.state.logits = logits.copy()
+            self.ending = ("stop", None)
+            return
+        before = len(self.state.pending)
         try:
-            self._choose(logits)
+            self._choose(self.writing, logits)
         except BaseException:
-            if not self.state.pending:
+            if len(self.state.pending) == before:
                 self.state.logits = logits.copy()
             raise
 
-    def _choose(self, logits: Floats) -> None:
-        writing, channel, state = self.writing, self.channel, self.state
-        assert writing is not None
+    def _choose(self, writing: Writing, logits: Floats) -> None:
+        channel, state = self.channel, self.state
         if not channel.first:
             channel.first = time.perf_counter()
         if channel.completion_tokens >= writing.limit:
@@ -128,17 +183,19 @@ class Sequence:
             return
         if writing.constraint is not None and writing.bounds is None:
             writing.bounds = writing.constraint()
-            if writing.bounds.finished:
-                state.logits = logits.copy()
-                self.ending = ("stop", None)
-                return
-        mask = None if writing.bounds is None else writing.bounds.mask
-        token, score = writing.chooser.choose(logits, len(state), mask)
+        bounds = writing.bounds
+        if bounds is not None and bounds.finished:
+            state.logits = logits.copy()
+            self.ending = ("stop", None)
+            return
+        token, score = writing.chooser.choose(logits, len(state), None if bounds is None else bounds.mask)
         state.append([token])
         channel.completion_tokens += 1
         writing.tokens.append(token)
         if score is not None:
             writing.scores.append(score)
+        if writing.drafter is not None:
+            writing.drafter.push(token)
         if token in writing.ends:
             self.ending = ("stop", None)
             return
@@ -147,11 +204,14 @@ class Sequence:
             channel.stop_sequence = writing.text.stopped
             self.ending = ("stop", None)
             return
-        if writing.bounds is not None:
-            writing.bounds.accept(token)
-        if writing.bounds is not None and writing.bounds.finished:
-            self.ending = ("stop", None)
-        elif channel.completion_tokens >= writing.limit:
+        full = channel.completion_tokens >= writing.limit
+        if bounds is not None:
+            bounds.accept(token)
+            # A slow mask is computed while the next step runs, and looked at after it.
+            if (full or not bounds.slow) and bounds.finished:
+                self.ending = ("stop", None)
+                return
+        if full:
             self.ending = ("length", None)
 
     def finish(self, reason: FinishReason, error: LlamayError | None = None) -> None:
@@ -161,6 +221,8 @@ class Sequence:
             return
         channel.last = time.perf_counter()
         if writing is not None:
+            if writing.drafter is not None:
+                writing.drafter.close()
             text = writing.text.finish() if writing.text.stopped is None else ""
             if text or writing.tokens:
                 self._let_out(text, last=True)
