@@ -5,7 +5,7 @@ context = model.context("The capital of France is")
 print(context.generate(max_tokens=16).text)
 """
 
-from llamay_models import errors, score
+from llamay_models import branches, errors, score
 from llamay_models._interfaces import INTERFACE
 from llamay_models.engine import (
     Context,
@@ -22,6 +22,7 @@ from llamay_models.engine import (
 from llamay_models.errors import LlamayError
 from llamay_models.loading import load
 from llamay_models.model import Model
+from llamay_models.pool import ModelPool
 
 __all__ = [
     "INTERFACE",
@@ -30,6 +31,7 @@ __all__ = [
     "Generation",
     "LlamayError",
     "Model",
+    "ModelPool",
     "Piece",
     "Request",
     "Sampling",
@@ -37,6 +39,7 @@ __all__ = [
     "TokenConstraint",
     "TokenScore",
     "Usage",
+    "branches",
     "errors",
     "load",
     "score",

@@ -15,6 +15,7 @@ LlamayError
 │   └── IdentityMismatch    it was made with other weights or settings; `.field` names what differs
 ├── OutOfMemory           the K/V budget is used up
 ├── QueueFull             too many requests wait already
+├── PoolFull              there is no room for another model
 ├── ConstraintError       a constraint allows no token, or refuses the one that was sampled
 └── EngineClosed          the model was closed
 
@@ -97,6 +98,10 @@ class QueueFull(LlamayError):
     """Too many requests wait for the model; this one was not queued."""
 
 
+class PoolFull(LlamayError):
+    """The models in use leave no room for another one, or one that is in use is to be unloaded."""
+
+
 class ConstraintError(LlamayError):
     """A constraint allows no token, or refuses the token that was sampled."""
 
@@ -117,6 +122,7 @@ __all__ = [
     "ModelError",
     "OutOfMemory",
     "PlanError",
+    "PoolFull",
     "PromptError",
     "PromptTooLong",
     "QueueFull",

@@ -78,6 +78,8 @@ def translate(error: BaseException, path: Path | None = None) -> BaseException:
             return p.OutOfMemory(text)
         case errors.PlanError():
             return p.NotSupported(f"This model gives no embeddings: {text}.")
+        case errors.QueueFull():
+            return p.Busy(text)
         case errors.ConstraintError():
             return p.UnsupportedConstraint(text)
         case _:
@@ -93,7 +95,8 @@ class Generation:
     @property
     def finish_reason(self) -> p.FinishReason | None:
         """Why it ended; None while it runs."""
-        return self._inner.finish_reason
+        reason = self._inner.finish_reason
+        return "length" if reason == "timeout" else reason
 
     @property
     def stop_sequence(self) -> str | None:

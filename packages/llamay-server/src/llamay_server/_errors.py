@@ -171,6 +171,8 @@ def from_engine(exc: BaseException) -> ApiError:
             return ApiError("conflict", text, code="identity_mismatch", extra=extra, retry=False)
         case engine.OutOfMemory():
             return ApiError("storage", text, code="out_of_memory", retry=False)
+        case engine.Busy():
+            return ApiError("unavailable", text)
         case engine.NotSupported():
             return ApiError("not_supported", text, retry=False)
         case _:

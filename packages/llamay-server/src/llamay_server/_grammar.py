@@ -27,6 +27,10 @@ class Constraint:
         """Move past a token."""
         self._matcher.accept(token)
 
+    def forced_tokens(self, limit: int = 64) -> list[int]:
+        """The run of tokens that must come next, whatever the model says."""
+        return self._matcher.forced_tokens(limit)
+
     def fork(self) -> Constraint:
         """An independent constraint at the same position."""
         return Constraint(self._matcher.fork(), self.warnings)

@@ -277,6 +277,10 @@ class OutOfMemory(EngineError):
     """No page is left under the budget."""
 
 
+class Busy(EngineError):
+    """Too many requests wait for the engine."""
+
+
 class NotSupported(EngineError):
     """The engine lacks this ability."""
 

@@ -12,7 +12,7 @@ from llamay_models.engine._engine import Progress
 from llamay_models.engine._generation import Channel, Generation
 from llamay_models.engine._request import Request
 from llamay_models.engine._sampling import Sampling
-from llamay_models.engine._state import State
+from llamay_models.engine._state import State, split
 from llamay_models.errors import ContextError, EngineClosed, PromptError, PromptTooLong
 from llamay_models.plan._records import Floats
 
@@ -101,8 +101,7 @@ class Context:
         if n is None:
             return forks[0]
         for i, fork in enumerate(forks):
-            # Streams of streams: fork 2 of fork 1 differs from fork 1 of fork 2.
-            fork._state.stream = (self._state.stream * 0x9E3779B1 + i + 1) & 0xFFFFFFFF
+            fork._state.stream = split(self._state.stream, i)
         return forks
 
     def extend(self, more: str | Sequence[int], *, progress: Progress | None = None) -> Self:

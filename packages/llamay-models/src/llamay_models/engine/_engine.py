@@ -19,10 +19,10 @@ from llamay_models.engine._sampling import Sampling
 from llamay_models.engine._sequence import Sequence as Work
 from llamay_models.engine._sequence import Writing
 from llamay_models.engine._speculation import Drafter, DraftModel, ModelDrafter
-from llamay_models.engine._state import State
+from llamay_models.engine._state import State, split
 from llamay_models.engine._stats import Histograms, Stats
 from llamay_models.engine._text import StreamDecoder, TextStream
-from llamay_models.errors import PromptError, PromptTooLong
+from llamay_models.errors import ContextError, PromptError, PromptTooLong
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
@@ -137,7 +137,7 @@ class Engine:
             state.append(tokens)
         try:
             sequence, sampling = self._prepare(request, state, channel, release, owned=owned)
-            generation = Generation(channel, sampling, self._loop.wake)
+            generation = self._generation(channel, sampling)
             self._loop.add(sequence)
         except BaseException:
             channel.finish("cancelled")
@@ -180,6 +180,38 @@ class Engine:
         if progress is not None:
             progress("reading", total, total)
 
+    def run_all(self, works: Sequence[Work]) -> None:
+        """Have several sequences read what is pending, all from the same step on. Blocks.
+
+        Raises the first thing that went wrong, when all have ended.
+        """
+
+        def add() -> None:
+            for work in works:
+                self._loop.add(work)
+
+        self._loop.call(add)
+        for work in works:
+            work.channel.finished.wait()
+        for work in works:
+            if work.channel.error is not None:
+                raise work.channel.error
+            if work.channel.finish_reason == "cancelled":
+                raise PromptError("reading was cancelled")
+
+    def branch(self, channel: Channel, n: int) -> list[Generation]:
+        """Return n generations that go on from where a running one is; see `Generation.fork`."""
+        return self._loop.call(lambda: self._branch(channel, n))
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """The tokens that end a text."""
+        return self._vocabulary.eog if self._vocabulary is not None else frozenset()
+
+    def ends(self, tokens: Sequence[int]) -> bool:
+        """Whether the last of these tokens ends a text."""
+        return bool(tokens) and tokens[-1] in self.end_tokens
+
     def call(self, function: Callable[[], T]) -> T:
         """Run a function between two steps, for what touches a context that is at work."""
         return self._loop.call(function)
@@ -221,9 +253,6 @@ class Engine:
         room = self.ctx_size - size
         limit = room if request.max_tokens is None else min(room, max(0, request.max_tokens))
         ends = self._vocabulary.eog if self._vocabulary is not None else frozenset()
-        decoder: StreamDecoder = _Silent()
-        if self._vocabulary is not None:
-            decoder = self._vocabulary.stream_decoder(skip_special=True)
         channel.prompt_tokens = size
         constraint = request.constraint
         writing = Writing(
@@ -234,10 +263,12 @@ class Engine:
                 ends if request.ignore_eos else frozenset(),
                 self._vocabulary,
             ),
-            TextStream(decoder, request.stop),
+            TextStream(self._decoder(), request.stop),
             frozenset() if request.ignore_eos else ends,
             limit,
             None if constraint is None else lambda: Bounds(constraint, self._vocab, ends),
+            stops=request.stop,
+            forbidden=ends if request.ignore_eos else frozenset(),
         )
         work = Work(
             state,
@@ -251,13 +282,72 @@ class Engine:
             timeout=request.timeout,
         )
         if self._speculation and request.speculate:
-            writing.drafter = Drafter(lambda: state.tokens, self._drafter(writing.chooser, state))
+            writing.drafter = self._new_drafter(writing.chooser, state)
         return work, sampling
 
-    def _drafter(self, chooser: Chooser, state: State) -> ModelDrafter | None:
-        if self._draft is None:
-            return None
-        return ModelDrafter(self._draft, lambda n: state.last(len(state) - n), chooser.twin())
+    def _branch(self, channel: Channel, n: int) -> list[Generation]:
+        parent = self._loop.find(channel)
+        if parent is None or parent.writing is None or parent.ending is not None:
+            raise ContextError("the generation has ended; fork its context instead")
+        if parent.writing.constraint is not None and parent.writing.bounds is None:
+            raise ContextError("the constraint has not begun; fork when the first token is there")
+        return [self._twin(parent, parent.writing, i) for i in range(n)]
+
+    def _twin(self, parent: Work, writing: Writing, i: int) -> Generation:
+        """Start branch number i of a sequence that writes."""
+        channel, state = Channel(), parent.state.fork()
+        try:
+            state.stream = split(state.stream, i)
+            channel.prompt_tokens, channel.cached_tokens = len(state), len(state.kv)
+            written = parent.channel.completion_tokens
+            text = TextStream(self._decoder(), writing.stops)
+            for token in state.last(written) if written else ():
+                text.feed(token)  # so that it holds back what its parent holds back
+            chooser = Chooser(
+                state.sampling or Sampling(), state, self._vocab, writing.forbidden, self._vocabulary
+            )
+            twin = Writing(
+                chooser,
+                text,
+                writing.ends,
+                writing.limit - written,
+                writing.constraint,
+                None if writing.drafter is None else self._new_drafter(chooser, state),
+                stops=writing.stops,
+                forbidden=writing.forbidden,
+            )
+            if writing.bounds is not None:
+                twin.bounds = writing.bounds.fork()
+            work = Work(
+                state,
+                channel,
+                twin,
+                _nothing,
+                owned=True,
+                reuse=parent.reuse,
+                shared=parent.shared,
+                priority=parent.priority,
+            )
+            work.deadline = parent.deadline
+            self._loop.add(work)
+        except BaseException:
+            state.kv.close()
+            raise
+        return self._generation(channel, chooser.sampling)
+
+    def _generation(self, channel: Channel, sampling: Sampling) -> Generation:
+        return Generation(channel, sampling, self._loop.wake, self.branch)
+
+    def _decoder(self) -> StreamDecoder:
+        if self._vocabulary is None:
+            return _Silent()
+        return self._vocabulary.stream_decoder(skip_special=True)
+
+    def _new_drafter(self, chooser: Chooser, state: State) -> Drafter:
+        model = None
+        if self._draft is not None:
+            model = ModelDrafter(self._draft, lambda n: state.last(len(state) - n), chooser.twin())
+        return Drafter(lambda: state.tokens, model)
 
 
 class _Silent:

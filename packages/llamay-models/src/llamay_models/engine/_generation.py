@@ -5,9 +5,9 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, overload
 
 from llamay_models.engine._sampling import Sampling
 from llamay_models.errors import LlamayError
@@ -140,9 +140,16 @@ class Generation:
     raising.
     """
 
-    def __init__(self, channel: Channel, sampling: Sampling, wake: threading.Event) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        sampling: Sampling,
+        wake: threading.Event,
+        branch: Callable[[Channel, int], list[Generation]],
+    ) -> None:
         self._channel = channel
         self._wake = wake
+        self._branch = branch
         self._text: list[str] = []
         self._tokens: list[int] = []
         self._scores: list[TokenScore] = []
@@ -216,6 +223,21 @@ class Generation:
         return Timings(
             started - c.submitted, (first - started) if c.started else 0.0, max(0.0, c.last - first)
         )
+
+    @overload
+    def fork(self) -> Generation: ...
+    @overload
+    def fork(self, n: int) -> list[Generation]: ...
+    def fork(self, n: int | None = None) -> Generation | list[Generation]:
+        """Return a generation, or a list of n, that goes on from where this one is now, while this one goes on too.
+
+        A fork shares the context so far and begins with the next token: its text is what comes after. It has
+        its constraint, its penalties and what mirostat learned from here on for itself, and fork number i draws
+        from stream number i split off this one's, so that forks differ and can be repeated. Raises ContextError
+        after the end, or for a constraint that cannot fork.
+        """
+        forks = self._branch(self._channel, 1 if n is None else n)
+        return forks[0] if n is None else forks
 
     def cancel(self) -> None:
         """Stop it within one step. Harmless after the end. Does not wait; `wait` does."""

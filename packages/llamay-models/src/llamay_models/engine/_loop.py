@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import llamay_kv as kv
-from llamay_models.engine._generation import FinishReason
+from llamay_models.engine._generation import Channel, FinishReason
 from llamay_models.engine._memory import Need
 from llamay_models.engine._pace import Pace
 from llamay_models.engine._prefixes import Prefixes
@@ -124,6 +124,11 @@ class Loop:
             sequence.order = self._order
             self._inbox.append(sequence)
         self.wake.set()
+
+    def find(self, channel: Channel) -> Sequence | None:
+        """Return the sequence that a channel belongs to, on the engine's thread."""
+        everybody = (*self._running, *self._waiting, *self._inbox)
+        return next((s for s in everybody if s.channel is channel and not s.finished), None)
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the engine's thread between two steps, and returns what it returns.

@@ -52,6 +52,7 @@ class Chooser:
         if wrong:
             raise SamplingError(f"logit_bias names token {wrong[0]}, but the vocabulary has {vocab}")
         self.vocab = vocab
+        self.sampling = sampling
         self._logprobs = s.logprobs
         self._post = s.post_sampling_logprobs
         options: dict[str, Any] = {name: getattr(s, name) for name in _NATIVE}

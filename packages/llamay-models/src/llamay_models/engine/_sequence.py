@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import llamay_kv as kv
 from llamay_models.engine._constraint import Bounds
@@ -20,10 +20,23 @@ class Writing:
     """How a sequence goes on once its prompt is read.
 
     `ends` are the tokens that end the text; `constraint` is looked at when the first token is chosen;
-    `drafter` guesses what comes next.
+    `drafter` guesses what comes next. `stops` and `forbidden` are the stop strings and the tokens that are
+    never chosen, kept for branches.
     """
 
-    __slots__ = ("bounds", "chooser", "constraint", "drafter", "ends", "limit", "scores", "text", "tokens")
+    __slots__ = (
+        "bounds",
+        "chooser",
+        "constraint",
+        "drafter",
+        "ends",
+        "forbidden",
+        "limit",
+        "scores",
+        "stops",
+        "text",
+        "tokens",
+    )
 
     def __init__(
         self,
@@ -33,6 +46,9 @@ class Writing:
         limit: int,
         constraint: Callable[[], Bounds] | None,
         drafter: Drafter | None = None,
+        *,
+        stops: Iterable[str] = (),
+        forbidden: frozenset[int] = frozenset(),
     ) -> None:
         self.chooser = chooser
         self.text = text
@@ -40,6 +56,8 @@ class Writing:
         self.limit = limit
         self.constraint = constraint
         self.drafter = drafter
+        self.stops = stops
+        self.forbidden = forbidden
         self.bounds: Bounds | None = None
         self.tokens: list[int] = []
         self.scores: list[TokenScore] = []

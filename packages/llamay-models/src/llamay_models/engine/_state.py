@@ -8,6 +8,11 @@ from llamay_models.errors import ContextError
 from llamay_models.plan._records import Floats
 
 
+def split(stream: int, branch: int) -> int:
+    """Return the random stream of a branch: streams of streams, so fork 2 of fork 1 is not fork 1 of fork 2."""
+    return (stream * 0x9E3779B1 + branch + 1) & 0xFFFFFFFF
+
+
 class State:
     """Tokens, their K/V, and the logits after the last one.
 

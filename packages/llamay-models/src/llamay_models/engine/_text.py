@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 
@@ -22,7 +22,7 @@ class TextStream:
     first, of several at the same place the longest.
     """
 
-    def __init__(self, decoder: StreamDecoder, stops: Sequence[str] = ()) -> None:
+    def __init__(self, decoder: StreamDecoder, stops: Iterable[str] = ()) -> None:
         self._decoder = decoder
         self._matchers = [_Matcher(s) for s in stops if s]
         self._held = ""
