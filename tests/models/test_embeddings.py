@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +10,9 @@ import numpy as np
 import pytest
 
 import llamay
+
+sys.path.insert(0, str(Path(__file__).parent))
+from llamacpp_peer import ask
 
 DATA = Path(os.environ.get("LLAMAY_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data")
 pytestmark = pytest.mark.model
@@ -21,7 +22,6 @@ TEXTS = [
     "x",
 ]
 POOLING = {"mean": 1, "cls": 2, "last": 3}
-# A program of its own: a second engine with its threads has no place in the process that tests this one.
 PEER = """
 import json, sys
 import xllamacpp
@@ -36,16 +36,7 @@ print(json.dumps([d["embedding"] for d in sorted(data, key=lambda d: d["index"])
 
 
 def peer(path: Path, pooling: str) -> np.ndarray:
-    python = os.environ.get("LLAMAY_PEER_PYTHON", sys.executable)
-    if subprocess.run([python, "-c", "import xllamacpp"], capture_output=True, check=False).returncode:
-        pytest.skip(
-            "no llama.cpp to compare with: pip install xllamacpp, or name its Python in LLAMAY_PEER_PYTHON"
-        )
-    arguments = json.dumps([str(path), POOLING[pooling], TEXTS])
-    out = subprocess.run(
-        [python, "-c", PEER, arguments], capture_output=True, text=True, check=True, timeout=120
-    )
-    return np.array(json.loads(out.stdout.splitlines()[-1]))
+    return np.array(ask(PEER, [str(path), POOLING[pooling], TEXTS])[-1])
 
 
 @pytest.mark.parametrize("pooling", POOLING)
