@@ -218,19 +218,26 @@ LangPtr finish(RawDfa&& raw, Budget& budget) {
     throw CompileError("budget", "", "the automata of this grammar have too many states altogether");
   budget.total_states -= order.size();
   // Merge classes that no kept state tells apart.
-  std::map<std::vector<uint32_t>, uint16_t> columns;
+  std::unordered_multimap<uint64_t, uint16_t> columns;
   std::vector<uint16_t> new_class(k);
   std::vector<std::vector<uint32_t>> kept;
+  std::vector<uint32_t> col(order.size());
   for (uint32_t c = 0; c < k; ++c) {
-    std::vector<uint32_t> col;
-    col.reserve(order.size());
-    for (uint32_t s : order) {
-      uint32_t t = raw.table[size_t{s} * k + c];
-      col.push_back(t == kDead || !good[t] ? kDead : number[t]);
+    uint64_t h = 0;
+    for (size_t i = 0; i < order.size(); ++i) {
+      uint32_t t = raw.table[size_t{order[i]} * k + c];
+      col[i] = t == kDead || !good[t] ? kDead : number[t];
+      h = (h ^ col[i]) * 0x9E3779B97F4A7C15ull, h ^= h >> 32;
     }
-    auto [it, fresh] = columns.emplace(std::move(col), static_cast<uint16_t>(columns.size()));
-    if (fresh) kept.push_back(it->first);
-    new_class[c] = it->second;
+    auto [lo, hi] = columns.equal_range(h);
+    auto same = std::find_if(lo, hi, [&](auto& x) { return kept[x.second] == col; });
+    if (same != hi) {
+      new_class[c] = same->second;
+      continue;
+    }
+    new_class[c] = static_cast<uint16_t>(kept.size());
+    columns.emplace(h, new_class[c]);
+    kept.push_back(col);
   }
   l->n_classes = static_cast<uint32_t>(kept.size());
   l->table.resize(order.size() * kept.size());
@@ -383,36 +390,50 @@ LangPtr product(const std::vector<LangPtr>& in, Label label, bool need_all, Budg
   RawDfa raw;
   raw.starts = a.starts, raw.classes = a.classes;
   raw.n_classes = static_cast<uint32_t>(a.members.size());
-  std::map<std::vector<uint32_t>, uint32_t> ids;
-  std::vector<std::vector<uint32_t>> states;
+  const size_t n = langs.size();
+  // The tuples side by side, and a table of their numbers by hash.
+  std::vector<uint32_t> states, slots(64, kDead);
+  uint32_t n_states = 0;
+  auto hash = [n](const uint32_t* t) {
+    uint64_t h = n;
+    for (size_t i = 0; i < n; ++i) h = (h ^ t[i]) * 0x9E3779B97F4A7C15ull, h ^= h >> 32;
+    return static_cast<size_t>(h);
+  };
+  auto place = [&](const uint32_t* t) -> uint32_t& {
+    size_t at = hash(t) & (slots.size() - 1);
+    while (slots[at] != kDead && !std::equal(t, t + n, &states[slots[at] * n]))
+      at = (at + 1) & (slots.size() - 1);
+    return slots[at];
+  };
   auto id = [&](const std::vector<uint32_t>& t) {
-    auto [it, fresh] = ids.emplace(t, static_cast<uint32_t>(states.size()));
-    if (fresh) {
-      if (states.size() >= budget.automaton_states)
-        throw CompileError(
-            "budget", "",
-            "an automaton has more than " + std::to_string(budget.automaton_states) + " states");
-      states.push_back(t);
+    if (uint32_t found = place(t.data()); found != kDead) return found;
+    if (n_states >= budget.automaton_states)
+      throw CompileError("budget", "",
+                         "an automaton has more than " + std::to_string(budget.automaton_states) + " states");
+    if (size_t{n_states} * 2 >= slots.size()) {
+      slots.assign(slots.size() * 4, kDead);
+      for (uint32_t i = 0; i < n_states; ++i) place(&states[i * n]) = i;
     }
-    return it->second;
+    place(t.data()) = n_states;
+    states.insert(states.end(), t.begin(), t.end());
+    return n_states++;
   };
   std::vector<uint32_t> first;
   for (auto l : langs) first.push_back(l->empty() ? kDead : 0);
   id(first);
-  for (size_t q = 0; q < states.size(); ++q) {
-    std::vector<uint32_t> s = states[q];
+  std::vector<uint32_t> s(n), t(n);
+  for (uint32_t q = 0; q < n_states; ++q) {
+    std::copy_n(&states[q * n], n, s.begin());
     raw.labels.push_back(label(s, langs));
     for (size_t c = 0; c < a.members.size(); ++c) {
       budget.tick();
       uint32_t to = kDead;
       if (!a.members[c].empty()) {
-        std::vector<uint32_t> t;
         bool dead = false;
-        for (size_t i = 0; i < langs.size(); ++i) {
-          uint32_t x =
+        for (size_t i = 0; i < n; ++i) {
+          t[i] =
               s[i] == kDead ? kDead : langs[i]->table[size_t{s[i]} * langs[i]->n_classes + a.members[c][i]];
-          dead |= x == kDead;
-          t.push_back(x);
+          dead |= t[i] == kDead;
         }
         if (!(need_all && dead)) to = id(t);
       }

@@ -180,6 +180,11 @@ struct Masker::Walk {
   void walk(const Trie& trie, uint32_t n, const Thread& t) {
     if (++walks > kMaxWalks) throw Ambiguous{};
     if (n == 0 && &trie == &main && skips_blanks(t)) return symbol(t);
+    // Nothing but declared names: their bytes are fewer than the vocabulary's.
+    if (t.mode == Mode::Name && t.state == kDead) {
+      if (t.b != kDead) declared_names(trie, n, t, t.b, t.scan, false);
+      return;
+    }
     const bool known = &trie == &main || &trie == &symbols;
     if (known && trie.end(n) - n >= kSmallSubtree) {
       const TrieId id = &trie == &main ? TrieId::All : TrieId::Symbols;
@@ -218,7 +223,7 @@ struct Masker::Walk {
         }
         case Mode::Name: {
           const ObjectAtom& a = m.program().objects[t.top->atom];
-          if (t.state == kDead || a.rest->trie) break;
+          if (a.rest->trie) break;
           // Where few names are left, the used ones must be counted: reading the tokens does.
           const uint32_t plenty = a.rest->all_infinite ? kInf : to_few(*a.rest, t.state);
           if (plenty != kInf && (plenty < 8 || a.known.size() + t.top->count > Lang::kFew)) break;
@@ -262,10 +267,7 @@ struct Masker::Walk {
   void symbol(const Thread& t) {
     clear();
     const uint32_t room = m.program().max_whitespace - t.spaces;
-    for (const Vocabulary::Blank& b : v.blanks()) {
-      if (b.length > room) break;
-      put(&b.token, 1);
-    }
+    put(v.blanks().data(), v.n_blanks(room));
     walk(symbols, 0, t);
     walk(v.indented(), 0, t);
   }
@@ -376,7 +378,7 @@ struct Masker::Walk {
           for (const Thread& f : after) walk(x.rest, 0, f);
         }
       });
-      if (declared) declared_names(trie, n, t, t.b, t.scan);
+      if (declared) declared_names(trie, n, t, t.b, t.scan, true);
       if (used) used_texts(trie, n, t, Machine::spelled(t.partial));
     });
     if (plenty == kInf) return;
@@ -421,7 +423,9 @@ struct Masker::Walk {
     look('"'), look('\\');
   }
 
-  void declared_names(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan) {
+  // `others`: the mask holds the tokens of other names, so what only looks like one is taken back.
+  void declared_names(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan,
+                      bool others) {
     const Lang& names = *m.program().objects[t.top->atom].names;
     char next[256];
     const Lang::Node& at = names.nodes[node];
@@ -442,7 +446,7 @@ struct Masker::Walk {
       if (r == Scan::Close) {
         uint32_t word = names.label(node);
         if (word == kDead) return;
-        take_back(trie, c);
+        if (others) take_back(trie, c);
         if (!m.any_open(t.top, word, word + 1)) return;
         Threads after;
         m.close_known(t, word, after, s);
@@ -463,7 +467,7 @@ struct Masker::Walk {
           doubtful.insert(doubtful.end(), id, id + trie.n_at(c));
         }
       }
-      declared_names(trie, c, t, to, sc);
+      declared_names(trie, c, t, to, sc, others);
     });
   }
 

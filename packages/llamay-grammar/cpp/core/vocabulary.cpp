@@ -78,7 +78,7 @@ void Vocabulary::split_whitespace() {
     std::string_view b = bytes(t);
     const size_t lead = std::min(b.find_first_not_of(kBlank), b.size());
     if (lead == b.size()) {
-      blanks_.push_back({t, static_cast<uint32_t>(lead)});
+      blanks_.push_back(t);
     } else if (!begins_symbol(b.substr(lead))) {
       continue;
     } else if (lead > kMaxLead) {
@@ -88,7 +88,12 @@ void Vocabulary::split_whitespace() {
       longest_lead_ = std::max(longest_lead_, static_cast<uint32_t>(lead));
     }
   }
-  std::sort(blanks_.begin(), blanks_.end(), [](auto& x, auto& y) { return x.length < y.length; });
+  std::stable_sort(blanks_.begin(), blanks_.end(),
+                   [&](uint32_t x, uint32_t y) { return bytes(x).size() < bytes(y).size(); });
+  for (uint32_t t : blanks_) {
+    n_blanks_.resize(bytes(t).size() + 1, n_blanks_.empty() ? 0 : n_blanks_.back());
+    ++n_blanks_.back();
+  }
   symbols_.build(std::move(symbols));
   indented_.build(std::move(indented));
 }

@@ -2,6 +2,7 @@
 // asked.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -78,12 +79,12 @@ class Vocabulary {
   const std::vector<uint32_t>& end_tokens() const { return end_tokens_; }
   const Trie& trie() const { return trie_; }
   const Trie& trie(TrieId which) const { return which == TrieId::All ? trie_ : symbols_; }
-  // Tokens of nothing but whitespace, shortest first, and the others behind so much of it that the second
-  // trie leaves them out.
-  struct Blank {
-    uint32_t token, length;
-  };
-  const std::vector<Blank>& blanks() const { return blanks_; }
+  // Tokens of nothing but whitespace, shortest first; how many of them are at most `length` long; and the
+  // tokens behind so much of it that the second trie leaves them out.
+  const std::vector<uint32_t>& blanks() const { return blanks_; }
+  size_t n_blanks(size_t length) const {
+    return n_blanks_.empty() ? 0 : n_blanks_[std::min(length, n_blanks_.size() - 1)];
+  }
   const Trie& indented() const { return indented_; }
   uint32_t longest_lead() const { return longest_lead_; }  // whitespace in front of tokens of `symbols`
   uint32_t longest() const { return longest_; }
@@ -118,7 +119,7 @@ class Vocabulary {
   std::vector<bool> special_;
   std::vector<uint32_t> end_tokens_;
   Trie trie_, symbols_, indented_;
-  std::vector<Blank> blanks_;
+  std::vector<uint32_t> blanks_, n_blanks_;
   std::unordered_map<uint32_t, std::vector<uint32_t>> bitmaps_;
   std::vector<uint32_t> by_length_;
   static constexpr uint32_t kMaxLead = 12;
