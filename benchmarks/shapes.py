@@ -166,7 +166,9 @@ def measure(name: str, cell: Cell, sizes: Sizes, rounds: int, say: Callable[[str
             failed[peer.name] = "its server has no way to branch a sequence"
             continue
         rates: dict[str, float] = {}
-        known = cell.best.get((peer.name, name))
+        # In a short run the layout that was best at a short prompt is taken for the long one.
+        like = {"prefill-long": "prefill", "depth": "decode"}.get(name, name)
+        known = cell.best.get((peer.name, like)) if cell.options.quick else None
         for variant in [known] if known else cell.options.variants:
             try:
                 asked = [
@@ -177,7 +179,7 @@ def measure(name: str, cell: Cell, sizes: Sizes, rounds: int, say: Callable[[str
                 failed[peer.name] = str(error)
         if rates:
             failed.pop(peer.name, None)
-            variants[peer.name] = max(rates, key=lambda variant: rates[variant])
+            variants[peer.name] = cell.best[peer.name, name] = max(rates, key=lambda variant: rates[variant])
             shown = ", ".join(f"{variant} {rate:.1f}" for variant, rate in rates.items())
             say(f"    {peer.name}: {shown} tokens/s")
     found: list[dict[str, Any]] = []

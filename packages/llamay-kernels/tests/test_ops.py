@@ -325,6 +325,8 @@ def test_fused_products_equal_their_parts(seed, rows, width, hidden, act):
                 "linear_group", [x], group, [gate, up, bias], [hidden, hidden], out=out, threads=threads
             )
             assert same_bits(y, wanted)
+    biased = evaluate("add", [residual, evaluate("linear", [x], {}, [up, bias], [hidden])])
+    assert same_bits(evaluate("linear_add", [residual, x], {}, [up, bias], [hidden], threads=many), biased)
     added = evaluate("add", [residual, with_up])
     plan_inputs = [residual, x]
     assert same_bits(evaluate("linear_add", plan_inputs, {}, [up], [hidden], threads=many), added)

@@ -55,7 +55,7 @@ const std::vector<OpSpec>& specs() {
       {"select", 1, 1, 0, 0, {}},
       {"linear_group", kAny, 1, 1, kAny, {{"bias", Type::numbers}}},
       {"glu", 1, 1, 2, 2, {{"act", Type::text}}},
-      {"linear_add", 1, 2, 1, 1, {}},
+      {"linear_add", 1, 2, 1, 2, {}},
       {"add_rms_norm", 2, 2, 1, 1, eps},
       {"rms_norm_add", 1, 2, 1, 1, eps},
       {"rope_norm",
@@ -382,7 +382,7 @@ class Checker {
     } else if (op == "linear") {
       linear(r, arg(0), {r.weights.size() == 2}, -1);
     } else if (op == "linear_add") {
-      linear(r, arg(1), {false}, arg(0));
+      linear(r, arg(1), {r.weights.size() == 2}, arg(0));
     } else if (op == "linear_group") {
       const std::vector<double>& bias = numbers(r, "bias");
       if (bias.size() != r.outs.size())

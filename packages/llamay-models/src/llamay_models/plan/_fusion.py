@@ -100,13 +100,13 @@ def glu(program: Program) -> Program:
 
 
 def linear_add(program: Program) -> Program:
-    """`add(residual, linear(x, w))` adds while the product is written."""
+    """`add(residual, linear(x, w))`, with a bias or without, adds while the product is written."""
 
     def match(records: _Records, last: Record) -> tuple[Record, set[int]] | None:
         if last.op != "add":
             return None
         product = records.made(last.args[1], "linear")
-        if product is None or len(product.weights) > 1:
+        if product is None:
             return None
         args = (last.args[0], product.args[0])
         return Record("linear_add", last.outs, args, product.weights, {}), {product.outs[0]}
