@@ -277,7 +277,8 @@ void write_state(PyLease& self, uint32_t layer, const StateRows& k, const StateR
   const Pool::Place place = find_state(pool, layer);
   const GroupLayout& layout = pool.layout(place.group);
   const llamay_kv_layer& l = layout.layers[place.index].layer;
-  std::byte* base = state_page(e->table(), place.group, reserved_state(*self.core, after));
+  const uint32_t at = reserved_state(*self.core, after);
+  std::byte* base = state_page(e->table(), place.group, at);
   const auto store = [&](const char* name, const StateRows& a, size_t dim, uint64_t offset) {
     if (a.shape(0) != l.kv_heads || a.shape(1) != dim)
       throw nb::value_error((std::string(name) + " has the shape (" + std::to_string(a.shape(0)) + ", " +
@@ -290,7 +291,7 @@ void write_state(PyLease& self, uint32_t layer, const StateRows& k, const StateR
   };
   store("k", k, l.k_dim, l.k_offset);
   store("v", v, l.v_dim, l.v_offset);
-  self.core->states_written();
+  self.core->state_written(at);
 }
 
 nb::bytes pack_state(const PyContext& self, uint32_t g, uint32_t at) {
@@ -306,10 +307,11 @@ void unpack_state(PyLease& self, uint32_t g, uint32_t after, ConstBytes in) {
   const auto e = self.core->view();
   const Pool& pool = *e->table().pool();
   check_group(pool, g);
-  std::byte* base = state_page(e->table(), g, reserved_state(*self.core, after));
+  const uint32_t at = reserved_state(*self.core, after);
+  std::byte* base = state_page(e->table(), g, at);
   if (in.shape(0) != pool.layout(g).state_bytes) throw nb::value_error("data has the wrong size");
   unpack_page(pool.layout(g), reinterpret_cast<const std::byte*>(in.data()), base);
-  self.core->states_written();
+  self.core->state_written(at);
 }
 
 }  // namespace

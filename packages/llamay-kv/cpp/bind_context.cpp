@@ -158,8 +158,8 @@ void bind_context(nb::module_& m) {
              std::optional<std::vector<uint32_t>> states) {
             const std::span<const uint32_t> from =
                 first ? std::span<const uint32_t>(*first) : std::span<const uint32_t>();
-            const std::span<const uint32_t> after =
-                states ? std::span<const uint32_t>(*states) : std::span<const uint32_t>();
+            std::optional<std::span<const uint32_t>> after;
+            if (states) after = *states;
             const auto core = nb::inst_ptr<PyContext>(self)->core;
             const auto lease = [&] {
               const MayWait wait(*core->pool());

@@ -160,9 +160,9 @@ class Context {
  private:
   friend class Lease;
   friend Lease reserve(const std::shared_ptr<Context>&, uint32_t, std::span<const uint32_t>,
-                       std::span<const uint32_t>);
+                       std::optional<std::span<const uint32_t>>);
   Lease open_lease(const std::shared_ptr<Context>& self, uint32_t n, std::span<const uint32_t> first,
-                   std::span<const uint32_t> states);
+                   std::optional<std::span<const uint32_t>> states);
 
   /// Keeps the context's pages in memory. Nothing where the pool does not spill.
   class Pin {
@@ -184,7 +184,7 @@ class Context {
   void enter() const;            // refuses a closed context, and other threads during a lease
   void enter_to_change() const;  // refuses an open lease as well
   void own(uint32_t begin, uint32_t end, size_t group = kAllGroups, std::span<const uint32_t> states = {});
-  std::vector<uint32_t> states_to_write(uint32_t n, std::span<const uint32_t> wanted) const;
+  std::vector<uint32_t> states_to_write(uint32_t n, std::optional<std::span<const uint32_t>> wanted) const;
   void require_present(uint32_t begin, uint32_t end, size_t group) const;
   void require_state(uint32_t n) const;
   bool on_stride(uint32_t n) const;
@@ -235,8 +235,9 @@ class Lease {
   /// The view of a step: [0, begin) readable, [begin, begin + n) writable. Costs the same at any length.
   std::unique_ptr<Export> view() const;
 
-  /// Whoever writes recurrent states says so; without it they cannot be committed.
-  void states_written() { states_written_ = true; }
+  /// Whoever writes the recurrent state at a position, or all of them, says so; others cannot be committed.
+  void state_written(uint32_t at) { written_.push_back(at); }
+  void states_written() { all_written_ = true; }
 
   /// The ids become tokens of the context; reserved positions beyond them are given up. Ends the lease. In a
   /// context with recurrent groups there must be a state at their end; with `checkpoints` those before it
@@ -248,12 +249,13 @@ class Lease {
 
  private:
   void enter() const;
-  void require_state(uint32_t end) const;
+  void require_states(uint32_t end, bool checkpoints) const;
 
   std::shared_ptr<Context> context_;
   uint64_t number_;
   uint32_t begin_, n_;
-  bool states_written_ = false;
+  bool all_written_ = false;
+  std::vector<uint32_t> written_;
 };
 
 /// Make the next n positions writable: take pages, clone a shared last page. All of it, or OutOfPages and no
@@ -261,6 +263,6 @@ class Lease {
 /// Recurrent groups get room for the state after all n, after each of `states` (numbers of new tokens), and
 /// at each multiple of a group's stride between.
 Lease reserve(const std::shared_ptr<Context>& context, uint32_t n, std::span<const uint32_t> first = {},
-              std::span<const uint32_t> states = {});
+              std::optional<std::span<const uint32_t>> states = {});
 
 }  // namespace llamay::kv

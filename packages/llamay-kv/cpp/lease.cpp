@@ -6,22 +6,23 @@
 namespace llamay::kv {
 
 /// The positions, after those there are, at which the next n leave a state.
-std::vector<uint32_t> Context::states_to_write(uint32_t n, std::span<const uint32_t> wanted) const {
+std::vector<uint32_t> Context::states_to_write(uint32_t n,
+                                               std::optional<std::span<const uint32_t>> wanted) const {
   std::vector<uint32_t> at;
   if (!pool_->has_states()) {
-    if (!wanted.empty())
+    if (wanted && !wanted->empty())
       throw std::invalid_argument("states are for layouts with recurrent groups, and this one has none");
     return at;
   }
   if (n == 0) return at;
-  for (const uint32_t after : wanted) {
+  for (const uint32_t after : wanted.value_or(std::span<const uint32_t>())) {
     if (after == 0 || after > n)
       throw std::invalid_argument("states: " + std::to_string(after) + " is not from 1 to the " +
                                   std::to_string(n) + " reserved tokens");
     at.push_back(n_tokens_ + after);
   }
   at.push_back(n_tokens_ + n);
-  for (size_t g = 0; g < pool_->n_groups(); ++g)
+  for (size_t g = 0; g < pool_->n_groups() && !wanted; ++g)
     if (const uint64_t stride = pool_->layout(g).spec.stride)
       for (uint64_t p = (n_tokens_ / stride + 1) * stride; p < uint64_t(n_tokens_) + n; p += stride)
         at.push_back(uint32_t(p));
@@ -31,7 +32,7 @@ std::vector<uint32_t> Context::states_to_write(uint32_t n, std::span<const uint3
 }
 
 Lease Context::open_lease(const std::shared_ptr<Context>& self, uint32_t n, std::span<const uint32_t> first,
-                          std::span<const uint32_t> states) {
+                          std::optional<std::span<const uint32_t>> states) {
   std::lock_guard lock(mutex_);
   const Gate gate(*pool_);
   enter_to_change();
@@ -53,7 +54,7 @@ Lease Context::open_lease(const std::shared_ptr<Context>& self, uint32_t n, std:
 }
 
 Lease reserve(const std::shared_ptr<Context>& context, uint32_t n, std::span<const uint32_t> first,
-              std::span<const uint32_t> states) {
+              std::optional<std::span<const uint32_t>> states) {
   const Context::Pin pin = context->hot();
   return with_reclaim(*context->pool(), [&] { return context->open_lease(context, n, first, states); });
 }
@@ -86,7 +87,7 @@ void Lease::commit(std::span<const int32_t> ids, bool checkpoints) {
     throw std::invalid_argument("cannot commit " + std::to_string(ids.size()) +
                                 " tokens: " + std::to_string(n_) + " are reserved");
   const uint32_t end = begin_ + uint32_t(ids.size());
-  if (c.pool_->has_states() && !ids.empty()) require_state(end);
+  if (c.pool_->has_states() && !ids.empty()) require_states(end, checkpoints);
   if (!ids.empty()) {
     if (!c.tokens_->unique()) c.tokens_ = c.tokens_->clone(begin_);
     c.tokens_->append(ids.data(), uint32_t(ids.size()));
@@ -97,7 +98,7 @@ void Lease::commit(std::span<const int32_t> ids, bool checkpoints) {
   c.drop_behind_windows();
 }
 
-void Lease::require_state(uint32_t end) const {
+void Lease::require_states(uint32_t end, bool checkpoints) const {
   const States& states = context_->table_->states().live();
   if (states.find(end) == states.size()) {
     std::string there;
@@ -107,8 +108,12 @@ void Lease::require_state(uint32_t end) const {
                                 " tokens: recurrent groups have a state after " + there +
                                 " of the reserved ones only; list others in `states` when reserving");
   }
-  if (!states_written_)
-    throw std::invalid_argument("the recurrent states of the reserved tokens were not written");
+  for (const uint32_t at : states.at) {
+    const bool stays = at > begin_ && (at == end || (at < end && (checkpoints || context_->on_stride(at))));
+    if (stays && !all_written_ && std::find(written_.begin(), written_.end(), at) == written_.end())
+      throw std::invalid_argument("the recurrent state after " + std::to_string(at - begin_) +
+                                  " of the reserved tokens was not written");
+  }
 }
 
 void Lease::release() noexcept {

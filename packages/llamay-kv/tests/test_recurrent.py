@@ -1,11 +1,24 @@
 """Recurrent states and latent vectors are values like everything else: forked, rolled back, never changed in place."""
 
 import ctypes
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from llamay_kv import Group, Layer, Layout, OutOfPages, Pool, PrefixTree
+from llamay_kv import (
+    DiskCache,
+    Group,
+    Key,
+    Layer,
+    Layout,
+    OutOfPages,
+    Pool,
+    PrefixTree,
+    SnapshotError,
+    verify,
+)
+from llamay_kv._recurrent import lengths
 
 HYBRID = Layout(
     [
@@ -34,23 +47,22 @@ def states_of(layout, tokens):
     }
 
 
-def feed(context, tokens, at=(), checkpoints=False):
+def feed(context, tokens, at=None, checkpoints=False):
     """Commit tokens with K/V and states that are functions of the history."""
     layout, before = context.pool.layout, context.tokens
     tokens = list(tokens)
-    stops = sorted({*at, len(tokens)})
-    strides = [g.stride for g in layout.groups if g.stride]
-    stops = sorted(
-        {*stops, *(n for n in range(1, len(tokens)) for s in strides if (len(before) + n) % s == 0)}
-    )
-    with context.reserve(len(tokens), states=list(at)) as lease:
+    stops = {*(at or ()), len(tokens)}
+    if at is None:
+        strides = [g.stride for g in layout.groups if g.stride]
+        stops |= {n for n in range(1, len(tokens)) for s in strides if (len(before) + n) % s == 0}
+    with context.reserve(len(tokens), states=at) as lease:
         for group in layout.groups:
             for layer in group.layers:
                 if group.kind != "state":
                     ids = np.array(tokens, "f4")[:, None, None]
                     k = ids + np.zeros((1, layer.kv_heads, layer.k_dim), "f4")
                     lease.write(layer.index, k, k[:, :, : layer.v_dim])
-        for n in stops:
+        for n in sorted(stops):
             for layer, (k, v) in states_of(layout, before + tokens[:n]).items():
                 lease.write_state(layer, k, v, after=n)
         lease.commit(tokens, checkpoints=checkpoints)
@@ -149,6 +161,11 @@ def test_states_on_the_stride_become_checkpoints():
     assert context.checkpoints == [10, 20, 30, 40]
     context.truncate(30)
     check(context)
+    with context.reserve(25) as lease:
+        lease.write_state(0, np.zeros((1, 2), "f4"), np.zeros((1, 4), "f4"))
+        with pytest.raises(ValueError, match="the recurrent state after 10 of the reserved tokens was not"):
+            lease.commit(range(25))
+    check(context)
     pool.audit()
 
 
@@ -165,7 +182,10 @@ def test_a_commit_ends_where_a_state_was_written():
         lease.commit(range(5))
     check(context)
     assert context.checkpoints == []
-    with context.reserve(2) as lease, pytest.raises(ValueError, match="reserved tokens were not written"):
+    with (
+        context.reserve(2) as lease,
+        pytest.raises(ValueError, match="state after 2 of the reserved tokens was not"),
+    ):
         lease.commit([1, 2])
     feed(context, [7, 8, 9], at=[1, 2], checkpoints=True)
     assert context.checkpoints == [7, 8]
@@ -282,3 +302,84 @@ def test_tenants_states_merge_when_a_page_becomes_everybodys():
     assert len(tree.match(range(16), tenant="alice")) == 16
     check(tree.match(range(16), tenant="alice"))
     pool.audit()
+
+
+def test_a_snapshot_has_the_state_and_the_checkpoints(tmp_path):
+    pool = Pool(HYBRID, 16, pages=64)
+    context = pool.context()
+    for n in (5, 70, 100):
+        feed(context, range(len(context), n))
+        if n < 100:
+            context.checkpoint()
+    context.side = {"sampler": (3, b"seed")}
+    key = Key.generate("k")
+    for more, keys in (({}, {}), ({"key": key}, {"keys": [key]})):
+        context.save(tmp_path / "s", **more)
+        verify(tmp_path / "s", **keys)
+        restored = Pool(HYBRID, 64, pages=20).restore(tmp_path / "s", **keys)
+        assert (restored.tokens, restored.checkpoints, restored.side) == (
+            context.tokens,
+            [5, 70],
+            context.side,
+        )
+        for at in (None, 5, 70):
+            check(restored, at)
+        np.testing.assert_array_equal(restored.read(0)[0], context.read(0)[0])
+        restored.pool.audit()
+        restored.truncate(5)
+        check(restored)
+    context.checkpoint()
+    context.save(tmp_path / "s")
+    assert pool.restore(tmp_path / "s").checkpoints == [5, 70, 100]
+    pool.context().save(tmp_path / "empty")
+    assert len(pool.restore(tmp_path / "empty")) == 0
+    context.side = {"recurrent/x": (1, b"")}
+    with pytest.raises(ValueError, match="begin with 'recurrent/' are taken"):
+        context.save(tmp_path / "s")
+
+
+def test_a_snapshot_on_the_stride_restores_the_states_it_has(tmp_path):
+    context = feed(Pool(STRIDED, 16, pages=64).context(), range(35))
+    context.forget_checkpoints(20)
+    context.save(tmp_path / "s")
+    restored = Pool(STRIDED, 32, pages=64).restore(tmp_path / "s")
+    assert restored.checkpoints == [20, 30]
+    for at in (None, 20, 30):
+        check(restored, at)
+
+
+def test_a_snapshot_without_its_state_is_refused(tmp_path):
+    context = feed(Pool(HYBRID, 16, pages=8).context(), [1, 2, 3])
+    manifest = context.save(tmp_path / "s")
+    (name, version, size) = manifest.side[0]
+    for side, message in (
+        ((), "it lacks the recurrent state after its last token"),
+        (((name, version, size + 4),), "bytes and not"),
+        (((name.replace("/0001", "/0000"), version, size),), "is of no recurrent group"),
+        ((("recurrent/0001/0000000002", 1, size),), "lacks the recurrent state"),
+    ):
+        with pytest.raises(SnapshotError, match=message):
+            lengths("s", replace(manifest, side=side))
+
+
+def test_every_damage_to_a_state_is_refused(tmp_path):
+    context = feed(Pool(HYBRID, 16, pages=8).context(), [1, 2, 3])
+    context.save(tmp_path / "s")
+    whole = (tmp_path / "s").read_bytes()
+    state = context.pack_state(1, 3)
+    at = whole.index(state)
+    pool = Pool(HYBRID, 16, pages=8)
+    for i in range(at, at + len(state)):
+        (tmp_path / "s").write_bytes(whole[:i] + bytes([whole[i] ^ 4]) + whole[i + 1 :])
+        with pytest.raises(SnapshotError, match="side state 'recurrent/0001/0000000003'"):
+            pool.restore(tmp_path / "s")
+    assert pool.used_bytes == 0
+    pool.audit()
+
+
+def test_a_disk_cache_leaves_recurrent_contexts_alone(tmp_path):
+    pool = Pool(HYBRID, 16, pages=64)
+    context = feed(pool.context(), range(100))
+    with DiskCache(tmp_path, budget_bytes=1 << 20, min_free_bytes=0) as cache:
+        assert not cache.save(context)
+        assert len(cache.load(pool, range(100))) == 0

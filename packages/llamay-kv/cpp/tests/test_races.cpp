@@ -1,4 +1,5 @@
 // What a scheduler does from many threads at once; meant for ThreadSanitizer, and true without it.
+#include <algorithm>
 #include <atomic>
 #include <functional>
 
@@ -181,6 +182,106 @@ void eviction_races_allocation() {
   CHECK(pool->used_bytes() == 0);
 }
 
+/// Keeps pages in memory, turned over so that a page that was not read back shows.
+class FakeStore : public SpillStore {
+ public:
+  size_t overhead() const override { return 0; }
+  bool write(size_t group, uint32_t slot, uint64_t serial, std::span<const std::byte> page) override {
+    auto& kept = slots_[{group, slot}];
+    kept.first = serial;
+    kept.second.assign(page.begin(), page.end());
+    for (std::byte& b : kept.second) b = ~b;
+    return true;
+  }
+  void read(size_t group, uint32_t slot, uint64_t serial, std::span<std::byte> page) override {
+    const auto& [written, bytes] = slots_.at({group, slot});
+    if (written != serial) throw std::runtime_error("another version");
+    std::transform(bytes.begin(), bytes.end(), page.begin(), [](std::byte b) { return ~b; });
+  }
+
+ private:
+  std::map<std::pair<size_t, uint32_t>, std::pair<uint64_t, std::vector<std::byte>>> slots_;
+};
+
+/// Threads use contexts, forks and a tree whose pages others push out to the file all the while.
+void spilling_races_use() {
+  std::vector<GroupSpec> spec{{Kind::full, 0, Precision::f16, {{0, 1, 16, 16}}},
+                              {Kind::state, 0, Precision::f32, {{1, 1, 0, 16}}, 32}};
+  const uint64_t page = GroupLayout(spec[0], 16).page_bytes;
+  auto pool = std::make_shared<Pool>(
+      spec, 16, PoolOptions{60 * page, std::make_shared<FakeStore>(), 4000 * page, nullptr});
+  auto tree = PrefixTree::make(pool, 400 * page, {});
+  const auto grow = [](const std::shared_ptr<Context>& context, uint32_t n, float value) {
+    Lease lease = reserve(context, n);
+    const auto view = lease.view();
+    std::vector<float> row(16, value);
+    for (uint32_t i = 0; i < n; ++i)
+      scatter(view->table(), {0, 0}, lease.begin() + i, lease.begin() + i + 1, Element::f32, row.data(),
+              row.data());
+    const llamay_kv_group& states = view->view()->groups[1];
+    for (uint64_t i = 0; i < states.n_states; ++i)
+      if (states.state_at[i] > view->view()->n_tokens)
+        *reinterpret_cast<float*>(static_cast<std::byte*>(states.arena) +
+                                  size_t(states.blocks[0][i]) * states.page_bytes) = value;
+    lease.states_written();
+    lease.commit(std::vector<int32_t>(n, int32_t(value)));
+  };
+  const auto state_is = [](const std::shared_ptr<Context>& context, float value) {
+    const auto view = context->view();
+    const llamay_kv_group& g = view->view()->groups[1];
+    CHECK(g.n_states == 1 && g.state_at[0] == view->view()->n_tokens);
+    CHECK(*reinterpret_cast<float*>(static_cast<std::byte*>(g.arena) +
+                                    size_t(g.blocks[0][0]) * g.page_bytes) == value);
+  };
+  auto parent = std::make_shared<Context>(pool);
+  grow(parent, 40, 9);
+  std::atomic<bool> stop = false;
+  std::thread spiller([&] {
+    while (!stop) {
+      pool->spill()->spill(10 * page);
+      std::this_thread::yield();
+    }
+  });
+  std::atomic<int> refused = 0, done = 0;
+  in_threads(8, [&](int t) {
+    for (int i = 0; i < 60; ++i) {
+      try {
+        const auto value = float((t + i) % 5);
+        auto fork = parent->fork();
+        grow(fork, 3, value);
+        expect(fork, 0, 40, 9);
+        expect(fork, 40, 43, value);
+        state_is(fork, value);
+        auto context = tree->match(std::vector<int32_t>(48, int32_t(value)), "", "");
+        expect(context, 0, context->size(), value);
+        if (context->size() < 48) grow(context, 48 - context->size(), value);
+        expect(context, 0, 48, value);
+        tree->insert(*context, "", "", 0);
+        if (i % 3 == 0) context->truncate(32);
+        state_is(context, value);
+        context->overwrite(3, 4, [&](const Table& table) {
+          std::vector<float> row(16, value);
+          scatter(table, {0, 0}, 3, 4, Element::f32, row.data(), row.data());
+        });
+        expect(context, 0, 32, value);
+        ++done;
+      } catch (const OutOfPages&) {
+        ++refused;
+      }
+    }
+  });
+  stop = true;
+  spiller.join();
+  expect(parent, 0, 40, 9);
+  state_is(parent, 9);
+  pool->audit();
+  CHECK(done > 0 && pool->spill()->stats().read_pages > 0 && pool->spill()->stats().failed_reads == 0);
+  tree->clear();
+  parent->close();
+  pool->audit();
+  CHECK(pool->used_bytes() == 0 && pool->spill()->stats().spilled_pages == 0);
+}
+
 }  // namespace
 
 int main() {
@@ -190,5 +291,6 @@ int main() {
   threads_compete_for_the_last_pages();
   two_threads_cannot_both_lease();
   eviction_races_allocation();
+  spilling_races_use();
   std::puts("ok");
 }

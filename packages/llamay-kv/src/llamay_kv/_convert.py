@@ -25,8 +25,9 @@ def narrowed(layout: Layout, precision: Precision) -> Layout:
             groups.append(group)
         elif group.precision not in _SOURCES:
             raise ValueError(f"group {g} holds {group.precision}, which is not saved as {precision}")
-        else:
-            groups.append(replace(group, precision=precision))
+        else:  # latent vectors are keys, which vq8 leaves as f16
+            keys_only = group.kind == "latent" and precision == "vq8"
+            groups.append(replace(group, precision="f16" if keys_only else precision))
     return Layout(groups)
 
 
@@ -39,7 +40,8 @@ class Scratch:
     """Pages for one chunk of one group, to write in one precision and read in another."""
 
     def __init__(self, group: Group) -> None:
-        self._group = Group.full(group.layers, group.precision)
+        make = Group.latent if group.kind == "latent" else Group.full
+        self._group = make(group.layers, group.precision)
         self._pool = Pool(Layout([self._group]), CHUNK, pages=1)
         self._ids = np.zeros(CHUNK, np.int32)
 

@@ -80,7 +80,7 @@ class DiskCache:
         Takes microseconds: call it when the answer is out. The context may go on at once; what is written is its
         state now.
         """
-        if not self._writer.is_alive():
+        if not self._writer.is_alive() or _recurrent(context.pool.layout):
             return False
         frozen = context.fork()
         try:
@@ -165,7 +165,7 @@ class DiskCache:
         ids = np.asarray(tokens, np.int32)
         have = 0 if onto is None else len(onto)
         layout = pool.layout
-        chain = self._stored_chain(layout, ids, identity, tenant)
+        chain = [] if _recurrent(layout) else self._stored_chain(layout, ids, identity, tenant)
         n = self._usable(layout, chain)
         gain = n * CHUNK - have
         self._files.count("lookups")
@@ -306,6 +306,11 @@ class DiskCache:
 
     def __exit__(self, *args: object) -> None:
         self.close()
+
+
+def _recurrent(layout: Layout) -> bool:
+    """Whether positions are not all there is: the states of recurrent layers are not in chunks."""
+    return any(group.kind == "state" for group in layout.groups)
 
 
 def _payload_bytes(layout: Layout, groups: int) -> int:

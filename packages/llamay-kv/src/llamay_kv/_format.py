@@ -110,7 +110,7 @@ class Manifest:
         for chunk in range(-(-self.n_tokens // CHUNK)):
             for g, width in enumerate(widths):
                 begin, end = max(chunk * CHUNK, self.first[g]), min((chunk + 1) * CHUNK, self.n_tokens)
-                if begin < end:
+                if width and begin < end:
                     name = f"chunk {chunk} of group {g}"
                     yield Frame(index, name, (end - begin) * width, CHUNKS, g, begin, end)
                     index += 1
@@ -275,10 +275,11 @@ def _layout(groups: Any) -> Layout:
         if set(group) != {"kind", "layers", "precision", "window"}:
             raise ValueError("a group has unexpected or missing keys")
         layers = []
-        for index, heads, k, v in group["layers"]:
-            dims = [_int(n, 1, 1 << 20, "a dimension") for n in (heads, k, v)]
-            layers.append(Layer(_int(index, 0, 2**32 - 1, "layer"), *dims))
         kind, precision = group["kind"], group["precision"]
+        least = 0 if kind in ("latent", "state") else 1
+        for index, heads, k, v in group["layers"]:
+            dims = [_int(n, low, 1 << 20, "a dimension") for n, low in ((heads, 1), (k, least), (v, least))]
+            layers.append(Layer(_int(index, 0, 2**32 - 1, "layer"), *dims))
         if kind not in KINDS or precision not in PRECISIONS:
             raise ValueError(f"a group of kind {kind!r} and precision {precision!r} is not known here")
         parsed.append(Group(kind, tuple(layers), _int(group["window"], 0, 2**32 - 1, "window"), precision))

@@ -22,6 +22,7 @@ from llamay_kv._identity import Identity
 from llamay_kv._kv import Lease, crc64
 from llamay_kv._layout import Layout, Precision
 from llamay_kv._reader import Reader
+from llamay_kv._recurrent import Packed, lengths, place, with_states
 from llamay_kv._vfs import Buffer, LocalVfs, Vfs, write_atomically
 
 Legacy = Literal["warn", "refuse", "allow"]
@@ -40,7 +41,7 @@ def save(
 ) -> Manifest:
     """Write the context; see `Context.save`."""
     with context.fork() as frozen:  # what is written is one moment, whatever the context does meanwhile
-        states = dict(sorted((frozen.side if side is None else side).items()))
+        states = with_states(frozen, frozen.side if side is None else side)
         tokens = np.array(frozen.tokens, "<i4")
         held = frozen.pool.layout
         layout = held if precision is None else narrowed(held, precision)
@@ -78,7 +79,7 @@ def _file(
 
 
 def _payloads(
-    manifest: Manifest, context: Context, tokens: np.ndarray, side: Mapping[str, tuple[int, bytes]]
+    manifest: Manifest, context: Context, tokens: np.ndarray, side: Mapping[str, tuple[int, bytes | Packed]]
 ) -> Iterator[tuple[fmt.Frame, Buffer]]:
     states = iter(side.values())
     buffer = np.empty(0, np.uint8)
@@ -88,7 +89,7 @@ def _payloads(
         if frame.kind == fmt.TOKENS:
             yield frame, tokens.tobytes()
         elif frame.kind == fmt.SIDE:
-            yield frame, next(states)[1]
+            yield frame, bytes(next(states)[1])
         else:
             convert = scratch[frame.group]
             chunk = None if convert else context.packed_view(frame.group, frame.begin, frame.end)
@@ -161,11 +162,14 @@ def restore(
         if manifest.computed is not None and (identity is None or "payload" not in identity.fields):
             _warn_of_conversion(reader.path, manifest)
         reader.unlock(keys)
+        states, last_is_checkpoint = lengths(reader.path, manifest)
         context = pool.context()
         try:
-            with context.reserve(manifest.n_tokens, list(manifest.first)) as lease:
+            with context.reserve(manifest.n_tokens, list(manifest.first), states=states or None) as lease:
                 tokens, side = _read_frames(reader, lease, pool.layout)
-                lease.commit(tokens)
+                lease.commit(tokens, checkpoints=True)
+            if last_is_checkpoint:
+                context.checkpoint()
             context.side = side
             context.owner, context.marking = manifest.owner, manifest.marking
         except BaseException as error:
@@ -254,6 +258,7 @@ def _read_frames(
     tokens = np.empty(0, np.int32)
     side: dict[str, tuple[int, bytes]] = {}
     states = iter(reader.manifest.side)
+    recurrent = any(group.kind == "state" for group in layout.groups)
     buffer = np.empty(0, np.uint8)
     for frame, offset in reader.frames():
         if frame.kind == fmt.TOKENS:
@@ -266,7 +271,10 @@ def _read_frames(
             raw = np.empty(frame.size, np.uint8)
             reader.read(frame, offset, raw)
             name, version, _size = next(states)
-            side[name] = (version, raw.tobytes())
+            if recurrent and (where := place(name)) is not None:
+                lease.unpack_state(*where, raw)
+            else:
+                side[name] = (version, raw.tobytes())
             continue
         convert = scratch[frame.group]
         target = None if convert else lease.packed_target(frame.group, frame.begin, frame.end)
