@@ -1,8 +1,8 @@
 """Recurrent states in a snapshot: side states with names of their own.
 
-`recurrent/GGGG/NNNNNNNNNN` is the state of group G after N tokens, as decimal numbers with leading zeros. Its version is
-1 if it is a checkpoint, 0 if it is the present state only. Its data are the elements of all layers in order, for each
-what the convolution carries over and then the state, as the group stores them.
+`recurrent/GGGG/NNNNNNNNNN` is the state of group G after N tokens, as decimal numbers with leading zeros. Its version
+is 1 if it is a checkpoint, 0 if it is the present state only. Its data are the elements of all layers in order, for
+each what the convolution carries over and then the state, as the group stores them.
 """
 
 from __future__ import annotations
