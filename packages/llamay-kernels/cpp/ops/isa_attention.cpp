@@ -16,6 +16,14 @@ void write(const KvPages& pages, const AttentionShape& shape, uint32_t head, uin
   });
 }
 
+// Vector units widen beside their multiplications: a copy of the block that is wide already only takes room
+// in the nearest cache.
+#if defined(__AVX2__) || defined(__ARM_NEON)
+constexpr bool kWidensFree = true;
+#else
+constexpr bool kWidensFree = false;
+#endif
+
 /// One task at work: rows are tokens times query heads, in that order; everything about a block lies in
 /// scratch. K, V: what the pages hold.
 template <class K, class V>
@@ -91,6 +99,7 @@ class Attention {
       segment_ = &t_.segments[i];
       for (uint32_t block = segment_->block_begin; block < segment_->block_end; ++block) {
         start_ = block * kAttentionBlock;
+        look_ahead(block + 1 < segment_->block_end);
         for (uint32_t token = segment_->token_begin; token < segment_->token_end; ++token) {
           const uint32_t position = t_.tokens[token].position, first = s_.first_visible(position);
           low_[token] = first > start_ ? least(first - start_, kAttentionBlock) : 0;
@@ -102,6 +111,20 @@ class Attention {
         }
       }
     }
+  }
+
+  /// How far the next block's keys and values are from this one's. Blocks lie too far apart, and are too
+  /// short, for the hardware to follow.
+  void look_ahead(bool more) {
+    const KvPages& p = *segment_->pages;
+    keys_ahead_ = values_ahead_ = 0;
+    if (!more || (1u << p.page_shift) < kAttentionBlock) return;
+    const auto from_here = [&](auto at) {
+      return reinterpret_cast<const char*>(at(start_ + kAttentionBlock)) -
+             reinterpret_cast<const char*>(at(start_));
+    };
+    keys_ahead_ = from_here([&](uint32_t position) { return keys_at<K>(p, s_, t_.kv_head, position); });
+    values_ahead_ = from_here([&](uint32_t position) { return values_at<V>(p, s_, t_.kv_head, position); });
   }
 
   float* partial(uint32_t block, uint32_t row) const {
@@ -133,12 +156,19 @@ class Attention {
       end = most(end, high(row));
     }
     begin = begin / 16 * 16;
-    near_ = to - from > kTileRows && (sizeof(K) != sizeof(float) || sizeof(V) != sizeof(float) ||
-                                      (1u << segment_->pages->page_shift) < kAttentionBlock);
+    const bool apart = (1u << segment_->pages->page_shift) < kAttentionBlock;
+    near_ = to - from > kTileRows &&
+            (apart || (!kWidensFree && (sizeof(K) != sizeof(float) || sizeof(V) != sizeof(float))));
     if (near_) bring_near(begin, end);
     if constexpr (has_scale<K>) bring_scales(begin, end, segment_->pages->k_scale_offset, key_scales_);
     if constexpr (has_scale<V>) bring_scales(begin, end, segment_->pages->v_scale_offset, value_scales_);
-    for (uint32_t row = from; row < to; row += kTileRows) compute(row, least(row + kTileRows, to));
+    // Tiles of one size: a last one of a single row would cost nearly as much as a whole one.
+    const uint32_t tiles = (to - from + kTileRows - 1) / kTileRows;
+    for (uint32_t row = from, left = tiles; left; --left) {
+      const uint32_t n = (to - row) / left;
+      compute(row, row + n);
+      row += n;
+    }
   }
 
   /// Widens the block once for all rows that will read it. What nobody has written stays unread: such lanes
@@ -147,12 +177,14 @@ class Attention {
     const KvPages& pages = *segment_->pages;
     each_page(begin, end, [&](uint32_t from, uint32_t to) {
       const K* key = keys_at<K>(pages, s_, t_.kv_head, start_ + from);
-      for (uint32_t d = 0; d < s_.k_dim; ++d, key += key_stride(pages))
+      for (uint32_t d = 0; d < s_.k_dim; ++d, key += key_stride(pages)) {
+        if (keys_ahead_) __builtin_prefetch(reinterpret_cast<const char*>(key) + keys_ahead_, 0, 2);
         for (uint32_t j = from; j < to; j += 16) {
           const int n = static_cast<int>(least(16, to - j));
           store(near_keys_ + d * kAttentionBlock + j,
                 n == 16 ? load_lanes(key + j - from) : load_lanes(key + j - from, n));
         }
+      }
       const V* value = values_at<V>(pages, s_, t_.kv_head, start_ + from);
       for (uint32_t j = from; j < to; ++j, value += s_.v_dim)
         for (uint32_t d = 0; d < s_.v_dim; d += 16) {
@@ -196,10 +228,11 @@ class Attention {
         float* to_scores[kTileRows];
         for (int i = 0; i < n; ++i) to_scores[i] = score[i] + a;
         product(n, q, keys_at<K>(*segment_->pages, s_, t_.kv_head, start_ + a), key_stride(*segment_->pages),
-                s_.k_dim, to_scores, b - a, false);
+                s_.k_dim, to_scores, b - a, false, keys_ahead_);
       });
+      keys_ahead_ = 0;  // fetched by now
     }
-    for (uint32_t row = from; row < to; ++row) softmax(row);
+    softmax(from, to);
 
     // Each row adds its visible values in increasing order; where all rows see a key they add it together.
     if (low_most < high_least) {
@@ -209,7 +242,8 @@ class Attention {
       if (begun)
         for (int i = 0; i < n; ++i)
           if (low(from + static_cast<uint32_t>(i)) == low_most) memset(out[i], 0, v_floats_ * sizeof(float));
-      weigh(n, score, out, low_most, high_least, begun);
+      weigh(n, score, out, low_most, high_least, begun, values_ahead_);
+      values_ahead_ = 0;
       for (int i = 0; i < n; ++i)
         weigh(1, &score[i], &out[i], high_least, high(from + static_cast<uint32_t>(i)), true);
     } else {
@@ -220,42 +254,68 @@ class Attention {
     }
   }
 
-  /// Scores become weights, in place: exp(s - maximum), +0 where there is no visible key. The scales of int8
-  /// elements go in here, one multiplication for a vector instead of one for each of its elements.
-  void softmax(uint32_t row) {
+  /// Scores of a few rows become weights, in place: exp(s - maximum), +0 where there is no visible key. The
+  /// scales of int8 elements go in here, one multiplication for a vector instead of one for each of its
+  /// elements. Row by row in each of three passes, so that no row waits for another's sums across lanes.
+  void softmax(uint32_t from, uint32_t to) {
+    const f32x16 nothing = splat(-__builtin_inff());
+    f32x16 largest[kTileRows];
+    for (uint32_t row = from; row < to; ++row) {
+      const uint32_t l = low(row), h = high(row);
+      largest[row - from] = l == 0 && h == kAttentionBlock
+                                ? scale_scores<true>(row, 0, kAttentionBlock, nothing)
+                                : scale_scores<false>(row, l, h, nothing);
+    }
+    for (uint32_t row = from; row < to; ++row) block_max_[row] = max16(largest[row - from]);
+    f32x16 sum[kTileRows];
+    for (uint32_t row = from; row < to; ++row) {
+      const uint32_t l = low(row), h = high(row);
+      sum[row - from] =
+          l == 0 && h == kAttentionBlock ? weights<true>(row, 0, kAttentionBlock) : weights<false>(row, l, h);
+    }
+    for (uint32_t row = from; row < to; ++row) block_sum_[row] = tree16(sum[row - from]);
+  }
+
+  /// yes in the lanes of [low, high) of sixteen keys from `at` on, no in the others.
+  static f32x16 visible(uint32_t at, uint32_t low, uint32_t high, f32x16 yes, f32x16 no) {
+    const f32x16 seen = select(first_lanes(static_cast<int>(least(16, high - at))), yes, no);
+    return low > at ? select(first_lanes(static_cast<int>(least(16, low - at))), no, seen) : seen;
+  }
+
+  template <bool whole>
+  f32x16 scale_scores(uint32_t row, uint32_t low, uint32_t high, f32x16 nothing) const {
     float* score = scores_ + row * kAttentionBlock;
-    const int l = static_cast<int>(low(row)), h = static_cast<int>(high(row));
-    const f32x16 scale = splat(s_.scale), cap = splat(s_.softcap), nothing = splat(-__builtin_inff());
+    const f32x16 scale = splat(s_.scale), cap = splat(s_.softcap);
     f32x16 largest = nothing;
-    const auto visible = [l, h](int j, f32x16 yes, f32x16 no) {
-      const int first = l > j ? l - j : 0, count = h - j < 16 ? h - j : 16;
-      const f32x16 seen = select(first_lanes(count), yes, no);
-      return first ? select(first_lanes(first < 16 ? first : 16), no, seen) : seen;
-    };
-    for (int j = l / 16 * 16; j < h; j += 16) {
+    for (uint32_t j = low / 16 * 16; j < high; j += 16) {
       f32x16 s = load(score + j);
       if constexpr (has_scale<K>) s = load(key_scales_ + j) * s;
       s = scale * s;
       if (s_.softcap != 0.0f) s = softcap(s, cap);
-      s = visible(j, s, nothing);
+      if constexpr (!whole) s = visible(j, low, high, s, nothing);
       store(score + j, s);
       largest = max(largest, s);
     }
-    block_max_[row] = max16(largest);
-    const f32x16 m = splat(block_max_[row]);
-    f32x16 sum = zero();
-    for (int j = l / 16 * 16; j < h; j += 16) {
-      const f32x16 p = visible(j, exp(load(score + j) - m), zero());
-      sum = sum + p;
-      if constexpr (has_scale<V>)
-        store(score + j, p * load(value_scales_ + j));
-      else
-        store(score + j, p);
-    }
-    block_sum_[row] = tree16(sum);
+    return largest;
   }
 
-  void weigh(int n, float* const* weights, float* const* out, uint32_t from, uint32_t to, bool accumulate) {
+  template <bool whole>
+  f32x16 weights(uint32_t row, uint32_t low, uint32_t high) const {
+    float* score = scores_ + row * kAttentionBlock;
+    const f32x16 m = splat(block_max_[row]);
+    f32x16 sum = zero();
+    for (uint32_t j = low / 16 * 16; j < high; j += 16) {
+      f32x16 p = exp_not_positive(load(score + j) - m);
+      if constexpr (!whole) p = visible(j, low, high, p, zero());
+      sum = sum + p;
+      if constexpr (has_scale<V>) p = p * load(value_scales_ + j);
+      store(score + j, p);
+    }
+    return sum;
+  }
+
+  void weigh(int n, float* const* weights, float* const* out, uint32_t from, uint32_t to, bool accumulate,
+             ptrdiff_t ahead = 0) {
     const float* p[kTileRows];
     const auto at = [&](uint32_t j) {
       for (int i = 0; i < n; ++i) p[i] = weights[i] + j;
@@ -269,7 +329,7 @@ class Attention {
     }
     each_page(from, to, [&](uint32_t a, uint32_t b) {
       product(n, at(a), values_at<V>(*segment_->pages, s_, t_.kv_head, start_ + a), s_.v_dim, b - a, out,
-              s_.v_dim, accumulate);
+              s_.v_dim, accumulate, ahead);
       accumulate = true;
     });
   }
@@ -290,7 +350,7 @@ class Attention {
     for (uint32_t row = from; row < to; row += 16) {
       const int n = static_cast<int>(least(16, to - row));
       const f32x16 old = load(max_ + row, n), here = load(block_max_ + row, n), larger = max(old, here);
-      const f32x16 a = exp(old - larger), b = exp(here - larger);
+      const f32x16 a = exp_not_positive(old - larger), b = exp_not_positive(here - larger);
       store(max_ + row, larger, n);
       store(sum_ + row, fma(load(block_sum_ + row, n), b, load(sum_ + row, n) * a), n);
       store(old_weight_ + row, a, n);
@@ -329,6 +389,7 @@ class Attention {
       *near_keys_, *near_values_, *key_scales_, *value_scales_;
   const AttentionSegment* segment_ = nullptr;
   uint32_t start_ = 0;
+  ptrdiff_t keys_ahead_ = 0, values_ahead_ = 0;  // bytes
   bool near_ = false;
   // Of each token.
   uint32_t low_[kAttentionRows] = {}, high_[kAttentionRows] = {};

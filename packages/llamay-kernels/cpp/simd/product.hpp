@@ -2,6 +2,8 @@
 
 #include "simd/f32x16.hpp"
 
+#define LLAMAY_LAMBDA __attribute__((always_inline))
+
 namespace llamay {
 namespace {
 
@@ -18,19 +20,30 @@ constexpr int tile_vectors(int) { return 1; }
 #endif
 
 /// c[r][j] = fma(a[r][i], b[i * stride + j], c[r][j]) for i increasing, from what is there or from +0.
-/// The last of the vectors reads `last` lanes only.
+/// The last of the vectors reads `last` lanes only. ahead: bytes from what is read to what should be fetched
+/// for later; 0 for nothing.
 template <int rows, int vectors, class T>
 LLAMAY_LANES void tile(const float* const* a, const T* b, size_t stride, size_t depth, float* const* c,
-                       size_t at, int last, bool accumulate) {
+                       size_t at, int last, bool accumulate, ptrdiff_t ahead) {
   f32x16 sum[rows][vectors];
   for (int r = 0; r < rows; ++r)
     for (int j = 0; j < vectors; ++j) sum[r][j] = accumulate ? load(c[r] + at + 16 * j) : zero();
-  if (last == 16) {
-    for (size_t i = 0; i < depth; ++i, b += stride)
+  const auto whole = [&](auto fetch) LLAMAY_LAMBDA {
+    for (size_t i = 0; i < depth; ++i, b += stride) {
+      fetch(b);
       for (int j = 0; j < vectors; ++j) {
         const f32x16 v = load_lanes(b + 16 * j);
         for (int r = 0; r < rows; ++r) sum[r][j] = fma(splat(a[r][i]), v, sum[r][j]);
       }
+    }
+  };
+  if (last == 16 && ahead) {
+    whole([ahead](const T* at) {
+      for (size_t line = 0; line < 16 * vectors * sizeof(T); line += 64)
+        __builtin_prefetch(reinterpret_cast<const char*>(at) + ahead + line, 0, 2);
+    });
+  } else if (last == 16) {
+    whole([](const T*) {});
   } else {
     for (size_t i = 0; i < depth; ++i, b += stride)
       for (int j = 0; j < vectors; ++j) {
@@ -44,16 +57,18 @@ LLAMAY_LANES void tile(const float* const* a, const T* b, size_t stride, size_t 
 
 template <int rows, class T>
 void product_rows(const float* const* a, const T* b, size_t stride, size_t depth, float* const* c,
-                  size_t columns, bool accumulate) {
+                  size_t columns, bool accumulate, ptrdiff_t ahead) {
   constexpr int vectors = tile_vectors(rows);
   size_t at = 0;
   for (; at + 16 * (vectors - 1) < columns; at += 16 * vectors) {
     const size_t left = columns - at - 16 * (vectors - 1);
-    tile<rows, vectors>(a, b + at, stride, depth, c, at, left < 16 ? static_cast<int>(left) : 16, accumulate);
+    tile<rows, vectors>(a, b + at, stride, depth, c, at, left < 16 ? static_cast<int>(left) : 16, accumulate,
+                        ahead);
   }
   for (; at < columns; at += 16) {
     const size_t left = columns - at;
-    tile<rows, 1>(a, b + at, stride, depth, c, at, left < 16 ? static_cast<int>(left) : 16, accumulate);
+    tile<rows, 1>(a, b + at, stride, depth, c, at, left < 16 ? static_cast<int>(left) : 16, accumulate,
+                  ahead);
   }
 }
 
@@ -61,21 +76,21 @@ void product_rows(const float* const* a, const T* b, size_t stride, size_t depth
 /// address of its own; c's rows have room for whole vectors, b's are read to `columns` only.
 template <class T>
 void product(int rows, const float* const* a, const T* b, size_t stride, size_t depth, float* const* c,
-             size_t columns, bool accumulate) {
+             size_t columns, bool accumulate, ptrdiff_t ahead = 0) {
   switch (rows) {
     case 1:
-      return product_rows<1>(a, b, stride, depth, c, columns, accumulate);
+      return product_rows<1>(a, b, stride, depth, c, columns, accumulate, ahead);
     case 2:
-      return product_rows<2>(a, b, stride, depth, c, columns, accumulate);
+      return product_rows<2>(a, b, stride, depth, c, columns, accumulate, ahead);
     case 3:
-      return product_rows<3>(a, b, stride, depth, c, columns, accumulate);
+      return product_rows<3>(a, b, stride, depth, c, columns, accumulate, ahead);
     case 4:
-      return product_rows<4>(a, b, stride, depth, c, columns, accumulate);
+      return product_rows<4>(a, b, stride, depth, c, columns, accumulate, ahead);
 #if defined(__AVX2__)
     case 5:
-      return product_rows<5>(a, b, stride, depth, c, columns, accumulate);
+      return product_rows<5>(a, b, stride, depth, c, columns, accumulate, ahead);
     case 6:
-      return product_rows<6>(a, b, stride, depth, c, columns, accumulate);
+      return product_rows<6>(a, b, stride, depth, c, columns, accumulate, ahead);
 #endif
   }
 }
