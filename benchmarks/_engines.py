@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
@@ -40,29 +41,32 @@ class Engine:
             text=True,
         )
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         self.hello = self._answer(timeout)
 
     def ask(self, what: str, *, timeout: float | None = None, **details: Any) -> dict[str, Any]:
         """Send a request, wait for its answer."""
         time.sleep(PAUSE)
         assert self.process.stdin is not None
-        try:
+        with contextlib.suppress(OSError):  # it ended; the answer says how
             self.process.stdin.write(json.dumps({"do": what, **details}) + "\n")
             self.process.stdin.flush()
-        except OSError:
-            pass  # it ended; the answer says how
         return self._answer(self.timeout if timeout is None else timeout)
 
     def close(self) -> None:
-        """End the process."""
+        """End the process; more than once is nothing."""
         if self.process.stdin is not None:
-            self.process.stdin.close()
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._reader.join(5)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
         self.errors.close()
 
     def _read(self) -> None:
@@ -78,17 +82,17 @@ class Engine:
             answer = self._answers.get(timeout=timeout)
         except queue.Empty:
             self.process.kill()
-            self.process.wait()
+            self.close()
             raise EngineError(f"{self.name} did not answer in {timeout:.0f} s") from None
-        if answer is None:
-            code = self.process.wait()
-            self.errors.seek(0)
-            words = self.errors.read().strip().splitlines() or ["no word"]
-            # An assertion or an error says more than the trace that follows it.
-            words += [w for w in words if "ASSERT" in w or "rror loading" in w or "failed to" in w][:1]
-            self._answers.put(None)
-            raise EngineError(f"{self.name} ended with {code}: {words[-1]}")
-        return answer
+        if answer is not None:
+            return answer
+        code = self.process.wait()
+        self.errors.seek(0)
+        words = self.errors.read().strip().splitlines() or ["no word"]
+        # An assertion or an error says more than the trace that follows it.
+        words += [w for w in words if "ASSERT" in w or "rror loading" in w or "failed to" in w][:1]
+        self.close()
+        raise EngineError(f"{self.name} ended with {code}: {words[-1]}")
 
 
 def cold_start(

@@ -306,6 +306,8 @@ def context_of(path: Path) -> int:
 def run(options: argparse.Namespace, say: Callable[[str], None]) -> list[dict[str, Any]]:
     """Measure every row that is not in `--out` yet, writing each as it is complete; return all."""
     rows = read_rows(options.out)
+    # Written anew, so that a line which was cut off does not swallow the next.
+    options.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
     peers, missing = find_peers(options, say)
     sizes = QUICK if options.quick else Sizes()
     versions = {peer.name: peer.version for peer in peers}
