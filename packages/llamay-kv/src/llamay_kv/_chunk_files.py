@@ -62,7 +62,7 @@ class ChunkFiles:
         self._index: dict[str, _Stored] = {}
         self._total = 0
         self._victims: deque[tuple[str, float]] = deque()
-        self._listed = 0.0
+        self.listed = 0.0
         self._ram: OrderedDict[str, tuple[int, memoryview]] = OrderedDict()
         self._ram_bytes = 0
         self._counts: Counter[str] = Counter()
@@ -182,8 +182,11 @@ class ChunkFiles:
             self.drop(link, "failed_reads")
         return None
 
-    def read(self, link: Link, parts: int = 0) -> tuple[int, memoryview]:
-        """Return the parts of a chunk and its payload, verified. Damaged if it is not all there, and forgotten then."""
+    def read(self, link: Link, parts: int = 0, *, keep: bool = False) -> tuple[int, memoryview]:
+        """Return the parts of a chunk and its payload, verified. Damaged if it is not all there, and removed then.
+
+        With `keep` a damaged one stays: for those who do not know that it is theirs.
+        """
         if (held := self._ram.get(link.name)) is not None:
             with self._lock, contextlib.suppress(KeyError):
                 self._ram.move_to_end(link.name)
@@ -201,7 +204,8 @@ class ChunkFiles:
             self.drop(link, "failed_reads")
             raise Damaged(str(error)) from error
         except Damaged:
-            self.drop(link, "damaged")
+            if not keep:
+                self.drop(link, "damaged")
             raise
         self._remember(link, now, payload)
         return now, payload
@@ -247,7 +251,7 @@ class ChunkFiles:
     def relist(self, *, force: bool = False, older_than: float = _RELIST) -> None:
         """Look at the directory: other processes write and remove there too."""
         now = time.time()
-        if not force and now - self._listed < older_than:
+        if not force and now - self.listed < older_than:
             return
         try:
             listed = self.vfs.list(self.directory)
@@ -255,7 +259,7 @@ class ChunkFiles:
             self.count("failed_reads")
             return
         with self._lock:
-            self._listed = now
+            self.listed = now
             self._index = {f.name: _Stored(f.size, f.used) for f in listed if f.name.endswith(_chunk.SUFFIX)}
             self._total = sum(stored.size for stored in self._index.values())
             self._victims.clear()
