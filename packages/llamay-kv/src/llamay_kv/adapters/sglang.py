@@ -34,14 +34,9 @@ from llamay_kv._identity import Identity, Value
 __all__ = ["LlamayStorage", "identity_of"]
 
 _SHARED = (
-    "model_name",
-    "is_mla_model",
-    "is_page_first_layout",
-    "should_split_heads",
-    "tp_lcm_size",
-    "pp_size",
+    *("model_name", "is_mla_model", "is_page_first_layout", "should_split_heads", "tp_lcm_size", "pp_size"),
+    *("pp_rank", "attn_cp_size", "attn_cp_rank", "dcp_size", "dcp_rank", "logical_page_size"),
 )
-_SHARED += ("pp_rank", "attn_cp_size", "attn_cp_rank", "dcp_size", "dcp_rank", "logical_page_size")
 
 
 def identity_of(
@@ -84,8 +79,9 @@ class LlamayStorage(HiCacheStorage):
             with open(extra["key_file"], "rb") as file:  # noqa: PTH123
                 key = Key("sglang", file.read())
         self._writes = storage_config.is_storage_writer
-        self._sharded, self._replicated = (
-            BlockStore(
+
+        def store(sharded: bool) -> BlockStore:
+            return BlockStore(
                 directory,
                 budget_bytes=budget,
                 identity=identity_of(storage_config, extra.get("weights"), sharded=sharded),
@@ -93,8 +89,9 @@ class LlamayStorage(HiCacheStorage):
                 min_free_bytes=int(extra.get("min_free_bytes", 1 << 30)),
                 durable=bool(extra.get("durable", True)),
             )
-            for sharded in (True, not storage_config.is_mla_model)
-        )
+
+        self._sharded = store(True)
+        self._replicated = store(False) if storage_config.is_mla_model else self._sharded
 
     def _place(self, key: str, pool: str | None = None) -> tuple[BlockStore, bytes]:
         """Return where a page is. Recurrent state is sharded even where K/V is not."""

@@ -8,8 +8,8 @@ vLLM loads it by its module path, without being patched:
         "secondary_tiers": [{"type": "LlamayTier", "module_path": "llamay_kv.adapters.vllm",
           "directory": "/var/cache/kv", "budget_bytes": 100000000000, "weights": "sha256 of the checkpoint"}]}}'
 
-vLLM's key of a block is a hash of its tokens; what else K/V depends on (weights, model, data type, layout, parallelism) is
-the identity of the store, so that blocks of another model or configuration are not found.
+vLLM's key of a block is a hash of its tokens; what else K/V depends on (weights, model, data type, layout,
+parallelism) is the identity of the store, so that blocks of another model or configuration are not found.
 """
 
 from __future__ import annotations
