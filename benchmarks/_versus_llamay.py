@@ -28,7 +28,10 @@ def main() -> None:
     from llamay_models import Sampling
 
     base = resident()
-    model = llamay_models.load(options.model, threads=options.threads, ctx_size=options.context)
+    # Every prompt is read anew, as it is by the peers.
+    model = llamay_models.load(
+        options.model, threads=options.threads, ctx_size=options.context, prefix_cache=0
+    )
     if options.once:
         context = model.context("The")
         context.generate(Sampling(temperature=0.0, seed=0), max_tokens=1, ignore_eos=True).wait()

@@ -81,12 +81,13 @@ def key(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def model(key: str, model_file: Callable[[str], Path]) -> Iterator[llamay.Model]:
-    with llamay.load(model_file(key)) as loaded:
+    # Nothing is remembered, so that each way of computing something really computes it.
+    with llamay.load(model_file(key), prefix_cache=0) as loaded:
         yield loaded
 
 
 @pytest.fixture(scope="module")
 def exact(key: str, model_file: Callable[[str], Path]) -> Iterator[llamay.Model]:
     """The same with its weights dequantized to F32, and F32 K/V."""
-    with llamay.load(model_file(key), kv="f32", dequantized=True) as loaded:
+    with llamay.load(model_file(key), kv="f32", dequantized=True, prefix_cache=0) as loaded:
         yield loaded

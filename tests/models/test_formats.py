@@ -85,7 +85,7 @@ def model_in(path: Path, name: str) -> Path:
 
 def logits(path: Path, tokens: list[int], pieces: list[int], threads: int) -> np.ndarray[Any, Any]:
     """Return what a model says after tokens that were read in pieces."""
-    with llamay_models.load(path, threads=threads) as model, model.context() as context:
+    with llamay_models.load(path, threads=threads, prefix_cache=0) as model, model.context() as context:
         begin = 0
         for length in [*pieces, len(tokens)]:
             context.extend(tokens[begin : begin + length])
@@ -113,6 +113,14 @@ def test_every_way_to_compute_a_format_gives_the_same_bits(name: str, tmp_path: 
         kernels.use_isa(isa)
         for pieces, threads in (([], 2), ([1] * len(TOKENS), 1), ([33, 1, 1, 30], 2)):
             assert np.array_equal(logits(path, TOKENS, pieces, threads), expected), (isa, pieces, threads)
+
+
+def test_verify_computes_a_text_each_time_it_is_read(tmp_path: Path) -> None:
+    """A model that remembers prompts would compare what it computed with itself."""
+    with Subject(model_in(tmp_path / "model.gguf", "Q8_0"), Setup(threads=1)).loaded() as model:
+        for _ in range(2):
+            model.context(TOKENS).close()
+        assert model.engine.stats.cached_tokens == 0
 
 
 @pytest.mark.slow

@@ -57,6 +57,8 @@ class Subject:
             page_tokens=setup.page_tokens,
             kv=setup.kv,
             sha256=self.sha256,
+            # What was computed one way must not answer for the other.
+            prefix_cache=0,
             progress=progress,
         ) as model:
             yield model
