@@ -343,6 +343,7 @@ def _info(model: llamay_models.Model) -> p.ModelInfo:
         for role in ("bos", "eos")
         if words is not None and (token := getattr(words, role)) is not None
     }
+    roles = words.roles if words is not None else {}
     return p.ModelInfo(
         name=model.path.name.removesuffix(".gguf"),
         architecture=model.architecture,
@@ -361,4 +362,5 @@ def _info(model: llamay_models.Model) -> p.ModelInfo:
         template_takes_tools=source is not None and "tools" in source,
         template_thinks=source is not None and "<think>" in source,
         sampling_options=_SAMPLING,
+        fill_tokens={role: token for role, token in roles.items() if role.startswith("fill_")},
     )

@@ -19,8 +19,8 @@ from . import (
     _contexts_api,
     _contexts_generate,
     _embeddings,
+    _infill,
     _llamacpp,
-    _missing,
     _ollama,
     _ollama_models,
     _openai_chat,
@@ -146,9 +146,9 @@ _ROUTES = (
     _snapshots_api,
     _embeddings,
     _rerank,
+    _infill,
     _web,
     _openapi,
-    _missing,
 )
 
 

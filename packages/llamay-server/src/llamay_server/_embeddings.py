@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
-import numpy as np
 from litestar import Request, post
 from litestar.types import ASGIApp
 from msgspec import Meta, Struct
@@ -72,7 +71,7 @@ def _check_dimensions(dimensions: int | None, model: Model) -> None:
 
 def _written(vector: Any, encoding: str | None) -> Any:
     if encoding == "base64":
-        return base64.b64encode(np.ascontiguousarray(vector, "<f4").tobytes()).decode()
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     return vector.tolist()
 
 
@@ -185,14 +184,15 @@ async def ollama_embed(request: Request[Any, Any, Any]) -> ASGIApp:
         texts = read_texts(inputs, model, "input") if any(inputs) else []
         if data.truncate is not False:
             texts = [ids[: model.info.context_length] for ids in texts]
-        vectors: Any = np.zeros((0, 0))
+        embeddings: list[list[float]] = []
         tokens = 0
         if texts:
             vectors, tokens = await _embed(service, call, model, texts, dimensions=data.dimensions)
+            embeddings = vectors.tolist()
         return Whole(
             {
                 "model": entry.name,
-                "embeddings": vectors.tolist(),
+                "embeddings": embeddings,
                 "total_duration": _nanoseconds(time.monotonic() - began),
                 "load_duration": _nanoseconds(loaded - began),
                 "prompt_eval_count": tokens,

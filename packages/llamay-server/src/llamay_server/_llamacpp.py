@@ -203,10 +203,18 @@ class NativeRequest(SamplingFields, kw_only=True):
 class NativeWriter:
     """Writes llama.cpp's completion object."""
 
-    def __init__(self, service: Services, data: NativeRequest, call: Call, name: str, model: Model) -> None:
+    def __init__(
+        self,
+        service: Services,
+        data: NativeRequest,
+        call: Call,
+        name: str,
+        model: Model,
+        prompt: list[int] | None = None,
+    ) -> None:
         if data.return_progress:
             raise unsupported("return_progress")
-        prompts = read_prompts(data.prompt, model)
+        prompts = [prompt] if prompt is not None else read_prompts(data.prompt, model)
         if len(prompts) > 1:
             raise invalid("prompt: one prompt at a time here; /v1/completions takes several", "prompt")
         limit = data.n_predict if data.n_predict is not None else data.max_tokens

@@ -17,6 +17,7 @@ from ._call import Call, call_of
 from ._chat import ChatRequest, ChatRun, Message, Rendered, render
 from ._config import parse_seconds
 from ._errors import ApiError, invalid
+from ._fill import can_fill, fill_prompt
 from ._http import Streamed, Whole, ndjson, read_json
 from ._models import Entry
 from ._options import Bound, Int64, SamplingFields, Unit, sampling, stop_list, unsupported
@@ -364,13 +365,17 @@ def _generate_run(
 ) -> ChatRun:
     if data.images:
         raise invalid("images: this model reads text only", "images")
-    if data.suffix:
+    if data.suffix and not can_fill(model):
         raise ApiError("invalid", f"{entry.name} does not support insert", param="suffix")
     if data.raw and (data.template or data.system or data.context):
         raise invalid("raw mode does not support template, system, or context", "raw")
     if data.template:
         raise unsupported("template", "the model's own template is used")
     prompt = data.prompt or ""
+    if data.suffix:
+        request = _request(data, [], entry, model, service, call)
+        ids = fill_prompt(model, prompt, data.suffix, reserve=max(1, request.max_tokens or 0), call=call)
+        return RawRun(model, request, call, service.admission, ids)
     earlier = list(data.context or [])
     size = model.info.vocab_size
     if any(not 0 <= t < size for t in earlier):

@@ -13,6 +13,7 @@ from litestar.types import ASGIApp
 
 from ._call import Call, call_of
 from ._errors import invalid
+from ._fill import can_fill, fill_prompt
 from ._http import Streamed, Whole, read_json, sse
 from ._openai_chat import DONE, PING, timings, usage
 from ._openai_schema import CompletionRequest
@@ -63,8 +64,10 @@ class CompletionWriter:
         for field in ("prompt_logprobs", "return_progress", "context", "priority"):
             if getattr(data, field):
                 raise unsupported(field)
-        if data.suffix:
+        if data.suffix and not can_fill(model):
             raise unsupported("suffix", "this model was not trained to fill in the middle")
+        if data.suffix and not isinstance(data.prompt, str):
+            raise invalid("suffix: it needs a prompt that is one text", "suffix")
         if data.include_stop_str_in_output:
             raise unsupported("include_stop_str_in_output")
         if data.echo and data.logprobs is not None:
@@ -74,7 +77,12 @@ class CompletionWriter:
             raise unsupported("best_of", "choosing among more than n candidates is not available")
         if data.best_of is not None and 0 < data.best_of < n:
             raise invalid("best_of: it must not be less than n", "best_of")
-        self.prompts = read_prompts(data.prompt, model)
+        limit = 16 if data.max_tokens is None else data.max_tokens
+        if data.suffix and isinstance(data.prompt, str):
+            reserve = max(1, limit)
+            self.prompts = [fill_prompt(model, data.prompt, data.suffix, reserve=reserve, call=call)]
+        else:
+            self.prompts = read_prompts(data.prompt, model)
         if n * len(self.prompts) > service.config.max_n:
             raise invalid(f"n: at most {service.config.max_n} choices over all prompts", "n")
         self.data, self.model, self.n = data, model, n
@@ -85,7 +93,6 @@ class CompletionWriter:
             "created": int(time.time()),
             "model": name,
         }
-        limit = 16 if data.max_tokens is None else data.max_tokens
         options = sampling(data, model)
         limits = bound(data, data.response_format)
         self.runs = [

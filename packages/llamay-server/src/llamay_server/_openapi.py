@@ -14,8 +14,8 @@ from . import (
     _anthropic_schema,
     _contexts_api,
     _embeddings,
+    _infill,
     _llamacpp,
-    _missing,
     _ollama,
     _ollama_models,
     _openai_schema,
@@ -34,6 +34,7 @@ _BODIES: dict[str, Any] = {
     "/v1/completions": _openai_schema.CompletionRequest,
     "/completion": _llamacpp.NativeRequest,
     "/completions": _llamacpp.NativeRequest,
+    "/infill": _infill.InfillRequest,
     "/v1/embeddings": _openai_schema.EmbeddingRequest,
     "/embedding": _embeddings.NativeEmbeddingRequest,
     "/embeddings": _embeddings.NativeEmbeddingRequest,
@@ -76,6 +77,7 @@ _STREAMS = {
     "/v1/completions": "text/event-stream",
     "/completion": "text/event-stream",
     "/completions": "text/event-stream",
+    "/infill": "text/event-stream",
     "/v1/responses": "text/event-stream",
     "/v1/messages": "text/event-stream",
     "/v1/contexts/{context_id}/generate": "text/event-stream",
@@ -195,7 +197,7 @@ def _operation(handler: HTTPRouteHandler, verb: str, path: str) -> dict[str, Any
 def document(app: Litestar, version: str) -> dict[str, Any]:
     """The OpenAPI 3.1 document of an application."""
     paths: dict[str, Any] = {}
-    missing = {id(handler.fn) for handler in (*_missing.HANDLERS, _llamacpp.set_props)}
+    missing = {id(handler.fn) for handler in (_llamacpp.set_props,)}
     for route in app.routes:
         for handler in getattr(route, "route_handlers", ()):
             if id(handler.fn) in missing:

@@ -10,13 +10,14 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
-Embeddings = npt.NDArray[np.float32]
+Embeddings: TypeAlias = "npt.NDArray[np.float32]"
 Progress = Callable[[str, int, int], None]
 """`progress(stage, done, total)`. Raising from it abandons the work, and whatever it held is freed."""
 
@@ -78,6 +79,9 @@ class ModelInfo:
     template_thinks: bool = False
     sampling_options: frozenset[str] = frozenset()
     """Names that `Work.sampling` may hold; a request that sets another is refused, never quietly loosened."""
+
+    fill_tokens: Mapping[str, int] = field(default_factory=dict)
+    """Of filling in the middle: fill_prefix, fill_suffix, fill_middle; fill_repo and fill_file where it has them."""
 
     @property
     def fingerprint(self) -> str:

@@ -1,0 +1,74 @@
+"""llama.cpp's POST /infill: what belongs between a prefix and a suffix."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from litestar import Request, post
+from litestar.types import ASGIApp
+
+from ._call import Call, call_of
+from ._errors import invalid
+from ._fill import Extra, fill_prompt
+from ._http import Streamed, Whole, read_json, sse
+from ._llamacpp import NativeRequest, NativeWriter
+from ._openai_chat import PING
+from ._protocol import Model
+from ._services import Services, services
+
+
+class InfillRequest(NativeRequest, kw_only=True):
+    """Body of POST /infill: what comes before and after, and pieces of other files; `prompt` begins the middle."""
+
+    prompt: str | list[str | int | list[int]] = ""
+    input_prefix: str = ""
+    input_suffix: str = ""
+    input_extra: list[Extra] | None = None
+
+
+def _writer(service: Services, data: InfillRequest, call: Call, name: str, model: Model) -> NativeWriter:
+    limit = data.n_predict if data.n_predict is not None else data.max_tokens
+    if not isinstance(data.prompt, str):
+        raise invalid("prompt: it must be a text here", "prompt")
+    prompt = fill_prompt(
+        model,
+        data.input_prefix,
+        data.input_suffix,
+        begun=data.prompt,
+        extra=data.input_extra or (),
+        reserve=max(1, limit if limit is not None and limit >= 0 else model.info.context_length // 8),
+        call=call,
+    )
+    return NativeWriter(service, data, call, name, model, prompt)
+
+
+async def _holding(service: Services, data: InfillRequest, call: Call) -> AsyncGenerator[bytes, None]:
+    async with service.models.use(data.model, call) as (entry, model):
+        writer = _writer(service, data, call, entry.name, model)
+        async with contextlib.aclosing(writer.frames()) as frames:
+            async for frame in frames:
+                yield sse(frame)
+
+
+@post("/infill", status_code=200)
+async def infill(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Write what belongs between a prefix and a suffix, as llama.cpp does."""
+    service, call = services(request), call_of(request.scope)
+    data = await read_json(request, InfillRequest)
+    if data.stream:
+        frames = _holding(service, data, call)
+        return await Streamed.start(
+            frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
+        )
+    async with service.models.use(data.model, call) as (entry, model):
+        last: dict[str, Any] = {}
+        writer = _writer(service, data, call, entry.name, model)
+        async with contextlib.aclosing(writer.frames()) as parts:
+            async for part in parts:
+                last = part
+        return Whole(last)
+
+
+HANDLERS = [infill]
