@@ -13,6 +13,7 @@ from llamay_server import serve as run_server
 
 from ._completion import complete_model
 from ._progress import MODES, Mode
+from ._server_store import ServerStore
 from .errors import CliError, Exit, NotFoundError
 from .models import resolve
 from .store import Store
@@ -69,7 +70,11 @@ def serve(
             click.echo(show_config(config, origin))
             return
         served = [_entry(model, offline, typing.cast(Mode, progress)) for model in (*models, *config.models)]
-        run_server(served or _all(), config=dataclasses.replace(config, models=()))
+        run_server(
+            served or _all(),
+            config=dataclasses.replace(config, models=()),
+            store=ServerStore(offline=offline),
+        )
     except ConfigError as error:
         raise CliError(str(error)) from None
     except SystemExit as ended:

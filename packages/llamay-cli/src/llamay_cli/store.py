@@ -22,7 +22,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -280,18 +280,30 @@ class Store:
         self.manifests.mkdir(parents=True, exist_ok=True)
         with self.lock():
             listed = tuple(self._keep(file) for file in files)
-            manifest = Manifest(name, source, round(time.time(), 3), listed, dict(details))
-            text = manifest.to_json().encode()
-            temporary = path.with_name(f".{path.name}.new")
-            with temporary.open("wb") as out:
-                out.write(text)
-                out.flush()
-                os.fsync(out.fileno())
-            temporary.replace(path)
-            _sync_folder(self.blobs)
-            _sync_folder(self.manifests)
+            entry = self._write(
+                path, Manifest(name, source, round(time.time(), 3), listed, dict(details))
+            )
             self._collect()
+        return entry
+
+    def _write(self, path: Path, manifest: Manifest) -> Entry:
+        text = manifest.to_json().encode()
+        temporary = path.with_name(f".{path.name}.new")
+        with temporary.open("wb") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(path)
+        _sync_folder(self.blobs)
+        _sync_folder(self.manifests)
         return Entry(manifest, hashlib.sha256(text).hexdigest())
+
+    def copy(self, source: str, destination: str) -> Entry:
+        """Let `destination` mean what `source` means; no bytes are copied."""
+        manifest = self.get(source).manifest
+        path = self._manifest_path(check_name(destination))
+        with self.lock():
+            return self._write(path, replace(manifest, name=destination))
 
     def remove(self, name: str) -> int:
         """Forget `name`, delete what no other name needs, and return how many bytes that freed."""

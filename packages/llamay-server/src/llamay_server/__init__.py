@@ -3,12 +3,13 @@
 from ._app import Application, create_app
 from ._config import Config, ConfigError, add_flags, from_namespace, load_config, show_config
 from ._serve import main, serve
-from ._store import Store, StoredModel, StoreError
+from ._store import Status, Store, StoredModel, StoreError
 
 __all__ = [
     "Application",
     "Config",
     "ConfigError",
+    "Status",
     "Store",
     "StoreError",
     "StoredModel",

@@ -56,6 +56,24 @@ class Config:
     threads: int = _setting(0, "threads per model; 0 takes the number of cores")
     kv: str = _setting("f16", "precision of K/V: f32, f16, vq8 or q8")
     kv_budget: int = _setting(0, "bytes of K/V pages per model; 0 lets the engine choose", unit="bytes")
+    prefix_cache: int = _setting(
+        -1,
+        "bytes of K/V pages that computed prefixes may keep per model; 0 keeps none, -1 takes what contexts leave",
+        unit="bytes",
+    )
+    prefix_cache_dir: str = _setting("", "folder in which computed prefixes outlive the server")
+    prefix_cache_disk: int = _setting(
+        16 << 30, "bytes that this folder may take, all models together", unit="bytes"
+    )
+    prefix_cache_free: int = _setting(
+        1 << 30, "bytes of its file system that this folder leaves free", unit="bytes"
+    )
+    prefix_cache_ram: int = _setting(
+        0, "bytes of memory that hold decrypted parts of this folder", unit="bytes"
+    )
+    ctx_key: str = _setting(
+        "", "file with the key (32 bytes, or 64 hex digits) that encrypts snapshots and kept prefixes"
+    )
     keep_alive: float = _setting(
         -1.0,
         "idle time after which a model is unloaded; negative keeps it",
@@ -90,6 +108,9 @@ class Config:
     metrics: bool = _setting(True, "serve /metrics")
     metrics_open: bool = _setting(False, "serve /metrics without a key")
     slots: bool = _setting(True, "serve /slots")
+    manage_models: bool = _setting(
+        True, "let clients pull, copy and delete models in the store; never under enterprise"
+    )
     web: bool = _setting(True, "serve the web chat at /ui/")
     expose_paths: bool = _setting(False, "name model files in /props and listings")
     single_model: bool = _setting(False, "answer any model name with the default model")
@@ -108,6 +129,11 @@ class Config:
         for name in ("max_queue", "max_n", "max_body", "max_snapshot", "max_contexts"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+
+    @property
+    def manages_models(self) -> bool:
+        """Whether clients may change the store."""
+        return self.manage_models and self.profile != "enterprise"
 
     @property
     def loopback(self) -> bool:

