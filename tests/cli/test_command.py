@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -360,3 +361,46 @@ def test_a_grammar_that_is_none_is_refused_with_its_place(llamay: Run, stories: 
     assert done.returncode != 0
     assert done.stderr.startswith("error: --grammar: ")
     assert "missing" in done.stderr
+
+
+def test_serve_shows_copies_and_deletes_what_is_in_the_store(
+    llamay: Run, environment: dict[str, str], stories: Path
+) -> None:
+    assert llamay("pull", stories, "--name", "tales").returncode == 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", "llamay_cli", "serve", str(stories), "--port", "0"],
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    )
+    assert process.stderr is not None
+    try:
+        address = next(m[0] for line in process.stderr if (m := re.search(r"http://127\.0\.0\.1:\d+", line)))
+
+        def ask(path: str, method: str = "POST", **body: object) -> tuple[int, str]:
+            data = json.dumps(body).encode() if body else None
+            request = urllib.request.Request(f"{address}{path}", data, method=method)
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    return answer.status, answer.read().decode()
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code, error.read().decode()
+
+        def names() -> set[str]:
+            return {model["name"] for model in json.loads(ask("/api/tags", "GET")[1])["models"]}
+
+        assert "tales" in names()
+        assert ask("/api/copy", source="tales", destination="fables:v1")[0] == 200
+        assert ask("/api/generate", model="fables:v1", prompt="Once", stream=False)[0] == 200
+        assert ask("/api/delete", "DELETE", model="tales")[0] == 200
+        assert "tales" not in names()
+        assert "fables:v1" in names()
+        assert ask("/api/delete", "DELETE", model="tales")[0] == 404
+        status, said = ask("/api/pull", model="/etc/passwd", stream=False)
+        assert status == 404, said
+    finally:
+        process.terminate()
+        process.wait()
+        process.stderr.close()

@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +257,7 @@ class _Assembler:
 class FakeContext:
     def __init__(self, model: FakeModel, tokens: Sequence[int], cached: int = 0) -> None:
         self.model, self.tokens, self.cached_tokens, self.closed = model, list(tokens), cached, False
+        self.marking: str | None = None
         with model.lock:
             model.contexts += 1
 
@@ -285,10 +286,16 @@ class FakeContext:
                 progress("prefill", i, len(tokens))
         self.tokens += tokens
 
-    def save(self, path: Path, *, progress: p.Progress | None = None) -> None:
+    def save(self, path: Path, *, labels: p.Labels = p.UNLABELLED, progress: p.Progress | None = None) -> None:
         if self.model.disk_full:
             raise OSError(28, "No space left on device")
-        body = json.dumps({"sha": self.model.sha, "tokens": list(self.tokens)}).encode()
+        about = {
+            "sha": self.model.sha,
+            "tokens": list(self.tokens),
+            "owner": labels.owner,
+            "marking": labels.marking,
+        }
+        body = json.dumps(about).encode()
         path.write_bytes(b"FAKE" + zlib.crc32(body).to_bytes(4, "little") + body)
 
     def close(self) -> None:
@@ -420,7 +427,14 @@ class FakeModel:
         self.remember(list(tokens), tenant)
         return FakeContext(self, tokens, cached)
 
-    def restore(self, path: Path, *, progress: p.Progress | None = None) -> FakeContext:
+    def restore(
+        self,
+        path: Path,
+        *,
+        owner: str | None = None,
+        markings: Collection[str] = (),
+        progress: p.Progress | None = None,
+    ) -> FakeContext:
         raw = path.read_bytes()
         if raw[:4] != b"FAKE" or zlib.crc32(raw[8:]).to_bytes(4, "little") != raw[4:8]:
             raise p.BadSnapshot("the snapshot is damaged or cut short")
@@ -432,7 +446,13 @@ class FakeModel:
                 expected=self.sha,
                 found=body["sha"],
             )
-        return FakeContext(self, body["tokens"])
+        if body["owner"] not in (None, owner):
+            raise p.SnapshotNotAllowed("the snapshot belongs to somebody else")
+        if body["marking"] is not None and body["marking"] not in markings:
+            raise p.SnapshotNotAllowed(f"the snapshot is marked {body['marking']!r}")
+        context = FakeContext(self, body["tokens"])
+        context.marking = body["marking"]
+        return context
 
     def match(self, tokens: list[int], tenant: str) -> int:
         best = 0

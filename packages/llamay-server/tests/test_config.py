@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamay_server import Config, ConfigError, load_config, main, show_config
-from llamay_server._config import parse_bytes, parse_seconds
+from llamay_server._config import parse_bytes, parse_seconds, read_key
 
 
 def test_flags_beat_environment_beats_file_beats_default(tmp_path):
@@ -155,3 +155,21 @@ def test_importing_does_not_load_an_engine():
     code = "import sys, llamay_server; heavy = ('llamay_models', 'llamay_kernels', 'numpy'); "
     code += "assert not [m for m in sys.modules if m.startswith(heavy)]"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_key_of_snapshots_is_read_once_and_kept_private(tmp_path):
+    file = tmp_path / "key"
+    file.write_text("ab" * 32 + "\n")
+    file.chmod(0o600)
+    key = read_key(str(file))
+    assert key.secret == b"\xab" * 32
+    assert "ab" * 4 not in repr(key)
+    assert key.name == read_key(str(file)).name
+    file.write_bytes(b"short")
+    with pytest.raises(ConfigError, match="holds 5 bytes"):
+        read_key(str(file))
+    file.chmod(0o644)
+    with pytest.raises(ConfigError, match="open to other users"):
+        read_key(str(file))
+    with pytest.raises(ConfigError, match="No such file"):
+        read_key(str(tmp_path / "none"))

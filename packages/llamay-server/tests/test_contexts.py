@@ -494,3 +494,42 @@ def test_a_write_that_is_not_committed_leaves_the_conversation_as_it_was(shared)
     assert shared.client.get(f"{url}?include=messages").json()["messages"] == [
         {"role": "user", "content": "hi"}
     ]
+
+
+def test_markings_are_for_those_who_handle_them(start, tmp_path):
+    key = tmp_path / "key"
+    key.write_bytes(bytes(32))
+    key.chmod(0o600)
+    server = start(
+        api_keys=("ann:a", "bob:b"),
+        markings=("internal", "ann:secret"),
+        ctx_key=str(key),
+    )
+    ann, bob = {"authorization": "Bearer a"}, {"authorization": "Bearer b"}
+    c = server.client
+
+    def made(headers, marking):
+        return c.post("/v1/contexts", json={"prompt": "hello", "marking": marking}, headers=headers)
+
+    assert made(bob, "internal").status_code == 201
+    refused = made(bob, "secret")
+    assert refused.status_code == 403
+    assert refused.json()["code"] == "marking_not_allowed"
+    secret = made(ann, "secret").json()
+    forks = c.post(f"/v1/contexts/{secret['id']}/fork?n=2", headers=ann).json()["data"]
+    assert {f["marking"] for f in forks} == {"secret"}
+    data = c.get(f"/v1/contexts/{secret['id']}/snapshot", headers=ann).content
+    again = c.post("/v1/contexts/restore", content=data, headers=ann)
+    assert (again.status_code, again.json()["marking"]) == (201, "secret")
+    stolen = c.post("/v1/contexts/restore", content=data, headers=bob)
+    assert (stolen.status_code, stolen.json()["code"]) == (403, "snapshot_not_allowed")
+
+
+def test_a_marked_context_leaves_only_encrypted_and_enterprise_knows_no_other_markings(start):
+    open_server = start(markings=("internal",))
+    made = open_server.client.post("/v1/contexts", json={"prompt": "hello", "marking": "internal"}).json()
+    r = open_server.client.get(f"/v1/contexts/{made['id']}/snapshot")
+    assert (r.status_code, r.json()["code"]) == (403, "marking_needs_key")
+    strict = start(profile="enterprise")
+    r = strict.client.post("/v1/contexts", json={"prompt": "hello", "marking": "internal"})
+    assert r.status_code == 403

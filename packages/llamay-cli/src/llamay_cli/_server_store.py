@@ -103,6 +103,4 @@ class _refusing:  # noqa: N801 - reads as a statement
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, CliError):
             hint = f"; {error.hint}" if error.hint else ""
-            raise StoreError(
-                f"{error.message}{hint}", missing=isinstance(error, NotFoundError)
-            ) from error
+            raise StoreError(f"{error.message}{hint}", missing=isinstance(error, NotFoundError)) from error

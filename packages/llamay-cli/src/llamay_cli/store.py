@@ -280,9 +280,7 @@ class Store:
         self.manifests.mkdir(parents=True, exist_ok=True)
         with self.lock():
             listed = tuple(self._keep(file) for file in files)
-            entry = self._write(
-                path, Manifest(name, source, round(time.time(), 3), listed, dict(details))
-            )
+            entry = self._write(path, Manifest(name, source, round(time.time(), 3), listed, dict(details)))
             self._collect()
         return entry
 

@@ -90,6 +90,10 @@ class IdentityMismatch(SnapshotError):
         self.field, self.expected, self.found = field, expected, found
 
 
+class NotAllowed(SnapshotError):
+    """A snapshot of another owner, or with a marking that the caller did not say to handle."""
+
+
 class OutOfMemory(LlamayError):
     """The K/V budget is used up."""
 
@@ -120,6 +124,7 @@ __all__ = [
     "LlamayError",
     "MetadataError",
     "ModelError",
+    "NotAllowed",
     "OutOfMemory",
     "PlanError",
     "PoolFull",

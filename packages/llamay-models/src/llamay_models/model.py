@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import llamay_kernels as kernels
 import llamay_kv as kv
@@ -290,15 +290,34 @@ class Model:
 
         return score(self, text, given=given, top=top, progress=progress)
 
-    def restore(self, path: str | PathLike[str], *, progress: Progress | None = None) -> Context:
+    def restore(
+        self,
+        path: str | PathLike[str],
+        *,
+        keys: kv.Key | Iterable[kv.Key] | None = None,
+        owner: str | None = None,
+        markings: Collection[str] = (),
+        legacy: Literal["warn", "allow", "refuse"] = "warn",
+        progress: Progress | None = None,
+    ) -> Context:
         """Return the context that was saved at `path`, to go on exactly where it was.
 
-        Raises SnapshotError for a file that is damaged, IdentityMismatch for one of another model or
-        setting, OutOfMemory.
+        Args:
+            path: where from.
+            keys: those that it may be encrypted under.
+            owner: who asks. A snapshot with an owner is for that one only.
+            markings: those that the caller may handle. A snapshot with another is refused.
+            legacy: what to do with a snapshot that does not say what it depends on, as in `llamay_kv.Pool.restore`.
+            progress: called as progress("restoring", bytes done, bytes in all).
+
+        Raises SnapshotError for a file that is damaged or encrypted under another key, IdentityMismatch for
+        one of another model or setting, NotAllowed for one of another owner or marking, OutOfMemory.
+
         """
         from llamay_models.engine._snapshot import restore
 
-        return Context(self, restore(self, path, progress))
+        allowed = {"keys": keys, "owner": owner, "markings": markings, "legacy": legacy}
+        return Context(self, restore(self, path, progress, **allowed))
 
     @property
     def identity(self) -> kv.Identity:

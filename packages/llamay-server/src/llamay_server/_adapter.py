@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import errno
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import llamay_kv
 import llamay_models
 from llamay_models import errors
 
 from . import _protocol as p
-from ._config import Config
+from ._config import Config, read_key
 
 # general.file_type of GGUF, as llama.cpp numbers it
 _FILE_TYPES = {
@@ -40,6 +41,22 @@ _SAMPLING = frozenset(f.name for f in dataclasses.fields(llamay_models.Sampling)
 
 def load(config: Config) -> p.Loader:
     """A loader with this configuration's settings."""
+    key = read_key(config.ctx_key) if config.ctx_key else None
+    # One folder and one budget for all models, opened with the first of them.
+    disk: list[llamay_kv.DiskCache] = []
+
+    def cache() -> llamay_kv.DiskCache | None:
+        if config.prefix_cache_dir and not disk:
+            disk.append(
+                llamay_kv.DiskCache(
+                    config.prefix_cache_dir,
+                    budget_bytes=config.prefix_cache_disk,
+                    min_free_bytes=config.prefix_cache_free,
+                    ram_bytes=config.prefix_cache_ram,
+                    key=key,
+                )
+            )
+        return disk[0] if disk else None
 
     def loader(path: Path, *, progress: p.Progress | None = None) -> p.Model:
         try:
@@ -49,11 +66,13 @@ def load(config: Config) -> p.Loader:
                 kv=config.kv,  # type: ignore[arg-type]
                 ctx_size=config.ctx_size or None,
                 kv_budget=config.kv_budget or None,
+                prefix_cache=None if config.prefix_cache < 0 else config.prefix_cache,
+                disk_cache=cache(),
                 progress=progress,
             )
         except errors.LlamayError as e:
             raise p.EngineError(str(e)) from e
-        return Engine(model)
+        return Engine(model, key, strict=config.profile == "enterprise")
 
     return loader
 
@@ -70,6 +89,8 @@ def translate(error: BaseException, path: Path | None = None) -> BaseException:
             return p.BadPrompt(text)
         case errors.IdentityMismatch():
             return p.IdentityConflict(text, fieldname=error.field, expected=error.expected, found=error.found)
+        case errors.NotAllowed():
+            return p.SnapshotNotAllowed(text)
         case errors.SnapshotError():
             cause = error.__cause__
             full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -131,8 +152,15 @@ class Generation:
 class Context:
     """A context whose errors the server knows."""
 
-    def __init__(self, inner: llamay_models.Context, cached: int = 0) -> None:
-        self.inner, self.cached_tokens = inner, cached
+    def __init__(
+        self, inner: llamay_models.Context, cached: int = 0, key: llamay_kv.Key | None = None
+    ) -> None:
+        self.inner, self.cached_tokens, self._key = inner, cached, key
+
+    @property
+    def marking(self) -> str | None:
+        """The marking that came with its snapshot."""
+        return self.inner.marking
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -155,7 +183,7 @@ class Context:
     def fork(self, n: int) -> list[p.Context]:
         """N contexts that share all pages with this one; each continues exactly as it would."""
         # Single forks: `fork(n)` would give each a random stream of its own, and seeds already tell them apart.
-        return [Context(self.inner.fork(), len(self.inner)) for _ in range(n)]
+        return [Context(self.inner.fork(), len(self.inner), self._key) for _ in range(n)]
 
     def truncate(self, n: int) -> None:
         """Keep the first n tokens."""
@@ -167,10 +195,12 @@ class Context:
         with _translated():
             self.inner.extend(tokens, progress=progress)
 
-    def save(self, path: Path, *, progress: p.Progress | None = None) -> None:
+    def save(self, path: Path, *, labels: p.Labels = p.UNLABELLED, progress: p.Progress | None = None) -> None:
         """Write a snapshot."""
         with _translated(path):
-            self.inner.save(path, progress=progress)
+            self.inner.save(
+                path, key=self._key, owner=labels.owner, marking=labels.marking, progress=progress
+            )
 
     def close(self) -> None:
         """Give the pages back."""
@@ -194,8 +224,10 @@ class _translated:  # noqa: N801 - reads as a statement
 class Engine:
     """A model of llamay_models as the server's `Model`."""
 
-    def __init__(self, model: llamay_models.Model) -> None:
-        self.model = model
+    def __init__(
+        self, model: llamay_models.Model, key: llamay_kv.Key | None = None, *, strict: bool = False
+    ) -> None:
+        self.model, self._key, self._strict = model, key, strict
         self.info = _info(model)
         tokenizer = model.tokenizer
         self._grammars = _grammars(tokenizer, model.vocab_size) if tokenizer is not None else None
@@ -285,12 +317,28 @@ class Engine:
     ) -> Context:
         """Read a prompt."""
         with _translated():
-            return Context(self.model.context(tokens, tenant=tenant, progress=progress))
+            context = self.model.context(tokens, tenant=tenant, progress=progress)
+        return Context(context, context.cached_tokens, self._key)
 
-    def restore(self, path: Path, *, progress: p.Progress | None = None) -> Context:
-        """Read a snapshot."""
+    def restore(
+        self,
+        path: Path,
+        *,
+        owner: str | None = None,
+        markings: Collection[str] = (),
+        progress: p.Progress | None = None,
+    ) -> Context:
+        """Read a snapshot. One that does not say what computed it is refused under the enterprise profile."""
         with _translated(path):
-            return Context(self.model.restore(path, progress=progress))
+            context = self.model.restore(
+                path,
+                keys=self._key,
+                owner=owner,
+                markings=markings,
+                legacy="refuse" if self._strict else "allow",
+                progress=progress,
+            )
+        return Context(context, 0, self._key)
 
     def embed(
         self,

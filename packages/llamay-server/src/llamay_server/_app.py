@@ -39,6 +39,7 @@ from ._errors import ApiError, from_engine, shape
 from ._gate import Gate
 from ._http import Whole
 from ._keys import Keys
+from ._markings import Markings
 from ._metrics import Metrics
 from ._models import Models
 from ._protocol import Loader, Model
@@ -102,6 +103,8 @@ def create_app(
         contexts=Contexts(config, registry, metrics),
         responses=responses,
         threads=threads,
+        markings=Markings(config),
+        keyed=bool(keys),
         version=VERSION,
         started=time.time(),
     )

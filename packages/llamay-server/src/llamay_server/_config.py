@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
 import ipaddress
 import os
 import re
@@ -14,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import llamay_kv
 
 DEFAULT_PORT = 11435
 
@@ -102,6 +105,11 @@ class Config:
         0.0, "idle time after which a context is dropped; 0 keeps it", unit="seconds"
     )
     move_targets: tuple[str, ...] = _setting((), "base URLs of servers that contexts may be moved to")
+    markings: tuple[str, ...] = _setting(
+        (),
+        "markings that contexts may have, as MARKING (for everybody) or OWNER:MARKING; "
+        "without any, all (none under enterprise)",
+    )
     max_responses: int = _setting(1000, "responses kept for previous_response_id and reading again")
     response_contexts: int = _setting(32, "kept responses whose computed context is kept too")
     ctx_dir: str = _setting("", "folder for snapshots in passing; empty takes the system's temporary one")
@@ -164,6 +172,22 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def read_key(path: str) -> llamay_kv.Key:
+    """The key in a file: 32 bytes or more, or as many in hexadecimal. Its name tells it from others, not what it is."""
+    try:
+        mode, raw = Path(path).stat().st_mode, Path(path).read_bytes()
+    except OSError as e:
+        raise ConfigError(f"ctx_key {path}: {e.strerror}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError(f"ctx_key {path} is open to other users; run: chmod 600 {path}")
+    text = raw.strip()
+    if re.fullmatch(rb"(?:[0-9a-fA-F]{2}){32,}", text):
+        raw = bytes.fromhex(text.decode())
+    if not 32 <= len(raw) <= 1024:
+        raise ConfigError(f"ctx_key {path} holds {len(raw)} bytes; it takes 32, or 64 hexadecimal digits")
+    return llamay_kv.Key(hashlib.sha256(b"llamay key name" + raw).hexdigest()[:16], raw)
 
 
 def read_keys(config: Config) -> dict[str, str]:

@@ -125,6 +125,7 @@ async def create(request: Request[Any, Any, Any]) -> ASGIApp:
     """Read a prompt and keep what was computed under a name."""
     service, call = services(request), call_of(request.scope)
     data = await read_json(request, CreateContext)
+    service.markings.check(call.owner, data.marking)
     async with service.models.use(data.model, call) as (entry, model):
         ids = _ids(data, model, first=True)
         messages = None

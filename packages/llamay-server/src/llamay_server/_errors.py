@@ -166,6 +166,8 @@ def from_engine(exc: BaseException) -> ApiError:
             return ApiError("invalid", text, code="unsupported_constraint", retry=False)
         case engine.BadPrompt() | engine.BadSnapshot():
             return ApiError("invalid", text)
+        case engine.SnapshotNotAllowed():
+            return ApiError("permission", text, code="snapshot_not_allowed", retry=False)
         case engine.IdentityConflict():
             extra = {"field": exc.field, "expected": exc.expected, "found": exc.found}
             return ApiError("conflict", text, code="identity_mismatch", extra=extra, retry=False)

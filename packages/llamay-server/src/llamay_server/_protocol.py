@@ -7,7 +7,7 @@ the tests fulfil them with a deterministic stand-in. Token ids are integers, tim
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
@@ -55,6 +55,17 @@ class Prompt:
 
     text: str
     tokens: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What a snapshot says of itself: whose it is, and how confidential. None is nobody's, and not at all."""
+
+    owner: str | None = None
+    marking: str | None = None
+
+
+UNLABELLED = Labels()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +176,12 @@ class Context(Protocol):
     def extend(self, tokens: Sequence[int], *, progress: Progress | None = None) -> None:
         """Read more tokens."""
 
-    def save(self, path: Path, *, progress: Progress | None = None) -> None:
-        """Write a snapshot."""
+    @property
+    def marking(self) -> str | None:
+        """The marking that came with its snapshot, if it was restored from one that has one."""
+
+    def save(self, path: Path, *, labels: Labels = UNLABELLED, progress: Progress | None = None) -> None:
+        """Write a snapshot, encrypted where the server has a key for that."""
 
     def close(self) -> None:
         """Give the pages back."""
@@ -217,8 +232,19 @@ class Model(Protocol):
     ) -> Context:
         """Read a prompt (blocking)."""
 
-    def restore(self, path: Path, *, progress: Progress | None = None) -> Context:
-        """Read a snapshot (blocking). Raises `IdentityConflict` for another model's, `BadSnapshot` for a broken one."""
+    def restore(
+        self,
+        path: Path,
+        *,
+        owner: str | None = None,
+        markings: Collection[str] = (),
+        progress: Progress | None = None,
+    ) -> Context:
+        """Read a snapshot (blocking) for an owner who handles these markings.
+
+        Raises `IdentityConflict` for another model's, `BadSnapshot` for a broken one, `SnapshotNotAllowed` for one of
+        another owner or marking.
+        """
 
     def embed(
         self,
@@ -267,6 +293,10 @@ class UnsupportedConstraint(EngineError):
 
 class BadSnapshot(EngineError):
     """A snapshot that is damaged, cut short, or of an unknown format."""
+
+
+class SnapshotNotAllowed(EngineError):
+    """A snapshot of another owner, or with a marking that the caller does not handle."""
 
 
 class IdentityConflict(EngineError):

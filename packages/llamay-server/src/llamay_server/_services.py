@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ._call import Call
     from ._config import Config
     from ._contexts import Contexts
+    from ._markings import Markings
     from ._metrics import Metrics
     from ._models import Models
     from ._responses_store import Responses
@@ -28,8 +29,15 @@ class Services:
     contexts: Contexts
     responses: Responses
     threads: Responses
+    markings: Markings
+    keyed: bool
+    """Whether owners are told apart by keys."""
     version: str
     started: float
+
+    def snapshot_owner(self, call: Call) -> str | None:
+        """Whose a snapshot is that this call writes or reads; nobody's where there are no keys."""
+        return call.owner if self.keyed else None
 
     def tenant(self, call: Call, salt: str | None = None) -> str:
         """Within what computed prefixes are shared: one key's requests, narrowed by the client's own salt."""

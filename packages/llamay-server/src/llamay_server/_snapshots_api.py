@@ -75,12 +75,13 @@ async def snapshot(request: Request[Any, Any, Any]) -> ASGIApp:
     """A context as a file: restore it here, elsewhere, or in Python."""
     service, call = services(request), call_of(request.scope)
     named = named_of(request, service, call)
+    labels = service.markings.labels(service.snapshot_owner(call), named.marking)
     stack = contextlib.AsyncExitStack()
     async with stack:
         path = await stack.enter_async_context(_scratch(service))
         copy = named.context.fork(1)[0]
         try:
-            await engine(lambda progress: copy.save(path, progress=progress))
+            await engine(lambda progress: copy.save(path, labels=labels, progress=progress))
         except OSError as e:
             raise _no_room(e) from e
         finally:
@@ -97,11 +98,15 @@ async def restore(request: Request[Any, Any, Any]) -> ASGIApp:
     service.contexts.check_room(call.owner, 1)
     query = request.query_params
     label, marking = query.get("label", "")[:256], query.get("marking", "")[:256]
+    service.markings.check(call.owner, marking)
+    handles, owner = service.markings.of(call.owner), service.snapshot_owner(call)
     async with service.models.use(query.get("model"), call) as (entry, model), _scratch(service) as path:
         call.phase = "receive"
         await _receive_into(path, request, service)
         call.phase = "load"
-        context = await engine(lambda progress: model.restore(path, progress=progress))
+        context = await engine(
+            lambda progress: model.restore(path, owner=owner, markings=handles, progress=progress)
+        )
         try:
             check_length(len(context), model)
             service.contexts.check_room(call.owner, 1, len(context))
@@ -109,7 +114,7 @@ async def restore(request: Request[Any, Any, Any]) -> ASGIApp:
             release(context)
             raise
         named = service.contexts.add(
-            context, owner=call.owner, model=entry.name, label=label, marking=marking
+            context, owner=call.owner, model=entry.name, label=label, marking=context.marking or marking
         )
     service.metrics.context_ops.labels("restore").inc()
     return Whole(named.view(), status=201, headers={"location": f"/v1/contexts/{named.id}"})
@@ -171,11 +176,12 @@ async def move(request: Request[Any, Any, Any]) -> ASGIApp:
     data = await read_json(request, MoveContext)
     named = named_of(request, service, call)
     target = Target(check_target(data.to, service.config.move_targets), data.key or "")
+    labels = service.markings.labels(service.snapshot_owner(call), named.marking)
     async with service.contexts.writing(named, "move") as writer, _scratch(service) as path:
         context = writer.context
 
         def work(progress: Any) -> str:
-            context.save(path, progress=progress)
+            context.save(path, labels=labels, progress=progress)
             model = data.model if data.model is not None else named.model
             return send(
                 path, target, model=model, label=named.label, marking=named.marking, progress=progress

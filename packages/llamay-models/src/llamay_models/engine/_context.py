@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Self, TypeVar, overload
 
+import llamay_kv
 from llamay_models.engine._constraint import TokenConstraint
 from llamay_models.engine._engine import Progress
 from llamay_models.engine._generation import Channel, Generation
@@ -36,6 +37,8 @@ class Context:
         self._lock = threading.Lock()
         self._busy: Channel | None = None
         self._closed = False
+        self.cached_tokens = 0
+        """Tokens that were found computed when its prompt was read."""
         model._contexts.add(self)
 
     # -- what it holds
@@ -75,6 +78,11 @@ class Context:
     def nbytes(self) -> int:
         """Bytes of these pages."""
         return sum(count * size for count, size in self._held())
+
+    @property
+    def marking(self) -> str | None:
+        """How confidential it is: the marking of the snapshot that it was restored from."""
+        return self._state.kv.marking
 
     @property
     def sampling(self) -> Sampling | None:
@@ -131,6 +139,8 @@ class Context:
             self._restore(before)
             raise
         before.kv.close()
+        if size == len(tokens):
+            self.cached_tokens = channel.cached_tokens
         return self
 
     def truncate(self, n: int) -> Self:
@@ -162,17 +172,34 @@ class Context:
         """
         return self.model.engine.submit(Request(self, sampling, max_tokens, stop, constraint, ignore_eos))
 
-    def save(self, path: str | PathLike[str], *, progress: Progress | None = None) -> None:
+    def save(
+        self,
+        path: str | PathLike[str],
+        *,
+        key: llamay_kv.Key | None = None,
+        owner: str | None = None,
+        marking: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
         """Write tokens, K/V, logits and sampling to one file, so that `Model.restore` goes on exactly.
 
-        The file appears whole or not at all. Raises SnapshotError.
+        Args:
+            path: where to. The file appears whole or not at all.
+            key: encrypts everything but the manifest, which is authenticated.
+            owner: whose it is; only that one restores it.
+            marking: how confidential it is; only who handles that marking restores it.
+            progress: called as progress("saving", bytes done, bytes in all).
+
+        Raises SnapshotError.
+
         """
         from llamay_models.engine._snapshot import save
 
         self._settle()
         state = self._begin(None)
         try:
-            save(self.model, state, path, progress)
+            state.kv.owner, state.kv.marking = owner, marking
+            save(self.model, state, path, progress, key)
         finally:
             self._end()
 

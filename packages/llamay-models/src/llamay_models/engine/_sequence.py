@@ -152,7 +152,7 @@ class Sequence:
         self.kept = len(found)
         if self.writing is None:
             self.channel.put(gain)
-        elif not self.resumed:
+        if not self.resumed:
             self.channel.cached_tokens += gain
 
     def verify(self, logits: Floats, drafts: list[int]) -> None:

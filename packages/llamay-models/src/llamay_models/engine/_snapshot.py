@@ -19,7 +19,7 @@ import llamay_kv
 from llamay_models.engine._engine import Progress
 from llamay_models.engine._sampling import Sampling
 from llamay_models.engine._state import State
-from llamay_models.errors import IdentityMismatch, LlamayError, OutOfMemory, SnapshotError
+from llamay_models.errors import IdentityMismatch, LlamayError, NotAllowed, OutOfMemory, SnapshotError
 
 if TYPE_CHECKING:
     from llamay_models.model import Model
@@ -28,27 +28,36 @@ _NAME = "llamay.engine"
 _VERSION = 1
 
 
-def save(model: Model, state: State, path: str | os.PathLike[str], progress: Progress | None) -> None:
+def save(
+    model: Model,
+    state: State,
+    path: str | os.PathLike[str],
+    progress: Progress | None,
+    key: llamay_kv.Key | None = None,
+) -> None:
     """Write a context whose logits are known."""
     total = model.pool.layout.position_bytes * len(state.kv)
     vfs = _Counting(lambda done: progress("saving", min(done, total), total)) if progress else None
     try:
-        state.kv.save(path, identity=model.identity, side={_NAME: (_VERSION, _encode(state))}, vfs=vfs)
+        side = {_NAME: (_VERSION, _encode(state))}
+        state.kv.save(path, identity=model.identity, side=side, key=key, vfs=vfs)
     except (OSError, ValueError) as error:
         raise SnapshotError(f"the context cannot be saved to {os.fspath(path)}: {_reason(error)}") from error
     if progress:
         progress("saving", total, total)
 
 
-def restore(model: Model, path: str | os.PathLike[str], progress: Progress | None) -> State:
+def restore(model: Model, path: str | os.PathLike[str], progress: Progress | None, **allowed: Any) -> State:
     """Read a context. Whatever is wrong with the file, nothing of it stays."""
     name = os.fspath(path)
     try:
         total = Path(name).stat().st_size
         vfs = _Counting(lambda done: progress("restoring", min(done, total), total)) if progress else None
-        cache = model.pool.restore(path, identity=model.identity, vfs=vfs)
+        cache = model.pool.restore(path, identity=model.identity, vfs=vfs, **allowed)
     except llamay_kv.IdentityMismatch as error:
         raise _mismatch(name, error) from error
+    except llamay_kv.NotAllowed as error:
+        raise NotAllowed(str(error)) from error
     except llamay_kv.SnapshotError as error:
         raise SnapshotError(str(error)) from error
     except llamay_kv.OutOfPages as error:
