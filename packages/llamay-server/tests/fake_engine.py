@@ -286,7 +286,9 @@ class FakeContext:
                 progress("prefill", i, len(tokens))
         self.tokens += tokens
 
-    def save(self, path: Path, *, labels: p.Labels = p.UNLABELLED, progress: p.Progress | None = None) -> None:
+    def save(
+        self, path: Path, *, labels: p.Labels = p.UNLABELLED, progress: p.Progress | None = None
+    ) -> None:
         if self.model.disk_full:
             raise OSError(28, "No space left on device")
         about = {

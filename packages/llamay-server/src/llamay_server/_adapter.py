@@ -14,7 +14,8 @@ import llamay_models
 from llamay_models import errors
 
 from . import _protocol as p
-from ._config import Config, read_key
+from ._config import Config
+from ._snapshot_key import read_key
 
 # general.file_type of GGUF, as llama.cpp numbers it
 _FILE_TYPES = {
@@ -195,7 +196,9 @@ class Context:
         with _translated():
             self.inner.extend(tokens, progress=progress)
 
-    def save(self, path: Path, *, labels: p.Labels = p.UNLABELLED, progress: p.Progress | None = None) -> None:
+    def save(
+        self, path: Path, *, labels: p.Labels = p.UNLABELLED, progress: p.Progress | None = None
+    ) -> None:
         """Write a snapshot."""
         with _translated(path):
             self.inner.save(

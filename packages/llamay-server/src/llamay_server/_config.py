@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
 import ipaddress
 import os
 import re
@@ -15,8 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import llamay_kv
 
 DEFAULT_PORT = 11435
 
@@ -172,22 +169,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-def read_key(path: str) -> llamay_kv.Key:
-    """The key in a file: 32 bytes or more, or as many in hexadecimal. Its name tells it from others, not what it is."""
-    try:
-        mode, raw = Path(path).stat().st_mode, Path(path).read_bytes()
-    except OSError as e:
-        raise ConfigError(f"ctx_key {path}: {e.strerror}") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise ConfigError(f"ctx_key {path} is open to other users; run: chmod 600 {path}")
-    text = raw.strip()
-    if re.fullmatch(rb"(?:[0-9a-fA-F]{2}){32,}", text):
-        raw = bytes.fromhex(text.decode())
-    if not 32 <= len(raw) <= 1024:
-        raise ConfigError(f"ctx_key {path} holds {len(raw)} bytes; it takes 32, or 64 hexadecimal digits")
-    return llamay_kv.Key(hashlib.sha256(b"llamay key name" + raw).hexdigest()[:16], raw)
 
 
 def read_keys(config: Config) -> dict[str, str]:
