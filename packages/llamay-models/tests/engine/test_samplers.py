@@ -58,6 +58,19 @@ def test_a_text_goes_on_as_if_it_had_not_been_interrupted(make_model, options, t
         assert begun + other.generate(max_tokens=15, ignore_eos=True).tokens == expected
 
 
+def test_a_text_is_the_same_with_every_kernel_set(make_model):
+    before = kernels.isa()
+    texts = []
+    try:
+        for isa in kernels.runnable_isas():
+            kernels.use_isa(isa)
+            model = make_model()
+            texts.append([tokens(model, options, 12) for options in OPTIONS])
+    finally:
+        kernels.use_isa(before)
+    assert all(t == texts[0] for t in texts)
+
+
 def test_another_mirostat_begins_anew(make_model):
     model = make_model()
     context = model.context(PROMPT)
