@@ -237,6 +237,16 @@ def test_structs_are_walked_by_the_size_their_owner_states():
     assert same_bits(step(context, plan=plan), step(plain, plan=plan))
 
 
+def test_a_group_without_a_layer_of_the_plan_may_be_of_any_kind():
+    """Such as the states of recurrent layers, which have no positions."""
+    context = Context((*SPEC, GroupSpec((LayerSpec(9, 1, 8, 8),)))).reserve(3)
+    context._groups[1].kind, context._groups[1].page_tokens, context._groups[1].dtype = 3, 1, 9
+    assert same_bits(step(context), step(Context(SPEC).reserve(3)))
+    context = Context(SPEC).reserve(3)
+    context._groups[0].kind = 3
+    refuse(context, r"a group's kind has the number 3; this version knows full \(0\) and window \(1\)")
+
+
 # -- runs at the same time
 
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <stdexcept>
 
 namespace llamay {
@@ -13,13 +14,16 @@ const T& element(const T* first, uint32_t stride, uint32_t i) {
   return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + std::size_t{stride} * i);
 }
 
+/// What kv_view 1.0 has of a group; what later minor versions added is for kinds that no plan asks for.
+constexpr std::size_t kGroupBytes = offsetof(llamay_kv_group, dtype) + sizeof(uint32_t);
+
 class Binder {
  public:
   Binder(const KvNeeds& needs, const llamay_kv_view& view, uint32_t count, std::size_t index, KvPages* pages)
       : needs_(needs), view_(view), count_(count), index_(index), pages_(pages) {}
 
   void run() {
-    if (view_.group_stride < sizeof(llamay_kv_group) || (view_.n_groups && !view_.groups))
+    if (view_.group_stride < kGroupBytes || (view_.n_groups && !view_.groups))
       fail("its groups are shorter than kv_view " + std::to_string(LLAMAY_KV_VIEW_MAJOR) + " says");
     if (view_.n_reserved < count_)
       fail("it has " + std::to_string(view_.n_reserved) + " reserved positions for " +
@@ -42,6 +46,7 @@ class Binder {
   void group(const llamay_kv_group& g) {
     if (g.layer_stride < sizeof(llamay_kv_layer) || (g.n_layers && !g.layers))
       fail("its layers are shorter than kv_view says");
+    if (!wanted(g)) return;
     if (g.page_tokens < 16 || !std::has_single_bit(g.page_tokens) || !std::has_single_bit(g.block_pages))
       fail("its pages have " + std::to_string(g.page_tokens) + " positions in blocks of " +
            std::to_string(g.block_pages) + " pages; both must be powers of two, and a page 16 or more");
@@ -78,6 +83,14 @@ class Binder {
   static bool scaled_k(const llamay_kv_group& g) { return g.dtype == LLAMAY_KV_Q8; }
   static bool scaled_v(const llamay_kv_group& g) {
     return g.dtype == LLAMAY_KV_VQ8 || g.dtype == LLAMAY_KV_Q8;
+  }
+
+  bool wanted(const llamay_kv_group& g) const {
+    for (uint32_t l = 0; l < g.n_layers; ++l) {
+      const uint32_t layer = element(g.layers, g.layer_stride, l).layer;
+      if (layer < needs_.of_layer.size() && needs_.of_layer[layer] >= 0) return true;
+    }
+    return false;
   }
 
   static std::string dims(uint32_t heads, uint32_t k, uint32_t v) {

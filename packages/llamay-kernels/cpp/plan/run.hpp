@@ -29,6 +29,16 @@ class Run {
   /// A product cut into tiles of rows and chunks of groups.
   struct Cut {
     std::size_t row_tile, row_tiles, chunk, items;
+    // Chunks get smaller towards the end: a round gives each of so many threads one, together half of what is
+    // left. 0: all are of one size.
+    std::size_t round;
+    std::size_t groups;
+
+    struct Range {
+      std::size_t begin, end;
+    };
+    Range range(std::size_t chunk_number) const;
+    std::size_t size_at(std::size_t begin) const;  // of the chunks of the round that begins there
   };
 
   // run.cpp: what one thread does before the others, and the loop of all.
@@ -51,7 +61,8 @@ class Run {
   void row_node(const Node& n, std::size_t from, std::size_t to) const;
 
   // run_products.cpp: what is split over weights.
-  Cut cut(std::size_t rows, std::size_t groups) const;
+  /// most: groups of a chunk.
+  Cut cut(std::size_t rows, std::size_t groups, std::size_t most) const;
   Cut cut(const Stage& stage, const Node& n) const;
   void linear(const Stage& stage, const Node& n, const Cut& cut, std::size_t item) const;
   void glu(const Stage& stage, const Node& n, const Cut& cut, std::size_t item, const Own& own) const;

@@ -7,6 +7,7 @@ namespace {
 
 constexpr std::size_t kRowTile = 64;     // rows whose activations stay near while weights go by
 constexpr std::size_t kGroupChunk = 16;  // groups of weights that stay near while tiles of rows go by
+constexpr std::size_t kFewRows = 4;      // decoding: weights are what takes time
 constexpr std::size_t kColumnChunk = 4096;
 static_assert(kProductFloats >= kRowTile * kGroupChunk * 16);
 
@@ -14,35 +15,60 @@ std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; 
 
 }  // namespace
 
-Run::Cut Run::cut(std::size_t rows, std::size_t groups) const {
+std::size_t Run::Cut::size_at(std::size_t begin) const {
+  // Even: kernels take two groups at once.
+  return std::clamp<std::size_t>((groups - begin) / (2 * round) / 2 * 2, 2, std::max<std::size_t>(chunk, 2));
+}
+
+Run::Cut::Range Run::Cut::range(std::size_t i) const {
+  if (!round) return {i * chunk, std::min(i * chunk + chunk, groups)};
+  std::size_t begin = 0, size = size_at(0);
+  for (; i >= round; i -= round) {
+    begin += size * round;
+    size = size_at(begin);
+  }
+  begin += i * size;
+  return {begin, std::min(begin + size, groups)};
+}
+
+Run::Cut Run::cut(std::size_t rows, std::size_t groups, std::size_t most) const {
   Cut c{};
+  c.groups = groups;
   c.row_tile = std::min(rows, kRowTile);
   c.row_tiles = ceil_divide(rows, c.row_tile);
+  if (rows <= kFewRows && n_threads_ > 1) {
+    // Weights stream by once: long stretches first, and short ones at the end, so that nobody waits long.
+    c.round = n_threads_;
+    c.chunk = most;
+    for (std::size_t begin = 0; begin < groups;) {
+      const std::size_t size = c.size_at(begin),
+                        chunks = std::min(c.round, ceil_divide(groups - begin, size));
+      c.items += chunks;
+      begin += size * chunks;
+    }
+    return c;
+  }
   // Some pieces for each thread, so that none waits long for the last.
   const std::size_t pieces = n_threads_ == 1 ? 1 : ceil_divide(8 * n_threads_, c.row_tiles);
-  c.chunk = std::max<std::size_t>(1, groups / pieces);
-  if (rows > 4) c.chunk = std::min(c.chunk, kGroupChunk);
+  c.chunk = std::clamp<std::size_t>(groups / pieces, 1, most);
+  if (rows > kFewRows) c.chunk = std::min(c.chunk, kGroupChunk);
   c.items = ceil_divide(groups, c.chunk) * c.row_tiles;
   return c;
 }
 
 Run::Cut Run::cut(const Stage& stage, const Node& n) const {
-  if (n.kind != Node::Kind::glu) {
-    std::size_t groups = 0;
-    for (const Product& p : n.products) groups += p.matrix->groups;
-    return cut(rows(stage.heavy_selected), groups);
-  }
-  const std::size_t groups = n.products[0].matrix->groups;
-  Cut c = cut(rows(stage.heavy_selected), groups);
-  c.chunk = std::min(c.chunk, kProductFloats / 16 / c.row_tile);
-  c.items = ceil_divide(groups, c.chunk) * c.row_tiles;
-  return c;
+  const std::size_t n_rows = rows(stage.heavy_selected);
+  std::size_t groups = n.products[0].matrix->groups;
+  // Of two products combined, the second one's chunk has to fit into a thread's own memory.
+  if (n.kind == Node::Kind::glu) return cut(n_rows, groups, kProductFloats / 16 / std::min(n_rows, kRowTile));
+  for (std::size_t i = 1; i < n.products.size(); ++i) groups += n.products[i].matrix->groups;
+  return cut(n_rows, groups, groups);
 }
 
 void Run::linear(const Stage& stage, const Node& n, const Cut& c, std::size_t item) const {
   const std::size_t row = item % c.row_tiles * c.row_tile,
                     count = std::min(c.row_tile, rows(stage.heavy_selected) - row);
-  std::size_t begin = item / c.row_tiles * c.chunk, end = begin + c.chunk;
+  auto [begin, end] = c.range(item / c.row_tiles);
   // The products' groups stand in one line; a chunk may begin in one product and end in another.
   for (std::size_t i = 0; i < n.products.size(); ++i) {
     const Product& p = n.products[i];
@@ -63,10 +89,10 @@ void Run::linear(const Stage& stage, const Node& n, const Cut& c, std::size_t it
 }
 
 void Run::glu(const Stage& stage, const Node& n, const Cut& c, std::size_t item, const Own& own) const {
-  const std::size_t groups = n.products[0].matrix->groups, width = n.products[0].matrix->rows;
+  const std::size_t width = n.products[0].matrix->rows;
   const std::size_t row = item % c.row_tiles * c.row_tile,
                     count = std::min(c.row_tile, rows(stage.heavy_selected) - row);
-  const std::size_t begin = item / c.row_tiles * c.chunk, end = std::min(begin + c.chunk, groups);
+  const auto [begin, end] = c.range(item / c.row_tiles);
   const std::size_t first = begin * 16, columns = std::min(end * 16, width) - first;
   float* out = value(n.out) + row * width;
   const auto product = [&](std::size_t i, float* to, std::size_t stride) {

@@ -14,6 +14,7 @@ import llamay_kernels as kernels
 import llamay_kv
 from llamay_models import gguf, tokenizer
 from llamay_models._cache_layout import PRECISIONS, Precision, cache_layout
+from llamay_models._processors import usable_processors
 from llamay_models.architectures import find
 from llamay_models.embedding import take_rank_head
 from llamay_models.engine import Progress
@@ -49,7 +50,8 @@ def load(
 
     Args:
         path: a GGUF file.
-        threads: how many compute; None takes as many as this process may use.
+        threads: how many compute; None takes as many cores as this process may use, by its affinity and its
+            container's quota.
         kv: precision of K/V: "f16", "f32", or smaller, "vq8" (values int8, keys f16: three quarters of f16) and
             "q8" (both int8: a little over half of it).
         page_tokens: positions in a page of K/V, a power of two from 16 to 1024. Results do not depend on
@@ -80,7 +82,7 @@ def load(
     range.
 
     """
-    threads = _threads() if threads is None else threads
+    threads = usable_processors() if threads is None else threads
     for name, value, low, high in (("threads", threads, 1, 1024), ("max_rows", max_rows, 1, 8192)):
         if not low <= value <= high:
             raise ValueError(f"{name} must be from {low} to {high}, not {value}")
@@ -178,10 +180,6 @@ def _learned_positions(program: Program) -> int:
     """Return how many positions the model knows where it looks them up in a table."""
     tables = [program.tensors[r.weights[0]].rows for r in program.records if r.op == "embed_positions"]
     return min(tables, default=1 << 31)
-
-
-def _threads() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _budget(layout: llamay_kv.Layout, ctx_size: int, page_tokens: int) -> int:
