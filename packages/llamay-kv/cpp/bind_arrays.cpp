@@ -4,6 +4,7 @@
 
 #include "bindings.hpp"
 #include "copy.hpp"
+#include "crc64.hpp"
 
 namespace {
 
@@ -314,6 +315,50 @@ void unpack_state(PyLease& self, uint32_t g, uint32_t after, ConstBytes in) {
   self.core->state_written(at);
 }
 
+/// CRC-64 of everything that reads tell: token ids, K/V of all layers as float32, states.
+uint64_t checksum(const PyContext& self) {
+  const auto e = view_of(self);
+  const MayWait others(*self.core->pool());
+  const Pool& pool = *self.core->pool();
+  const Table& table = e->table();
+  const uint32_t n = e->view()->n_tokens;
+  const auto tokens = self.core->tokens(0, n);
+  uint64_t crc = crc64(tokens.data(), n * sizeof(int32_t), 0);
+  std::vector<float> k, v;
+  const auto add = [&] {
+    crc = crc64(k.data(), k.size() * sizeof(float), crc);
+    crc = crc64(v.data(), v.size() * sizeof(float), crc);
+  };
+  for (uint32_t g = 0; g < pool.n_groups(); ++g) {
+    const GroupLayout& layout = pool.layout(g);
+    for (uint32_t i = 0; i < layout.layers.size(); ++i) {
+      const llamay_kv_layer& l = layout.layers[i].layer;
+      const auto read_state = [&](const States& states) {
+        for (size_t s = 0; s < states.size() && states.at[s] <= n; ++s) {
+          const std::byte* page = pool.page(g, states.pages[g][s]);
+          k.resize(size_t(l.kv_heads) * l.k_dim);
+          v.resize(size_t(l.kv_heads) * l.v_dim);
+          widen(page + l.k_offset, layout.k, k.data(), k.size());
+          widen(page + l.v_offset, layout.k, v.data(), v.size());
+          crc = crc64(&states.at[s], sizeof(uint32_t), crc);
+          add();
+        }
+      };
+      if (layout.recurrent()) {
+        if (const Checkpoints* list = table.states().checkpoints()) read_state(list->states);
+        read_state(table.states().live());
+        continue;
+      }
+      const uint32_t first = std::min(table.group(g).first, n);
+      k.resize(size_t(n - first) * l.kv_heads * l.k_dim);
+      v.resize(size_t(n - first) * l.kv_heads * l.v_dim);
+      gather(table, {g, i}, first, n, Element::f32, k.data(), v.data());
+      add();
+    }
+  }
+  return crc;
+}
+
 }  // namespace
 
 void bind_reading(nb::class_<PyContext>& c) {
@@ -349,6 +394,11 @@ void bind_reading(nb::class_<PyContext>& c) {
                "def state(self, layer: int, at: int | None = None) -> tuple[numpy.ndarray, numpy.ndarray]"),
            "Read-only arrays over a recurrent state, (heads, k_dim) and (heads, v_dim), without a copy.\n\n"
            "The present one, or that of a checkpoint. ValueError if there is none.")
+      .def("checksum", &checksum,
+           "CRC-64/NVME of all that it holds: token ids, then for each layer K and V as float32 or, where it "
+           "is "
+           "recurrent,\n"
+           "for each checkpoint and the present state its length and its two parts.")
       .def("pack_state", &pack_state, "group"_a, "at"_a,
            "The bytes of all layers of a group after so many tokens, in the order of a snapshot.");
 }

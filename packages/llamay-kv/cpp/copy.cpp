@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "half.hpp"
+#include "transpose.hpp"
 
 namespace llamay::kv {
 namespace {
@@ -99,10 +100,66 @@ void store(int8_t* stored, size_t stride, float* scale, size_t n, const T* in) {
   }
 }
 
+/// K of one head: n rows of K elements outside, `outside` elements apart; inside, dimension-major, the slots
+/// of one dimension one after another. f16 and f32 go in tiles, int8 one vector at a time for its scale.
+template <bool to_page, class S, class T>
+void move_k(S* page, float* scale, size_t P, size_t n, size_t K, T* array, size_t outside) {
+  if constexpr (std::is_same_v<S, int8_t>) {
+    for (size_t p = 0; p < n; ++p)
+      if constexpr (to_page)
+        store(page + p, P, scale + p, K, array + p * outside);
+      else
+        load(page + p, P, scale + p, K, array + p * outside);
+  } else {
+    using Bits = std::conditional_t<sizeof(S) == 2, uint16_t, uint32_t>;
+    if constexpr (std::is_same_v<S, std::remove_const_t<T>>) {
+      if constexpr (to_page)
+        transpose(reinterpret_cast<const Bits*>(array), outside, reinterpret_cast<Bits*>(page), P, n, K);
+      else
+        transpose(reinterpret_cast<const Bits*>(page), P, reinterpret_cast<Bits*>(array), outside, K, n);
+    } else {
+      constexpr size_t kRows = 16, kColumns = 64;
+      S rows[kRows * kColumns];
+      for (size_t p = 0; p < n; p += kRows)
+        for (size_t d = 0; d < K; d += kColumns) {
+          const size_t r = std::min(kRows, n - p), c = std::min(kColumns, K - d);
+          auto* bits = reinterpret_cast<Bits*>(rows);
+          if constexpr (to_page) {
+            for (size_t i = 0; i < r; ++i)
+              store(rows + i * kColumns, 1, nullptr, c, array + (p + i) * outside + d);
+            transpose(bits, kColumns, reinterpret_cast<Bits*>(page + d * P + p), P, r, c);
+          } else {
+            transpose(reinterpret_cast<const Bits*>(page + d * P + p), P, bits, kColumns, c, r);
+            for (size_t i = 0; i < r; ++i)
+              load(rows + i * kColumns, 1, nullptr, c, array + (p + i) * outside + d);
+          }
+        }
+    }
+  }
+}
+
+/// V of one head: rows of V elements on both sides.
+template <bool to_page, class S, class T>
+void move_v(S* page, float* scale, size_t n, size_t V, T* array, size_t outside) {
+  for (size_t p = 0; p < n; ++p) {
+    if constexpr (std::is_same_v<S, std::remove_const_t<T>>) {
+      if constexpr (to_page)
+        std::memcpy(page + p * V, array + p * outside, V * sizeof(S));
+      else
+        std::memcpy(array + p * outside, page + p * V, V * sizeof(S));
+    } else if constexpr (to_page) {
+      store(page + p * V, 1, scale + p, V, array + p * outside);
+    } else {
+      load(page + p * V, 1, scale + p, V, array + p * outside);
+    }
+  }
+}
+
 /// Move positions of a layer between pages and arrays of [position][head][dimension]. KS and VS are what is
 /// stored, T is what the caller has.
 template <bool to_page, class KS, class VS, class T>
-void transpose(const Table& table, Pool::Place place, uint32_t begin, uint32_t end, T* k_array, T* v_array) {
+void move_positions(const Table& table, Pool::Place place, uint32_t begin, uint32_t end, T* k_array,
+                    T* v_array) {
   const GroupLayout& layout = table.pool()->layout(place.group);
   const PlacedLayer& placed = layout.layers[place.index];
   const llamay_kv_layer& l = placed.layer;
@@ -114,17 +171,9 @@ void transpose(const Table& table, Pool::Place place, uint32_t begin, uint32_t e
                      auto* k_scale = reinterpret_cast<float*>(page + placed.k_scale_offset);
                      auto* v_scale = reinterpret_cast<float*>(page + placed.v_scale_offset);
                      for (size_t h = 0; h < H; ++h) {
-                       for (size_t p = 0; p < n; ++p) {
-                         const size_t at = h * P + slot + p, row = (done + p) * H + h;
-                         KS* stored_k = k + h * K * P + slot + p;
-                         if constexpr (to_page) {
-                           store(stored_k, P, k_scale + at, K, k_array + row * K);
-                           if (V) store(v + at * V, 1, v_scale + at, V, v_array + row * V);
-                         } else {
-                           load(stored_k, P, k_scale + at, K, k_array + row * K);
-                           if (V) load(v + at * V, 1, v_scale + at, V, v_array + row * V);
-                         }
-                       }
+                       const size_t at = h * P + slot, row = size_t(done) * H + h;
+                       move_k<to_page>(k + h * K * P + slot, k_scale + at, P, n, K, k_array + row * K, H * K);
+                       if (V) move_v<to_page>(v + at * V, v_scale + at, n, V, v_array + row * V, H * V);
                      }
                    });
 }
@@ -199,14 +248,21 @@ void convert(const void* in, Element element, std::byte* out, Stored stored, siz
   element == Element::f32 ? to(static_cast<const float*>(in)) : to(static_cast<const uint16_t*>(in));
 }
 
+void widen(const std::byte* in, Stored stored, float* out, size_t n) {
+  if (stored == Stored::f32)
+    load(reinterpret_cast<const float*>(in), 1, nullptr, n, out);
+  else
+    load(reinterpret_cast<const uint16_t*>(in), 1, nullptr, n, out);
+}
+
 void gather(const Table& table, Pool::Place place, uint32_t begin, uint32_t end, Element element, void* k,
             void* v) {
   with_stored(table.pool()->layout(place.group).spec.precision, [&]<class KS, class VS>(KS, VS) {
     if (element == Element::f32)
-      transpose<false, KS, VS>(table, place, begin, end, static_cast<float*>(k), static_cast<float*>(v));
+      move_positions<false, KS, VS>(table, place, begin, end, static_cast<float*>(k), static_cast<float*>(v));
     else
-      transpose<false, KS, VS>(table, place, begin, end, static_cast<uint16_t*>(k),
-                               static_cast<uint16_t*>(v));
+      move_positions<false, KS, VS>(table, place, begin, end, static_cast<uint16_t*>(k),
+                                    static_cast<uint16_t*>(v));
   });
 }
 
@@ -214,11 +270,11 @@ void scatter(const Table& table, Pool::Place place, uint32_t begin, uint32_t end
              const void* k, const void* v) {
   with_stored(table.pool()->layout(place.group).spec.precision, [&]<class KS, class VS>(KS, VS) {
     if (element == Element::f32)
-      transpose<true, KS, VS>(table, place, begin, end, static_cast<const float*>(k),
-                              static_cast<const float*>(v));
+      move_positions<true, KS, VS>(table, place, begin, end, static_cast<const float*>(k),
+                                   static_cast<const float*>(v));
     else
-      transpose<true, KS, VS>(table, place, begin, end, static_cast<const uint16_t*>(k),
-                              static_cast<const uint16_t*>(v));
+      move_positions<true, KS, VS>(table, place, begin, end, static_cast<const uint16_t*>(k),
+                                   static_cast<const uint16_t*>(v));
   });
 }
 

@@ -29,6 +29,9 @@ enum class Element { f32, f16 };
 /// n numbers from an array to f32 or f16 elements, rounded to nearest even.
 void convert(const void* in, Element element, std::byte* out, Stored stored, size_t n);
 
+/// The same back, from f32 or f16 to float.
+void widen(const std::byte* in, Stored stored, float* out, size_t n);
+
 /// Positions [begin, end) of a layer as arrays of [position][head][dimension], converted to `element`.
 void gather(const Table& table, Pool::Place place, uint32_t begin, uint32_t end, Element element, void* k,
             void* v);

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import mmap
 import subprocess
 import sys
 import threading
@@ -296,3 +297,108 @@ def test_importing_it_loads_nothing_heavy():
     heavy = "numpy", "cryptography", "obstore", "torch"
     code = f"import sys, llamay_kv; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["[]"]
+
+
+def test_a_retained_context_goes_with_its_last_owner(pool):
+    context = pool.context()
+    append(context, 3)
+    with context.retain() as same:
+        assert same is context
+        context.close()
+        assert len(context) == 3
+    assert context.closed
+    assert pool.used_bytes == 0
+    with pytest.raises(Closed):
+        context.retain()
+
+
+def test_extend_is_reserve_write_and_commit_or_nothing(pool):
+    context = pool.context()
+    k, v = np.full((3, 2, 4), 2, "f4"), np.full((3, 2, 3), 3, "f4")
+    context.extend([5, 6, 7], {0: (k, v), 1: (k, v)})
+    assert context.tokens == [5, 6, 7]
+    np.testing.assert_array_equal(context.read(1)[1], v)
+    for tokens, rows, message in (
+        ([1, 2, 3], {0: (k, v)}, "layer 1 is missing"),
+        ([1, 2, 3], {0: (k, v), 1: (k, v), 9: (k, v)}, "layer 9 is not one of the layout"),
+        ([1, 2], {0: (k[:2], v[:2]), 1: (k, v)}, "layer 1 has 3 positions for 2 tokens"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            context.extend(tokens, rows)
+    assert (context.tokens, context.leased, pool.live_pages) == ([5, 6, 7], False, (1,))
+
+
+def test_pages_live_in_memory_that_was_handed_in():
+    blocks = []
+
+    def allocate(n):
+        blocks.append(mmap.mmap(-1, n))
+        return blocks[-1]
+
+    pool = Pool(Layout.uniform(2, 2, 4, 3, "f32"), 16, pages=8, allocator=allocate)
+    context = pool.context()
+    append(context, 20, 1234.5)
+    assert np.float32(1234.5).tobytes() * 8 in bytes(blocks[0])
+    with pytest.raises(BufferError):
+        blocks[0].close()
+    views = context.page(0, 0)
+    del context, pool
+    gc.collect()
+    assert (views[0] == 1234.5).all(), "a view keeps the memory"
+    del views
+    gc.collect()
+    blocks[0].close()
+
+
+def test_an_allocator_in_c_is_a_table_of_functions(pool):
+    libc = ctypes.CDLL(None)
+    calls = []
+    kind = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
+    end = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
+    libc.aligned_alloc.restype, libc.aligned_alloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t] * 2
+    libc.free.argtypes = [ctypes.c_void_p]
+
+    def allocate(_, n):
+        calls.append(n)
+        return libc.aligned_alloc(64, n)
+
+    def release(_, memory, n):
+        calls.append(-n)
+        libc.free(memory)
+
+    class Table(ctypes.Structure):
+        _fields_ = [
+            ("size", ctypes.c_size_t),
+            ("user", ctypes.c_void_p),
+            ("allocate", kind),
+            ("release", end),
+            ("discard", ctypes.c_void_p),
+        ]
+
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+    class Provider:
+        def __init__(self, size, name=b"llamay.allocator.v1"):
+            self.table = Table(size, None, kind(allocate), end(release), None)
+            self.name = name
+
+        def __llamay_allocator__(self, major):
+            assert major == 1
+            return make(ctypes.addressof(self.table), self.name, None)
+
+    layout = Layout.uniform(2, 2, 4, 3, "f32")
+    provider = Provider(ctypes.sizeof(Table))
+    theirs = Pool(layout, 16, pages=8, allocator=provider)
+    append(theirs.context(), 20)
+    del theirs
+    gc.collect()
+    assert calls == [8 * pool.page_bytes[0], -8 * pool.page_bytes[0]]
+    for wrong, error, message in (
+        (Provider(8), BufferError, "its struct has 8 bytes or lacks a function"),
+        (Provider(40, b"other"), BufferError, r"expected a capsule named llamay\.allocator\.v1"),
+        (3, TypeError, "give an object with __llamay_allocator__"),
+        (lambda n: bytearray(n // 2), ValueError, "bytes and gave fewer"),
+    ):
+        with pytest.raises(error, match=message):
+            Pool(layout, 16, pages=8, allocator=wrong)
