@@ -243,6 +243,12 @@ class Context:
         The present one, or that of a checkpoint. ValueError if there is none.
         """
 
+    def checksum(self) -> int:
+        """
+        CRC-64/NVME of all that it holds: token ids, then for each layer K and V as float32 or, where it is recurrent,
+        for each checkpoint and the present state its length and its two parts.
+        """
+
     def pack_state(self, group: int, at: int) -> bytes:
         """
         The bytes of all layers of a group after so many tokens, in the order of a snapshot.
