@@ -1,7 +1,7 @@
 #include "copy.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -55,48 +55,51 @@ T from_float(float x) {
     return float_to_half(x);
 }
 
+/// n numbers of one type as another.
+template <class S, class T>
+void convert_row(const S* in, size_t n, T* out) {
+  if constexpr (std::is_same_v<S, T>)
+    std::memcpy(out, in, n * sizeof(T));
+  else if constexpr (std::is_same_v<T, float>)
+    halves_to_floats(in, n, out);
+  else
+    floats_to_halves(in, n, out);
+}
+
 /// The elements of one head at one position, `stride` elements apart in the page, and one after another
 /// outside.
-template <class S, class T>
-void load(const S* stored, size_t stride, const float*, size_t n, T* out) {
-  for (size_t d = 0; d < n; ++d) {
-    if constexpr (std::is_same_v<S, T>)
-      out[d] = stored[d * stride];
-    else
-      out[d] = from_float<T>(to_float(stored[d * stride]));
-  }
+template <class T>
+void load_int8(const int8_t* stored, size_t stride, float scale, size_t n, T* out) {
+  for (size_t d = 0; d < n; ++d) out[d] = from_float<T>(float(stored[d * stride]) * scale);
 }
 
 template <class T>
-void load(const int8_t* stored, size_t stride, const float* scale, size_t n, T* out) {
-  for (size_t d = 0; d < n; ++d) out[d] = from_float<T>(float(stored[d * stride]) * *scale);
-}
-
-template <class S, class T>
-void store(S* stored, size_t stride, float*, size_t n, const T* in) {
-  for (size_t d = 0; d < n; ++d) {
-    if constexpr (std::is_same_v<S, T>)
-      stored[d * stride] = in[d];
+void store_int8(int8_t* stored, size_t stride, float* scale_out, size_t n, const T* in) {
+  // As integers NaN is the largest, then infinity: a vector with one reads back as NaN and not as a number.
+  uint32_t largest = 0;
+  for (size_t d = 0; d < n; ++d)
+    largest = std::max(largest, std::bit_cast<uint32_t>(to_float(in[d])) & 0x7fffffff);
+  const bool finite = largest < 0x7f800000;
+  const float scale = finite ? std::bit_cast<float>(largest) / 127 : std::numeric_limits<float>::quiet_NaN();
+  *scale_out = scale;
+  constexpr size_t kPiece = 64;
+  int8_t piece[kPiece];
+  for (size_t begin = 0; begin < n; begin += kPiece) {
+    const size_t count = std::min(kPiece, n - begin);
+    if (scale > 0) {
+      for (size_t i = 0; i < count; ++i) {
+        // To nearest, ties to even: what is added leaves no room for a fraction. |x / scale| exceeds 127 only
+        // where the scale is subnormal.
+        const float q = std::clamp(to_float(in[begin + i]) / scale, -127.0f, 127.0f);
+        piece[i] = int8_t((q + 0x1.8p23f) - 0x1.8p23f);
+      }
+    } else {  // nothing but zeros, or values so small that the scale underflows
+      std::memset(piece, 0, count);
+    }
+    if (stride == 1)
+      std::memcpy(stored + begin, piece, count);
     else
-      stored[d * stride] = from_float<S>(to_float(in[d]));
-  }
-}
-
-template <class T>
-void store(int8_t* stored, size_t stride, float* scale, size_t n, const T* in) {
-  // A maximum that remembers a NaN: such a vector, like one with an infinity, reads back as NaN and not as a
-  // number.
-  float largest = 0;
-  for (size_t d = 0; d < n; ++d) {
-    const float x = std::fabs(to_float(in[d]));
-    largest = x > largest || std::isnan(x) ? x : largest;
-    if (std::isnan(largest)) break;
-  }
-  *scale = std::isfinite(largest) ? largest / 127 : std::numeric_limits<float>::quiet_NaN();
-  for (size_t d = 0; d < n; ++d) {
-    // A scale of 0: nothing but zeros, or values so small that the scale underflows.
-    const float q = *scale > 0 ? std::nearbyint(to_float(in[d]) / *scale) : 0.0f;
-    stored[d * stride] = int8_t(std::clamp(q, -127.0f, 127.0f));
+      for (size_t i = 0; i < count; ++i) stored[(begin + i) * stride] = piece[i];
   }
 }
 
@@ -107,9 +110,9 @@ void move_k(S* page, float* scale, size_t P, size_t n, size_t K, T* array, size_
   if constexpr (std::is_same_v<S, int8_t>) {
     for (size_t p = 0; p < n; ++p)
       if constexpr (to_page)
-        store(page + p, P, scale + p, K, array + p * outside);
+        store_int8(page + p, P, scale + p, K, array + p * outside);
       else
-        load(page + p, P, scale + p, K, array + p * outside);
+        load_int8(page + p, P, scale[p], K, array + p * outside);
   } else {
     using Bits = std::conditional_t<sizeof(S) == 2, uint16_t, uint32_t>;
     if constexpr (std::is_same_v<S, std::remove_const_t<T>>) {
@@ -125,13 +128,11 @@ void move_k(S* page, float* scale, size_t P, size_t n, size_t K, T* array, size_
           const size_t r = std::min(kRows, n - p), c = std::min(kColumns, K - d);
           auto* bits = reinterpret_cast<Bits*>(rows);
           if constexpr (to_page) {
-            for (size_t i = 0; i < r; ++i)
-              store(rows + i * kColumns, 1, nullptr, c, array + (p + i) * outside + d);
+            for (size_t i = 0; i < r; ++i) convert_row(array + (p + i) * outside + d, c, rows + i * kColumns);
             transpose(bits, kColumns, reinterpret_cast<Bits*>(page + d * P + p), P, r, c);
           } else {
             transpose(reinterpret_cast<const Bits*>(page + d * P + p), P, bits, kColumns, c, r);
-            for (size_t i = 0; i < r; ++i)
-              load(rows + i * kColumns, 1, nullptr, c, array + (p + i) * outside + d);
+            for (size_t i = 0; i < r; ++i) convert_row(rows + i * kColumns, c, array + (p + i) * outside + d);
           }
         }
     }
@@ -147,10 +148,15 @@ void move_v(S* page, float* scale, size_t n, size_t V, T* array, size_t outside)
         std::memcpy(page + p * V, array + p * outside, V * sizeof(S));
       else
         std::memcpy(array + p * outside, page + p * V, V * sizeof(S));
+    } else if constexpr (std::is_same_v<S, int8_t>) {
+      if constexpr (to_page)
+        store_int8(page + p * V, 1, scale + p, V, array + p * outside);
+      else
+        load_int8(page + p * V, 1, scale[p], V, array + p * outside);
     } else if constexpr (to_page) {
-      store(page + p * V, 1, scale + p, V, array + p * outside);
+      convert_row(array + p * outside, V, page + p * V);
     } else {
-      load(page + p * V, 1, scale + p, V, array + p * outside);
+      convert_row(page + p * V, V, array + p * outside);
     }
   }
 }
@@ -241,18 +247,18 @@ void unpack_page(const GroupLayout& layout, const std::byte* in, std::byte* page
 void convert(const void* in, Element element, std::byte* out, Stored stored, size_t n) {
   const auto to = [&]<class T>(const T* from) {
     if (stored == Stored::f32)
-      store(reinterpret_cast<float*>(out), 1, nullptr, n, from);
+      convert_row(from, n, reinterpret_cast<float*>(out));
     else
-      store(reinterpret_cast<uint16_t*>(out), 1, nullptr, n, from);
+      convert_row(from, n, reinterpret_cast<uint16_t*>(out));
   };
   element == Element::f32 ? to(static_cast<const float*>(in)) : to(static_cast<const uint16_t*>(in));
 }
 
 void widen(const std::byte* in, Stored stored, float* out, size_t n) {
   if (stored == Stored::f32)
-    load(reinterpret_cast<const float*>(in), 1, nullptr, n, out);
+    convert_row(reinterpret_cast<const float*>(in), n, out);
   else
-    load(reinterpret_cast<const uint16_t*>(in), 1, nullptr, n, out);
+    convert_row(reinterpret_cast<const uint16_t*>(in), n, out);
 }
 
 void gather(const Table& table, Pool::Place place, uint32_t begin, uint32_t end, Element element, void* k,

@@ -289,11 +289,9 @@ class Driver:
         try:
             context.truncate(n)
         except ValueError as error:
-            assert (
-                "window of group" in str(error)
-                or "the nearest" in str(error)
-                or "no checkpoints" in str(error)
-            )
+            message = str(error)
+            if not any(said in message for said in ("window of group", "the nearest", "no checkpoints")):
+                raise
         else:
             raise AssertionError("a truncation that cannot be was done")
 
