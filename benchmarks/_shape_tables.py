@@ -42,10 +42,12 @@ def _heading(rows: Rows) -> str:
     machines = sorted({row["machine"] for row in rows})
     versions = sorted({f"{k} as {v}" for row in rows for k, v in row["versions"].items()})
     most = max(len(row["rounds"]) for row in rows)
+    clocks = {row["clock"] for row in rows}
+    clock = "; seconds are of processor time" if "cpu" in clocks else ""
     sets = sorted({row["bounds"]["isa"] for row in rows if "bounds" in row})
     return (
         f"{'; '.join(machines)}; llamay's kernel set: {', '.join(sets)}; {', '.join(versions) or 'no peers'}; "
-        f"medians of up to {most} rounds, smallest and largest in brackets."
+        f"medians of up to {most} rounds, smallest and largest in brackets{clock}."
     )
 
 
@@ -146,6 +148,8 @@ def _fraction(row: Row | None, what: str) -> str:
     if row is None or not row["rounds"]:
         return _NONE
     bounds = row["bounds"]
+    if row["clock"] == "cpu":
+        return _NONE  # the limits are probed by the clock on the wall
     if what == "prefill":
         if not bounds["integer"]:
             return _NONE  # unquantized weights are not multiplied by the integer instructions

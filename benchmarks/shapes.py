@@ -111,7 +111,11 @@ class Cell:
         """Ask an engine; one that died or hangs is started again for the next request."""
         engine = self.engine(name, variant, parallel)
         try:
-            return engine.ask(**request)
+            if self.options.clock == "wall" or request["what"] == "limits":
+                return engine.ask(**request)
+            before = processor_seconds(engine.process.pid)
+            engine.ask(**request)
+            return {"rate": computed(request) / (processor_seconds(engine.process.pid) - before)}
         except EngineError:
             del self.running[name, variant, parallel]
             raise
@@ -126,6 +130,20 @@ class Cell:
         for engine in self.running.values():
             engine.close()
         self.running.clear()
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def computed(request: dict[str, Any]) -> int:
+    """Return the tokens that a request computes, its prompt where that is short and read each time included."""
+    prompts = request.get("prompts") or [request["tokens"]]
+    if request["what"] == "prefill":
+        return len(prompts[0])
+    return len(prompts) * request["count"] * int(request.get("number", 1))
 
 
 def request_for(measure: str, cell: Cell, sizes: Sizes, vocabulary: int) -> tuple[dict[str, Any], int, int]:
@@ -185,7 +203,7 @@ def measure(name: str, cell: Cell, sizes: Sizes, rounds: int, say: Callable[[str
     found: list[dict[str, Any]] = []
     order = ["llamay", *variants]
     for number in range(rounds):
-        limits = cell.ask("llamay", "", 1, {"what": "limits"})
+        limits = probe(cell)
         one: dict[str, Any] = {}
         for engine in order[number % len(order) :] + order[: number % len(order)]:
             try:
@@ -195,7 +213,7 @@ def measure(name: str, cell: Cell, sizes: Sizes, rounds: int, say: Callable[[str
                 if engine == "llamay":
                     raise
                 failed[engine] = str(error)
-        after = cell.ask("llamay", "", 1, {"what": "limits"})
+        after = probe(cell)
         one["limits"] = {key: max(limits[key], after[key]) for key in limits}
         found.append(one)
         say(f"    round {number + 1}: " + ", ".join(f"{e} {one[e]:.1f}" for e in order if e in one))
@@ -209,6 +227,11 @@ def measure(name: str, cell: Cell, sizes: Sizes, rounds: int, say: Callable[[str
         "bounds": {**hello, "positions": before + count // 2},
         "tokens": [length, count],
     }
+
+
+def probe(cell: Cell) -> dict[str, Any]:
+    """Return what the machine gives now; nothing where the clock is the processor's, which says nothing of it."""
+    return {} if cell.options.clock == "cpu" else cell.ask("llamay", "", 1, {"what": "limits"})
 
 
 def start(cell: Cell, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
@@ -311,13 +334,20 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> list[dict[st
     peers, missing = find_peers(options, say)
     sizes = QUICK if options.quick else Sizes()
     versions = {peer.name: peer.version for peer in peers}
-    settings = {"sizes": vars(sizes), "versions": versions, "missing": missing, "machine": machine()}
+    settings = {
+        "sizes": vars(sizes),
+        "versions": versions,
+        "missing": missing,
+        "machine": machine(),
+        "clock": options.clock,
+    }
     known = {key_of(row) for row in rows}
+    rows = [row for row in rows if row["clock"] == options.clock]
     began, left = time.monotonic(), 0
     for model, kind, find in models(options):
         for threads in options.threads:
             wanted = [m for m in options.measure if applies(m, threads, options)]
-            wanted = [m for m in wanted if (model, kind, threads, m) not in known]
+            wanted = [m for m in wanted if (model, kind, threads, m, options.clock) not in known]
             if not wanted:
                 continue
             if options.deadline and time.monotonic() - began > options.deadline:
@@ -367,9 +397,9 @@ def applies(name: str, threads: int, options: argparse.Namespace) -> bool:
     return threads == max(options.threads) or name in ("prefill", "decode")
 
 
-def key_of(row: dict[str, Any]) -> tuple[str, str, int, str]:
+def key_of(row: dict[str, Any]) -> tuple[str, str, int, str, str]:
     """Return what makes two rows the same measurement."""
-    return (row["model"], row["kind"], row["threads"], row["measure"])
+    return (row["model"], row["kind"], row["threads"], row["measure"], row["clock"])
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -429,6 +459,12 @@ def parse() -> argparse.Namespace:
         default=Path("shapes.jsonl"),
         help="rows, one a line; a run goes on where it ended",
     )
+    add(
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="cpu: tokens a second of processor time, with one thread; for machines that are shared",
+    )
     add("--fresh", action="store_true", help="forget the rows of an earlier run")
     add("--peer-python", default=sys.executable, metavar="PYTHON", help="a Python that has xllamacpp")
     add("--ik-python", default=sys.executable, metavar="PYTHON", help="a Python that has ik_llama_cpp")
@@ -443,6 +479,9 @@ def parse() -> argparse.Namespace:
     options.threads = options.threads or ([2] if options.quick else [2, 1])
     options.rounds = options.rounds or (1 if options.quick else 5)
     options.deadline = options.deadline or (480 if options.quick else 0)
+    if options.clock == "cpu":
+        options.threads = [1]
+        options.measure = [m for m in options.measure if m in ("prefill", "decode", "depth", "prefill-long")]
     options.variants = VARIANTS[:2] if options.quick else VARIANTS
     return options
 

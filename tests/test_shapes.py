@@ -128,6 +128,7 @@ def rows_of(**changes: Any) -> dict[str, Any]:
         "kind": "Q8_0",
         "threads": 2,
         "measure": "decode",
+        "clock": "wall",
         "machine": "a processor, 2 cores",
         "versions": {"llama.cpp": "xllamacpp 1"},
         "missing": {},
@@ -199,6 +200,7 @@ def test_a_run_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.Monkey
     options = argparse.Namespace(
         out=out,
         quick=False,
+        clock="wall",
         deadline=0,
         model=[],
         shape=["qwen2.5-0.5b"],
