@@ -80,3 +80,13 @@ def test_ranking_is_the_cosine_of_the_embeddings(server, expected):
     scores = {r["index"]: r["relevance_score"] for r in results}
     assert [scores[i] for i in range(4)] == pytest.approx((expected @ expected[0]).tolist(), abs=1e-6)
     assert results[0]["index"] == 0
+
+
+def test_echo_with_logprobs_tells_what_the_engine_scores(server):
+    with llamay_models.load(STORIES, threads=1) as model:
+        score = model.score(model.encode(TEXTS[0]), top=2)
+    body = {"prompt": TEXTS[0], "max_tokens": 0, "echo": True, "logprobs": 2}
+    out = server.client.post("/v1/completions", json=body).json()["choices"][0]["logprobs"]
+    assert out["token_logprobs"][0] is None
+    assert out["token_logprobs"][1:] == pytest.approx(score.logprobs[1:].tolist(), abs=1e-9)
+    assert len(out["tokens"]) == len(score.tokens)

@@ -496,6 +496,15 @@ class FakeModel:
         lengths = np.linalg.norm(out, axis=1, keepdims=True)
         return (out / lengths if normalize else out).astype(np.float32)
 
+    def score(
+        self, tokens: Sequence[int], *, top: int = 0, progress: p.Progress | None = None
+    ) -> list[p.TokenScore]:
+        """Each token is as unlikely as it is far into the text."""
+        out = [p.TokenScore(tokens[0], float("nan"))]
+        for i, token in enumerate(tokens[1:], 1):
+            out.append(p.TokenScore(token, -0.5 * i, tuple((97 + k, -0.1 * (k + 1)) for k in range(top))))
+        return out
+
     def rerank(
         self, query: str, documents: Sequence[str], *, progress: p.Progress | None = None
     ) -> list[float]:

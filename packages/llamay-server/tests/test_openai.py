@@ -500,6 +500,31 @@ def test_oa41_legacy_logprobs_and_echo(shared):
     assert echo["choices"][0]["text"].startswith("<s>abc") or echo["choices"][0]["text"].startswith("abc")
 
 
+def test_echo_with_logprobs_scores_the_prompt_too(shared):
+    body = {"prompt": ["abc", "xy"], "max_tokens": 0, "echo": True, "logprobs": 2}
+    for choice, text in zip(
+        shared.client.post("/v1/completions", json=body).json()["choices"], ["abc", "xy"], strict=True
+    ):
+        scores = choice["logprobs"]
+        assert choice["text"].endswith(text)
+        assert scores["token_logprobs"] == [None, *(-0.5 * i for i in range(1, len(text) + 1))]
+        assert scores["top_logprobs"][0] is None
+        assert all(len(top) >= 2 for top in scores["top_logprobs"][1:])
+        assert "".join(scores["tokens"]) == choice["text"]
+        assert scores["text_offset"][0] == 0
+        assert len(scores["text_offset"]) == len(text) + 1
+
+
+def test_echo_with_logprobs_is_the_same_streamed(shared):
+    body = {"prompt": "abc", "max_tokens": 5, "seed": 1, "echo": True, "logprobs": 1}
+    whole = shared.client.post("/v1/completions", json=body).json()["choices"][0]
+    with shared.client.stream("POST", "/v1/completions", json=body | {"stream": True}) as r:
+        frames = [json.loads(f[6:])["choices"][0] for f in r.read().decode().split("\n\n")[:-2]]
+    assert "".join(f["text"] for f in frames) == whole["text"]
+    for key in ("tokens", "token_logprobs", "text_offset"):
+        assert [x for f in frames if f["logprobs"] for x in f["logprobs"][key]] == whole["logprobs"][key]
+
+
 def test_oa42_unsupported_fields_are_named(shared):
     for field, value in {"suffix": "x", "best_of": 3}.items():
         r = shared.client.post("/v1/completions", json={"prompt": "x", field: value})

@@ -355,6 +355,15 @@ class Engine:
         with _translated():
             return self.model.embed(texts, normalize=normalize, dimensions=dimensions, progress=progress)
 
+    def score(
+        self, tokens: Sequence[int], *, top: int = 0, progress: p.Progress | None = None
+    ) -> list[p.TokenScore]:
+        """The model's own probabilities, before any sampling."""
+        with _translated():
+            found = self.model.score(tokens, top=top, progress=progress)
+        each = zip(found.tokens, found.logprobs.tolist(), found.top, strict=True)
+        return [p.TokenScore(token, logprob, best) for token, logprob, best in each]
+
     def rerank(
         self, query: str, documents: Sequence[str], *, progress: p.Progress | None = None
     ) -> list[float]:

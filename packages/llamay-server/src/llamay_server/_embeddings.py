@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from litestar import Request, post
 from litestar.types import ASGIApp
 from msgspec import Meta, Struct
 
 from ._call import Call, call_of
-from ._errors import ApiError, from_engine, invalid
-from ._http import Whole, in_thread, read_json
+from ._errors import invalid
+from ._http import Whole, read_json
 from ._ollama import KeepAlive, Options, keep_alive_seconds
 from ._openai_completions import read_prompts
 from ._openai_schema import EmbeddingRequest
-from ._protocol import Embeddings, Model, Progress
+from ._protocol import Embeddings, Model
+from ._run import read_through
 from ._services import Services, services
 
-T = TypeVar("T")
 MAX_TEXTS = 2048
 """Of one request, as at the original."""
-
-
-async def read_through(service: Services, call: Call, work: Callable[[Progress], T]) -> T:
-    """Blocking work of the engine on whole texts: counted as one generation, given up when the client leaves."""
-    service.admission.check(1)
-    service.admission.run(1)
-    call.phase = "prefill"
-    try:
-        return await in_thread(work)
-    except (ApiError, OSError):
-        raise
-    except Exception as e:
-        raise from_engine(e) from e
-    finally:
-        service.admission.run(-1)
 
 
 def read_texts(value: Any, model: Model, where: str) -> list[list[int]]:
@@ -53,7 +38,7 @@ async def _embed(
     service: Services, call: Call, model: Model, texts: Sequence[Sequence[int]], **options: Any
 ) -> tuple[Embeddings, int]:
     vectors = await read_through(
-        service, call, lambda progress: model.embed(texts, progress=progress, **options)
+        service.admission, call, lambda progress: model.embed(texts, progress=progress, **options)
     )
     tokens = sum(map(len, texts))
     service.metrics.prompt_tokens.labels(model.info.name).inc(tokens)

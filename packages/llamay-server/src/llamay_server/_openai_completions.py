@@ -18,8 +18,8 @@ from ._http import Streamed, Whole, read_json, sse
 from ._openai_chat import DONE, PING, timings, usage
 from ._openai_schema import CompletionRequest
 from ._options import bound, sampling, stop_list, unsupported
-from ._protocol import Model
-from ._run import Delta, End, Run, Spec, Totals, in_order
+from ._protocol import Model, TokenScore
+from ._run import Delta, End, Run, Spec, Totals, in_order, read_through
 from ._scores import legacy_logprobs
 from ._services import Services, services
 
@@ -70,8 +70,6 @@ class CompletionWriter:
             raise invalid("suffix: it needs a prompt that is one text", "suffix")
         if data.include_stop_str_in_output:
             raise unsupported("include_stop_str_in_output")
-        if data.echo and data.logprobs is not None:
-            raise unsupported("echo", "scores of the prompt's own tokens are not available")
         n = data.n or 1
         if data.best_of is not None and data.best_of > n:
             raise unsupported("best_of", "choosing among more than n candidates is not available")
@@ -86,6 +84,8 @@ class CompletionWriter:
         if n * len(self.prompts) > service.config.max_n:
             raise invalid(f"n: at most {service.config.max_n} choices over all prompts", "n")
         self.data, self.model, self.n = data, model, n
+        self.call, self.admission = call, service.admission
+        self.prompt_scores: list[list[TokenScore]] = []
         self.totals = Totals()
         self.base = {
             "id": f"cmpl-{secrets.token_hex(12)}",
@@ -126,11 +126,27 @@ class CompletionWriter:
             return None
         return legacy_logprobs(scores, self.model, offset, self.data.logprobs)
 
+    def _echoed(self, index: int) -> list[TokenScore]:
+        return self.prompt_scores[index // self.n] if self.prompt_scores else []
+
+    async def _score_prompts(self) -> None:
+        """With echo, the prompt's own tokens are told with their probabilities too."""
+        top = self.data.logprobs
+        if not self.data.echo or top is None:
+            return
+        model, prompts = self.model, self.prompts
+        self.prompt_scores = await read_through(
+            self.admission,
+            self.call,
+            lambda progress: [model.score(ids, top=top, progress=progress) for ids in prompts],
+        )
+
     async def whole(self) -> dict[str, Any]:
         """The complete object."""
         count = self.n * len(self.prompts)
+        await self._score_prompts()
         texts = [[self._echo(i)] for i in range(count)]
-        scores: list[list[Any]] = [[] for _ in range(count)]
+        scores: list[list[Any]] = [list(self._echoed(i)) for i in range(count)]
         tokens: list[list[int]] = [[] for _ in range(count)]
         ends = ["stop"] * count
         async with contextlib.aclosing(in_order(self.runs)) as events:
@@ -146,7 +162,7 @@ class CompletionWriter:
             choice = {
                 "text": "".join(texts[i]),
                 "index": i,
-                "logprobs": self._scores(scores[i], len(texts[i][0])),
+                "logprobs": self._scores(scores[i], 0 if self._echoed(i) else len(texts[i][0])),
                 "finish_reason": ends[i],
             }
             if self.data.return_token_ids:
@@ -161,6 +177,7 @@ class CompletionWriter:
         """The chunks as server-sent events."""
         with_usage = bool(self.data.stream_options and self.data.stream_options.include_usage)
         offsets: dict[int, int] = {}
+        await self._score_prompts()
         async with contextlib.aclosing(in_order(self.runs)) as events:
             async for event in events:
                 frame = self._frame(event, offsets)
@@ -174,17 +191,20 @@ class CompletionWriter:
 
     def _frame(self, event: Delta | End, offsets: dict[int, int]) -> dict[str, Any] | None:
         i = event.index
-        text = self._echo(i) if i not in offsets else ""
+        begins = i not in offsets
+        text = self._echo(i) if begins else ""
+        echoed = self._echoed(i) if begins else []
         offset = offsets.get(i, len(text))
         if isinstance(event, End):
-            return {"text": text, "index": i, "logprobs": None, "finish_reason": event.reason}
+            told = self._scores(echoed, 0) if echoed else None
+            return {"text": text, "index": i, "logprobs": told, "finish_reason": event.reason}
         offsets[i] = offset + len(event.text)
         if not event.text and not event.scores and not text:
             return None
         choice = {
             "text": text + event.text,
             "index": i,
-            "logprobs": self._scores(event.scores, offset),
+            "logprobs": self._scores([*echoed, *event.scores], 0 if echoed else offset),
             "finish_reason": None,
         }
         if self.data.return_token_ids:

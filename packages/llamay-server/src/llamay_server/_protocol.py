@@ -256,6 +256,11 @@ class Model(Protocol):
     ) -> Embeddings:
         """An embedding of each text (blocking): float32 (n, dimensions). Raises `NotSupported`."""
 
+    def score(
+        self, tokens: Sequence[int], *, top: int = 0, progress: Progress | None = None
+    ) -> list[TokenScore]:
+        """How likely each token is after those before it (blocking); NaN for the first. Raises `NotSupported`."""
+
     def rerank(
         self, query: str, documents: Sequence[str], *, progress: Progress | None = None
     ) -> list[float]:

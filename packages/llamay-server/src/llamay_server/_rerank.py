@@ -9,9 +9,10 @@ from litestar.types import ASGIApp
 from msgspec import Meta, Struct
 
 from ._call import call_of
-from ._embeddings import MAX_TEXTS, read_through
+from ._embeddings import MAX_TEXTS
 from ._errors import invalid
 from ._http import Whole, read_json
+from ._run import read_through
 from ._services import services
 
 
@@ -59,7 +60,7 @@ async def rerank(request: Request[Any, Any, Any]) -> ASGIApp:
     documents, where = _documents(data)
     async with service.models.use(data.model, call) as (entry, model):
         scores = await read_through(
-            service, call, lambda progress: model.rerank(data.query, documents, progress=progress)
+            service.admission, call, lambda progress: model.rerank(data.query, documents, progress=progress)
         )
         tokens = sum(
             len(model.encode(text, add_special=True, parse_special=False))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ._call import Call
 from ._errors import ApiError, from_engine
@@ -18,12 +18,15 @@ from ._protocol import (
     Context,
     Generation,
     Model,
+    Progress,
     PromptTooLong,
     TokenScore,
     UnsupportedConstraint,
     Usage,
     Work,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +341,21 @@ async def in_order(runs: Sequence[Run]) -> AsyncGenerator[Delta | End, None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def read_through(admission: Admission, call: Call, work: Callable[[Progress], T]) -> T:
+    """Blocking work of the engine on whole texts: counted as one generation, given up when the client leaves."""
+    admission.check(1)
+    admission.run(1)
+    call.phase = "prefill"
+    try:
+        return await in_thread(work)
+    except (ApiError, OSError):
+        raise
+    except Exception as e:
+        raise from_engine(e) from e
+    finally:
+        admission.run(-1)
 
 
 def _wrap(seed: int) -> int:

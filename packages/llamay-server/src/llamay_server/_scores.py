@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,16 +42,24 @@ def chat_logprobs(scores: Sequence[TokenScore], model: Model) -> dict[str, Any]:
 
 
 def legacy_logprobs(scores: Sequence[TokenScore], model: Model, offset: int, count: int) -> dict[str, Any]:
-    """`choices[].logprobs` of completions; `offset` is where the first token's text begins."""
-    tokens, chances, tops, offsets = [], [], [], []
+    """`choices[].logprobs` of completions; `offset` is where the first token's text begins.
+
+    A token without a probability, as the first of a prompt is, has null.
+    """
+    tokens, chances, offsets = [], [], []
+    tops: list[dict[str, float] | None] = []
     for s in scores:
         raw = model.token_bytes(s.token)
         text = _spelled(raw, model.token_name(s.token))
         tokens.append(text)
-        chances.append(_finite(s.logprob))
+        known = not math.isnan(s.logprob)
+        chances.append(_finite(s.logprob) if known else None)
         best = {_spelled(model.token_bytes(t), model.token_name(t)): _finite(p) for t, p in s.top}
-        best.setdefault(text, _finite(s.logprob))
-        tops.append(best if count else {text: _finite(s.logprob)})
+        if known:
+            best.setdefault(text, _finite(s.logprob))
+            tops.append(best if count else {text: _finite(s.logprob)})
+        else:
+            tops.append(None)
         offsets.append(offset)
         offset += len(text) if not text.startswith("bytes:") else 0
     return {"tokens": tokens, "token_logprobs": chances, "top_logprobs": tops, "text_offset": offsets}
