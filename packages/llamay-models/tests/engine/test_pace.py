@@ -1,26 +1,63 @@
 """Reading beside writing is bounded by what steps have been seen to take."""
 
+import pytest
+
 from llamay_models.engine._pace import Pace
+
+
+def drive(pace, step, writing=4, begin=0, length=20_000, write=0.010):
+    """Read a prompt on a machine on which a step takes `step(rows, depth)`; return what the steps took, and rows."""
+    for _ in range(5):
+        pace.observe(write, writing, 0)
+    times, rows, depth = [], [], begin
+    while depth < begin + length:
+        n = pace.budget(writing, depth)
+        seconds = write + step(n, depth)
+        pace.observe(seconds, writing, n, depth + n // 2)
+        times.append(seconds)
+        rows.append(n)
+        depth += n
+    return times, rows
 
 
 def test_alone_a_prompt_gets_every_row():
     assert Pace(512).budget(0) == 512
 
 
-def test_beside_writers_a_step_stays_within_its_bound():
-    pace = Pace(512, stall=3.0)
-    for _ in range(50):
-        pace.observe(0.010, writing=4, reading=0)
-        pace.observe(0.010 + 64 * 0.0002, writing=4, reading=64)
-    # 20 ms are left for rows of 0.2 ms each.
-    assert 84 <= pace.budget(4) <= 100
+@pytest.mark.parametrize("row", [0.00001, 0.0002, 0.001])
+def test_beside_writers_a_step_stays_within_its_bound(row):
+    times, rows = drive(Pace(512, stall=3.0, stall_seconds=0.0), lambda n, depth: n * row)
+    settled = times[8:]
+    assert max(settled) < 0.030 * 1.1
+    assert min(settled) > 0.030 / 1.6 or max(rows) >= 508
+
+
+def test_a_bound_in_seconds_holds_where_steps_are_short():
+    times, _ = drive(Pace(512, stall=3.0, stall_seconds=0.05), lambda n, depth: n * 0.0002, write=0.001)
+    assert 0.04 < max(times[8:]) < 0.055
+
+
+def test_rows_that_cost_more_the_more_is_before_them_become_fewer():
+    def step(n, depth):
+        return depth * 2e-6 + n * (0.0002 + depth * 1e-7)
+
+    times, rows = drive(Pace(512), step, length=12_000)
+    assert max(times[8:]) < 0.05 * 1.6
+    assert sum(t > 0.05 * 1.3 for t in times[8:]) < len(times) * 0.03
+    assert rows[10] > 4 * rows[-1]
+    # A prompt that begins deep inside is not read as if it were shallow.
+    pace = Pace(512)
+    drive(pace, step, length=12_000)
+    again, _ = drive(pace, step, begin=11_000, length=100)
+    assert again[0] < 0.05 * 1.6
 
 
 def test_a_slow_machine_still_reads_something():
     pace = Pace(512)
     pace.observe(0.001, writing=1, reading=0)
-    pace.observe(10.0, writing=1, reading=64)
-    assert pace.budget(1) == 16
+    for _ in range(20):
+        pace.observe(10.0, writing=1, reading=pace.budget(1))
+    assert pace.budget(1) == 8
 
 
 def test_writers_leave_no_more_than_there_is():
@@ -31,4 +68,13 @@ def test_writers_leave_no_more_than_there_is():
 
 
 def test_before_anything_is_known_it_is_careful():
-    assert Pace(512).budget(1) == 64
+    assert Pace(512).budget(1) == 32
+
+
+def test_what_a_row_more_costs_is_learned_from_steps_that_write():
+    pace = Pace(512)
+    assert pace.row_share(4) == 0.5
+    for i in range(100):
+        rows = 1 + i % 8
+        pace.observe(0.010 + rows * 0.0005, writing=rows, reading=0)
+    assert pace.row_share(4) == pytest.approx(0.0005 * 4 / 0.012, rel=0.1)

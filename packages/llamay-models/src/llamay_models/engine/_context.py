@@ -164,13 +164,28 @@ class Context:
         stop: Sequence[str] = (),
         constraint: TokenConstraint | None = None,
         ignore_eos: bool = False,
+        priority: int = 0,
+        timeout: float | None = None,
+        speculate: bool = True,
     ) -> Generation:
         """Continue the text. Returns at once; the generation delivers while it runs.
 
         Every token that is chosen becomes part of this context, a final end token and the tokens of a stop
         string included. Arguments as in `Request`.
         """
-        return self.model.engine.submit(Request(self, sampling, max_tokens, stop, constraint, ignore_eos))
+        return self.model.engine.submit(
+            Request(
+                self,
+                sampling,
+                max_tokens,
+                stop,
+                constraint,
+                ignore_eos,
+                priority=priority,
+                timeout=timeout,
+                speculate=speculate,
+            )
+        )
 
     def save(
         self,

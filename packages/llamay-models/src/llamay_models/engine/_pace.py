@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-_GRAIN = 16
-_LEAST = 16
 STALL = 2.5
-"""A step that reads beside writers may take so many times as long as one that only writes."""
+"""A step that reads beside writers may take so many times as long as one that only writes,"""
+STALL_SECONDS = 0.05
+"""or this long, if that is more."""
+
+_FIRST = 32  # rows before anything is known
+_LEAST = 8  # rows that a step reads whatever it takes: the prompt would never end
 
 
 class Pace:
     """Bounds the time of a step.
 
-    While nothing is being written a step takes all the rows there are; otherwise as many as fit into `stall`
-    times the time of a step that only writes, by what recent steps have shown. A row costs more the more
-    positions are before it, so what it costs is a line over its position, fitted to recent steps.
+    While nothing is being written a step takes all the rows there are; otherwise as many as took about as long
+    as a step may take when they were last tried. How long a row takes depends on how much is before it, and on
+    how many come with it, so this is found separately for each depth, by powers of two, and followed as it
+    changes.
 
     Results do not depend on it: how a prompt is cut does not change a bit of what is computed.
     """
 
-    def __init__(self, max_rows: int, stall: float = STALL) -> None:
+    def __init__(self, max_rows: int, stall: float = STALL, stall_seconds: float = STALL_SECONDS) -> None:
         self._max_rows = max_rows
-        self._stall = stall
+        self._stall, self._stall_seconds = stall, stall_seconds
         self._writing_step = 0.0
-        self._line = _Line(0.85)
+        self._row = 0.0
+        self._rows: dict[int, float] = {}
         self._writers = _Line(0.98)
 
     @property
     def row_seconds(self) -> float | None:
         """What reading a token takes, by what recent steps have shown; None before the first."""
-        return self._line.mean or None
+        return self._row or None
 
     def budget(self, writing: int, depth: int = 0) -> int:
         """Prompt rows that the next step may have beside this many rows that write.
@@ -37,12 +42,7 @@ class Pace:
         """
         if not writing:
             return self._max_rows
-        room = self._max_rows - writing
-        row = self._line.at(depth)
-        if not row or not self._writing_step:
-            return min(room, 4 * _GRAIN)
-        rows = int(self._writing_step * (self._stall - 1.0) / row)
-        return min(room, max(_LEAST, rows // _GRAIN * _GRAIN))
+        return min(self._max_rows - writing, max(_LEAST, int(self._at(depth.bit_length()))))
 
     def row_share(self, writing: int) -> float:
         """What one more row costs, as a share of what each of so many writing rows costs; from 0 to 1."""
@@ -55,11 +55,29 @@ class Pace:
         """A step with so many rows of each kind, the reading ones around `depth`, took this long."""
         if not reading:
             self._writers.add(writing, seconds)
-            old = self._writing_step
-            self._writing_step = seconds if old == 0.0 else old + 0.2 * (seconds - old)
-        elif reading >= _LEAST:
-            seconds = max(0.0, seconds - (self._writing_step if writing else 0.0))
-            self._line.add(depth, seconds / reading)
+            self._writing_step = _blend(self._writing_step, seconds)
+            return
+        extra = max(1e-9, seconds - (self._writing_step if writing else 0.0))
+        self._row = _blend(self._row, extra / reading)
+        if writing and self._writing_step:
+            target = max(self._stall * self._writing_step, self._stall_seconds) - self._writing_step
+            bucket = depth.bit_length()
+            rows = self._at(bucket)
+            # Fewer rows than were allowed say nothing of how many would have been too many.
+            if reading >= rows / 2 or extra > target:
+                rows *= min(1.5, max(0.5, target / extra))
+            self._rows[bucket] = min(float(self._max_rows), max(1.0, rows))
+
+    def _at(self, bucket: int) -> float:
+        """Rows at a depth: what was found there, or what the next smaller known depth lets expect."""
+        for known in range(bucket, -1, -1):
+            if known in self._rows:
+                return max(1.0, self._rows[known] / 1.5 ** (bucket - known))
+        return float(_FIRST)
+
+
+def _blend(old: float, new: float) -> float:
+    return new if old == 0.0 else old + 0.2 * (new - old)
 
 
 class _Line:
