@@ -163,6 +163,10 @@ def test_a_closed_context_says_so(pool):
     assert repr(context) == "<Context closed>"
 
 
+def page(context):
+    return np.ones((1, 2, 4), "f4"), np.ones((1, 2, 3), "f4")
+
+
 def test_side_state_belongs_to_one_length(pool):
     context = pool.context()
     append(context, 4)
@@ -172,6 +176,16 @@ def test_side_state_belongs_to_one_length(pool):
     fork.truncate(3)
     append(context, 1)
     assert (fork.side, context.side) == ({}, {})
+    again = pool.context()
+    append(again, 4)
+    for change in (lambda c: c.truncate(2), lambda c: c.truncate(0), lambda c: c.overwrite(0, 1, *page(c))):
+        changed = again.fork()
+        changed.side = {"sampler": (2, b"seed")}
+        change(changed)
+        assert changed.side == {}
+    again.side = {"sampler": (2, b"seed")}
+    again.truncate(4)
+    assert again.side == {"sampler": (2, b"seed")}, "it is of this very length still"
 
 
 def test_pages_behind_a_window_go_and_forks_keep_theirs():

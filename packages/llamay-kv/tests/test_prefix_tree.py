@@ -222,6 +222,20 @@ def test_tenants_share_a_system_prompt_and_nothing_else():
     assert len(tree.match(range(500, 540), tenant="bob")) == 0
 
 
+def test_where_a_tenant_and_everybody_have_as_much_everybodys_page_is_used():
+    """So that tenants share it, and nothing depends on who was inserted first."""
+    for order in ((0, 1), (1, 0)):
+        pool, tree = make()
+        pages = {}
+        for turn in order:
+            context = fill(pool.context(), [*range(10), 70 + turn, *range(11, P)])
+            tree.insert(context, tenant="alice" if turn else "", shared=0)
+            pages[turn] = context.page_numbers(0)
+        found = tree.match([*range(10), 99], tenant="alice")
+        assert len(found) == 10
+        assert found.page_numbers(0) == pages[0]
+
+
 def test_a_miss_is_explained_by_the_token_or_the_field_that_differs():
     pool, tree = make()
     ours = Identity(weights=b"a", rope_base=1e4)
@@ -284,6 +298,33 @@ def test_a_look_up_does_not_get_slower_with_many_entries():
             tree.insert(context)
     assert tree.counters()["nodes"] > 20_000
     assert look_up(target) < 5 * alone + 1e-4
+
+
+@pytest.mark.slow
+def test_a_million_entries_cost_a_look_up_nothing():
+    pool = Pool(Layout.uniform(1, 1, 1), P, pages=1_100_000)
+    tree = PrefixTree(pool, pool.budget_bytes)
+    target = np.arange(64 * P, dtype=np.int32)
+    with pool.context() as context, context.reserve(len(target)) as lease:
+        lease.commit(target)
+        tree.insert(context)
+    best = {}
+    rng = np.random.default_rng(0)
+    for entries in (64, 1_000_000):
+        while tree.counters()["nodes"] < entries:
+            tokens = np.concatenate(
+                [target[: P * rng.integers(0, 64)], rng.integers(0, 1 << 20, 4000 * P, dtype=np.int32)]
+            )
+            with pool.context() as context, context.reserve(len(tokens)) as lease:
+                lease.commit(tokens)
+                tree.insert(context)
+        times = []
+        for _ in range(50):
+            start = time.perf_counter()
+            tree.match(target).close()
+            times.append(time.perf_counter() - start)
+        best[entries] = min(times)
+    assert best[1_000_000] < 5 * best[64] + 1e-4
 
 
 def test_a_path_longer_than_the_budget_is_kept_from_its_beginning():
