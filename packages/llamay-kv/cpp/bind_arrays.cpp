@@ -9,27 +9,8 @@
 namespace {
 
 using Rows = nb::ndarray<nb::ro, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
-using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 constexpr nb::dlpack::dtype kHalf{uint8_t(nb::dlpack::dtype_code::Float), 16, 1};
-
-void check_range(uint32_t begin, uint32_t end, uint32_t first, uint32_t last) {
-  if (begin > end || begin < first || end > last)
-    throw nb::value_error(("positions [" + std::to_string(begin) + ", " + std::to_string(end) +
-                           ") are not within [" + std::to_string(first) + ", " + std::to_string(last) + ")")
-                              .c_str());
-}
-
-void check_present(const Table& table, size_t g, uint32_t begin, uint32_t end) {
-  if (table.pool()->layout(g).recurrent())
-    throw nb::value_error(
-        ("group " + std::to_string(g) + " is recurrent: it has states and no positions").c_str());
-  const uint32_t first = table.group(g).first;
-  if (begin < end && begin < first)
-    throw nb::value_error(("positions before " + std::to_string(first) +
-                           " were dropped: they lie behind the window of group " + std::to_string(g))
-                              .c_str());
-}
 
 Pool::Place find_positions(const Pool& pool, uint32_t layer) {
   const Pool::Place place = pool.find(layer);
@@ -174,75 +155,12 @@ void write_positions(const PyLease& self, uint32_t layer, const Rows& k, const R
   scatter(e->table(), w.place, begin, begin + w.n, w.element, k.data(), v.data());
 }
 
-void pack_into(const PyContext& self, uint32_t g, uint32_t begin, uint32_t end, Bytes out) {
-  const auto e = view_of(self);
-  const Pool& pool = *self.core->pool();
-  check_group(pool, g);
-  check_range(begin, end, 0, e->view()->n_tokens);
-  check_present(e->table(), g, begin, end);
-  if (out.shape(0) != pool.layout(g).packed_bytes(end - begin))
-    throw nb::value_error("out has the wrong size");
-  nb::gil_scoped_release nogil;
-  pack(e->table(), g, begin, end, reinterpret_cast<std::byte*>(out.data()));
-}
-
-void unpack_from(const PyLease& self, uint32_t g, uint32_t begin, uint32_t end, ConstBytes in) {
-  const auto e = self.core->view();
-  const Pool& pool = *e->table().pool();
-  check_group(pool, g);
-  check_range(begin, end, self.core->begin(), self.core->begin() + self.core->size());
-  check_present(e->table(), g, begin, end);
-  if (in.shape(0) != pool.layout(g).packed_bytes(end - begin))
-    throw nb::value_error("data has the wrong size");
-  nb::gil_scoped_release nogil;
-  unpack(e->table(), g, begin, end, reinterpret_cast<const std::byte*>(in.data()));
-}
-
-/// The bytes of a chunk without a copy, where a page holds exactly that; None otherwise.
-template <class Array>
-nb::object in_place(std::unique_ptr<Export> e, uint32_t g, uint32_t begin, uint32_t end) {
-  const std::byte* data = packed_in_place(e->table(), g, begin, end);
-  if (!data) return nb::none();
-  const size_t size = e->table().pool()->layout(g).page_bytes;
-  nb::capsule owner(e.release(), [](void* p) noexcept { delete static_cast<Export*>(p); });
-  return nb::cast(Array(const_cast<std::byte*>(data), {size}, owner, {}, nb::dtype<uint8_t>()));
-}
-
-nb::object packed_view(const PyContext& self, uint32_t g, uint32_t begin, uint32_t end) {
-  auto e = view_of(self);
-  check_group(*self.core->pool(), g);
-  check_range(begin, end, 0, e->view()->n_tokens);
-  check_present(e->table(), g, begin, end);
-  return in_place<nb::ndarray<nb::numpy, nb::ro>>(std::move(e), g, begin, end);
-}
-
-nb::object packed_target(const PyLease& self, uint32_t g, uint32_t begin, uint32_t end) {
-  check_group(*self.core->context()->pool(), g);
-  check_range(begin, end, self.core->begin(), self.core->begin() + self.core->size());
-  check_present(self.core->view()->table(), g, begin, end);
-  return in_place<nb::ndarray<nb::numpy>>(self.core->view(), g, begin, end);
-}
-
 Pool::Place find_state(const Pool& pool, uint32_t layer) {
   const Pool::Place place = pool.find(layer);
   if (!pool.layout(place.group).recurrent())
     throw nb::value_error(
         ("layer " + std::to_string(layer) + " is not recurrent: it has positions and no states").c_str());
   return place;
-}
-
-/// The page with the state after `at` tokens, which is the present one or a checkpoint.
-std::byte* state_page(const Table& table, size_t g, uint32_t at) {
-  const Pool& pool = *table.pool();
-  if (!pool.layout(g).recurrent())
-    throw nb::value_error(("group " + std::to_string(g) + " has no states: it is not recurrent").c_str());
-  const Checkpoints* list = table.states().checkpoints();
-  for (const States* states : {&table.states().live(), list ? &list->states : nullptr})
-    if (states)
-      if (const size_t i = states->find(at); i < states->size()) return pool.page(g, states->pages[g][i]);
-  throw nb::value_error(("there is no state after " + std::to_string(at) + " tokens" +
-                         (at ? "" : ": it is all zeros there and not stored"))
-                            .c_str());
 }
 
 /// Read-only arrays over a state, as (heads, dimension); they keep it alive.
@@ -258,15 +176,6 @@ nb::object state(const PyContext& self, uint32_t layer, std::optional<uint32_t> 
     return PageArray(base + offset, {l.kv_heads, dim}, owner, {}, type_of(layout.k));
   };
   return nb::make_tuple(over(l.k_offset, l.k_dim), over(l.v_offset, l.v_dim));
-}
-
-uint32_t reserved_state(const Lease& lease, std::optional<uint32_t> after) {
-  const uint32_t n = after.value_or(lease.size());
-  if (n == 0 || n > lease.size())
-    throw nb::value_error(("after: " + std::to_string(n) + " is not from 1 to the " +
-                           std::to_string(lease.size()) + " reserved tokens")
-                              .c_str());
-  return lease.begin() + n;
 }
 
 using StateRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
@@ -292,26 +201,6 @@ void write_state(PyLease& self, uint32_t layer, const StateRows& k, const StateR
   };
   store("k", k, l.k_dim, l.k_offset);
   store("v", v, l.v_dim, l.v_offset);
-  self.core->state_written(at);
-}
-
-nb::bytes pack_state(const PyContext& self, uint32_t g, uint32_t at) {
-  const auto e = view_of(self);
-  check_group(*self.core->pool(), g);
-  const std::byte* base = state_page(e->table(), g, at);
-  std::vector<std::byte> out(self.core->pool()->layout(g).state_bytes);
-  pack_page(self.core->pool()->layout(g), base, out.data());
-  return nb::bytes(out.data(), out.size());
-}
-
-void unpack_state(PyLease& self, uint32_t g, uint32_t after, ConstBytes in) {
-  const auto e = self.core->view();
-  const Pool& pool = *e->table().pool();
-  check_group(pool, g);
-  const uint32_t at = reserved_state(*self.core, after);
-  std::byte* base = state_page(e->table(), g, at);
-  if (in.shape(0) != pool.layout(g).state_bytes) throw nb::value_error("data has the wrong size");
-  unpack_page(pool.layout(g), reinterpret_cast<const std::byte*>(in.data()), base);
   self.core->state_written(at);
 }
 
@@ -384,11 +273,6 @@ void bind_reading(nb::class_<PyContext>& c) {
                    "None]"),
            "The float32 scales (tokens, kv_heads) of a page's K and V, without a copy; None where they are "
            "not int8.")
-      .def("pack_into", &pack_into, "group"_a, "begin"_a, "end"_a, "out"_a.noconvert(),
-           "Write positions [begin, end) of a group into out, in the order of a snapshot's chunk.")
-      .def("packed_view", &packed_view, "group"_a, "begin"_a, "end"_a,
-           nb::sig("def packed_view(self, group: int, begin: int, end: int) -> numpy.ndarray | None"),
-           "The same without a copy, where one page holds exactly that; else None.")
       .def("state", &state, "layer"_a, "at"_a.none() = nb::none(),
            nb::sig(
                "def state(self, layer: int, at: int | None = None) -> tuple[numpy.ndarray, numpy.ndarray]"),
@@ -398,9 +282,7 @@ void bind_reading(nb::class_<PyContext>& c) {
            "CRC-64/NVME of all that it holds: token ids, then for each layer K and V as float32 or, where it "
            "is "
            "recurrent,\n"
-           "for each checkpoint and the present state its length and its two parts.")
-      .def("pack_state", &pack_state, "group"_a, "at"_a,
-           "The bytes of all layers of a group after so many tokens, in the order of a snapshot.");
+           "for each checkpoint and the present state its length and its two parts.");
 }
 
 void bind_writing(nb::class_<PyLease>& c) {
@@ -409,11 +291,6 @@ void bind_writing(nb::class_<PyLease>& c) {
        nb::sig("def write(self, layer: int, k: numpy.ndarray, v: numpy.ndarray, *, offset: int = 0) -> None"),
        "Store K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim), float32 or float16, from position begin "
        "+ offset on.")
-      .def("unpack_from", &unpack_from, "group"_a, "begin"_a, "end"_a, "data"_a,
-           "Fill positions [begin, end) of a group from a snapshot's chunk.")
-      .def("packed_target", &packed_target, "group"_a, "begin"_a, "end"_a,
-           nb::sig("def packed_target(self, group: int, begin: int, end: int) -> numpy.ndarray | None"),
-           "The memory that unpack_from would fill, where one page is exactly that; else None.")
       .def("write_state", &write_state, "layer"_a, "k"_a, "v"_a, nb::kw_only(), "after"_a.none() = nb::none(),
            nb::sig(
                "def write_state(self, layer: int, k: numpy.ndarray, v: numpy.ndarray, *, after: int | None = "
@@ -421,7 +298,5 @@ void bind_writing(nb::class_<PyLease>& c) {
            "Store the recurrent state (heads, k_dim) and (heads, v_dim), float32 or float16, that all "
            "reserved "
            "tokens\n"
-           "leave, or the first `after` of them.")
-      .def("unpack_state", &unpack_state, "group"_a, "after"_a, "data"_a,
-           "Fill the state that the first `after` reserved tokens leave from what pack_state gave.");
+           "leave, or the first `after` of them.");
 }

@@ -211,6 +211,7 @@ void bind_context(nb::module_& m) {
           [](const PyContext& c, uint32_t major) { return to_capsule(view_of(c), major); },
           "major"_a = LLAMAY_KV_VIEW_MAJOR, "A view for reading, as abi/llamay/kv_view.h describes it.");
   bind_reading(c);
+  bind_packing(c);
 }
 
 void bind_lease(nb::module_& m) {
@@ -256,4 +257,5 @@ void bind_lease(nb::module_& m) {
           },
           "major"_a = LLAMAY_KV_VIEW_MAJOR, "A view for one step, as abi/llamay/kv_view.h describes it.");
   bind_writing(c);
+  bind_unpacking(c);
 }

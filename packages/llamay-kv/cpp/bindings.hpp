@@ -54,9 +54,21 @@ std::vector<int32_t> to_ids(nb::handle tokens);
 
 void check_group(const Pool& pool, uint32_t g);
 
-/// The functions of contexts and leases that move arrays.
+// ValueError unless positions are where they should be, and still there.
+void check_range(uint32_t begin, uint32_t end, uint32_t first, uint32_t last);
+void check_present(const Table& table, size_t g, uint32_t begin, uint32_t end);
+
+/// The page with the state after `at` tokens, which is the present one or a checkpoint. ValueError if there
+/// is none.
+std::byte* state_page(const Table& table, size_t g, uint32_t at);
+/// The position of the state that so many of the reserved tokens leave, all without a number.
+uint32_t reserved_state(const Lease& lease, std::optional<uint32_t> after);
+
+/// The functions of contexts and leases that move arrays, and those that move the bytes of snapshots.
 void bind_reading(nb::class_<PyContext>& c);
 void bind_writing(nb::class_<PyLease>& c);
+void bind_packing(nb::class_<PyContext>& c);
+void bind_unpacking(nb::class_<PyLease>& c);
 
 void bind_pool(nb::module_& m);
 void bind_context(nb::module_& m);

@@ -383,3 +383,36 @@ def test_a_disk_cache_leaves_recurrent_contexts_alone(tmp_path):
     with DiskCache(tmp_path, budget_bytes=1 << 20, min_free_bytes=0) as cache:
         assert not cache.save(context)
         assert len(cache.load(pool, range(100))) == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_the_tree_has_a_match_ends_at_a_state_of_these_very_tokens(seed):
+    rng = np.random.default_rng(seed)
+    pool = Pool(HYBRID, 16, pages=400)
+    tree = PrefixTree(pool, int(rng.integers(1, 60)) * sum(pool.page_bytes))
+    seen, stored, contexts = [[1]], set(), [pool.context()]
+    for _ in range(50):
+        base = seen[rng.integers(len(seen))]
+        tokens = base[: rng.integers(len(base) + 1)] + rng.integers(1, 3, rng.integers(1, 25)).tolist()
+        seen.append(tokens)
+        found = tree.match(tokens)
+        assert found.tokens == tokens[: len(found)]
+        assert (*found.tokens,) in stored or len(found) == 0
+        check(found) if len(found) else None
+        for at in found.checkpoints:
+            check(found, at)
+        if len(found) < len(tokens):
+            feed(found, tokens[len(found) :])
+        if rng.random() < 0.5:
+            found.checkpoint()
+        tree.insert(found)
+        stored |= {tuple(tokens[:at]) for at in (*found.checkpoints, len(tokens))}
+        contexts.append(found)
+        if len(contexts) > 4:
+            contexts.pop(int(rng.integers(4))).close()
+        pool.audit()
+    for context in contexts:
+        context.close()
+    tree.clear()
+    pool.audit()
+    assert pool.used_bytes == 0

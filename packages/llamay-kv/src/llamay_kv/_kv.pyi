@@ -228,14 +228,6 @@ class Context:
         The float32 scales (tokens, kv_heads) of a page's K and V, without a copy; None where they are not int8.
         """
 
-    def pack_into(self, group: int, begin: int, end: int, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
-        """
-        Write positions [begin, end) of a group into out, in the order of a snapshot's chunk.
-        """
-
-    def packed_view(self, group: int, begin: int, end: int) -> numpy.ndarray | None:
-        """The same without a copy, where one page holds exactly that; else None."""
-
     def state(self, layer: int, at: int | None = None) -> tuple[numpy.ndarray, numpy.ndarray]:
         """
         Read-only arrays over a recurrent state, (heads, k_dim) and (heads, v_dim), without a copy.
@@ -248,6 +240,14 @@ class Context:
         CRC-64/NVME of all that it holds: token ids, then for each layer K and V as float32 or, where it is recurrent,
         for each checkpoint and the present state its length and its two parts.
         """
+
+    def pack_into(self, group: int, begin: int, end: int, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+        """
+        Write positions [begin, end) of a group into out, in the order of a snapshot's chunk.
+        """
+
+    def packed_view(self, group: int, begin: int, end: int) -> numpy.ndarray | None:
+        """The same without a copy, where one page holds exactly that; else None."""
 
     def pack_state(self, group: int, at: int) -> bytes:
         """
@@ -296,18 +296,18 @@ class Lease:
         Store K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim), float32 or float16, from position begin + offset on.
         """
 
+    def write_state(self, layer: int, k: numpy.ndarray, v: numpy.ndarray, *, after: int | None = None) -> None:
+        """
+        Store the recurrent state (heads, k_dim) and (heads, v_dim), float32 or float16, that all reserved tokens
+        leave, or the first `after` of them.
+        """
+
     def unpack_from(self, group: int, begin: int, end: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
         """Fill positions [begin, end) of a group from a snapshot's chunk."""
 
     def packed_target(self, group: int, begin: int, end: int) -> numpy.ndarray | None:
         """
         The memory that unpack_from would fill, where one page is exactly that; else None.
-        """
-
-    def write_state(self, layer: int, k: numpy.ndarray, v: numpy.ndarray, *, after: int | None = None) -> None:
-        """
-        Store the recurrent state (heads, k_dim) and (heads, v_dim), float32 or float16, that all reserved tokens
-        leave, or the first `after` of them.
         """
 
     def unpack_state(self, group: int, after: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
