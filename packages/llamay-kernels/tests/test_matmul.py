@@ -1,5 +1,10 @@
 """Matrix products: one arithmetic, to the last bit, whatever computes it and in whatever pieces."""
 
+import mmap
+import re
+import sys
+from pathlib import Path
+
 import matmul_reference
 import numpy as np
 import pytest
@@ -203,3 +208,34 @@ def test_bad_arguments_say_what_is_wrong(arguments: dict[str, object], message: 
     weight = kernels.Weight(bytes(18 * 3), "Q4_0", 3, 32)
     with pytest.raises(ValueError, match=message):
         kernels.matmul(weight, **{"x": np.zeros((1, 32), np.float32), **arguments})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a mapping holds is known on Linux")
+def test_packing_a_mapped_file_gives_up_its_pages_as_it_goes(tmp_path):
+    """And packs the same: the whole file and its packed form are never in memory together."""
+    rows, cols = 4096, 1024
+    values = np.random.default_rng(0).standard_normal((rows, cols)).astype(np.float32)
+    (tmp_path / "w").write_bytes(values.tobytes())
+    with (tmp_path / "w").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapping:
+        kept = kernels.Weight(mapping, "F32", rows, cols)
+        before = resident(mapping)
+        packed = kernels.Weight(mapping, "F32", rows, cols, mapped=True)
+        after = resident(mapping)
+        some = np.array([0, 17, 4095], np.int32)
+        assert np.array_equal(packed.dequantize(some), values[some])
+        assert np.array_equal(packed.dequantize(some), kept.dequantize(some))
+    assert before >= 0.9 * rows * cols * 4
+    assert after <= 0.05 * rows * cols * 4
+
+
+def resident(mapping: mmap.mmap) -> int:
+    """Return how many bytes of a mapping are in this process's memory."""
+    address = np.frombuffer(mapping, np.uint8).ctypes.data  # released again at once
+    inside, size = False, 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            begin, end = (int(x, 16) for x in line.split()[0].split("-"))
+            inside = begin <= address < end
+        elif inside and line.startswith("Rss:"):
+            size = 1024 * int(line.split()[1])
+    return size

@@ -5,6 +5,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#ifdef __linux__
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -100,8 +105,20 @@ struct PoolLoop {
   }
 };
 
+/// Of a mapped file: what has been read need not stay in memory. It would be read again if it were needed.
+void forget_pages(const void* at, size_t bytes) {
+#ifdef __linux__
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(at) + page - 1) / page * page,
+                  end = (reinterpret_cast<uintptr_t>(at) + bytes) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+#else
+  (void)at, (void)bytes;
+#endif
+}
+
 void init_weight(Weight* self, const Buffer& buffer, const std::string& format, int64_t rows, int64_t cols,
-                 std::string name, Threads* threads) {
+                 std::string name, Threads* threads, bool mapped) {
   const FormatTraits& t = format_named(format);
   const std::string who = name.empty() ? "weight" : "weight '" + name + "'";
   if (rows < 1 || cols < 1)
@@ -117,8 +134,8 @@ void init_weight(Weight* self, const Buffer& buffer, const std::string& format, 
   nb::gil_scoped_release nogil;
   PoolLoop loop{threads};
   const ParallelFor parallel = threads ? ParallelFor{&loop, PoolLoop::run} : serial_for;
-  PackedMatrix matrix =
-      pack(t.format, static_cast<size_t>(rows), static_cast<size_t>(cols), buffer.data(), parallel);
+  PackedMatrix matrix = pack(t.format, static_cast<size_t>(rows), static_cast<size_t>(cols), buffer.data(),
+                             parallel, mapped ? forget_pages : nullptr);
   new (self) Weight{std::move(matrix), std::move(name)};
 }
 
@@ -280,11 +297,13 @@ void bind_matmul(nb::module_& m) {
                      "bytes in every kernel set.\n\n"
                      "A vector has one row. Immutable; may be shared between threads.")
       .def("__init__", &init_weight, "data"_a, "format"_a, "rows"_a, "cols"_a, nb::kw_only(), "name"_a = "",
-           "threads"_a.none() = nb::none(),
+           "threads"_a.none() = nb::none(), "mapped"_a = false,
            "Pack rows x cols values. data: a buffer with exactly the bytes of "
            "the format, row by row as in a "
            "file; not kept.\n\n"
-           "threads: the pool that packs; None packs on the calling thread. "
+           "threads: the pool that packs; None packs on the calling thread. mapped: data is a read-only "
+           "mapping of a file, whose\n"
+           "pages are given up while it is packed; on other memory, what data holds is lost. "
            "Raises ValueError when the "
            "format is unknown,\n"
            "cols is not a multiple of its block, or data has another size.")

@@ -37,9 +37,10 @@ struct PackedMatrix {
 };
 
 /// Packs rows x cols, given row by row exactly as in a file: rows * cols / traits.block * traits.block_bytes
-/// bytes. rows >= 1; cols is a positive multiple of traits.block. Throws std::bad_alloc.
+/// bytes. rows >= 1; cols is a positive multiple of traits.block. done: told of each stretch of the source
+/// that is not needed again, from any thread. Throws std::bad_alloc.
 PackedMatrix pack(Format format, size_t rows, size_t cols, const void* source,
-                  ParallelFor parallel = serial_for);
+                  ParallelFor parallel = serial_for, void (*done)(const void* rows, size_t bytes) = nullptr);
 
 /// Bytes of one row of activations; a multiple of 64. Rows of a batch follow each other without gaps, 64-byte
 /// aligned.

@@ -146,6 +146,7 @@ void pack_scales(const Block& b, int row, EighthScales& out) {
 struct Job {
   const PackedMatrix* matrix;
   const uint8_t* source;
+  void (*done)(const void* rows, size_t bytes);  // or null
 };
 
 template <Format format, class Block>
@@ -213,8 +214,13 @@ void run(const Job& job, ParallelFor parallel) {
       parallel.self, (job.matrix->groups + chunk - 1) / chunk,
       [](void* context, size_t index) {
         const Job& all = *static_cast<Chunks*>(context)->job;
-        for (size_t g = index * chunk; g < (index + 1) * chunk && g < all.matrix->groups; ++g)
-          pack_one(all, g);
+        const PackedMatrix& m = *all.matrix;
+        for (size_t g = index * chunk; g < (index + 1) * chunk && g < m.groups; ++g) pack_one(all, g);
+        if (!all.done) return;
+        const FormatTraits& t = traits(m.format);
+        const size_t row_bytes = m.cols / t.block * t.block_bytes, first = index * chunk * 16,
+                     end = first + chunk * 16 < m.rows ? first + chunk * 16 : m.rows;
+        all.done(all.source + first * row_bytes, (end - first) * row_bytes);
       },
       &chunks);
 }
@@ -240,7 +246,8 @@ PackedMatrix& PackedMatrix::operator=(PackedMatrix&& other) noexcept {
 }
 PackedMatrix::~PackedMatrix() { huge_free(data); }
 
-PackedMatrix pack(Format format, size_t rows, size_t cols, const void* source, ParallelFor parallel) {
+PackedMatrix pack(Format format, size_t rows, size_t cols, const void* source, ParallelFor parallel,
+                  void (*done)(const void* rows, size_t bytes)) {
   PackedMatrix m;
   m.format = format;
   m.rows = rows;
@@ -248,7 +255,7 @@ PackedMatrix pack(Format format, size_t rows, size_t cols, const void* source, P
   m.groups = (rows + 15) / 16;
   m.group_bytes = group_bytes(format, cols);
   m.data = static_cast<uint8_t*>(huge_alloc(m.groups * m.group_bytes));
-  const Job job{&m, static_cast<const uint8_t*>(source)};
+  const Job job{&m, static_cast<const uint8_t*>(source), done};
   switch (format) {
     case Format::F32:
       run<pack_values<uint32_t>>(job, parallel);

@@ -108,7 +108,8 @@ class Weight:
         """
         Pack rows x cols values. data: a buffer with exactly the bytes of the format, row by row as in a file; not kept.
 
-        threads: the pool that packs; None packs on the calling thread. Raises ValueError when the format is unknown,
+        threads: the pool that packs; None packs on the calling thread. mapped: data is a read-only mapping of a file, whose
+        pages are given up while it is packed; on other memory, what data holds is lost. Raises ValueError when the format is unknown,
         cols is not a multiple of its block, or data has another size.
         """
 

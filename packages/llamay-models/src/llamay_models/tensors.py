@@ -104,7 +104,10 @@ def _pack(source: Tensor, threads: kernels.Threads, dequantized: bool) -> kernel
         data, kind = stored.data, source.format
     else:
         data, kind = np.ascontiguousarray(source.dequantize(), np.float32).data.cast("B"), "F32"
-    weight = kernels.Weight(data, kind, source.rows, source.cols, name=source.name, threads=threads)
+    mapped = stored is not None and kind == source.format and not dequantized and source.rows > 1
+    weight = kernels.Weight(
+        data, kind, source.rows, source.cols, name=source.name, threads=threads, mapped=mapped
+    )
     if stored is not None:
         _give_up(stored)
     return weight
