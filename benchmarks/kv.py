@@ -1,6 +1,9 @@
 """What the state engine costs, beside what the machine can do in the same run.
 
-    python benchmarks/kv.py [--json] [--quick]
+    python benchmarks/kv.py [--json] [--quick] [--peer-python PYTHON --model GGUF --shape LAYERSxHEADSxDIM]
+
+With a Python that has xllamacpp and a model, llama-server's slot save and restore run beside ours on the same number of
+tokens of the same shape; with llama-cpp-python installed, its cache classes do.
 
 Every figure is the best of several repeats: a shared machine makes things slower, never faster.
 """
@@ -16,8 +19,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import _kv_peers
 import numpy as np
 
 from llamay_kv import Context, DiskCache, Layout, Pool, PrefixTree, verify
@@ -164,9 +169,15 @@ def snapshots(directory: str) -> dict[str, float]:
         for a, b in zip(restored.read(layer, raw=True), context.read(layer, raw=True), strict=True):
             assert np.array_equal(a, b), "a restore that differs"
     restored.close()
+    turn = iter(range(1000))
+    q8 = f"{path}.q8"
     return {
         "file_bytes": size,
-        "save_ms": 1e3 * best(lambda: context.save(path)),
+        "save_ms": 1e3 * best(lambda: context.save(f"{path}{next(turn)}")),
+        "save_over_a_file_ms": 1e3 * best(lambda: context.save(path)),
+        "save_not_durable_ms": 1e3 * best(lambda: context.save(f"{path}{next(turn)}", durable=False)),
+        "save_q8_ms": 1e3 * best(lambda: context.save(q8, precision="q8")),
+        "q8_file_bytes": Path(q8).stat().st_size,
         "restore_ms": 1e3 * best(restore, 15),
         "verify_ms": 1e3 * best(lambda: verify(path), 15),
     }
@@ -232,8 +243,14 @@ def disk(directory: str) -> dict[str, float]:
         written = time.perf_counter() - start
         one = cache.used_bytes
         load = best(lambda: cache.load(pool, context.tokens).close(), 5)
+    with DiskCache(f"{directory}/quick", budget_bytes=1 << 30, min_free_bytes=0, durable=False) as cache:
+        start = time.perf_counter()
+        cache.save(context)
+        cache.flush()
+        quick = time.perf_counter() - start
     return {
         "bytes": one,
+        "written_not_durable_ms": 1e3 * quick,
         "save_call_us": 1e6 * handed,
         "written_ms": 1e3 * written,
         "load_ms": 1e3 * load,
@@ -258,10 +275,25 @@ def forks_on_disk(directory: str) -> float:
         return cache.used_bytes / one
 
 
+def imports() -> dict[str, float]:
+    """Milliseconds of `import llamay_kv` in a new process, beyond those of an empty one."""
+
+    def run(code: str) -> float:
+        return best(lambda: subprocess.run([sys.executable, "-c", code], check=True))
+
+    empty = run("pass")
+    return {"import_ms": 1e3 * (run("import llamay_kv") - empty), "python_ms": 1e3 * empty}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What the state engine costs.")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.add_argument("--quick", action="store_true", help="a hundredth of the entries in the tree")
+    parser.add_argument("--peer-python", help="a Python that has xllamacpp, to run llama-server beside")
+    parser.add_argument("--model", help="a GGUF file for it")
+    parser.add_argument(
+        "--shape", default="30x3x64", help="that model's layers, K/V heads and head dimension"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         result: dict[str, Any] = {
@@ -272,8 +304,14 @@ def main() -> None:
             "restore_memory": restore_memory(directory),
             "tree": tree(10_000 if options.quick else 1_000_000),
             "disk_cache": disk(directory),
+            "import": imports(),
+            "llama_cpp_python": _kv_peers.llama_cpp_python(directory),
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
+        if options.peer_python and options.model:
+            result["llama_server"] = _kv_peers.llama_server(
+                options.peer_python, options.model, options.shape, 2048, directory
+            )
     lim, snap, mem = result["limits"], result["snapshot"], result["restore_memory"]
     result["fractions"] = {
         "restore_of_cached_read": snap["file_bytes"] / snap["restore_ms"] * 1e3 / lim["disk_read_cached"],
