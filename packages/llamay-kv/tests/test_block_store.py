@@ -151,3 +151,22 @@ def test_a_full_disk_is_an_error_and_leaves_nothing_behind():
             store.put([(b"d", bytes(400))])
         assert sorted(len(i.data) for i in vfs.inodes()) == [444, 444]
         assert bytes(store.get(b"a")) == bytes(400)
+
+
+def test_what_is_pinned_stays_and_others_go():
+    with store_on("d", 3 * (100 + OVERHEAD), vfs=CrashVfs()) as store:
+        store.put([(b"%d" % i, bytes(100)) for i in range(3)])
+        assert store.pin(b"0")
+        assert store.pin(b"0")
+        assert not store.pin(b"another")
+        store.unpin(b"another")
+        store.unpin(b"0")
+        assert store.put([(b"3", bytes(100)), (b"4", bytes(100))]) == {b"3", b"4"}
+        assert [b"%d" % i in store for i in range(5)] == [True, False, False, True, True]
+        for i in (3, 4):
+            assert store.pin(b"%d" % i)
+        assert store.put([(b"5", bytes(100))]) == set()
+        assert store.counters()["no_room"] == 1
+        store.unpin(b"0")
+        assert store.put([(b"5", bytes(100))]) == {b"5"}
+        assert b"0" not in store

@@ -115,6 +115,15 @@ class BlockStore:
         for key in keys:
             self._files.touch(self._link(key))
 
+    def pin(self, key: bytes) -> bool:
+        """Keep a block from being evicted by this process until `unpin`; False if it is not there."""
+        self._files.relist()
+        return self._files.pin(self._link(key))
+
+    def unpin(self, key: bytes) -> None:
+        """Take one pin back."""
+        self._files.unpin(self._link(key))
+
     def remove(self, keys: Iterable[bytes]) -> None:
         """Remove blocks; those that are not there are no error."""
         for key in keys:

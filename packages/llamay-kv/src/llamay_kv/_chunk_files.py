@@ -66,6 +66,7 @@ class ChunkFiles:
         self._ram: OrderedDict[str, tuple[int, memoryview]] = OrderedDict()
         self._ram_bytes = 0
         self._counts: Counter[str] = Counter()
+        self._pins: Counter[str] = Counter()
         self.vfs.make_directory(self.directory)
         self.secret = key.secret if key else self._own_secret()
         self.relist(force=True)
@@ -127,8 +128,7 @@ class ChunkFiles:
             if look_again:
                 self.relist(older_than=_RELIST_FULL)
         with self._lock:
-            while short > 0 and self._index:
-                name = self._next_victim()
+            while short > 0 and (name := self._next_victim()) is not None:
                 stored = self._index[name]
                 try:
                     self.vfs.remove(f"{self.directory}/{name}")
@@ -147,16 +147,33 @@ class ChunkFiles:
         over = self._total + pending + size - self._budget
         return max(over, size + self._floor - self.vfs.free_bytes(self.directory))
 
-    def _next_victim(self) -> str:
-        """Return the name that was of no use for longest, sorting once for many calls."""
-        while True:
-            if not self._victims:
-                self._victims.extend(
-                    sorted(((n, s.used) for n, s in self._index.items()), key=lambda v: v[1])
-                )
-            name, used = self._victims.popleft()
-            if (stored := self._index.get(name)) is not None and stored.used == used:
-                return name
+    def _next_victim(self) -> str | None:
+        """Return the name that was of no use for longest, sorting once for many calls; None if all are pinned."""
+        for again in (False, True):
+            if again:
+                free = ((n, s.used) for n, s in self._index.items() if n not in self._pins)
+                self._victims.extend(sorted(free, key=lambda victim: victim[1]))
+            while self._victims:
+                name, used = self._victims.popleft()
+                stored = self._index.get(name)
+                if stored is not None and stored.used == used and name not in self._pins:
+                    return name
+        return None
+
+    def pin(self, link: Link) -> bool:
+        """Keep a chunk from being evicted by this process until it is unpinned as often; False if it is not there."""
+        with self._lock:
+            if link.name not in self._index:
+                return False
+            self._pins[link.name] += 1
+            return True
+
+    def unpin(self, link: Link) -> None:
+        """Take a pin back; one that is not there is no error."""
+        with self._lock:
+            self._pins[link.name] -= 1
+            if self._pins[link.name] <= 0:
+                del self._pins[link.name]
 
     # Reading
 
