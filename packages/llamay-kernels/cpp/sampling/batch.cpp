@@ -47,7 +47,7 @@ void sample_rows(std::vector<BatchRow>& rows, Threads* threads) {
   const auto count = static_cast<unsigned>(
       std::min<std::size_t>({threads ? threads->size() : 1, rows.size(), 1 + tokens / kWorthAThread}));
   if (count > 1)
-    threads->run(count, &work, &job);
+    threads->help(count, &work, &job);  // who wakes up late is not waited for
   else
     work(&job, 0);
 }
