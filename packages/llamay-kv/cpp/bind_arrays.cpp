@@ -59,8 +59,22 @@ nb::object new_array(size_t n, uint32_t heads, uint32_t dim, Element element, vo
                                          element == Element::f32 ? nb::dtype<float>() : kHalf));
 }
 
+/// The memory of an array to read into, which must be as it would be made.
+void* given_array(const char* name, nb::handle array, size_t n, uint32_t heads, uint32_t dim,
+                  Element element) {
+  nb::ndarray<nb::ndim<3>, nb::c_contig, nb::device::cpu> a;
+  const auto type = element == Element::f32 ? nb::dtype<float>() : kHalf;
+  if (nb::try_cast(array, a, false) && a.dtype() == type && a.shape(0) == n && a.shape(1) == heads &&
+      a.shape(2) == dim)
+    return a.data();
+  throw nb::value_error(("out: " + std::string(name) + " must be a writable, contiguous array of " +
+                         (element == Element::f32 ? "float32" : "float16") + " with the shape (" +
+                         std::to_string(n) + ", " + std::to_string(heads) + ", " + std::to_string(dim) + ")")
+                            .c_str());
+}
+
 nb::object read_positions(const PyContext& self, uint32_t layer, uint32_t begin, std::optional<uint32_t> to,
-                          bool raw) {
+                          bool raw, nb::handle out) {
   const auto e = view_of(self);
   const Pool& pool = *self.core->pool();
   const uint32_t end = to.value_or(e->view()->n_tokens);
@@ -74,8 +88,16 @@ nb::object read_positions(const PyContext& self, uint32_t layer, uint32_t begin,
         "int8 elements mean nothing without their scales; read them as float32, or see page() and scales()");
   const Element element = raw && layout.k == Stored::f16 ? Element::f16 : Element::f32;
   void *k = nullptr, *v = nullptr;
-  nb::object k_array = new_array(end - begin, l.kv_heads, l.k_dim, element, k);
-  nb::object v_array = new_array(end - begin, l.kv_heads, l.v_dim, element, v);
+  nb::object k_array, v_array;
+  if (out.is_none()) {
+    k_array = new_array(end - begin, l.kv_heads, l.k_dim, element, k);
+    v_array = new_array(end - begin, l.kv_heads, l.v_dim, element, v);
+  } else {
+    k_array = nb::borrow(out[0]);
+    v_array = nb::borrow(out[1]);
+    k = given_array("k", k_array, end - begin, l.kv_heads, l.k_dim, element);
+    v = given_array("v", v_array, end - begin, l.kv_heads, l.v_dim, element);
+  }
   {
     nb::gil_scoped_release nogil;
     gather(e->table(), place, begin, end, element, k, v);
@@ -252,11 +274,14 @@ uint64_t checksum(const PyContext& self) {
 
 void bind_reading(nb::class_<PyContext>& c) {
   c.def("read", &read_positions, "layer"_a, "begin"_a = 0, "end"_a.none() = nb::none(), nb::kw_only(),
-        "raw"_a = false,
-        nb::sig("def read(self, layer: int, begin: int = 0, end: int | None = None, *, raw: bool = False) -> "
-                "tuple[numpy.ndarray, numpy.ndarray]"),
+        "raw"_a = false, "out"_a.none() = nb::none(),
+        nb::sig(
+            "def read(self, layer: int, begin: int = 0, end: int | None = None, *, raw: bool = False, out: "
+            "tuple[numpy.ndarray, numpy.ndarray] | None = None) -> tuple[numpy.ndarray, numpy.ndarray]"),
         "Copies of K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim) of positions [begin, end).\n\n"
-        "float32, or with raw the precision they are stored in.")
+        "float32, or with raw the precision they are stored in; into the two arrays of out if it is given, "
+        "which saves\n"
+        "the system the making of fresh memory.")
       .def("overwrite", &overwrite, "layer"_a, "begin"_a, "k"_a, "v"_a,
            nb::sig("def overwrite(self, layer: int, begin: int, k: numpy.ndarray, v: numpy.ndarray) -> None"),
            "Replace K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim) from position begin on, for this "

@@ -121,7 +121,7 @@ void move_k(S* page, float* scale, size_t P, size_t n, size_t K, T* array, size_
       else
         transpose(reinterpret_cast<const Bits*>(page), P, reinterpret_cast<Bits*>(array), outside, K, n);
     } else {
-      constexpr size_t kRows = 16, kColumns = 64;
+      constexpr size_t kRows = 32, kColumns = 64;
       S rows[kRows * kColumns];
       for (size_t p = 0; p < n; p += kRows)
         for (size_t d = 0; d < K; d += kColumns) {

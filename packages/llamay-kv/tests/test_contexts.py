@@ -313,6 +313,29 @@ def test_importing_it_loads_nothing_heavy():
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["[]"]
 
 
+def test_reads_fill_arrays_that_are_given(pool):
+    context = pool.context()
+    append(context, 20, 3.0)
+    out = np.zeros((15, 2, 4), "f4"), np.zeros((15, 2, 3), "f4")
+    k, v = context.read(1, 5, out=out)
+    assert k is out[0]
+    assert v is out[1]
+    assert (k == 3).all()
+    assert (v == -3).all()
+    frozen = out[0].copy()
+    frozen.flags.writeable = False
+    for wrong in (
+        (out[0][:4], out[1]),
+        (out[0].astype("f2"), out[1]),
+        (out[0].swapaxes(0, 1), out[1]),
+        (frozen, out[1]),
+    ):
+        with pytest.raises(
+            ValueError, match=r"out: k must be a writable, contiguous array of float32 with the shape"
+        ):
+            context.read(1, 5, out=wrong)
+
+
 def test_a_retained_context_goes_with_its_last_owner(pool):
     context = pool.context()
     append(context, 3)

@@ -294,6 +294,23 @@ def test_a_prefix_ends_at_a_state():
     assert pool.used_bytes == 0
 
 
+def test_a_state_is_of_no_use_where_a_window_has_gone_on():
+    layout = Layout([Group.recurrent([Layer(0, 1, 2, 4)]), Group.sliding(20, [Layer(1, 1, 2, 2)], "f32")])
+    pool = Pool(layout, 16, pages=64)
+    tree = PrefixTree(pool, pool.budget_bytes)
+    context = feed(pool.context(), range(48))
+    context.checkpoint()
+    early = context.fork()
+    feed(context, range(48, 150))
+    tree.insert(context)
+    assert len(tree.match(range(60))) == 0
+    tree.insert(early)
+    found = tree.match(range(60))
+    assert len(found) == 48
+    check(found)
+    found.read(1, found.first_positions()[1])
+
+
 def test_tenants_states_merge_when_a_page_becomes_everybodys():
     pool = Pool(HYBRID, 16, pages=64)
     tree = PrefixTree(pool, pool.budget_bytes)

@@ -202,11 +202,12 @@ class Context:
     def __llamay_kv_view__(self, major: int = 1) -> CapsuleType:
         """A view for reading, as abi/llamay/kv_view.h describes it."""
 
-    def read(self, layer: int, begin: int = 0, end: int | None = None, *, raw: bool = False) -> tuple[numpy.ndarray, numpy.ndarray]:
+    def read(self, layer: int, begin: int = 0, end: int | None = None, *, raw: bool = False, out: tuple[numpy.ndarray, numpy.ndarray] | None = None) -> tuple[numpy.ndarray, numpy.ndarray]:
         """
         Copies of K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim) of positions [begin, end).
 
-        float32, or with raw the precision they are stored in.
+        float32, or with raw the precision they are stored in; into the two arrays of out if it is given, which saves
+        the system the making of fresh memory.
         """
 
     def overwrite(self, layer: int, begin: int, k: numpy.ndarray, v: numpy.ndarray) -> None:
