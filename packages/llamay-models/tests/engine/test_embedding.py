@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from llamay_models.architectures import ARCHITECTURES
 from llamay_models.embedding import RankHead, default_pooling, take_rank_head
 from llamay_models.engine import Request, Sampling
 from llamay_models.errors import EngineClosed, OutOfMemory, PromptError, PromptTooLong, TensorError
@@ -33,7 +34,7 @@ def reference(small, tokens):
     return np.asarray(g.last.array)
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma3", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 @pytest.mark.parametrize("pooling", ["mean", "last", "cls"])
 def test_an_embedding_is_the_pooled_hidden_state_of_the_reference(make_model, small_model, name, pooling):
     model = make_model(name)
