@@ -36,6 +36,7 @@ def load(
     ctx_size: int | None = None,
     kv_budget: int | None = None,
     prefix_cache: int | None = None,
+    spill: llamay_kv.Spill | None = None,
     disk_cache: str | PathLike[str] | llamay_kv.DiskCache | None = None,
     max_rows: int = 512,
     max_sequences: int = 64,
@@ -62,6 +63,8 @@ def load(
         prefix_cache: bytes that prefixes of prompts and texts may take, kept so that they are not computed
             again; part of `kv_budget`, and given up whenever contexts need it. None takes all of it, 0
             keeps nothing in memory.
+        spill: where K/V of contexts that are not at work goes when `kv_budget` does not reach, encrypted; it
+            comes back when it is used. None ends requests with OutOfMemory instead.
         disk_cache: a folder in which they outlive the process, of at most 16 GiB for all models together,
             or a `llamay_kv.DiskCache` with limits and a key of your own, which several models may share.
         max_rows: the most tokens that one step computes.
@@ -109,7 +112,7 @@ def load(
         )
     layout = cache_layout(program, kv)
     budget = _budget(layout, ctx_size, page_tokens) if kv_budget is None else kv_budget
-    pool = llamay_kv.Pool(layout, page_tokens, budget_bytes=budget)
+    pool = llamay_kv.Pool(layout, page_tokens, budget_bytes=budget, spill=spill)
 
     workers = kernels.Threads(threads)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="llamay tokenizer") as aside:

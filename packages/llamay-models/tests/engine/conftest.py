@@ -120,6 +120,7 @@ def make_model(small_model) -> Callable[..., Model]:
         max_queue: int = 1024,
         speculation: bool = True,
         draft: Model | None = None,
+        spill: llamay_kv.Spill | None = None,
         **keys: object,
     ) -> Model:
         small = small_model(name, seed=seed, **keys)
@@ -137,7 +138,9 @@ def make_model(small_model) -> Callable[..., Model]:
                 plan=kernels.Plan(program.records, program.widths, weights, max_rows=max_rows),
                 threads=kernels.Threads(threads),
                 tokenizer=Letters(),
-                pool=llamay_kv.Pool(cache_layout(program, precision), page_tokens, budget_bytes=budget),
+                pool=llamay_kv.Pool(
+                    cache_layout(program, precision), page_tokens, budget_bytes=budget, spill=spill
+                ),
                 precision=precision,
                 dequantized=False,
                 ctx_size=ctx_size,

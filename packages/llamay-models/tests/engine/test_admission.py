@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import llamay_kv
 from llamay_models.engine import Request, Sampling
 from llamay_models.engine._memory import Need
 from llamay_models.engine._queue import AGING, Queue
@@ -67,6 +68,28 @@ class TestMemory:
             assert generation.tokens == expected.tokens
             context.close()
         assert model.engine.stats.suspended > 0
+
+    def test_where_pages_spill_nothing_is_computed_twice_and_idle_contexts_make_room(
+        self, make_model, tmp_path
+    ):
+        plain = make_model()
+        model = make_model(budget=12 * pages(plain), spill=llamay_kv.Spill(tmp_path, 1 << 26, 0))
+        idle = [
+            model.context(prompt_of(60, 20 + i)) for i in range(6)
+        ]  # four pages each, twice what there is
+        requests = [
+            Request(prompt_of(10, i), Sampling(seed=i, logprobs=1), 100, ignore_eos=True) for i in range(4)
+        ]
+        running = together(model, *requests)
+        assert [g.scores for g in running] == [plain.engine.submit(r).scores for r in requests]
+        stats = model.engine.stats
+        assert stats.suspended > 0
+        assert stats.recomputed_tokens == stats.failed == 0
+        for i, context in enumerate(idle):
+            expected = plain.context(prompt_of(60, 20 + i)).generate(GREEDY, max_tokens=5).tokens
+            assert context.generate(GREEDY, max_tokens=5).tokens == expected
+            context.close()
+        assert model.pool.used_bytes == 0
 
     def test_what_can_never_fit_is_an_error_and_nobody_waits_for_it(self, make_model):
         plain = make_model()

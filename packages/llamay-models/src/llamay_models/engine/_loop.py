@@ -66,6 +66,7 @@ class Loop:
         self._prefixes = prefixes
         self._chunk = (prefixes and prefixes.chunk) or runner.max_rows
         self._need = Need(pool, runner.max_rows)
+        self._spills = bool(pool.spill_counters())
         self._inbox: deque[Sequence] = deque()
         self._calls: deque[Callable[[], None]] = deque()
         self._waiting = Queue()
@@ -281,6 +282,12 @@ class Loop:
     def _has_room(self, sequence: Sequence, found: kv.Context | None) -> bool:
         """Whether its prompt finds pages beside those that the prompts being read have yet to take."""
         state = sequence.state
+        if self._spills:
+            # What is not at work makes room by itself; what is must fit as a whole.
+            working = sum(self._need(0, len(s.state)) for s in (sequence, *self._running))
+            return working <= self._pool.budget_bytes or self._need(
+                0, len(state)
+            ) + self._pool.used_bytes <= (self._pool.budget_bytes)
         need = self._need(len(found if found is not None else state.kv), len(state))
         for other in self._running:
             if not other.decoding:
@@ -421,6 +428,9 @@ class Loop:
             try:
                 lease = state.kv.reserve(share.n + len(share.drafts))
                 break
+            except kv.PagesLost as error:
+                self._end(sequence, LlamayError(f"K/V of this text cannot be read back: {error}"))
+                return None
             except kv.OutOfPages as error:
                 if share.drafts:
                     share.drafts = []
@@ -441,8 +451,17 @@ class Loop:
     def _suspend(self, sequence: Sequence) -> None:
         """Take a sequence's memory away. It waits, first in its line, and goes on where it was, to the same bits."""
         self.stats.suspended += 1
-        self.stats.recomputed_tokens += len(sequence.state.kv)
+        self._running.remove(sequence)
+        sequence.suspended = sequence.resumed = True
+        if not self._spills:
+            self._drop(sequence)
+        self._waiting.push(sequence, self._tenants, first=True)
+        self._blocked = self._pool.used_bytes
+
+    def _drop(self, sequence: Sequence) -> None:
+        """Give up what a sequence has computed; its tokens are to be read again."""
         state = sequence.state
+        self.stats.recomputed_tokens += len(state.kv)
         if self._prefixes is not None and sequence.reuse:
             # What nobody needs more urgently will be there when it goes on.
             self._prefixes.keep(state.kv, state.tenant, sequence.shared)
@@ -453,11 +472,7 @@ class Loop:
         tokens = state.tokens
         state.kv.close()
         state.kv, state.pending, state.logits = empty, tokens, None
-        sequence.suspended = sequence.resumed = True
         sequence.kept, sequence.passed = 0, None
-        self._running.remove(sequence)
-        self._waiting.push(sequence, self._tenants, first=True)
-        self._blocked = self._pool.used_bytes
 
     def _compute(self, batch: list[tuple[Share, Rows]]) -> None:
         masks = self._fill_masks(batch)
