@@ -44,6 +44,25 @@ class Letters:
         return LettersStream(self)
 
 
+class Pairs(Letters):
+    """Token 60 is the letters of tokens 10 and 11, and the tokenizer prefers it."""
+
+    def is_special(self, token):
+        return token == 0
+
+    def token_bytes(self, token):
+        return b"fg" if token == 60 else super().token_bytes(token)
+
+    def encode(self, text, *, add_special=True, parse_special=False):
+        out = []
+        for t in super().encode(text):
+            if t == 11 and out and out[-1] == 10:
+                out[-1] = 60
+            else:
+                out.append(t)
+        return out
+
+
 class LettersStream:
     def __init__(self, tokenizer):
         self.tokenizer, self.rest = tokenizer, b""
@@ -94,6 +113,11 @@ def gate():
     return Gate()
 
 
+@pytest.fixture
+def pairs():
+    return Pairs()
+
+
 @pytest.fixture(scope="session")
 def tokenizer():
     return Letters()
@@ -121,6 +145,7 @@ def make_model(small_model) -> Callable[..., Model]:
         speculation: bool = True,
         draft: Model | None = None,
         spill: llamay_kv.Spill | None = None,
+        tokenizer: Letters | None = None,
         **keys: object,
     ) -> Model:
         small = small_model(name, seed=seed, **keys)
@@ -137,7 +162,7 @@ def make_model(small_model) -> Callable[..., Model]:
                 weights=weights,
                 plan=kernels.Plan(program.records, program.widths, weights, max_rows=max_rows),
                 threads=kernels.Threads(threads),
-                tokenizer=Letters(),
+                tokenizer=tokenizer or Letters(),
                 pool=llamay_kv.Pool(
                     cache_layout(program, precision), page_tokens, budget_bytes=budget, spill=spill
                 ),

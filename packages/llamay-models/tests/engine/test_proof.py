@@ -187,7 +187,7 @@ def resident():
     )
 
 
-def soak(make_model, tmp_path, seconds, seed=0):
+def soak(make_model, tmp_path, pairs, seconds, seed=0):
     """Random traffic from several threads on a full memory budget; what must hold at the end, and all the time."""
     page = sum(make_model().pool.page_bytes)
     cache = llamay_kv.DiskCache(tmp_path, budget_bytes=1 << 22, min_free_bytes=0)
@@ -198,8 +198,9 @@ def soak(make_model, tmp_path, seconds, seed=0):
         max_sequences=6,
         max_rows=32,
         max_queue=64,
+        tokenizer=pairs,
     )
-    plain = make_model(speculation=False)
+    plain = make_model(speculation=False, tokenizer=pairs)
     stop, waits, wrong = time.monotonic() + seconds, [], []
     done = [0] * 4
 
@@ -281,14 +282,16 @@ def soak(make_model, tmp_path, seconds, seed=0):
     return sum(done), stats
 
 
-def test_a_soak_leaves_nothing_behind_and_nobody_waits_for_ever(make_model, tmp_path):
-    total, stats = soak(make_model, tmp_path, 4.0)
+def test_a_soak_leaves_nothing_behind_and_nobody_waits_for_ever(make_model, tmp_path, pairs):
+    total, stats = soak(make_model, tmp_path, pairs, 4.0)
     assert total > 50
     assert stats.cached_tokens > 0
 
 
 @pytest.mark.slow
-def test_a_long_soak(make_model, tmp_path):
-    total, stats = soak(make_model, tmp_path, float(os.environ.get("LLAMAY_SOAK_SECONDS", "20")), seed=1)
+def test_a_long_soak(make_model, tmp_path, pairs):
+    total, stats = soak(
+        make_model, tmp_path, pairs, float(os.environ.get("LLAMAY_SOAK_SECONDS", "20")), seed=1
+    )
     assert total > 200
     assert min(stats.suspended, stats.cancelled, stats.timed_out, stats.accepted_tokens) > 0

@@ -76,7 +76,7 @@ class Engine:
         self._vocab = runner.plan.output_width
         self._speculation = speculation
         self._draft = DraftModel(draft) if draft is not None else None
-        self._loop = Loop(runner, pool, self.max_sequences, max_queue, prefixes, name)
+        self._loop = Loop(runner, pool, self.max_sequences, max_queue, prefixes, name, vocabulary)
 
     @property
     def stats(self) -> Stats:

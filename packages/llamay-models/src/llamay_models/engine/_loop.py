@@ -22,15 +22,22 @@ from llamay_models.engine._memory import Need
 from llamay_models.engine._pace import Pace
 from llamay_models.engine._prefixes import Prefixes
 from llamay_models.engine._queue import Queue
+from llamay_models.engine._replay import Replays
 from llamay_models.engine._runner import Rows, Runner
 from llamay_models.engine._sampler import Chooser, draw_ahead
 from llamay_models.engine._sequence import Sequence
 from llamay_models.engine._speculation import MOST, ModelDrafter
+from llamay_models.engine._state import State
 from llamay_models.engine._stats import Histograms, Stats
 from llamay_models.errors import ConstraintError, EngineClosed, LlamayError, OutOfMemory, QueueFull
 from llamay_models.plan._records import Floats
 
 T = TypeVar("T")
+_REPLAY_ROWS = 64  # of a step that nobody waits for: who comes meanwhile waits for no more than these
+
+
+def _nothing() -> None:
+    return None
 
 
 @dataclass(slots=True)
@@ -53,6 +60,7 @@ class Loop:
         max_queue: int,
         prefixes: Prefixes | None = None,
         name: str = "model",
+        vocabulary: object = None,
     ) -> None:
         self.stats = Stats()
         self.histograms = Histograms()
@@ -74,6 +82,8 @@ class Loop:
         self._running: list[Sequence] = []
         self._away: set[Sequence] = set()  # those whose prefix is being read from the disk
         self._back: deque[tuple[Sequence, kv.Context]] = deque()
+        self._replays = Replays(vocabulary if prefixes is not None else None)
+        self._replaying: Sequence | None = None
         self._order = 0
         self._aside: ThreadPoolExecutor | None = None
         self._closed = False
@@ -173,6 +183,8 @@ class Loop:
     def _loop(self) -> None:
         while not self._closed:
             self._take()
+            if not self._running and not self._away and self._replay():
+                continue
             if not self._running:
                 # What is being read from the disk may meanwhile be cancelled, or run out of time.
                 self.wake.wait(0.05 if self._away else None)
@@ -199,12 +211,15 @@ class Loop:
             self._end(sequence, EngineClosed("the model was closed while this was running"), cancelled=True)
         self._running.clear()
         self._waiting = Queue()
+        self._replaying = None
         self._runner = None  # with it go the plan and the weights, whoever still holds on to this object
 
     def _take(self) -> None:
         """Everything that other threads asked for since the last step."""
         while self._calls:
             self._calls.popleft()()
+        if self._inbox and self._replaying is not None:
+            self._replaying.channel.cancelled = True  # what it has read stays
         while self._inbox:
             self._waiting.push(self._inbox.popleft(), self._tenants)
         while self._back:
@@ -221,6 +236,24 @@ class Loop:
             sequence = self._waiting.peek(now)
             if not self._admit(sequence, now):
                 break
+
+    def _replay(self) -> bool:
+        """Read ahead what a client is going to send, while there is nothing else to do."""
+        found = self._replays.take()
+        if found is None:
+            return False
+        tokens, tenant = found
+        if self._need(0, len(tokens)) > self._pool.budget_bytes - self._pool.used_bytes:
+            return True  # not at the expense of what was kept
+        state = State(self._pool.context(), tenant)
+        state.append(tokens)
+        self._replaying = Sequence(state, Channel(), None, _nothing, owned=True)
+        self._replaying.background = True
+        now = time.perf_counter()
+        self._replaying.channel.started = now
+        self._waiting.push(self._replaying, self._tenants)
+        self._admit(self._replaying, now)
+        return True
 
     def _is_over(self, sequence: Sequence, now: float) -> bool:
         """End a sequence that was cancelled, or whose time is up."""
@@ -307,7 +340,8 @@ class Loop:
         return done
 
     def _begin_with(self, sequence: Sequence, found: kv.Context) -> None:
-        self.stats.cached_tokens += len(found) - len(sequence.state.kv)
+        if not sequence.background:
+            self.stats.cached_tokens += len(found) - len(sequence.state.kv)
         sequence.begin_with(found)
 
     # -- a step
@@ -366,6 +400,8 @@ class Loop:
                     continue
                 leaders.add(place)
             n = min(budget, self._chunk, len(state.pending))
+            if sequence.background:
+                n = min(n, _REPLAY_ROWS)
             if n == 0:
                 break
             if n < len(state.pending):
@@ -509,7 +545,9 @@ class Loop:
             else:
                 reading += n
                 depth += n * (rows.position + n // 2)
-                if not sequence.resumed:
+                if sequence.background:
+                    stats.replayed_tokens += n
+                elif not sequence.resumed:
                     stats.prompt_tokens += n
             self._waiting.served(sequence.state.tenant, n)
             self._count_tokens(sequence, before, now)
@@ -614,7 +652,7 @@ class Loop:
         if error is not None:
             self._end(sequence, error)
             return
-        self.stats.finished += 1
+        self.stats.finished += not sequence.background
         try:
             self._finish(sequence, reason)
         except Exception as failed:  # decoders are other people's code
@@ -630,10 +668,21 @@ class Loop:
         if prefixes is not None and sequence.reuse and not sequence.finished and not self._closed:
             prefixes.keep(state.kv, state.tenant, sequence.shared, whole_pages=not sequence.owned)
             prefixes.save(state.kv, state.tenant)
+        if sequence.background:
+            self._replaying = None
+        elif self._comes_back(sequence, reason):
+            self._replays.note(state.tokens, sequence.channel.completion_tokens, state.tenant)
         sequence.finish(reason, error)
 
+    def _comes_back(self, sequence: Sequence, reason: FinishReason) -> bool:
+        """Whether a client may send this text back, as a turn of a longer prompt."""
+        kept = self._prefixes is not None and sequence.reuse and sequence.state.kv.marking is None
+        return kept and sequence.writing is not None and reason in ("stop", "length")
+
     def _end(self, sequence: Sequence, error: LlamayError | None, *, cancelled: bool = False) -> None:
-        if cancelled:
+        if sequence.background:
+            pass
+        elif cancelled:
             self.stats.cancelled += 1
         else:
             self.stats.failed += 1

@@ -77,12 +77,14 @@ class Sequence:
         ending: why and with what error it is to end.
         turn: the step in which it last read.
         suspended: whether it waits because its memory was taken; `resumed`, whether that ever was so.
+        background: whether nobody asked for it; it is in no statistics.
         used: how many rows of logits of its last step were of use.
         passed: where it stood when it last let an equal prompt read for it.
 
     """
 
     __slots__ = (
+        "background",
         "channel",
         "deadline",
         "ending",
@@ -131,6 +133,7 @@ class Sequence:
         self.passed: int | None = None
         self.suspended = False
         self.resumed = False
+        self.background = False
         self.ending: tuple[FinishReason, LlamayError | None] | None = None
 
     @property

@@ -12,7 +12,8 @@ class Stats:
 
     Seconds are its thread's wall time: in all, and inside the plan. Prompt tokens are those that were
     computed, cached tokens those that need not be. A suspended text gave its memory to others and went on
-    later; recomputed tokens are what that cost.
+    later; recomputed tokens are what that cost. Replayed tokens are those of texts that were read as a client
+    would send them back, while nobody waited.
     """
 
     steps: int = 0
@@ -23,6 +24,7 @@ class Stats:
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     recomputed_tokens: int = 0
+    replayed_tokens: int = 0
     finished: int = 0
     failed: int = 0
     cancelled: int = 0
