@@ -4,7 +4,7 @@ llamay_kernels._kernels.FORMATS$:
 
 llamay_kernels._kernels.Weight.__init__:
     \from typing_extensions import Buffer
-    def __init__(self, data: Buffer, format: str, rows: int, cols: int, *, name: str = '', threads: Threads | None = None) -> None:
+    def __init__(self, data: Buffer, format: str, rows: int, cols: int, *, name: str = '', threads: Threads | None = None, mapped: bool = False) -> None:
         \doc
 
 llamay_kernels._kernels.dequantize$:

@@ -104,7 +104,7 @@ class Weight:
     A vector has one row. Immutable; may be shared between threads.
     """
 
-    def __init__(self, data: Buffer, format: str, rows: int, cols: int, *, name: str = '', threads: Threads | None = None) -> None:
+    def __init__(self, data: Buffer, format: str, rows: int, cols: int, *, name: str = '', threads: Threads | None = None, mapped: bool = False) -> None:
         """
         Pack rows x cols values. data: a buffer with exactly the bytes of the format, row by row as in a file; not kept.
 
