@@ -213,3 +213,28 @@ def test_owner_and_marking_travel_and_are_asked_for(tmp_path, pool):
         pool.restore(
             tmp_path / "s", keys=KEY, owner="bob", markings=["confidential"], identity=Identity(weights="a")
         )
+
+
+def test_an_older_file_put_back_is_refused_by_who_has_noted_the_digest(tmp_path, pool):
+    context, path = filled(pool), tmp_path / "s"
+    old = context.save(path, key=KEY)
+    kept = path.read_bytes()
+    new = context.save(path, key=KEY)  # of the very same context
+    assert old.digest != new.digest
+    same(context, pool.restore(path, keys=KEY, digest=new.digest))
+    path.write_bytes(kept)
+    used = pool.used_bytes
+    with pytest.raises(SnapshotError, match="not the snapshot that was asked for"):
+        pool.restore(path, keys=KEY, digest=new.digest)
+    assert pool.used_bytes == used
+    same(context, pool.restore(path, keys=KEY, digest=old.digest))
+
+
+def test_a_frame_of_an_earlier_save_of_the_same_context_is_refused(tmp_path, pool):
+    with filled(pool, 128) as context:
+        files = []
+        for _ in range(2):
+            context.save(tmp_path / "s", key=KEY)
+            files.append((tmp_path / "s").read_bytes())
+    size = 64 * 12 + 16
+    assert refused(pool, files[1][:-size] + files[0][-size:]) == "chunk 1 of group 0"

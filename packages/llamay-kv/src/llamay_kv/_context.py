@@ -81,6 +81,7 @@ class Pool(_kv.Pool):
         owner: str | None = None,
         markings: Collection[str] = (),
         keys: Keys = None,
+        digest: bytes | None = None,
         vfs: Vfs | None = None,
     ) -> Context:
         """Return the context that was saved at path, with its side state.
@@ -94,6 +95,8 @@ class Pool(_kv.Pool):
             owner: who asks. A snapshot with an owner is for that one only.
             markings: those that the caller may handle. A snapshot with another is refused.
             keys: those that it may be encrypted under.
+            digest: `Manifest.digest` of the snapshot that is wanted, as `save` returned it. An encrypted snapshot
+                has one that no other has, so an older file that was put back in its place is refused.
             vfs: where files live, for tests and other stores.
 
         Every byte is verified. Raises SnapshotError, naming the part that is wrong, IdentityMismatch, naming
@@ -113,6 +116,7 @@ class Pool(_kv.Pool):
             owner=owner,
             markings=markings,
             keys=keys,
+            digest=digest,
             vfs=vfs,
         )
 

@@ -148,11 +148,16 @@ def restore(
     owner: str | None = None,
     markings: Collection[str] = (),
     keys: Keys = None,
+    digest: bytes | None = None,
     vfs: Vfs | None = None,
 ) -> Context:
     """Return the saved context; see `Pool.restore`."""
     with Reader(vfs or LocalVfs(), os.fspath(path)) as reader:
         manifest = reader.manifest
+        if digest is not None and manifest.digest != digest:
+            raise SnapshotError(
+                reader.path, "header", "it is not the snapshot that was asked for, by its digest"
+            )
         _check_labels(reader.path, manifest, owner, markings)
         if identity is not None:  # before the layout, which is a consequence of it
             _check_identity(reader.path, manifest, identity, legacy)
