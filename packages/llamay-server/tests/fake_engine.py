@@ -61,7 +61,7 @@ def next_token(tokens: Sequence[int], seed: int) -> int:
 class FakeConstraint:
     """Makes the output a given text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str | None) -> None:
         self.text = text
 
 
@@ -405,8 +405,20 @@ class FakeModel:
         return p.Prompt("".join(texts), ids)
 
     def constraint(self, kind: str, value: Any) -> FakeConstraint:
-        if kind in ("json_schema", "tool_call", "tool_call_loose"):
+        if kind == "json_schema":
             return FakeConstraint(json.dumps(sample(value)))
+        if kind == "tools":
+            arguments = {
+                tool["function"]["name"]: sample({"type": "object", **tool["function"]["parameters"]})
+                for tool in value["tools"]
+            }
+            if value["choice"] == "auto":
+                return FakeConstraint(
+                    None if value["answer"] is None else json.dumps(sample(value["answer"]))
+                )
+            name = value["choice"] if value["choice"] in arguments else next(iter(arguments))
+            call = json.dumps({"name": name, "arguments": arguments[name]})
+            return FakeConstraint(f"<tool_call>\n{call}\n</tool_call>")
         if kind == "json_object":
             return FakeConstraint('{"any": "thing"}')
         if kind == "regex":

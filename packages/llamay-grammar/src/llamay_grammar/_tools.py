@@ -58,6 +58,7 @@ def compile_tools(
     parallel: bool = True,
     max_calls: int | None = None,
     text_before: bool | None = None,
+    answer: Any = None,
     mode: Mode = "exact",
     draft: Draft | None = None,
     whitespace: Whitespace = "flexible",
@@ -79,7 +80,9 @@ def compile_tools(
         parallel: whether several calls may follow each other.
         max_calls: at most so many calls.
         text_before: whether text may come before the calls; by default only with ``choice="auto"``.
-        mode: as in `compile_json_schema`, for the arguments.
+        answer: a JSON schema that the text must match where no call is made (with ``choice="auto"`` only). There is
+            then no free text.
+        mode: as in `compile_json_schema`, for the arguments and the answer.
         draft: as in `compile_json_schema`.
         whitespace: as in `compile_json_schema`, inside the arguments.
         max_whitespace: as in `compile_json_schema`.
@@ -146,7 +149,11 @@ def compile_tools(
     free = {"free": list(envelope.get("stop", ()))}
     with_text = (not forced) if text_before is None else text_before
     layout: dict[str, Any] = calls if forced else {"many": calls, "min": 0, "max": 1}
-    if with_text:
+    if answer is not None:
+        if forced:
+            raise ValueError("an answer besides calls needs choice='auto'")
+        layout = {"any": [calls, {"schema": answer, "at": "/answer"}]}
+    elif with_text:
         layout = {"seq": [free, layout]}
     recipe: dict[str, Any] = {
         "kind": "layout",

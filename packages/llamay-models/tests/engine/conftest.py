@@ -40,7 +40,7 @@ class Letters:
     def digest(self):
         return "letters"
 
-    def stream_decoder(self, *, skip_special=False):
+    def stream_decoder(self, *, skip_special=False, keep=()):
         return LettersStream(self)
 
 

@@ -312,8 +312,17 @@ class Engine:
                 stream=0,
                 tenant=work.tenant,
                 reuse=work.reuse,
+                special=self._ids(work.special),
             )
             return Generation(self.model.engine.submit(request))
+
+    def _ids(self, names: Sequence[str]) -> list[int]:
+        """Control tokens by name; what the vocabulary does not have is written as plain text anyway."""
+        words = self.model.tokenizer
+        if words is None or not names:
+            return []
+        found = [words.encode(name, add_special=False, parse_special=True) for name in names]
+        return [ids[0] for ids in found if len(ids) == 1 and words.is_special(ids[0])]
 
     def context(
         self, tokens: Sequence[int], *, tenant: str = "", progress: p.Progress | None = None

@@ -12,7 +12,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ._errors import ApiError, invalid
+from ._envelopes import envelope, format_of
+from ._errors import invalid
 from ._http import in_thread, release
 from ._options import Bound
 from ._output import THINK, Event, Finished, OutputParser
@@ -65,8 +66,6 @@ class Rendered:
 
     prompt: Prompt
     in_thought: bool = False
-    in_call: bool = False
-    call_name: str | None = None
     dropped: int = 0
 
 
@@ -91,14 +90,8 @@ def render(model: Model, request: ChatRequest) -> Rendered:
         continue_final=request.continue_final,
         options=options,
     )
-    in_call = box.mode == "required"
-    name = box.tools[0].name if in_call and len(box.tools) == 1 else None
-    if in_call:
-        opened = box.opening(name)
-        extra = model.encode(opened, add_special=False, parse_special=True)
-        prompt = Prompt(prompt.text + opened, [*prompt.tokens, *extra])
-    in_thought = not in_call and prompt.text.rstrip().endswith(THINK)
-    return Rendered(prompt, in_thought, in_call, name)
+    in_thought = box.mode != "required" and prompt.text.rstrip().endswith(THINK)
+    return Rendered(prompt, in_thought)
 
 
 def fit(model: Model, request: ChatRequest) -> Rendered:
@@ -170,7 +163,6 @@ class ChatRun:
     async def prepare(self) -> Rendered:
         """Render the prompt, off the loop: a template or a tokenizer may take its time."""
         if self.rendered is None:
-            check_constraints(self.request)
             self.rendered = await asyncio.to_thread(fit, self.model, self.request)
             if self.rendered.dropped:
                 self.admission.metrics.truncated.labels(self.model.info.name).inc()
@@ -182,31 +174,27 @@ class ChatRun:
         """Parsed events of all choices; each ends with `Finished`."""
         request, rendered = self.request, await self.prepare()
         thinks = self.model.info.template_thinks and request.bound is None
+        form = format_of(self.model.info.chat_template)
         spec = Spec(
             prompt=rendered.prompt.tokens,
             sampling=request.sampling,
             n=request.n,
             max_tokens=request.max_tokens,
             stop=request.stop,
-            bound=request.bound,
+            bound=request.box.bound(form, request.bound, thinks=self.model.info.template_thinks),
+            special=envelope(form).specials if request.box.active else (),
             ignore_eos=request.ignore_eos,
             logprobs=request.logprobs,
             reuse=request.reuse,
             tenant=request.tenant,
         )
-        undecided = rendered.in_call and rendered.call_name is None
-        if self.keep_context or self.resume is not None or undecided:
+        if self.keep_context or self.resume is not None:
             spec.cached = await self._take_up(rendered.prompt.tokens)
-            if undecided:
-                rendered.call_name = await self._choose_tool(spec)
             assert self._context is not None
             spec.prompt = self._context
             spec.contexts = [self._context] if request.n == 1 else self._context.fork(request.n)
-        if rendered.call_name is not None:
-            spec.bound = request.box.arguments(rendered.call_name)
-        name = rendered.call_name
         self.parsers = [
-            OutputParser(i, request.box, thinks=thinks, in_thought=rendered.in_thought, call_name=name)
+            OutputParser(i, request.box, form=form, thinks=thinks, in_thought=rendered.in_thought)
             for i in range(request.n)
         ]
         if request.think_budget is not None:
@@ -268,36 +256,6 @@ class ChatRun:
             raise
         self._context = fork
         return same
-
-    async def _choose_tool(self, spec: Spec) -> str:
-        """Let the model write the name of the tool it calls, and open that call's arguments behind it."""
-        context = self._context
-        assert context is not None
-        choice = replace(spec, prompt=context, contexts=[context], n=1, max_tokens=64, stop=(), logprobs=None)
-        choice.bound = self.request.box.names()
-        totals = Totals()
-        run = self.run = Run(self.model, choice, self.call, self.admission, totals)
-        said: list[str] = []
-        async with contextlib.aclosing(run.events()) as events:
-            async for event in events:
-                if isinstance(event, Delta):
-                    said.append(event.text)
-        eos = self.model.info.eos_token
-        name = "".join(said).removesuffix(eos) if eos else "".join(said)
-        if name not in {tool.name for tool in self.request.box.tools}:
-            raise ApiError("internal", "The model named no tool.")
-        self.totals.completion_tokens += totals.completion_tokens
-        self.totals.prefill += totals.prefill
-        end = self.model.encode(eos, add_special=False, parse_special=True) if eos else []
-        rest = self.model.encode(self.request.box.after_name(""), add_special=False, parse_special=True)
-
-        def open_arguments(progress: Progress) -> None:
-            if end and list(context.tokens)[-1:] == end:
-                context.truncate(len(context) - 1)
-            context.extend(rest, progress=progress)
-
-        await in_thread(open_arguments)
-        return name
 
     def take_context(self) -> Context | None:
         """The context that holds prompt and answer, once; whoever takes it closes it."""
@@ -372,17 +330,6 @@ def common(a: Sequence[int], b: Sequence[int]) -> int:
     if list(a[:n]) == list(b[:n]):
         return n
     return next(i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
-
-
-def check_constraints(request: ChatRequest) -> None:
-    """Refuse combinations that could only be honoured in part."""
-    if request.bound is not None and request.box.active:
-        raise ApiError(
-            "invalid",
-            f"{request.bound.param}: it cannot be combined with tools unless tool_choice is none.",
-            param=request.bound.param,
-            code="unsupported_parameter",
-        )
 
 
 def template_options(value: Mapping[str, Any] | None, where: str = "chat_template_kwargs") -> dict[str, Any]:

@@ -11,7 +11,8 @@ from litestar.types import ASGIApp
 
 from ._call import Call, call_of
 from ._contexts import Named, Writer
-from ._contexts_api import GenerateFromContext, child_of, engine, named_of, read_more
+from ._contexts_api import GenerateFromContext, child_of, named_of, read_more
+from ._envelopes import envelope, format_of
 from ._errors import ApiError, invalid
 from ._http import Streamed, Whole, read_json, release, sse
 from ._openai_chat import usage
@@ -20,7 +21,7 @@ from ._output import Event, Finished, OutputParser, Reasoning, Text, ToolCall
 from ._protocol import Context, Model
 from ._run import Delta, Run, Spec, Totals
 from ._services import Services, services
-from ._tools import OPEN, Toolbox, openai_choice, openai_tools
+from ._tools import Toolbox, openai_choice, openai_tools
 
 PING = b":\n\n"
 
@@ -43,10 +44,8 @@ class _Generating:
         self.box: Toolbox = openai_choice(
             data.tool_choice, openai_tools(data.tools), data.parallel_tool_calls
         )
-        if self.bound is not None and self.box.active:
-            raise invalid(f"{self.bound.param}: it cannot be combined with tools", self.bound.param)
-        demanded = self.box.mode == "required" and len(self.box.tools) == 1
-        self.call_name = self.box.tools[0].name if demanded else None
+        self.form = format_of(model.info.chat_template)
+        self.bound = self.box.bound(self.form, self.bound, thinks=model.info.template_thinks)
         self.keeps = data.commit is not False
         self.totals = Totals()
         if self.n > 1 and not data.choose and self.keeps:
@@ -60,11 +59,6 @@ class _Generating:
                 self._known, _ = await read_more(service, named, writer, data, self.model, self.call)
             else:
                 self._known = len(writer.context)
-            if self.box.mode == "required":
-                text = self.box.opening(self.call_name) if self.call_name else f"{OPEN}\n"
-                opened = self.model.encode(text, add_special=False, parse_special=True)
-                base = writer.context
-                await engine(lambda progress: base.extend(opened, progress=progress))
             contexts = [writer.context] if self.n == 1 else writer.context.fork(self.n)
             try:
                 async for event in self._run(writer, contexts):
@@ -91,15 +85,15 @@ class _Generating:
             n=n,
             max_tokens=None if limit is None or limit < 0 else limit,
             stop=self.stop,
-            bound=self.bound or (self.box.arguments(self.call_name) if self.call_name else self.box.bound()),
+            bound=self.bound,
+            special=envelope(self.form).specials if self.box.active else (),
             ignore_eos=bool(data.ignore_eos),
             logprobs=0 if data.choose else None,
         )
         run = Run(self.model, spec, self.call, self.service.admission, self.totals)
         named.cancel = run.cancel
         thinks = self.model.info.template_thinks and named.messages is not None
-        forced, name = self.box.mode == "required", self.call_name
-        parsers = [OutputParser(i, self.box, thinks=thinks, in_call=forced, call_name=name) for i in range(n)]
+        parsers = [OutputParser(i, self.box, form=self.form, thinks=thinks) for i in range(n)]
         choices: list[dict[str, Any]] = [{"index": i, "text": "", "token_ids": []} for i in range(n)]
         sums = [[0.0, 0] for _ in range(n)]
         start = [len(context) for context in contexts]

@@ -51,9 +51,8 @@ class Grammars:
                 words = self._tokenizer
                 known = range(words.vocab_size)
                 tokens = [words.token_bytes(t) for t in known] + [b""] * (self._size - words.vocab_size)
-                special = [t for t in known if words.is_special(t)] + list(
-                    range(words.vocab_size, self._size)
-                )
+                special = {t: words.token_text(t) for t in known if words.is_special(t)}
+                special |= dict.fromkeys(range(words.vocab_size, self._size), "")
                 self._vocabulary = llamay_grammar.Vocabulary(tokens, special=special, end=words.eog)
             return self._vocabulary
 
@@ -76,14 +75,17 @@ class Grammars:
                 return llamay_grammar.compile_regex(value, vocabulary, whole=True)
             case "grammar":
                 return llamay_grammar.compile_gbnf(value, vocabulary)
-            case "tool_call" | "tool_call_loose":
+            case "tools":
+                form: dict[str, Any] = {key: value[key] for key in ("format", "choice", "parallel", "answer")}
                 # One way to write a call, so that its replay in a later turn is the text that was generated.
-                form: dict[str, Any] = {"whitespace": "spaced", "property_order": "schema"}
+                form |= {"whitespace": "spaced", "property_order": "schema"}
                 try:
-                    return llamay_grammar.compile_json_schema(value, vocabulary, **form)
+                    return llamay_grammar.compile_tools(value["tools"], vocabulary, **form)
                 except llamay_grammar.CompileError:
-                    if kind == "tool_call":
+                    if value["strict"]:
                         raise
-                    return llamay_grammar.compile_json_schema(value, vocabulary, mode="approximate", **form)
+                    return llamay_grammar.compile_tools(
+                        value["tools"], vocabulary, mode="approximate", **form
+                    )
             case _:
                 raise p.UnsupportedConstraint(f"a constraint of kind {kind} is not available on this server")

@@ -6,12 +6,12 @@ looks like a call but is not one (no JSON, an unknown name) stays text: nothing 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
+from ._envelopes import DEFAULT, Envelope, envelope
 from ._protocol import TokenScore
-from ._tools import CLOSE, OPEN, Toolbox, new_call_id
+from ._tools import Toolbox, new_call_id
 
 THINK, UNTHINK = "<think>", "</think>"
 
@@ -60,8 +60,7 @@ Event = Text | Reasoning | ToolCall | Finished
 class OutputParser:
     """Takes one choice's text apart.
 
-    `thinks`: look for reasoning tags. `in_thought`: the prompt already opened them. `in_call`: the prompt already
-    opened a call; `call_name`: it opened one of this tool, up to the arguments, which are all that is written.
+    `form`: the format of calls. `thinks`: look for reasoning tags. `in_thought`: the prompt already opened them.
     """
 
     def __init__(
@@ -69,23 +68,23 @@ class OutputParser:
         index: int,
         box: Toolbox,
         *,
+        form: str = DEFAULT,
         thinks: bool = False,
         in_thought: bool = False,
-        in_call: bool = False,
-        call_name: str | None = None,
     ) -> None:
         self.index, self.box = index, box
         self.calls = 0
         self.reasoning_tokens = 0
         self._names = {tool.name for tool in box.tools}
+        self._form: Envelope | None = envelope(form) if box.active else None
         self._thinks = thinks
-        self._forced = in_call or call_name is not None
-        self._call_name = call_name
-        self._mode = "call" if self._forced else "think" if in_thought else "text"
+        self._mode = "think" if in_thought else "text"
         self._buffer = ""
         self._scores: list[TokenScore] = []
         self._tokens: list[int] = []
         self._trim = False
+        self._first = True
+        """Whether the call that is being read is the first of its group, which some formats begin with a mark."""
 
     @property
     def thinking(self) -> bool:
@@ -99,7 +98,7 @@ class OutputParser:
         self._buffer += text
         self._scores += scores
         self._tokens += tokens
-        if self._mode == "text" and not (self._thinks or self._trim or self.box.active):
+        if self._mode == "text" and not (self._thinks or self._trim or self._form):
             yield self._text(self._buffer)
             self._buffer = ""
             return
@@ -112,8 +111,6 @@ class OutputParser:
             if self._mode == "think":
                 if self._buffer:
                     yield self._reason(self._buffer)
-            elif self._mode == "call":
-                yield from self._call(self._buffer, closed=False)
             else:
                 yield self._text(self._buffer)
             self._buffer = ""
@@ -121,59 +118,115 @@ class OutputParser:
         yield Finished(self.index, "tool_calls" if called else reason, None if called else stop_sequence)
 
     def _advance(self, *, final: bool) -> Iterator[Event]:
-        while True:
+        waits = False
+        while not waits:
             if self._mode == "call":
-                head, found, rest = self._buffer.partition(CLOSE)
-                if not found:
-                    return
-                self._buffer, self._mode = rest, "text"
-                self._trim = True
-                yield from self._call(head, closed=True)
-                continue
-            if self._trim:
-                self._buffer = self._buffer.lstrip()
-                if not self._buffer:
-                    return
-                self._trim = False
-            tags = self._tags()
-            at, tag = min(((i, t) for t in tags if (i := self._buffer.find(t)) >= 0), default=(-1, ""))
-            if at < 0:
-                keep = 0 if final else _possible_tag(self._buffer, tags)
-                ready = self._buffer[: len(self._buffer) - keep]
-                self._buffer = self._buffer[len(ready) :]
-                if ready:
-                    yield self._reason(ready) if self._mode == "think" else self._text(ready)
-                return
-            before, self._buffer = self._buffer[:at], self._buffer[at + len(tag) :]
+                call = self._call(final=final)
+                waits = call == "wait"
+                if isinstance(call, ToolCall):
+                    yield call
+                elif call is not None and not waits:
+                    yield self._text(call)
+            elif self._mode == "between":
+                waits = self._between(final=final)
+            else:
+                waits = yield from self._words(final=final)
+
+    def _words(self, *, final: bool) -> Generator[Event, None, bool]:
+        """Text or reasoning up to the next tag; gives whether more text is needed."""
+        if self._trim:
+            self._buffer = self._buffer.lstrip()
+            if not self._buffer:
+                return True
+            self._trim = False
+        tags = self._tags()
+        at, tag = min(((i, t) for t in tags if (i := self._buffer.find(t)) >= 0), default=(-1, ""))
+        if at < 0:
+            keep = 0 if final else self._possible_tag(tags)
+            ready = self._buffer[: len(self._buffer) - keep]
+            self._buffer = self._buffer[len(ready) :]
+            if ready:
+                yield self._reason(ready) if self._mode == "think" else self._text(ready)
+            return True
+        before = self._buffer[:at]
+        if tag in (THINK, UNTHINK):
+            self._buffer = self._buffer[at + len(tag) :]
             if self._mode == "think":
                 if before.rstrip():
                     yield self._reason(before.rstrip("\n"))
-                self._mode, self._trim, self._thinks = "text", True, False
-                continue
-            before = before.rstrip() if tag == OPEN else before
-            if before:
-                yield self._text(before)
-            self._mode = "call" if tag == OPEN else "think"
-            if tag == THINK:
-                self._trim = True
+                self._mode, self._thinks = "text", False
+            else:
+                if before:
+                    yield self._text(before)
+                self._mode = "think"
+            self._trim = True
+            return False
+        self._buffer = self._buffer[at:]
+        if before.rstrip():
+            yield self._text(before.rstrip())
+        self._mode, self._first = "call", True
+        return False
+
+    def _call(self, *, final: bool) -> ToolCall | str | None:
+        """The call at the start of the buffer, "wait", or text that turned out to be no call."""
+        form = self._form
+        assert form is not None
+        found = form.read(self._buffer, first=self._first, final=final)
+        if found == "wait":
+            return "wait"
+        if found is None or found[0] not in self._names:
+            # All of what looked like a call stays text; where it ends is where the next one could begin.
+            self._mode = "text"
+            ends = [i for o in form.openings if (i := self._buffer.find(o, 1)) > 0]
+            end = min(ends, default=len(self._buffer))
+            if found is not None:
+                end = found[2]
+            elif form.tail and (close := self._buffer.find(form.tail)) >= 0:
+                end = min(end, close + len(form.tail))
+            text, self._buffer = self._buffer[:end], self._buffer[end:]
+            return text
+        name, arguments, end = found
+        self._buffer = self._buffer[end:]
+        self._mode = "between"
+        self._scores.clear()
+        self._tokens.clear()
+        number, self.calls = self.calls, self.calls + 1
+        return ToolCall(self.index, number, new_call_id(), name, arguments)
+
+    def _between(self, *, final: bool) -> bool:
+        """Pass over what stands between calls; gives whether more text is needed."""
+        form = self._form
+        assert form is not None
+        passed = form.pass_over(self._buffer, final=final)
+        if passed == "wait":
+            return True
+        size, more = passed
+        self._buffer = self._buffer[size:]
+        if more and self.box.parallel:
+            self._mode, self._first = "call", False
+        else:
+            self._mode, self._trim = "text", True
+        return False
 
     def _tags(self) -> tuple[str, ...]:
         if self._mode == "think":
             return (UNTHINK,)
-        calls = (OPEN,) if self.box.active and (self.box.parallel or self.calls == 0) else ()
+        look = self._form is not None and (self.box.parallel or self.calls == 0)
+        calls = self._form.openings if look and self._form is not None else ()
         return (*calls, THINK) if self._thinks else calls
 
-    def _call(self, raw: str, *, closed: bool) -> Iterator[Event]:
-        if self._call_name is not None:
-            raw = json.dumps({"name": self._call_name})[:-1] + f', "arguments": {raw}}}'
-        name, arguments = _read_call(raw)
-        if name is None or name not in self._names:
-            yield self._text(raw if self._forced else OPEN + raw + (CLOSE if closed else ""))
-            return
-        self._scores.clear()
-        self._tokens.clear()
-        number, self.calls = self.calls, self.calls + 1
-        yield ToolCall(self.index, number, new_call_id(), name, arguments)
+    def _possible_tag(self, tags: tuple[str, ...]) -> int:
+        """How many characters at the end may be the beginning of a tag (and white space before a call)."""
+        text, best = self._buffer, 0
+        for tag in tags:
+            for size in range(min(len(tag) - 1, len(text)), 0, -1):
+                if text.endswith(tag[:size]):
+                    best = max(best, size)
+                    break
+        if self._form is not None and self._mode == "text":
+            stem = text[: len(text) - best]
+            best += len(stem) - len(stem.rstrip())
+        return best
 
     def _reason(self, text: str) -> Reasoning:
         self.reasoning_tokens += len(self._tokens)
@@ -186,42 +239,3 @@ class OutputParser:
         self._scores.clear()
         self._tokens.clear()
         return Text(self.index, text, scores, tokens)
-
-
-def _possible_tag(text: str, tags: tuple[str, ...]) -> int:
-    """How many characters at the end of `text` may be the beginning of a tag (and white space before a call)."""
-    best = 0
-    for tag in tags:
-        for size in range(min(len(tag) - 1, len(text)), 0, -1):
-            if text.endswith(tag[:size]):
-                best = max(best, size)
-                break
-    if OPEN in tags:
-        stem = text[: len(text) - best]
-        best += len(stem) - len(stem.rstrip())
-    return best
-
-
-def _read_call(raw: str) -> tuple[str | None, str]:
-    """Name and arguments (compact JSON) of a call, or None where the text is none."""
-    try:
-        value = json.loads(raw, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        return None, ""
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        return None, ""
-    arguments = value.get("arguments", value.get("parameters", {}))
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments, parse_constant=_no_constant) if arguments.strip() else {}
-        except (ValueError, RecursionError):
-            return None, ""
-    if arguments is None:
-        arguments = {}
-    if not isinstance(arguments, dict):
-        return None, ""
-    return value["name"], json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")

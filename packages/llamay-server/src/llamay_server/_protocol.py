@@ -117,6 +117,8 @@ class Work:
     """Whether a prefix that is already computed may be used."""
     tenant: str = ""
     """Prefixes are shared within a tenant only."""
+    special: tuple[str, ...] = ()
+    """Control tokens, as the vocabulary spells them, that are to be visible in the text."""
 
 
 class Generation(Protocol):
@@ -218,7 +220,11 @@ class Model(Protocol):
         """A conversation as the model's template writes it."""
 
     def constraint(self, kind: str, value: Any) -> Any:
-        """A token constraint of kind json_schema, json_object, regex, grammar, tool_call or tool_call_loose.
+        """A token constraint of kind json_schema, json_object, regex, grammar or tools.
+
+        The value of tools has `tools` (OpenAI's form), `format` (a name of `llamay_grammar.tool_formats`), `choice`
+        ("auto", "required" or a tool's name), `parallel`, `strict`, and `answer` (a schema for an answer without a
+        call, or None).
 
         What a loose one does not enforce is told in its `warnings`, where it has any. Raises
         `UnsupportedConstraint` with one sentence that names the keyword.

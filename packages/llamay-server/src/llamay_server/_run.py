@@ -62,6 +62,8 @@ class Spec:
     logprobs: int | None = None
     reuse: bool = True
     tenant: str = ""
+    special: tuple[str, ...] = ()
+    """Control tokens that are to be visible in the text."""
     first_index: int = 0
     cached: int | None = None
     """Where contexts are given: how many of their tokens were computed before this request."""
@@ -153,6 +155,7 @@ class Run:
                     logprobs=spec.logprobs,
                     reuse=spec.reuse,
                     tenant=spec.tenant,
+                    special=spec.special,
                 )
                 self.generations.append(self.model.submit(work))
             call.phase = "prefill"

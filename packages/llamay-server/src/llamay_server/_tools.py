@@ -1,7 +1,7 @@
 """Tools: what a request offers, what it demands, and how they are told to a model whose template knows none.
 
-A call is written as `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` (the Hermes format, which Qwen and most
-fine-tunes speak). A demanded call opens the envelope in the prompt and binds the rest to the tools' schemas.
+A call is written in the format that the model's template speaks (`_envelopes`), or as
+`<tool_call>{"name": ..., "arguments": {...}}</tool_call>` where the template knows none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ._errors import ApiError, invalid
-from ._options import Bound, escape
+from ._options import Bound
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 _NAME = re.compile(r"[a-zA-Z0-9_./:-]{1,256}")
@@ -50,44 +50,38 @@ class Toolbox:
         """Whether calls are looked for in the output."""
         return bool(self.tools) and self.mode != "none"
 
-    def opening(self, name: str | None = None) -> str:
-        """How a demanded call begins, up to its name or, where that is known, up to its arguments."""
-        head = f'{OPEN}\n{{"name": "'
-        return head if name is None else head + self.after_name(name)
+    def bound(self, form: str, answer: Bound | None, *, thinks: bool) -> Bound | None:
+        """What the output must match, written in the model's format `form`; None where it is free.
 
-    @staticmethod
-    def after_name(name: str) -> str:
-        """The name and what stands between it and the arguments."""
-        return f'{name}", "arguments": '
-
-    def names(self) -> Bound:
-        """One of the tools' names."""
-        return Bound("regex", "|".join(escape(tool.name) for tool in self.tools), "tools")
-
-    def arguments(self, name: str) -> Bound:
-        """What the arguments of one tool must match."""
-        tool = next(tool for tool in self.tools if tool.name == name)
-        return Bound("tool_call" if tool.strict else "tool_call_loose", _object(tool.parameters), "tools")
-
-    def bound(self) -> Bound | None:
-        """What a demanded call must match: one object with a name and that tool's arguments."""
-        if self.mode != "required":
+        A demanded call is bound. An optional one is where a tool is strict or an answer without a call has a schema of
+        its own; a model that thinks first stays free, since its thoughts are no part of any grammar.
+        """
+        if not self.active:
+            return answer
+        auto = self.mode == "auto"
+        strict = any(tool.strict for tool in self.tools)
+        schema = None
+        if auto and answer is not None:
+            if thinks or answer.kind not in ("json_schema", "json_object"):
+                what = "tools of a model that thinks first" if thinks else "tools unless it is a JSON schema"
+                raise ApiError(
+                    "invalid",
+                    f"{answer.param}: it cannot be combined with {what}.",
+                    param=answer.param,
+                    code="unsupported_parameter",
+                )
+            schema = {"type": "object"} if answer.kind == "json_object" else answer.value
+        elif auto and (thinks or not strict):
             return None
-        branches = [
-            {
-                "type": "object",
-                "properties": {"name": {"const": tool.name}, "arguments": _object(tool.parameters)},
-                "required": ["name", "arguments"],
-                "additionalProperties": False,
-            }
-            for tool in self.tools
-        ]
-        kind = "tool_call" if any(tool.strict for tool in self.tools) else "tool_call_loose"
-        return Bound(kind, branches[0] if len(branches) == 1 else {"anyOf": branches}, "tools")
-
-
-def _object(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "object", **schema} if schema else {"type": "object"}
+        value = {
+            "tools": [tool.as_openai() for tool in self.tools],
+            "format": form,
+            "choice": "auto" if auto else self.tools[0].name if len(self.tools) == 1 else "required",
+            "parallel": self.parallel,
+            "strict": strict or schema is not None,
+            "answer": schema,
+        }
+        return Bound("tools", value, "tools")
 
 
 def make_tool(name: Any, description: Any, parameters: Any, where: str, strict: Any = False) -> Tool:

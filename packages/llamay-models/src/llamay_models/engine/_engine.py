@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -34,7 +34,7 @@ class Vocabulary(Protocol):
 
     @property
     def eog(self) -> frozenset[int]: ...
-    def stream_decoder(self, *, skip_special: bool = False) -> StreamDecoder: ...
+    def stream_decoder(self, *, skip_special: bool = False, keep: Collection[int] = ()) -> StreamDecoder: ...
     def token_bytes(self, token: int) -> bytes: ...
     def encode(
         self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False
@@ -263,11 +263,12 @@ class Engine:
                 ends if request.ignore_eos else frozenset(),
                 self._vocabulary,
             ),
-            TextStream(self._decoder(), request.stop),
+            TextStream(self._decoder(request.special), request.stop),
             frozenset() if request.ignore_eos else ends,
             limit,
             None if constraint is None else lambda: Bounds(constraint, self._vocab, ends),
             stops=request.stop,
+            special=request.special,
             forbidden=ends if request.ignore_eos else frozenset(),
         )
         work = Work(
@@ -300,7 +301,7 @@ class Engine:
             state.stream = split(state.stream, i)
             channel.prompt_tokens, channel.cached_tokens = len(state), len(state.kv)
             written = parent.channel.completion_tokens
-            text = TextStream(self._decoder(), writing.stops)
+            text = TextStream(self._decoder(writing.special), writing.stops)
             for token in state.last(written) if written else ():
                 text.feed(token)  # so that it holds back what its parent holds back
             chooser = Chooser(
@@ -314,6 +315,7 @@ class Engine:
                 writing.constraint,
                 None if writing.drafter is None else self._new_drafter(chooser, state),
                 stops=writing.stops,
+                special=writing.special,
                 forbidden=writing.forbidden,
             )
             if writing.bounds is not None:
@@ -338,10 +340,10 @@ class Engine:
     def _generation(self, channel: Channel, sampling: Sampling) -> Generation:
         return Generation(channel, sampling, self._loop.wake, self.branch)
 
-    def _decoder(self) -> StreamDecoder:
+    def _decoder(self, special: Collection[int]) -> StreamDecoder:
         if self._vocabulary is None:
             return _Silent()
-        return self._vocabulary.stream_decoder(skip_special=True)
+        return self._vocabulary.stream_decoder(skip_special=True, keep=special)
 
     def _new_drafter(self, chooser: Chooser, state: State) -> Drafter:
         model = None

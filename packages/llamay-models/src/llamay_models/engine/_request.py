@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ class Request:
         stop: strings that end the text; they are not part of it.
         constraint: decides which tokens may come next.
         ignore_eos: never choose an end token.
+        special: control tokens that are written out in the text by their names; others are not part of it.
         stream: which random stream of the seed to draw from, so that equal prompts with one seed can differ.
         tenant: whose it is. What was computed for one tenant is never found by another; what has no
             tenant is everybody's.
@@ -53,6 +54,7 @@ class Request:
     priority: int = 0
     timeout: float | None = None
     speculate: bool = True
+    special: Collection[int] = ()
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout >= 0:

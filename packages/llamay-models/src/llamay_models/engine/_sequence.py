@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import llamay_kv as kv
 from llamay_models.engine._constraint import Bounds
@@ -20,8 +20,8 @@ class Writing:
     """How a sequence goes on once its prompt is read.
 
     `ends` are the tokens that end the text; `constraint` is looked at when the first token is chosen;
-    `drafter` guesses what comes next. `stops` and `forbidden` are the stop strings and the tokens that are
-    never chosen, kept for branches.
+    `drafter` guesses what comes next. `stops`, `special` and `forbidden` are the stop strings, the
+    control tokens that are shown, and the tokens that are never chosen, kept for branches.
     """
 
     __slots__ = (
@@ -33,6 +33,7 @@ class Writing:
         "forbidden",
         "limit",
         "scores",
+        "special",
         "stops",
         "text",
         "tokens",
@@ -48,6 +49,7 @@ class Writing:
         drafter: Drafter | None = None,
         *,
         stops: Iterable[str] = (),
+        special: Collection[int] = (),
         forbidden: frozenset[int] = frozenset(),
     ) -> None:
         self.chooser = chooser
@@ -57,6 +59,7 @@ class Writing:
         self.constraint = constraint
         self.drafter = drafter
         self.stops = stops
+        self.special = special
         self.forbidden = forbidden
         self.bounds: Bounds | None = None
         self.tokens: list[int] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -170,9 +170,9 @@ class Tokenizer:
         """Return whether a token counts wherever a text spells it, as <tool_call> often does."""
         return bool(self._native.attributes(token) & USER_DEFINED)
 
-    def stream_decoder(self, *, skip_special: bool = False) -> StreamDecoder:
+    def stream_decoder(self, *, skip_special: bool = False, keep: Collection[int] = ()) -> StreamDecoder:
         """Return a decoder for tokens that come one after the other and go on from others."""
-        return StreamDecoder(self, skip_special=skip_special)
+        return StreamDecoder(self, skip_special=skip_special, keep=keep)
 
     def digest(self) -> str:
         """Return a SHA-256, in hex, over everything in the file that decides about ids."""
@@ -182,9 +182,12 @@ class Tokenizer:
 class StreamDecoder:
     """Turns tokens into text as they come, holding back bytes until they make a whole character."""
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = False) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, skip_special: bool = False, keep: Collection[int] = ()
+    ) -> None:
         self._tokenizer = tokenizer
         self._skip_special = skip_special
+        self._keep = frozenset(keep)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, *tokens: int) -> str:
@@ -192,7 +195,7 @@ class StreamDecoder:
         text = ""
         for token in tokens:
             raw = self._tokenizer.token_bytes(token)
-            if not (self._skip_special and self._tokenizer.is_special(token)):
+            if token in self._keep or not (self._skip_special and self._tokenizer.is_special(token)):
                 text += self._decoder.decode(raw)
         return text
 
