@@ -145,9 +145,7 @@ class Gaps:
 
     def between(self, begin: float, end: float) -> list[float]:
         """Gaps that end in a span of time."""
-        return [
-            b - a for times in self.times for a, b in itertools.pairwise(times) if begin <= b <= end
-        ]
+        return [b - a for times in self.times for a, b in itertools.pairwise(times) if begin <= b <= end]
 
     def close(self) -> None:
         """End the texts."""
