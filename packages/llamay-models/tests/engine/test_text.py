@@ -1,10 +1,13 @@
 """Text is let out whole, and stop strings are found wherever tokens begin."""
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamay_models.engine._text import TextStream
+from llamay_models.tokenizer._tokenizer import StreamDecoder
 
 
 class Parts:
@@ -81,3 +84,40 @@ def test_no_part_of_a_stop_string_is_ever_shown(parts, stops):
 )
 def test_examples(parts, stops, expected):
     assert run(parts, stops) == expected
+
+
+class Bytes:
+    """A tokenizer whose tokens are given pieces of UTF-8, which may divide characters."""
+
+    def __init__(self, pieces):
+        self.pieces = pieces
+
+    def token_bytes(self, token):
+        return self.pieces[token]
+
+    def is_special(self, token):
+        return False
+
+
+def pieces_of(raw, cuts):
+    edges = [0, *sorted(c % (len(raw) + 1) for c in cuts), len(raw)]
+    return [raw[a:b] for a, b in itertools.pairwise(edges)]
+
+
+@settings(max_examples=500)
+@given(
+    st.text("aé語🦙", max_size=12),
+    st.lists(st.integers(0, 60), max_size=30),
+    st.lists(st.text("aé語🦙", max_size=4), max_size=3),
+)
+def test_stop_strings_are_found_where_tokens_divide_characters(text, cuts, stops):
+    pieces = pieces_of(text.encode(), cuts)
+    stream, shown = TextStream(StreamDecoder(Bytes(pieces)), stops), ""
+    for token in range(len(pieces)):
+        shown += stream.feed(token)
+        if stream.stopped is not None:
+            break
+        assert "\ufffd" not in shown
+    if stream.stopped is None:
+        shown += stream.finish()
+    assert (shown, stream.stopped) == first_stop(text, stops)
