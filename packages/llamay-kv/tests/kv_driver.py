@@ -439,12 +439,12 @@ def run(config: Config, seed: int, steps: int, folder: str) -> None:
 
 
 def main() -> None:
-    """The long run: seeds and operations for every configuration, all configurations seed by seed."""
-    seeds, steps = int(sys.argv[1]), int(sys.argv[2])
+    """The long run: so many seeds, operations, and the first seed; all configurations seed by seed."""
+    seeds, steps, first = (int(n) for n in [*sys.argv[1:], 0][:3])
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(seeds):
             for config in CONFIGS:
-                run(config, seed, steps, folder)
+                run(config, first + seed, steps, folder)
             print(
                 f"{seed + 1} seeds x {steps} operations x {len(CONFIGS)} configurations held,",
                 f"{time.process_time():.0f} s of one core",

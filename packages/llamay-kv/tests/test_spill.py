@@ -197,6 +197,21 @@ def test_a_tree_gives_up_pages_where_the_file_is_full(tmp_path, files):
         check(context, context.tokens)
 
 
+def test_what_is_in_the_file_is_not_given_up_for_memory(tmp_path, files):
+    pool = make(tmp_path, files, pages=16)
+    tree = PrefixTree(pool, 40 * PAGE)
+    with fill(pool.context(), range(60)) as context:
+        tree.insert(context)
+    pool.spill_out(1 << 40)
+    with fill(pool.context(), range(100, 130)) as context:
+        tree.insert(context)
+    assert tree.reclaim(1 << 40) == 2 * PAGE
+    assert pool.used_bytes == 0
+    assert tree.explain_miss(range(60)).equal == 60
+    assert tree.explain_miss(range(100, 130)).equal == 0
+    pool.audit()
+
+
 def test_recurrent_states_and_checkpoints_come_back(tmp_path, files):
     layout = Layout([Group.recurrent([Layer(0, 1, 4, 60)]), Group.full([Layer(1, 1, 4, 4)], "f32")])
     pool = Pool(layout, 16, pages=40, spill=Spill(tmp_path, 1 << 20, 0, scratch=files))
