@@ -58,6 +58,7 @@ T from_float(float x) {
 /// n numbers of one type as another.
 template <class S, class T>
 void convert_row(const S* in, size_t n, T* out) {
+  if (n == 0) return;  // there may be no memory either
   if constexpr (std::is_same_v<S, T>)
     std::memcpy(out, in, n * sizeof(T));
   else if constexpr (std::is_same_v<T, float>)
