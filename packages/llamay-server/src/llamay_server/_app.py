@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,8 @@ class Application:
 
     def __init__(self, gate: Gate, litestar: Litestar, services: Services) -> None:
         self.gate, self.litestar, self.services = gate, litestar, services
+        self.flush_traces: Callable[[], None] = lambda: None
+        """Sends what is still to be sent; set where requests are traced."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI event."""

@@ -112,6 +112,10 @@ class Config:
     ctx_dir: str = _setting("", "folder for snapshots in passing; empty takes the system's temporary one")
     metrics: bool = _setting(True, "serve /metrics")
     metrics_open: bool = _setting(False, "serve /metrics without a key")
+    otel_endpoint: str = _setting(
+        "",
+        "where an OTLP/HTTP collector takes traces, such as http://127.0.0.1:4318/v1/traces; empty sends nothing",
+    )
     slots: bool = _setting(True, "serve /slots")
     manage_models: bool = _setting(
         True, "let clients pull, copy and delete models in the store; never under enterprise"

@@ -25,6 +25,7 @@ from ._protocol import (
     Usage,
     Work,
 )
+from ._telemetry import note
 
 T = TypeVar("T")
 
@@ -309,6 +310,12 @@ class Run:
         self.metrics.prompt_tokens.labels(name).inc(prompt)
         self.metrics.cached_tokens.labels(name).inc(cached)
         self.metrics.generated_tokens.labels(name).inc(made)
+        note(
+            request__model=name,
+            usage__input_tokens=prompt,
+            usage__cache_read__input_tokens=cached,
+            usage__output_tokens=made,
+        )
 
 
 async def in_order(runs: Sequence[Run]) -> AsyncGenerator[Delta | End, None]:

@@ -82,9 +82,14 @@ def make_server(application: Application) -> Server:
     config = application.services.config
     if config.uds:
         _clear_socket(Path(config.uds))
+    asgi: Any = application
+    if config.otel_endpoint:
+        from ._telemetry import traced
+
+        asgi, application.flush_traces = traced(application, config.otel_endpoint)
     return Server(
         uvicorn.Config(
-            application,
+            asgi,
             host=config.host,
             port=config.port,
             uds=config.uds or None,
@@ -137,7 +142,10 @@ def serve(
     settled = config if config is not None else Config(**settings)
     application = create_app(models, config=settled, loader=loader, store=store)
     configure(application.services.config)
-    make_server(application).run()
+    try:
+        make_server(application).run()
+    finally:
+        application.flush_traces()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
