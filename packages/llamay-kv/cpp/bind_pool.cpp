@@ -231,8 +231,7 @@ void bind_pool(nb::module_& m) {
           "holders",
           [](const PyPool& p, uint32_t group, int32_t page) {
             check_group(*p.core, group);
-            if (page < 0 || uint64_t(page) >= p.core->budget_bytes() / p.core->layout(group).page_bytes)
-              throw nb::index_error("no such page");
+            if (page < 0 || uint32_t(page) >= p.core->capacity(group)) throw nb::index_error("no such page");
             return p.core->holders(group, page);
           },
           "group"_a, "page"_a, "How many blocks of page tables list the page.")

@@ -132,7 +132,7 @@ def test_one_lease_at_a_time(pool):
 
 def test_another_thread_is_refused_while_a_lease_is_open(pool):
     context = pool.context()
-    errors = []
+    errors, names = [], []
 
     def use():
         for operation in (context.fork, context.close, lambda: context.read(0), lambda: context.reserve(1)):
@@ -140,12 +140,15 @@ def test_another_thread_is_refused_while_a_lease_is_open(pool):
                 operation()
             except ContextBusy as error:
                 errors.append(str(error))
+        names.append(repr(context))
 
     with context.reserve(3):
+        assert repr(context) == "<Context of 0 tokens, leased>"
         thread = threading.Thread(target=use)
         thread.start()
         thread.join()
     assert len(errors) == 4
+    assert names == ["<Context of 0 tokens, leased>"]
     assert all("leased to another thread" in e for e in errors)
 
 

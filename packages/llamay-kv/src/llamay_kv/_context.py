@@ -227,5 +227,7 @@ class Context(_kv.Context):
     def __repr__(self) -> str:
         if self.closed:
             return "<Context closed>"
+        if self.leased:  # perhaps to another thread, which alone may ask for more
+            return f"<Context of {len(self)} tokens, leased>"
         points = f", checkpoints at {', '.join(map(str, points))}" if (points := self.checkpoints) else ""
-        return f"<Context of {len(self)} tokens{', leased' if self.leased else ''}{points}>"
+        return f"<Context of {len(self)} tokens{points}>"
