@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from struct import pack
@@ -47,6 +46,8 @@ class LocalScratch:
     """A file of the operating system, unlinked as soon as it is open: whatever ends the process removes it."""
 
     def __init__(self, folder: str) -> None:
+        import tempfile  # not with the package: it loads more than all the rest
+
         fd, path = tempfile.mkstemp(prefix=".spill-", suffix=".partial", dir=folder)
         self._fd = fd
         os.unlink(path)  # noqa: PTH108
