@@ -5,7 +5,8 @@
 
 Every engine compiles the same JSON schemas (MaskBench, from the test data) and follows the same valid documents, cut
 into the same tokens. A mask is timed at every token, in CPU time of the thread, so that other work on the machine
-counts less; a comparison is still only one between columns of the same run.
+counts less; a comparison is still only one between columns of the same run. The last lines are ratios against the
+better of the peers, row by row.
 
 PATH is a GGUF file (its vocabulary is read), or a tiktoken file ("base64 rank" per line) such as Llama 3's
 tokenizer.model in the package llama-models, which is found by itself.
@@ -117,22 +118,30 @@ class Case:
     documents: list[bytes]
 
 
-def cases(limit: int) -> list[Case]:
+def schemas_with_tests() -> Iterator[tuple[str, Any, list[dict[str, Any]]]]:
+    """Name, schema and tests (``{"data": ..., "valid": bool}``) of MaskBench, by name."""
     named = os.environ.get("LLAMAY_TEST_DATA")
     archive = (Path(named) if named else ROOT.parent / "shared" / "data") / "maskbench-half.tar.xz"
     if not archive.is_file():
         sys.exit(f"no schemas at {archive}; set LLAMAY_TEST_DATA")
-    out = []
     with tarfile.open(archive) as tar:
-        members = sorted((m for m in tar if m.name.endswith(".json")), key=lambda m: m.name)
-        step = max(1, len(members) // limit)
-        for member in members[::step]:
-            stream = tar.extractfile(member)
-            assert stream is not None
-            case = json.load(stream)
-            valid = [t["data"] for t in case["tests"] if t["valid"]]
-            texts = [json.dumps(v, ensure_ascii=False).encode("utf-8", "replace") for v in valid]
-            out.append(Case(member.name, case["schema"], texts))
+        found = {}
+        for member in tar:
+            if member.name.endswith(".json"):
+                stream = tar.extractfile(member)
+                assert stream is not None
+                found[member.name] = stream.read()
+    for name in sorted(found):
+        case = json.loads(found[name])
+        yield name, case["schema"], case["tests"]
+
+
+def cases(limit: int) -> list[Case]:
+    everything = list(schemas_with_tests())
+    out = []
+    for name, schema, tests in everything[:: max(1, len(everything) // limit)]:
+        valid = [json.dumps(t["data"], ensure_ascii=False) for t in tests if t["valid"]]
+        out.append(Case(name, schema, [text.encode("utf-8", "replace") for text in valid]))
     return out
 
 
@@ -305,6 +314,33 @@ def special_cases(engine: Any, v: Tokens) -> dict[str, float]:
     }
 
 
+ROWS = (
+    ("compile_ms", "p50"),
+    ("compile_ms", "p99"),
+    ("compile_ms", "max"),
+    ("mask_us", "avg"),
+    ("mask_us", "p50"),
+    ("mask_us", "p99"),
+    ("mask_us", "p99.9"),
+    ("mask_us", "max"),
+    ("pattern_3000_mask_us_p50", ""),
+    ("tools_128x20_compile_ms", ""),
+)
+
+
+def ratios(results: dict[str, Any]) -> dict[str, float]:
+    """Of every row, how many times as fast as the better of the others: above 1 is ahead."""
+    ours = results.get(Llamay.name)
+    others = [r for name, r in results.items() if name != Llamay.name]
+    if ours is None or not others:
+        return {}
+    out = {}
+    for row, part in ROWS:
+        values = [r[row][part] if part else r[row] for r in (ours, *others)]
+        out[f"{row} {part}".strip()] = min(values[1:]) / max(values[0], 1e-9)
+    return out
+
+
 def vocabularies(given: list[str]) -> Iterator[Tokens]:
     for entry in given:
         name, _, path = entry.partition("=")
@@ -329,6 +365,7 @@ def main() -> None:
         "machine": platform.processor() or platform.machine(),
         "schemas": args.schemas,
         "results": {},
+        "ratios": {},
     }
     all_cases = cases(args.schemas)
     for v in vocabularies(args.vocab):
@@ -353,6 +390,10 @@ def main() -> None:
                     f"tools {result['tools_128x20_compile_ms']:.0f} ms",
                 ]
                 print("  ".join(parts), flush=True)
+        report["ratios"][v.name] = ratios(report["results"].get(v.name, {}))
+        if not args.json:
+            for row, ratio in report["ratios"][v.name].items():
+                print(f"{v.name:12} {row:28} {ratio:8.2f} x the better of the others")
     if args.json:
         print(json.dumps(report, indent=1))
 

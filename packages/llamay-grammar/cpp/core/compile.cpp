@@ -96,30 +96,38 @@ GrammarPtr compile_regex(const std::string& source, bool whole, const Vocabulary
   return g;
 }
 
-GrammarPtr compile_gbnf(const std::string& source, const std::string& root, const VocabularyPtr& v,
-                        const CompileOptions& options) {
+namespace {
+
+// `read` adds the rules of the text and returns the name of the first one.
+template <class Read>
+GrammarPtr with_rules(const std::string& source, const std::string& root, const VocabularyPtr& v,
+                      const CompileOptions& options, Read read) {
   auto g = std::make_shared<Grammar>();
   g->vocabulary = v;
   Budget budget = options.budget;
   budget.start = std::chrono::steady_clock::now();
   require_utf8(source);
   NetworkBuilder builder(g->program, budget);
-  read_gbnf(source, builder, budget);
-  builder.finish(root.empty() ? "root" : root);
+  const std::string first = read(builder, budget);
+  builder.finish(root.empty() ? first : root);
   return g;
+}
+
+}  // namespace
+
+GrammarPtr compile_gbnf(const std::string& source, const std::string& root, const VocabularyPtr& v,
+                        const CompileOptions& options) {
+  return with_rules(source, root, v, options, [&](NetworkBuilder& builder, Budget& budget) {
+    read_gbnf(source, builder, budget);
+    return std::string("root");
+  });
 }
 
 GrammarPtr compile_ebnf(const std::string& source, const std::string& root, const VocabularyPtr& v,
                         const CompileOptions& options) {
-  auto g = std::make_shared<Grammar>();
-  g->vocabulary = v;
-  Budget budget = options.budget;
-  budget.start = std::chrono::steady_clock::now();
-  require_utf8(source);
-  NetworkBuilder builder(g->program, budget);
-  std::string first = read_ebnf(source, builder, budget);
-  builder.finish(root.empty() ? first : root);
-  return g;
+  return with_rules(source, root, v, options, [&](NetworkBuilder& builder, Budget& budget) {
+    return read_ebnf(source, builder, budget);
+  });
 }
 
 namespace {

@@ -233,17 +233,36 @@ int main(int argc, char** argv) {
   std::vector<uint64_t> offsets{0};
   auto token = [&](const std::string& t) { bytes += t, offsets.push_back(bytes.size()); };
   for (int b = 0; b < 256; ++b) token(std::string(1, static_cast<char>(b)));
-  for (const char* t : {"\",\"",     "\":",
-                        "\": ",      "{\"",
-                        "\"a\"",     "\"name\"",
-                        "[1",        "},",
-                        "]}",        "null",
-                        "true",      "ab",
-                        "\\u0",      "0.",
-                        "12",        "\xc3\xa9",
-                        "\xe2\x82",  "\"a\":1,\"a\":2",
-                        "\",\"a",    "  ",
-                        "abcabcabc", "aaaaaaaaaaaaaaaaaaaaaaaaaaaa"})
+  for (const char* t : {"\",\"",
+                        "\":",
+                        "\": ",
+                        "{\"",
+                        "\"a\"",
+                        "\"name\"",
+                        "[1",
+                        "},",
+                        "]}",
+                        "null",
+                        "true",
+                        "ab",
+                        "\\u0",
+                        "0.",
+                        "12",
+                        "\xc3\xa9",
+                        "\xe2\x82",
+                        "\"a\":1,\"a\":2",
+                        "\",\"a",
+                        "  ",
+                        "abcabcabc",
+                        "aaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+                        " \"",
+                        "\n\n}",
+                        "   1,",
+                        "               {\"a",
+                        "\xe0\xb8\x81x",
+                        "\xe0\x80\x80",
+                        "a\xf0\x9f\x98",
+                        "\xed\xa0\x80"})
     token(t);
   token("<end>");
   uint32_t end = static_cast<uint32_t>(offsets.size() - 2);
@@ -257,7 +276,7 @@ int main(int argc, char** argv) {
     uint64_t kind = below(10);
     std::string source = kind < 7 ? schema(4) : kind < 8 ? pattern() : gbnf();
     if (chance(5) && !source.empty()) source[below(source.size())] = static_cast<char>(below(256));
-    options.whitespace = static_cast<Whitespace>(below(3)), options.max_whitespace = 2,
+    options.whitespace = static_cast<Whitespace>(below(3)), options.max_whitespace = chance(50) ? 2 : 20,
     options.schema_order = chance(30);
     options.mode = chance(80) ? CompileMode::Exact : CompileMode::Approximate;
     try {

@@ -1,0 +1,103 @@
+"""What real models write under fifty schemas, greedily and at temperature 1: does every document that ends validate?
+
+    pip install jsonschema
+    python benchmarks/structured_output.py MODEL.gguf [MODEL.gguf ...] [--max-tokens 160] [--samples 1] [--json]
+
+A text that was cut off at the limit counts as "cut off", not as wrong. The exit status is 1 if any document that ended
+by itself is not valid.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+import llamay
+import llamay_grammar as lg
+
+SCHEMAS = Path(__file__).resolve().parents[1] / "tests" / "grammar" / "schemas.json"
+
+
+def vocabulary(model: llamay.Model) -> lg.Vocabulary:
+    words = model.tokenizer
+    if words is None:
+        sys.exit("this model has no tokenizer")
+    tokens = [words.token_bytes(t) for t in range(words.vocab_size)]
+    tokens += [b""] * (model.vocab_size - len(tokens))
+    special = [t for t in range(len(tokens)) if t >= words.vocab_size or words.is_special(t)]
+    return lg.Vocabulary(tokens, special=special, end=words.eog)
+
+
+def measure(path: Path, max_tokens: int, samples: int) -> dict[str, Any]:
+    schemas: dict[str, Any] = json.loads(SCHEMAS.read_text("utf-8"))
+    counts = {"valid": 0, "cut off": 0, "invalid": 0}
+    wrong = []
+    tokens = 0
+    before = time.perf_counter()
+    with llamay.load(path) as model:
+        words = vocabulary(model)
+        for name, schema in schemas.items():
+            grammar = lg.compile_json_schema(schema, words, max_whitespace=2)
+            checker = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+            for number in range(1 + samples):
+                sampling = llamay.Sampling(
+                    temperature=0.0 if number == 0 else 1.0, top_k=0, top_p=1, min_p=0, seed=number
+                )
+                with model.context(f"Here is {name} as JSON:\n") as context:
+                    made = context.generate(sampling, max_tokens=max_tokens, constraint=grammar.matcher())
+                    text = made.text
+                tokens += made.usage.completion_tokens
+                if made.error is not None:
+                    raise made.error
+                if made.finish_reason != "stop":
+                    counts["cut off"] += 1
+                elif checker.is_valid(json.loads(text)):
+                    counts["valid"] += 1
+                else:
+                    counts["invalid"] += 1
+                    wrong.append({"schema": name, "text": text})
+    return {
+        "model": path.name,
+        "schemas": len(schemas),
+        **counts,
+        "tokens": tokens,
+        "seconds": round(time.perf_counter() - before, 1),
+        "wrong": wrong,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL.gguf")
+    parser.add_argument("--max-tokens", type=int, default=160)
+    parser.add_argument("--samples", type=int, default=1, help="texts at temperature 1 for every schema")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    args = parser.parse_args()
+    results = []
+    for path in args.models:
+        found = measure(path, args.max_tokens, args.samples)
+        results.append(found)
+        if not args.json:
+            print(
+                f"{found['model']}: {found['valid']} documents ended and are valid, {found['invalid']} are not, "
+                f"{found['cut off']} were cut off at {args.max_tokens} tokens; {found['tokens']} tokens in "
+                f"{found['seconds']} s",
+                flush=True,
+            )
+            for bad in found["wrong"]:
+                print(f"  {bad['schema']}: {bad['text']!r}")
+    if args.json:
+        print(json.dumps(results, indent=1))
+    sys.exit(1 if any(found["invalid"] for found in results) else 0)
+
+
+if __name__ == "__main__":
+    main()
