@@ -208,3 +208,29 @@ def test_oa26_a_demanded_call_always_parses_even_from_a_tiny_model(server):
             (call,) = choice["message"]["tool_calls"]
             assert call["function"]["name"] in [t["function"]["name"] for t in wanted]
             assert json.loads(call["function"]["arguments"])["n"] in (1, 2)
+
+
+def test_cx09_contexts_beyond_the_memory_budget_go_to_disk_and_come_back(tmp_path):
+    from llamay_server_tests.conftest import running
+
+    from llamay_server import Config
+    from llamay_server._adapter import load
+
+    spill = tmp_path / "spill"
+    config = Config(threads=2, ctx_mem_budget=400_000, ctx_spill_dir=str(spill), ctx_spill=1 << 24)
+    with running(f"stories={STORIES}", loader=load(config)) as server:
+        c = server.client
+        prompts = [f"{i}. {PROMPT} {PROMPT} {PROMPT} {PROMPT} {PROMPT}" for i in range(6)]
+        made = [c.post("/v1/contexts", json={"prompt": prompt}) for prompt in prompts]
+        assert {r.status_code for r in made} == {201}
+        assert sum(r.json()["bytes"] for r in made) > config.ctx_mem_budget
+        metrics = c.get("/metrics").text
+        written = [line for line in metrics.splitlines() if line.startswith("llamay_engine_spill_")]
+        assert any(float(line.rpartition(" ")[2]) > 0 for line in written), metrics
+        ask = {"max_tokens": 8, "temperature": 0}
+        for prompt, context in zip(prompts, made, strict=True):
+            going = c.post(f"/v1/contexts/{context.json()['id']}/generate", json=ask | {"commit": False})
+            assert going.status_code == 200, going.text
+            fresh = complete(server, prompt=prompt, cache_prompt=False, **ask)
+            assert going.json()["choices"][0]["text"] == fresh["choices"][0]["text"]
+    assert not any(spill.iterdir())

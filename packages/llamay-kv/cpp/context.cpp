@@ -58,8 +58,10 @@ bool Context::leased() const {
 Context::Pin::~Pin() {
   if (!context_) return;
   std::lock_guard lock(context_->mutex_);
-  // Another table came in its place if the context was changed; nobody pinned that one for us.
-  if (context_->table_ && context_->table_->id() == table_) context_->table_->unpin();
+  // If another table came in its place, `become` has let go of ours, which a fork may still list.
+  if (!context_->table_ || context_->table_->id() != table_) return;
+  context_->table_->unpin();
+  --context_->hot_;
 }
 
 Context::Pin Context::hot() const {
@@ -71,6 +73,7 @@ Context::Pin Context::hot() const {
       enter();
       if (!table_->cold()) {
         table_->pin();
+        ++hot_;
         return Pin(*this, *table_);
       }
       table = table_;
@@ -84,7 +87,10 @@ Context::Pin Context::hot() const {
       throw PagesLost(std::string(e.what()) + "; the context needs it and was closed");
     }
     std::lock_guard lock(mutex_);
-    if (table_.get() == table.get()) return Pin(*this, *table_);
+    if (table_.get() == table.get()) {
+      ++hot_;
+      return Pin(*this, *table_);
+    }
     table->unpin();
   }
   return Pin();
@@ -131,7 +137,7 @@ void Context::own(uint32_t begin, uint32_t end, size_t only, std::span<const uin
   if (!any) return;
   Taken taken(*pool_, {need, n_groups});
 
-  if (!table_->unique()) table_ = table_->clone(have);
+  if (!table_->unique()) become(table_->clone(have));
   for (size_t g = 0; g < n_groups; ++g)
     for (uint32_t i = first; i < std::min(last, have); ++i) {
       if ((only != kAllGroups && only != g) || pool_->layout(g).recurrent() || table_->owns(g, i)) continue;
@@ -191,14 +197,14 @@ void Context::trim() {
   if (n && table_->unique())
     table_->shrink(n);
   else
-    table_ = table_->clone(n);  // a view or a fork may still use the others
+    become(table_->clone(n));  // a view or a fork may still use the others
 }
 
 void Context::drop_behind_windows() {
   for (size_t g = 0; g < pool_->n_groups(); ++g) {
     const uint32_t n = pool_->layout(g).first_needed(n_tokens_) / pool_->page_tokens();
     if (n <= table_->n_dropped(g)) continue;
-    if (!table_->unique()) table_ = table_->clone(table_->n_pages());
+    if (!table_->unique()) become(table_->clone(table_->n_pages()));
     table_->drop_front(g, n);
   }
 }
@@ -214,7 +220,7 @@ void Context::start_at(std::span<const uint32_t> first, uint32_t n) {
       throw std::invalid_argument("group " + std::to_string(g) + " of a context of " + std::to_string(n) +
                                   " tokens needs position " +
                                   std::to_string(pool_->layout(g).first_needed(n)));
-  if (!table_->unique()) table_ = table_->clone(0);
+  if (!table_->unique()) become(table_->clone(0));
   for (size_t g = 0; g < first.size(); ++g) table_->start_at(g, first[g]);
 }
 
@@ -246,7 +252,7 @@ void Context::checkpoint() {
   const Gate gate(*pool_);
   enter_to_change();
   if (!pool_->has_states() || n_tokens_ == 0) return;
-  if (!table_->unique()) table_ = table_->clone(table_->n_pages());
+  if (!table_->unique()) become(table_->clone(table_->n_pages()));
   table_->states().mark(n_tokens_);
 }
 
@@ -255,7 +261,7 @@ void Context::forget_checkpoints(uint32_t n) {
   const Gate gate(*pool_);
   enter_to_change();
   if (!table_->states().checkpoints()) return;
-  if (!table_->unique()) table_ = table_->clone(table_->n_pages());
+  if (!table_->unique()) become(table_->clone(table_->n_pages()));
   table_->states().forget_before(n);
 }
 
@@ -278,7 +284,7 @@ void Context::truncate(uint32_t n) {
   }
   if (pool_->has_states()) {
     require_state(n);
-    if (!table_->unique()) table_ = table_->clone(table_->n_pages());
+    if (!table_->unique()) become(table_->clone(table_->n_pages()));
     table_->states().go_back(n);
   }
   if (!tokens_->unique()) tokens_ = tokens_->clone(n);
@@ -289,7 +295,7 @@ void Context::truncate(uint32_t n) {
 }
 
 void Context::drop_all() {
-  table_ = {};
+  become({});
   tokens_ = {};
   side_.reset();
   n_tokens_ = 0;

@@ -179,6 +179,11 @@ class Context {
   };
   /// Bring pages back that are in the spill file, and keep them. Throws PagesLost, and the context is closed.
   Pin hot() const;
+  /// Take another table. What `hot` pinned stays behind with the old one, so it is let go.
+  void become(Ref<Table> next) {
+    for (; hot_; --hot_) table_->unpin();
+    table_ = std::move(next);
+  }
   void drop_all();
 
   void enter() const;            // refuses a closed context, and other threads during a lease
@@ -194,7 +199,7 @@ class Context {
     if (pool_->spill()) table_->unpin();
     lease_ = 0;
     if (pool_->has_states()) {
-      if (!table_->unique()) table_ = table_->clone(table_->n_pages());
+      if (!table_->unique()) become(table_->clone(table_->n_pages()));
       table_->states().settle(n_tokens_, keep);
     }
     trim();
@@ -212,6 +217,7 @@ class Context {
   std::shared_ptr<const SideStates> side_;
   std::shared_ptr<const Labels> labels_;
   uint32_t n_tokens_ = 0;
+  mutable uint32_t hot_ = 0;  // pins of `hot` on the table
   uint32_t owners_ = 1;
   uint64_t lease_ = 0;  // number of the open lease, or 0
   uint64_t leases_ = 0;

@@ -375,3 +375,16 @@ def test_wrong_arguments_are_named(tmp_path):
         Pool(LAYOUT, 16, pages=1, spill=Spill(tmp_path, 1000), allocator=bytearray)
     pool = Pool(LAYOUT, 16, pages=1)
     assert (pool.spill_out(1), pool.spill_counters()) == (0, {})
+
+
+def test_a_parent_whose_fork_went_on_can_still_be_spilled(tmp_path, files):
+    pool = make(tmp_path, files)
+    parents = [fill(pool.context(), range(n, n + 20)) for n in range(0, 600, 100)]
+    for parent in parents:
+        with parent.fork() as fork:
+            fill(fork, [1, 2, 3])  # copies the table that the two shared
+    assert pool.spill_out(1 << 40) > 0
+    assert pool.used_bytes == 0
+    for n, parent in zip(range(0, 600, 100), parents, strict=True):
+        check(parent, range(n, n + 20))
+    pool.audit()

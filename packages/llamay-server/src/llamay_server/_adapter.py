@@ -66,7 +66,8 @@ def load(config: Config) -> p.Loader:
                 threads=config.threads or None,
                 kv=config.kv,  # type: ignore[arg-type]
                 ctx_size=config.ctx_size or None,
-                kv_budget=config.kv_budget or None,
+                kv_budget=config.ctx_mem_budget or None,
+                spill=_spill(config, key),
                 prefix_cache=None if config.prefix_cache < 0 else config.prefix_cache,
                 disk_cache=cache(),
                 progress=progress,
@@ -76,6 +77,13 @@ def load(config: Config) -> p.Loader:
         return Engine(model, key, strict=config.profile == "enterprise")
 
     return loader
+
+
+def _spill(config: Config, key: llamay_kv.Key | None) -> llamay_kv.Spill | None:
+    if not config.ctx_spill_dir:
+        return None
+    Path(config.ctx_spill_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return llamay_kv.Spill(config.ctx_spill_dir, config.ctx_spill, key=key)
 
 
 def translate(error: BaseException, path: Path | None = None) -> BaseException:
@@ -387,6 +395,7 @@ class Engine:
         out: dict[str, float] = {f"{k}_total": v for k, v in dataclasses.asdict(engine.stats).items()}
         pool = self.model.pool
         out |= {"queued": engine.queued, "active": engine.active, "kv_bytes": pool.used_bytes}
+        out |= {f"spill_{k}": v for k, v in pool.spill_counters().items()}
         return out
 
     def close(self) -> None:

@@ -55,7 +55,13 @@ class Config:
     )
     threads: int = _setting(0, "threads per model; 0 takes the number of cores")
     kv: str = _setting("f16", "precision of K/V: f32, f16, vq8 or q8")
-    kv_budget: int = _setting(0, "bytes of K/V pages per model; 0 lets the engine choose", unit="bytes")
+    ctx_mem_budget: int = _setting(
+        0, "bytes of memory for the K/V of contexts, per model; 0 lets the engine choose", unit="bytes"
+    )
+    ctx_spill_dir: str = _setting(
+        "", "folder where contexts that nobody is at work on go, encrypted, when memory does not suffice"
+    )
+    ctx_spill: int = _setting(64 << 30, "bytes that they may take there, per model", unit="bytes")
     prefix_cache: int = _setting(
         -1,
         "bytes of K/V pages that computed prefixes may keep per model; 0 keeps none, -1 takes what contexts leave",
