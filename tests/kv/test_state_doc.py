@@ -18,7 +18,9 @@ def blocks(name):
 def test_the_examples_run_in_the_order_of_the_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("snapshots").mkdir()
-    first, snapshots, tree, cache, s3, compare = blocks("state.md")
+    first, recurrent, spill, snapshots, tree, cache, s3, compare = blocks("state.md")
+    assert "write_state" in recurrent, "that one needs a recurrent layout"
+    assert "Spill" in spill, "that one takes 64 GiB of disk"
     assert "obstore" in s3, "that one needs a bucket"
     names = {
         "DiskCache": lambda path, **options: DiskCache(tmp_path / "cache", **options | {"min_free_bytes": 0}),
@@ -49,7 +51,8 @@ def test_the_examples_run_in_the_order_of_the_page(tmp_path, monkeypatch):
 
 def test_every_public_name_is_described():
     text = "".join(
-        (DOCS / name).read_text() for name in ("state.md", "snapshot-format.md", "transformers.md")
+        (DOCS / f"{name}.md").read_text()
+        for name in ("state", "snapshot-format", "disk-cache", "adapters", "transformers")
     )
     words = set(re.findall(r"\w+", text.lower()))
     unexplained = {"INTERFACE", "File", "LocalVfs", "Vfs", "Layer", "Closed", "Miss", "Pin", "Difference"}
