@@ -23,14 +23,55 @@ namespace {
 constexpr int fours_in_16_bits(int highest) { return 32767 / (254 * highest); }
 static_assert(fours_in_16_bits(15) == 8 && fours_in_16_bits(31) == 4 && fours_in_16_bits(63) == 2);
 
-#ifdef __AVX512VNNI__
+// LLAMAY_DOT32: dot4 adds to 32 bits at once. LLAMAY_SIGNED_WEIGHTS: it takes weights as signed bytes.
+#if defined(__AVX512BW__) && defined(__AVX512VNNI__)
 #define LLAMAY_DOT32
 LLAMAY_INLINE Ints dot4(Ints sum, Bytes weights, Bytes activations) {
   return _mm512_dpbusd_epi32(sum, weights, activations);
 }
 LLAMAY_INLINE Ints add_pairs(Ints sum, Bytes a, Bytes b) { return _mm512_dpwssd_epi32(sum, a, b); }
+#elif defined(__AVXVNNI__)
+#define LLAMAY_DOT32
+LLAMAY_INLINE Ints dot4(Ints sum, Bytes weights, Bytes activations) {
+  return _mm256_dpbusd_avx_epi32(sum, weights, activations);
+}
+LLAMAY_INLINE Ints add_pairs(Ints sum, Bytes a, Bytes b) { return _mm256_dpwssd_avx_epi32(sum, a, b); }
+#elif defined(__AVX512VNNI__) && defined(__AVX512VL__)
+// The same instructions in their longer encoding: how a processor without the short one tests the set above.
+#define LLAMAY_DOT32
+LLAMAY_INLINE Ints dot4(Ints sum, Bytes weights, Bytes activations) {
+  return _mm256_dpbusd_epi32(sum, weights, activations);
+}
+LLAMAY_INLINE Ints add_pairs(Ints sum, Bytes a, Bytes b) { return _mm256_dpwssd_epi32(sum, a, b); }
 #else
 LLAMAY_INLINE Ints add_pairs(Ints sum, Bytes a, Bytes b) { return add32(sum, mul_pairs(a, b)); }
+#endif
+
+#ifdef LLAMAY_NEON
+#define LLAMAY_DOT32
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+LLAMAY_INLINE Ints dot4(Ints sum, Bytes weights, Bytes activations) {
+  return vusdotq_s32(sum, as_u8(weights), as_s8(activations));
+}
+#elif defined(__ARM_FEATURE_DOTPROD)
+#define LLAMAY_SIGNED_WEIGHTS
+LLAMAY_INLINE Ints dot4(Ints sum, Bytes weights, Bytes activations) {
+  return vdotq_s32(sum, as_s8(weights), as_s8(activations));
+}
+#else
+#define LLAMAY_SIGNED_WEIGHTS
+/// Two products fit 16 bits: 2 * 128 * 127 = 32512.
+LLAMAY_INLINE Ints dot4(Ints sum, Bytes weights, Bytes activations) {
+  const int8x16_t w = as_s8(weights), a = as_s8(activations);
+  return vpadalq_s16(sum, vpaddq_s16(vmull_s8(vget_low_s8(w), vget_low_s8(a)), vmull_high_s8(w, a)));
+}
+#endif
+#endif
+
+#ifdef LLAMAY_DOT32
+constexpr bool kByteDot = true;
+#else
+constexpr bool kByteDot = false;
 #endif
 
 /// The nibbles for k = 4 * four..4 * four + 3 of a block.
@@ -53,6 +94,59 @@ LLAMAY_INLINE Bytes with_high_bits(Bytes q, Bytes high) {
   else
     return or_masked(q, shift_right16<from - to>(high), mask);
 }
+
+#ifdef LLAMAY_DOT32
+
+/// sum[g][n] += weights times activations, over fours [from, to) of sub-block s. q: where a sub-block's
+/// activations start. Bits: bits.hpp.
+template <class Bits, int from, int to, int G, int N>
+LLAMAY_INLINE void add_byte_dots(const uint8_t* const (&vectors)[G], size_t s, const int8_t* const (&q)[N],
+                                 Ints (&sum)[G][N]) {
+#if defined(LLAMAY_NEON) && defined(__ARM_FEATURE_MATMUL_INT8)
+  if constexpr (N % 2 == 0) {
+    // Two rows of weights by two of activations, eight k each, in one instruction: twice the products of a
+    // dot product. The weights of eight k lie in two vectors, which are zipped; the results are taken apart
+    // at the end.
+    Ints upper[G][N / 2], lower[G][N / 2];
+    for (int g = 0; g < G; ++g)
+      for (int n = 0; n < N / 2; ++n) upper[g][n] = lower[g][n] = zero();
+    unrolled<(to - from) / 2>([&](auto two) __attribute__((always_inline)) {
+      constexpr int at = from + 2 * decltype(two)::value;
+      Bytes first[G], second[G];
+      for (int g = 0; g < G; ++g) {
+        const Bytes a = Bits::template weight<at>(vectors[g], s),
+                    b = Bits::template weight<at + 1>(vectors[g], s);
+        first[g] = vzip1q_s32(a, b);
+        second[g] = vzip2q_s32(a, b);
+      }
+      for (int n = 0; n < N / 2; ++n) {
+        const int8x16_t x = vcombine_s8(vld1_s8(q[2 * n] + 4 * at), vld1_s8(q[2 * n + 1] + 4 * at));
+        for (int g = 0; g < G; ++g) {
+          upper[g][n] = vusmmlaq_s32(upper[g][n], as_u8(first[g]), x);
+          lower[g][n] = vusmmlaq_s32(lower[g][n], as_u8(second[g]), x);
+        }
+      }
+    });
+    for (int g = 0; g < G; ++g)
+      for (int n = 0; n < N / 2; ++n) {
+        sum[g][2 * n] = add32(sum[g][2 * n], vuzp1q_s32(upper[g][n], lower[g][n]));
+        sum[g][2 * n + 1] = add32(sum[g][2 * n + 1], vuzp2q_s32(upper[g][n], lower[g][n]));
+      }
+    return;
+  }
+#endif
+  unrolled<to - from>([&](auto four) __attribute__((always_inline)) {
+    constexpr int at = from + decltype(four)::value;
+    Bytes w[G];
+    for (int g = 0; g < G; ++g) w[g] = Bits::template weight<at>(vectors[g], s);
+    for (int n = 0; n < N; ++n) {
+      const Bytes x = repeat4(q[n] + 4 * at);
+      for (int g = 0; g < G; ++g) sum[g][n] = dot4(sum[g][n], w[g], x);
+    }
+  });
+}
+
+#endif
 
 }  // namespace
 }  // namespace llamay

@@ -24,15 +24,11 @@ LLAMAY_INLINE void dots(const Slice (&slice)[G], size_t offset, const Activation
 #ifdef LLAMAY_DOT32
   for (int g = 0; g < G; ++g)
     for (int n = 0; n < N; ++n) sum[g][n] = start[n];
-  unrolled<8>([&](auto four) __attribute__((always_inline)) {
-    constexpr int at = decltype(four)::value;
-    Bytes w[G];
-    for (int g = 0; g < G; ++g) w[g] = Bits::template weight<at>(slice[g].vectors + offset, 0);
-    for (int n = 0; n < N; ++n) {
-      const Bytes x = repeat4(a[n]->q + 4 * at);
-      for (int g = 0; g < G; ++g) sum[g][n] = dot4(sum[g][n], w[g], x);
-    }
-  });
+  const uint8_t* vectors[G];
+  const int8_t* q[N];
+  for (int g = 0; g < G; ++g) vectors[g] = slice[g].vectors + offset;
+  for (int n = 0; n < N; ++n) q[n] = a[n]->q;
+  add_byte_dots<Bits, 0, 8>(vectors, 0, q, sum);
 #else
   constexpr bool in_halves = Bits::kHighest == 255;
   constexpr int at_once = in_halves ? 8 : fours_in_16_bits(Bits::kHighest);
@@ -71,10 +67,11 @@ struct BlockKernel {
   static constexpr bool kWithMin = sizeof(Scales) == sizeof(ScaleAndMin);
   static constexpr size_t kBlock = 32;
   static constexpr size_t kVectorBytes = vector_bytes(format);
-  static constexpr int kManyGroups = 2;
+  static constexpr int kManyGroups = kSlices > 2 ? kSlices : 2;
   template <int G>
   static constexpr int rows() {
-    return kLanes == 8 ? (Bits::kHighest == 255 ? 2 : 4) : (G == 1 ? 8 : 6);
+    if (kLanes == 16) return G == 1 ? 8 : 6;
+    return !kByteDot && Bits::kHighest == 255 ? 2 : 4;
   }
   static size_t stride(size_t cols) { return round_up(cols / 32 * sizeof(Activation32), 64); }
 

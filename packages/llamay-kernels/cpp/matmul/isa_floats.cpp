@@ -30,7 +30,7 @@ struct FloatKernel {
   static constexpr int kManyGroups = 4;
   template <int G>
   static constexpr int rows() {
-    return kLanes == 8 ? (G == 4 ? 2 : 6) : (G == 4 ? 6 : 8);
+    return kLanes == 8 ? (G == 4 ? 2 : 6) : (G == 4 ? 6 : 8);  // sixteen registers with AVX2
   }
   static size_t stride(size_t cols) { return round_up(cols * sizeof(float), 64); }
 

@@ -80,6 +80,32 @@ LLAMAY_INLINE float quantize_block(const float* x, int8_t* q, int32_t* sums) {
   return scale.d;
 }
 
+#elif defined(LLAMAY_NEON)
+
+template <int n>
+LLAMAY_INLINE float quantize_block(const float* x, int8_t* q, int32_t* sums) {
+  const uint32x4_t magnitude = vdupq_n_u32(0x7fffffffu);
+  uint32x4_t top = vdupq_n_u32(0);
+  for (int i = 0; i < n; i += 4)
+    top = vmaxq_u32(top, vandq_u32(vreinterpretq_u32_f32(vld1q_f32(x + i)), magnitude));
+  const Scale scale = scale_for(vmaxvq_u32(top));
+  if (scale.inverse == 0) {
+    __builtin_memset(q, 0, n);
+    for (int i = 0; i < n / 16; ++i) sums[i] = 0;
+    return scale.d;
+  }
+  for (int i = 0; i < n / 16; ++i) {
+    int32x4_t v[4];
+    for (int j = 0; j < 4; ++j)
+      v[j] = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 16 * i + 4 * j), scale.inverse));
+    const int16x8_t low = vcombine_s16(vmovn_s32(v[0]), vmovn_s32(v[1]));
+    const int16x8_t high = vcombine_s16(vmovn_s32(v[2]), vmovn_s32(v[3]));
+    vst1q_s8(q + 16 * i, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+    sums[i] = vaddvq_s32(vaddq_s32(vaddq_s32(v[0], v[1]), vaddq_s32(v[2], v[3])));
+  }
+  return scale.d;
+}
+
 #else
 
 template <int n>

@@ -15,7 +15,9 @@ namespace {
 template <int offset>
 LLAMAY_INLINE Ints offset_of(const Activation256& a, size_t sub) {
   const Ints by32 = repeat4(a.offset32 + sub);
-  if constexpr (offset == 32)
+  if constexpr (offset == 0)
+    return zero();
+  else if constexpr (offset == 32)
     return by32;
   else if constexpr (offset > 32)
     return shift_left32<(offset == 64 ? 1 : 2)>(by32);
@@ -33,15 +35,9 @@ LLAMAY_INLINE void add_scaled_dots(const uint8_t* const (&vectors)[G], size_t s,
   Ints sum[G][N];
   for (int g = 0; g < G; ++g)
     for (int n = 0; n < N; ++n) sum[g][n] = start[n];
-  unrolled<to - from>([&](auto four) __attribute__((always_inline)) {
-    constexpr int at = from + decltype(four)::value;
-    Bytes w[G];
-    for (int g = 0; g < G; ++g) w[g] = Bits::template weight<at>(vectors[g], s);
-    for (int n = 0; n < N; ++n) {
-      const Bytes x = repeat4(a[n]->q + 32 * s + 4 * at);
-      for (int g = 0; g < G; ++g) sum[g][n] = dot4(sum[g][n], w[g], x);
-    }
-  });
+  const int8_t* q[N];
+  for (int n = 0; n < N; ++n) q[n] = a[n]->q + 32 * s;
+  add_byte_dots<Bits, from, to>(vectors, s, q, sum);
   for (int g = 0; g < G; ++g)
     for (int n = 0; n < N; ++n) isum[g][n] = add32(isum[g][n], mul32(scale[g], sum[g][n]));
 #else
@@ -87,15 +83,9 @@ template <class Bits, int G, int N>
 LLAMAY_INLINE void add_dots(const uint8_t* const (&vectors)[G], size_t s, const Activation256* const (&a)[N],
                             Ints (&isum)[G][N]) {
 #ifdef LLAMAY_DOT32
-  unrolled<8>([&](auto four) __attribute__((always_inline)) {
-    constexpr int at = decltype(four)::value;
-    Bytes w[G];
-    for (int g = 0; g < G; ++g) w[g] = Bits::template weight<at>(vectors[g], s);
-    for (int n = 0; n < N; ++n) {
-      const Bytes x = repeat4(a[n]->q + 32 * s + 4 * at);
-      for (int g = 0; g < G; ++g) isum[g][n] = dot4(isum[g][n], w[g], x);
-    }
-  });
+  const int8_t* q[N];
+  for (int n = 0; n < N; ++n) q[n] = a[n]->q + 32 * s;
+  add_byte_dots<Bits, 0, 8>(vectors, s, q, isum);
 #else
   Ints one[G], none[N];
   for (int g = 0; g < G; ++g) one[g] = repeat_i16(1);
@@ -136,10 +126,10 @@ LLAMAY_INLINE void walk(const Slice (&slice)[G], const Rows& rows, const Output&
 
 struct SuperBlockTiles {
   static constexpr size_t kBlock = 256;
-  static constexpr int kManyGroups = 2;
+  static constexpr int kManyGroups = kSlices > 2 ? kSlices : 2;
   template <int G>
   static constexpr int rows() {
-    return kLanes == 8 || G == 2 ? 4 : 8;
+    return kLanes < 16 || G == 2 ? 4 : 8;
   }
   static size_t stride(size_t cols) { return round_up(cols / 256 * sizeof(Activation256), 64); }
 };

@@ -101,10 +101,18 @@ void layer_norm(const float* x, const float* w, const float* b, size_t rows, siz
   }
 }
 
-#if defined(__AVX512VNNI__)
+#if defined(LLAMAY_NEON) && defined(__ARM_FEATURE_MATMUL_INT8)
+constexpr const char* compiled_for = "neon_i8mm";
+#elif defined(LLAMAY_NEON) && defined(__ARM_FEATURE_DOTPROD)
+constexpr const char* compiled_for = "neon_dotprod";
+#elif defined(LLAMAY_NEON)
+constexpr const char* compiled_for = "neon";
+#elif defined(__AVX512VNNI__)
 constexpr const char* compiled_for = "avx512_vnni";
 #elif defined(__AVX512F__)
 constexpr const char* compiled_for = "avx512";
+#elif defined(__AVXVNNI__)
+constexpr const char* compiled_for = "avx_vnni";
 #elif defined(__AVX2__)
 constexpr const char* compiled_for = "avx2";
 #else

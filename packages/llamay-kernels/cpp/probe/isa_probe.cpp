@@ -5,6 +5,8 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(LLAMAY_NEON)
+#include <arm_neon.h>
 #endif
 
 namespace {
@@ -14,6 +16,8 @@ template <class T>
 inline void opaque(T& x) {
 #if defined(__AVX2__)
   asm volatile("" : "+v"(x));
+#elif defined(LLAMAY_NEON)
+  asm volatile("" : "+w"(x));
 #else
   asm volatile("" : "+r"(x));
 #endif
@@ -29,6 +33,11 @@ using Vector = __m256i;
 Vector load(const void* p) { return _mm256_load_si256(static_cast<const __m256i*>(p)); }
 Vector add(Vector a, Vector b) { return _mm256_add_epi64(a, b); }
 Vector zero() { return _mm256_setzero_si256(); }
+#elif defined(LLAMAY_NEON)
+using Vector = int32x4_t;
+Vector load(const void* p) { return vld1q_s32(static_cast<const int32_t*>(p)); }
+Vector add(Vector a, Vector b) { return vaddq_s32(a, b); }
+Vector zero() { return vdupq_n_s32(0); }
 #else
 using Vector = uint64_t;
 Vector load(const void* p) {
@@ -64,8 +73,19 @@ uint64_t read(const void* data, size_t bytes) {
 #define LLAMAY_DOT(acc, a, b) acc = _mm512_dpbusd_epi32(acc, a, b)
 #elif defined(__AVX512F__)
 #define LLAMAY_DOT(acc, a, b) acc = _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(a, b), ones))
+#elif defined(__AVXVNNI__)
+#define LLAMAY_DOT(acc, a, b) acc = _mm256_dpbusd_avx_epi32(acc, a, b)
 #elif defined(__AVX2__)
 #define LLAMAY_DOT(acc, a, b) acc = _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones))
+#elif defined(LLAMAY_NEON) && defined(__ARM_FEATURE_MATMUL_INT8)
+#define LLAMAY_DOT(acc, a, b) acc = vmmlaq_s32(acc, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b))
+#elif defined(LLAMAY_NEON) && defined(__ARM_FEATURE_DOTPROD)
+#define LLAMAY_DOT(acc, a, b) acc = vdotq_s32(acc, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b))
+#elif defined(LLAMAY_NEON)
+#define LLAMAY_DOT(acc, a, b)                                                                               \
+  acc = vpadalq_s16(                                                                                        \
+      acc, vpaddq_s16(vmull_s8(vget_low_s8(vreinterpretq_s8_s32(a)), vget_low_s8(vreinterpretq_s8_s32(b))), \
+                      vmull_high_s8(vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b))))
 #endif
 
 uint64_t dot(uint64_t rounds, uint64_t* sink) {
@@ -73,9 +93,11 @@ uint64_t dot(uint64_t rounds, uint64_t* sink) {
 #if defined(__AVX512F__)
   constexpr int accumulators = 16;
   [[maybe_unused]] const Vector ones = _mm512_set1_epi16(1);
-#else
+#elif defined(__AVX2__)
   constexpr int accumulators = 8;
-  const Vector ones = _mm256_set1_epi16(1);
+  [[maybe_unused]] const Vector ones = _mm256_set1_epi16(1);
+#else
+  constexpr int accumulators = 16;
 #endif
   Vector sums[accumulators], a = zero(), b = zero();
 #pragma GCC unroll 16
@@ -93,7 +115,11 @@ uint64_t dot(uint64_t rounds, uint64_t* sink) {
 #pragma GCC unroll 16
   for (int i = 0; i < accumulators; ++i) total += sum(sums[i]);
   *sink = total;
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  return rounds * accumulators * sizeof(Vector) * 4;  // two rows by two
+#else
   return rounds * accumulators * sizeof(Vector) * 2;
+#endif
 #else
   // What the portable products do: plain multiplications, as the compiler arranges them.
   constexpr int n = 256;

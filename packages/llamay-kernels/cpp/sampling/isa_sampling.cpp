@@ -25,6 +25,12 @@ uint32_t to_bits16(mask16 m) {
   return static_cast<uint32_t>(_mm256_movemask_ps(m.lo)) | static_cast<uint32_t>(_mm256_movemask_ps(m.hi))
                                                                << 8;
 }
+#elif defined(LLAMAY_NEON)
+mask16 from_bits16(uint32_t bits) {
+  const uint32x4_t one = {1, 2, 4, 8};
+  return each_mask([=](int i) { return vtstq_u32(vdupq_n_u32(bits >> 4 * i), one); });
+}
+uint32_t to_bits16(mask16 m) { return lane_bits(m); }
 #else
 mask16 from_bits16(uint32_t bits) {
   return each_mask([=](int i) { return (bits >> i & 1) != 0; });

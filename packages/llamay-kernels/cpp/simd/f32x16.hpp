@@ -14,6 +14,8 @@
 #include "simd/lanes_avx512.hpp"
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include "simd/lanes_avx2.hpp"
+#elif defined(LLAMAY_NEON)
+#include "simd/lanes_neon.hpp"
 #else
 #include "simd/lanes_portable.hpp"
 #endif
@@ -44,6 +46,21 @@ LLAMAY_LANES float max16(f32x16 v) {
   const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+#elif defined(LLAMAY_NEON)
+
+LLAMAY_LANES float tree16(f32x16 v) {
+  const float32x4_t four = vaddq_f32(vaddq_f32(v.v[0], v.v[2]), vaddq_f32(v.v[1], v.v[3]));
+  const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
+  return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+}
+LLAMAY_LANES float max16(f32x16 v) {
+  const auto larger = [](float32x4_t a, float32x4_t b) { return vbslq_f32(vcgtq_f32(a, b), a, b); };
+  const float32x4_t four = larger(larger(v.v[0], v.v[2]), larger(v.v[1], v.v[3]));
+  const float32x4_t two = larger(four, vextq_f32(four, four, 2));
+  const float a = vgetq_lane_f32(two, 0), b = vgetq_lane_f32(two, 1);
+  return a > b ? a : b;
 }
 
 #else

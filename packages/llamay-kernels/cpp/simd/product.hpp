@@ -14,6 +14,9 @@ constexpr int tile_vectors(int) { return 4; }
 #elif defined(__AVX2__)
 constexpr int kTileRows = 6;
 constexpr int tile_vectors(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
+#elif defined(LLAMAY_NEON)
+constexpr int kTileRows = 6;
+constexpr int tile_vectors(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
 #else
 constexpr int kTileRows = 4;
 constexpr int tile_vectors(int) { return 1; }
@@ -86,7 +89,7 @@ void product(int rows, const float* const* a, const T* b, size_t stride, size_t 
       return product_rows<3>(a, b, stride, depth, c, columns, accumulate, ahead);
     case 4:
       return product_rows<4>(a, b, stride, depth, c, columns, accumulate, ahead);
-#if defined(__AVX2__)
+#if defined(__AVX2__) || defined(LLAMAY_NEON)
     case 5:
       return product_rows<5>(a, b, stride, depth, c, columns, accumulate, ahead);
     case 6:

@@ -238,7 +238,7 @@ int main(int argc, char** argv) {
   const MatmulTable& kernels = tables[active_isa()];
   auto* memory = static_cast<uint8_t*>(huge_alloc(kProbeBytes));
   std::memset(memory, 1, kProbeBytes);
-  const bool vnni = active_isa() == Isa::avx512_vnni;
+  const bool vnni = std::strcmp(kernels.isa, "avx512_vnni") == 0;
   std::printf("%s, %u threads\n", kernels.isa, options.threads);
   std::vector<std::pair<size_t, size_t>> shapes{
       {576, 1536}, {896, 4864}, {2048, 8192}, {640, 2048}, {49152, 576}};
