@@ -338,13 +338,12 @@ def _advance(pairs: Sequence[tuple[Context, list[int]]]) -> None:
             state = context._begin(channel)
             state.append(tokens)
             works.append(Work(state, channel, None, context._end, owned=False, reuse=False))
-        engine.run_all(works)
     except BaseException:
         for work in works:
-            if not work.finished:
-                work.channel.finish("cancelled")
-                work.release()
+            work.channel.finish("cancelled")
+            work.release()
         raise
+    engine.run_all(works)
 
 
 __all__ = ["Branch", "Score", "beam_search", "best_of", "explore"]

@@ -1,13 +1,15 @@
 """Branches share what they have in common, and each is what it would be alone."""
 
+import gc
 import itertools
+import threading
 
 import numpy as np
 import pytest
 
 from llamay_models.branches import beam_search, best_of, explore
 from llamay_models.engine import Request, Sampling
-from llamay_models.errors import ConstraintError, ContextError
+from llamay_models.errors import ConstraintError, ContextError, QueueFull
 from llamay_models.score import log_softmax
 
 SEEDED = Sampling(seed=3, temperature=1.0)
@@ -157,6 +159,22 @@ class TestBeam:
         for b in beam_search(context, 4, max_tokens=20, ignore_eos=True):
             b.close()
         assert model.pool.used_bytes == used
+
+
+def test_a_beam_that_finds_no_place_gives_everything_back(make_model, gate):
+    model = make_model(max_sequences=1, max_queue=2)
+    context = model.context(prompt_of(10))
+    running = model.engine.submit(Request(prompt_of(5), SEEDED, 30, constraint=gate, ignore_eos=True))
+    next(iter(running))
+    used = model.pool.used_bytes
+    threading.Timer(0.2, gate.open).start()
+    with pytest.raises(QueueFull):
+        beam_search(context, 4, max_tokens=5, ignore_eos=True)
+    running.cancel()
+    running.wait()
+    gc.collect()
+    assert model.pool.used_bytes < used
+    assert list(context.tokens) == prompt_of(10)
 
 
 class TestExplore:

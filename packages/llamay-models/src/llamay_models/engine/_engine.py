@@ -183,14 +183,27 @@ class Engine:
     def run_all(self, works: Sequence[Work]) -> None:
         """Have several sequences read what is pending, all from the same step on. Blocks.
 
-        Raises the first thing that went wrong, when all have ended.
+        Raises the first thing that went wrong, when all have ended; QueueFull, EngineClosed.
         """
+        added: list[Work] = []
 
         def add() -> None:
             for work in works:
                 self._loop.add(work)
+                added.append(work)
 
-        self._loop.call(add)
+        try:
+            self._loop.call(add)
+        except BaseException:
+            for work in works:
+                if work in added:
+                    work.channel.cancelled = True
+                    self._loop.wake.set()
+                    work.channel.finished.wait()
+                else:
+                    work.channel.finish("cancelled")
+                    work.release()
+            raise
         for work in works:
             work.channel.finished.wait()
         for work in works:
