@@ -20,7 +20,6 @@ What differs from the caches of the package itself:
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import threading
 from collections import OrderedDict
@@ -38,6 +37,7 @@ from llamay_kv._chunk import Damaged, Link
 from llamay_kv._chunk_files import ChunkFiles
 from llamay_kv._crypto import Key
 from llamay_kv._identity import Identity
+from llamay_kv.adapters import _llama_states as states
 from llamay_kv.adapters._token_trie import TokenTrie
 
 __all__ = [
@@ -49,7 +49,6 @@ __all__ = [
     "needs_whole_prefix",
 ]
 
-_UNUSED = -1
 _DEPENDS_ON = (
     *(
         "type_k",
@@ -100,31 +99,6 @@ def _plain(value: Any) -> bool | int | float:
     return value if isinstance(value, (bool, int, float)) else int(value)
 
 
-def _digest(tokens: np.ndarray) -> bytes:
-    return hashlib.sha256(tokens.astype("<i4").tobytes()).digest()
-
-
-def _ids(key: Sequence[int]) -> np.ndarray:
-    return np.asarray(key, np.int32)
-
-
-def _held(state: LlamaState) -> np.ndarray:
-    return np.ascontiguousarray(state.input_ids[: state.n_tokens], np.int32)
-
-
-def _without_stale_ids(state: LlamaState, *, scores: bool) -> LlamaState:
-    ids = np.array(state.input_ids)
-    ids[state.n_tokens :] = _UNUSED
-    return LlamaState(
-        input_ids=ids,
-        scores=state.scores if scores else np.broadcast_to(np.float32(0), state.scores.shape),
-        n_tokens=state.n_tokens,
-        llama_state=state.llama_state,
-        llama_state_size=state.llama_state_size,
-        seed=state.seed,
-    )
-
-
 class _PrefixCache(BaseLlamaCache):
     """What the caches have in common: which entry serves for which tokens. Safe from several threads."""
 
@@ -136,7 +110,7 @@ class _PrefixCache(BaseLlamaCache):
         self._lock = threading.RLock()
 
     def _find(self, key: Sequence[int]) -> tuple[int, Any] | None:
-        ids = _ids(key)
+        ids = states.ids(key)
         if not self.whole_prefix:
             return self._trie.longest_common(ids)
         # One token must be left to compute, for the logits after the last one are not part of a state.
@@ -155,7 +129,7 @@ class _PrefixCache(BaseLlamaCache):
 
     def _check(self, key: Sequence[int], entry: Any) -> None:
         n = len(entry.tokens)
-        if self.whole_prefix and _digest(_ids(key)[:n]) != entry.digest:
+        if self.whole_prefix and states.digest(states.ids(key)[:n]) != entry.digest:
             raise KeyError("Key not found")
 
 
@@ -215,8 +189,10 @@ class LlamaTrieCache(_PrefixCache):
 
     def __setitem__(self, key: Sequence[int], value: LlamaState) -> None:
         """Keep a state under the tokens that it holds, in place of one with the same."""
-        tokens = _held(value)
-        entry = _InMemory(tokens, _digest(tokens), _without_stale_ids(value, scores=self.keep_scores))
+        tokens = states.held(value)
+        entry = _InMemory(
+            tokens, states.digest(tokens), states.without_stale_ids(value, scores=self.keep_scores)
+        )
         with self._lock:
             self._remove(self._entries.get(entry.digest))
             if len(tokens) == 0 or entry.size > self.capacity_bytes:
@@ -337,7 +313,7 @@ class LlamaDiskCache(_PrefixCache):
             return
         tokens = np.frombuffer(payload[_HEAD.size :], "<i4").astype(np.int32)
         if version == 1 and identity == self._identity.digest and len(tokens) == n:
-            self._trie.insert(tokens, _OnDisk(tokens, _digest(tokens), about, Link(state)))
+            self._trie.insert(tokens, _OnDisk(tokens, states.digest(tokens), about, Link(state)))
 
     @property
     def cache_size(self) -> int:
@@ -351,7 +327,7 @@ class LlamaDiskCache(_PrefixCache):
                 entry: _OnDisk = found[1]
                 self._check(key, entry)
                 try:
-                    state = _decode(self._files.read(entry.state)[1], entry.tokens)
+                    state = states.decode(self._files.read(entry.state)[1], entry.tokens)
                 except (Damaged, ValueError):
                     self._forget(entry)
                     continue
@@ -362,13 +338,13 @@ class LlamaDiskCache(_PrefixCache):
 
     def __setitem__(self, key: Sequence[int], value: LlamaState) -> None:
         """Store a state under the tokens that it holds, in place of one with the same. OSError if that fails."""
-        tokens = _held(value)
+        tokens = states.held(value)
         if len(tokens) == 0:
             return
         about, state = (Link(os.urandom(32)) for _ in range(2))
         head = _HEAD.pack(1, self._identity.digest, state.digest, len(tokens))
-        entry = _OnDisk(tokens, _digest(tokens), about, state)
-        payload = _encode(_without_stale_ids(value, scores=self.keep_scores))
+        entry = _OnDisk(tokens, states.digest(tokens), about, state)
+        payload = states.encode(states.without_stale_ids(value, scores=self.keep_scores))
         with self._lock:
             self._find(tokens.tolist())  # to know of one with the same tokens
             chunks = [(state, _STATE, payload), (about, _ABOUT, head + tokens.astype("<i4").tobytes())]
@@ -386,42 +362,3 @@ class LlamaDiskCache(_PrefixCache):
             self._trie.remove(entry.tokens)
         self._files.drop(entry.about)
         self._files.drop(entry.state)
-
-
-def _encode(state: LlamaState) -> bytes:
-    kept = not (state.scores.strides and not any(state.scores.strides))
-    scores = np.ascontiguousarray(state.scores) if kept else None
-    about = {
-        "ids": len(state.input_ids),
-        "seed": int(state.seed),
-        "scores": None if scores is None else scores.dtype.str,
-        "shape": list(state.scores.shape),
-        "size": int(state.llama_state_size),
-    }
-    head = json.dumps(about).encode()
-    parts = [len(head).to_bytes(4, "little"), head, b"" if scores is None else scores.tobytes()]
-    return b"".join([*parts, state.llama_state])
-
-
-def _decode(payload: memoryview, tokens: np.ndarray) -> LlamaState:
-    n = int.from_bytes(payload[:4], "little")
-    about = json.loads(bytes(payload[4 : 4 + n]))
-    at, shape = 4 + n, tuple(about["shape"])
-    scores: np.ndarray = np.broadcast_to(np.float32(0), shape)
-    if about["scores"] is not None:
-        dtype = np.dtype(about["scores"])
-        end = at + dtype.itemsize * int(np.prod(shape))
-        scores, at = np.frombuffer(payload[at:end], dtype).reshape(shape), end
-    ids = np.full(about["ids"], _UNUSED, np.intc)
-    ids[: len(tokens)] = tokens
-    raw = bytes(payload[at:])
-    if len(raw) != about["size"]:
-        raise ValueError("a state of another length")
-    return LlamaState(
-        input_ids=ids,
-        scores=scores,
-        n_tokens=len(tokens),
-        llama_state=raw,
-        llama_state_size=len(raw),
-        seed=about["seed"],
-    )
