@@ -230,11 +230,11 @@ class TestTime:
     def test_up_while_writing(self, make_model, gate):
         model = make_model()
         generation = model.engine.submit(
-            Request(prompt_of(5), GREEDY, constraint=gate, ignore_eos=True, timeout=0.2)
+            Request(prompt_of(5), GREEDY, constraint=gate, ignore_eos=True, timeout=1.0)
         )
         pieces = iter(generation)
         first = next(pieces)
-        time.sleep(0.25)
+        time.sleep(1.1)
         gate.open()
         assert generation.wait(10)
         assert generation.finish_reason == "timeout"

@@ -3,6 +3,7 @@
 import gc
 import itertools
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -37,9 +38,30 @@ class Sparse:
         return Sparse(self.taken)
 
 
+def wait_for_a_call(model, step):
+    """Have the engine stand still before a step until somebody calls, so that a fork finds what it forks."""
+    runner, steps = model.engine.runner, itertools.count()
+    run = runner.run
+
+    def waiting(batch):
+        deadline = time.monotonic() + 30
+        while next_step == step and not model.engine._loop._calls and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return run(batch)
+
+    def counted(batch):
+        nonlocal next_step
+        next_step = next(steps)
+        return waiting(batch)
+
+    next_step = 0
+    runner.run = counted
+
+
 class TestFork:
     def test_of_a_running_text_goes_on_as_a_fork_of_its_context(self, make_model):
         model = make_model()
+        wait_for_a_call(model, 9)
         running = model.engine.submit(Request(prompt_of(30), SEEDED, 200, ignore_eos=True))
         next(iter(running))
         forks = running.fork(3)
@@ -55,6 +77,7 @@ class TestFork:
     def test_a_grammar_and_held_back_text_fork_too(self, make_model):
         model = make_model()
         request = Request(prompt_of(30), SEEDED, 200, constraint=Sparse(), stop=("zzzzzz",))
+        wait_for_a_call(model, 9)
         running = model.engine.submit(request)
         next(iter(running))
         forks = running.fork(2)
