@@ -44,7 +44,9 @@ def measure(path: Path, max_tokens: int, samples: int) -> dict[str, Any]:
         words = vocabulary(model)
         for name, schema in schemas.items():
             grammar = lg.compile_json_schema(schema, words, max_whitespace=2)
-            checker = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+            checker = jsonschema.Draft202012Validator(
+                schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER
+            )
             for number in range(1 + samples):
                 sampling = llamay.Sampling(
                     temperature=0.0 if number == 0 else 1.0, top_k=0, top_p=1, min_p=0, seed=number
