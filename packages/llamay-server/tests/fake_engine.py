@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import json
 import queue
@@ -369,6 +370,9 @@ class FakeModel:
     def decode(self, tokens: Sequence[int]) -> str:
         raw = b"".join(bytes([t]) if t < 256 else self.token_name(t).encode() for t in tokens)
         return raw.decode(errors="replace")
+
+    def use_template(self, source: str) -> None:
+        self.info = dataclasses.replace(self.info, chat_template=source)
 
     def render(
         self,

@@ -228,6 +228,9 @@ class Shelf:
     def list(self):
         return [StoredModel(n, Path("/x"), 10, "a" * 64, t) for n, t in self.models.items()]
 
+    def profile(self, name):
+        return None
+
     def copy(self, source, destination):
         if source not in self.models:
             raise StoreError(f"model '{source}' not found", missing=True)
@@ -277,7 +280,7 @@ def test_ol19_ol21_ol28_a_store_is_listed_copied_deleted_and_pulled_into(monkeyp
 
 
 def test_without_a_store_its_routes_say_so(shared):
-    for path in ("/api/pull", "/api/push", "/api/create", "/api/copy"):
+    for path in ("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/blobs/sha256:" + "a" * 64):
         r = shared.client.post(path, json={"model": "x", "source": "a", "destination": "b"})
         assert r.status_code == 501
         assert r.json()["error"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
-from llamay_server import Status, StoredModel, StoreError
+from llamay_server import Profile, Recipe, Status, StoredModel, StoreError
 
+from ._creation import KEY, create, profile_of, told
 from .errors import CliError, NotFoundError
 from .store import Entry, Store, check_name
 
@@ -35,11 +36,10 @@ class ServerStore:
             except CliError:
                 continue
             manifest = entry.manifest
-            found.append(
-                StoredModel(
-                    manifest.name, path, entry.size, entry.id, manifest.created, dict(manifest.details)
-                )
-            )
+            details = {key: value for key, value in manifest.details.items() if key != KEY}
+            if parent := profile_of(entry).parent:
+                details["parent_model"] = parent
+            found.append(StoredModel(manifest.name, path, entry.size, entry.id, manifest.created, details))
         return sorted(found, key=lambda model: -model.modified)
 
     def copy(self, source: str, destination: str) -> None:
@@ -70,8 +70,36 @@ class ServerStore:
                     )
                 if self._store.find_source(str(source)) is None:
                     options = Options(insecure=insecure, offline=self._offline)
-                    pull(source, self._store, options, _told(status))
+                    pull(source, self._store, options, told(status))
         status({"status": "success"})
+
+    def profile(self, name: str) -> Profile | None:
+        """Return what a created model adds to its file."""
+        try:
+            entry = self._entry(name)
+        except CliError:
+            return None
+        return None if entry is None or KEY not in entry.manifest.details else profile_of(entry)
+
+    def create(self, name: str, recipe: Recipe, status: Status) -> None:
+        """Make a model of another one or of uploads; see `_creation`."""
+        with _refusing():
+            create(self._store, check_name(name), self._source(recipe), recipe, status)
+
+    def _source(self, recipe: Recipe) -> Entry | None:
+        return None if recipe.source is None else self._known(recipe.source)
+
+    def has_blob(self, sha256: str) -> bool:
+        """Whether the bytes are here, in a model or waiting for one."""
+        return self._store.upload(sha256) is not None
+
+    def receiving(self) -> AbstractContextManager[Path]:
+        """Give a file for an upload."""
+        return self._store.receiving()
+
+    def keep_blob(self, path: Path, sha256: str) -> None:
+        """Keep a verified upload."""
+        self._store.keep_upload(path, sha256)
 
     def _entry(self, name: str) -> Entry | None:
         return self._store.find(name) or self._store.find(name.removesuffix(":latest"))
@@ -82,16 +110,6 @@ class ServerStore:
         if entry is None:
             raise StoreError(f"model '{name[:200]}' not found", missing=True)
         return entry
-
-
-def _told(status: Status) -> Any:
-    """Return a progress callback that words stages as Ollama does."""
-
-    def progress(stage: str, done: int, total: int) -> None:
-        line: Mapping[str, Any] = {"status": stage, "completed": done}
-        status({**line, "total": total} if total else line)
-
-    return progress
 
 
 class _refusing:  # noqa: N801 - reads as a statement

@@ -4,6 +4,7 @@
       manifests/<name>.json    what a name means: source, files, digests, sizes
       blobs/sha256-<64 hex>    the bytes, read-only
       views/<id>/              split models under the file names that their parts need
+      uploads/sha256-<64 hex>  verified files that no manifest names yet; a day old, they are deleted
       partial/<key>/           downloads that are not finished; never read by anything but the download itself
       lock
 
@@ -48,6 +49,7 @@ _PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9])?")
 _RESERVED = re.compile(r"(?i)(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?")
 _MAX_NAME = 180
 _MAX_MANIFEST = 1 << 20
+_UPLOAD_SECONDS = 86400.0
 
 
 class BrokenManifestError(CliError):
@@ -187,6 +189,7 @@ class Store:
         self.blobs = self.root / "blobs"
         self.views = self.root / "views"
         self.partial = self.root / "partial"
+        self.uploads = self.root / "uploads"
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield every readable model, by name."""
@@ -281,6 +284,59 @@ class Store:
         with self.lock():
             listed = tuple(self._keep(file) for file in files)
             entry = self._write(path, Manifest(name, source, round(time.time(), 3), listed, dict(details)))
+            self._collect()
+        return entry
+
+    @contextlib.contextmanager
+    def receiving(self) -> Iterator[Path]:
+        """Give a new file on the store's disk; it is deleted when the block ends unless it was moved away."""
+        import tempfile
+
+        self.uploads.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=self.uploads)
+        os.close(handle)
+        path = Path(name)
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def upload(self, sha256: str) -> Path | None:
+        """Return where the bytes with this digest (64 hex digits) are, in a model or waiting for one."""
+        for folder in (self.blobs, self.uploads):
+            if (path := folder / f"sha256-{sha256}").is_file():
+                return path
+        return None
+
+    def keep_upload(self, path: Path, sha256: str) -> None:
+        """Move a verified file in, where it waits for a model to be made of it."""
+        if not DIGEST.fullmatch(f"sha256-{sha256}"):
+            raise ValueError(f"{sha256!r} is not a digest")
+        with path.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        with self.lock():
+            path.chmod(0o444)
+            path.replace(self.uploads / f"sha256-{sha256}")
+
+    def make(self, name: str, source: str, files: Sequence[File], details: Mapping[str, str]) -> Entry:
+        """Let `name` mean files whose bytes are here: of other models, or uploaded.
+
+        Raises NotFoundError for bytes that are not here (any more), and CliError for a manifest too long to read.
+        """
+        path = self._manifest_path(check_name(name))
+        manifest = Manifest(name, source, round(time.time(), 3), tuple(files), dict(details))
+        if len(manifest.to_json()) > _MAX_MANIFEST:
+            raise CliError(f"the description of {name} is longer than {_MAX_MANIFEST} bytes")
+        self.blobs.mkdir(parents=True, exist_ok=True)
+        self.manifests.mkdir(parents=True, exist_ok=True)
+        with self.lock():
+            for file in files:
+                if not (self.blobs / file.digest).is_file():
+                    try:
+                        (self.uploads / file.digest).replace(self.blobs / file.digest)
+                    except FileNotFoundError:
+                        raise NotFoundError(f"{file.name} is not in the store: {file.digest}") from None
+            entry = self._write(path, manifest)
             self._collect()
         return entry
 
@@ -403,6 +459,12 @@ class Store:
             if DIGEST.fullmatch(blob.name) and blob.name not in needed:
                 freed += blob.stat().st_size
                 blob.unlink()
+        old = time.time() - _UPLOAD_SECONDS
+        for upload in self.uploads.iterdir() if self.uploads.is_dir() else ():
+            with contextlib.suppress(FileNotFoundError):
+                if (found := upload.stat()).st_mtime < old:
+                    upload.unlink()
+                    freed += found.st_size
         for view in self.views.iterdir() if self.views.is_dir() else ():
             if view.name not in ids:
                 shutil.rmtree(view, ignore_errors=True)

@@ -7,7 +7,7 @@ import errno
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import llamay_kv
 import llamay_models
@@ -16,6 +16,9 @@ from llamay_models import errors
 from . import _protocol as p
 from ._config import Config
 from ._snapshot_key import read_key
+
+if TYPE_CHECKING:
+    from llamay_models.chat import ChatTemplate
 
 # general.file_type of GGUF, as llama.cpp numbers it
 _FILE_TYPES = {
@@ -242,6 +245,7 @@ class Engine:
         self.info = _info(model)
         tokenizer = model.tokenizer
         self._grammars = _grammars(tokenizer, model.vocab_size) if tokenizer is not None else None
+        self._template: ChatTemplate | None = None
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Text to ids."""
@@ -284,14 +288,34 @@ class Engine:
             )
         with _translated():
             try:
-                ids = self.model.render(
-                    messages, tools=tools, add_generation_prompt=add_generation_prompt, **more
-                )
+                more["add_generation_prompt"] = add_generation_prompt
+                words = self.model.tokenizer
+                if self._template is not None and words is not None:
+                    ids = list(self._template.tokenize(words, messages, tools=tools, **more))
+                else:
+                    ids = self.model.render(messages, tools=tools, **more)
             except (errors.LlamayError, MemoryError):
                 raise
             except Exception as e:
                 raise p.BadPrompt(f"The model's chat template refused the messages: {e}") from e
         return p.Prompt(self.model.decode(ids), list(ids))
+
+    def use_template(self, source: str) -> None:
+        """Write conversations with this template instead of the file's."""
+        from llamay_models.chat import ChatTemplate, ChatTemplateError
+
+        if self.model.tokenizer is None:
+            raise p.BadPrompt(f"{self.info.name} has no tokenizer, so no template can be used with it.")
+        try:
+            self._template = ChatTemplate(source, bos=self.info.bos_token, eos=self.info.eos_token)
+        except ChatTemplateError as e:
+            raise p.BadPrompt(str(e)) from e
+        self.info = dataclasses.replace(
+            self.info,
+            chat_template=source,
+            template_takes_tools="tools" in source,
+            template_thinks="<think>" in source,
+        )
 
     def constraint(self, kind: str, value: Any) -> Any:
         """A token constraint."""

@@ -94,6 +94,7 @@ class Config:
     max_n: int = _setting(128, "choices, forks or prompts that one request may ask for")
     max_body: int = _setting(128 << 20, "bytes of a request body, unpacked", unit="bytes")
     max_snapshot: int = _setting(64 << 30, "bytes of an uploaded snapshot", unit="bytes")
+    max_blob: int = _setting(256 << 30, "bytes of an uploaded model file", unit="bytes")
     body_timeout: float = _setting(60.0, "time in which the next part of a body must arrive", unit="seconds")
     request_timeout: float = _setting(0.0, "longest time of one request; 0 is no limit", unit="seconds")
     ping_interval: float = _setting(
@@ -124,7 +125,7 @@ class Config:
     )
     slots: bool = _setting(True, "serve /slots")
     manage_models: bool = _setting(
-        True, "let clients pull, copy and delete models in the store; never under enterprise"
+        True, "let clients pull, create, copy and delete models in the store; never under enterprise"
     )
     web: bool = _setting(True, "serve the web chat at /ui/")
     expose_paths: bool = _setting(False, "name model files in /props and listings")
@@ -141,7 +142,7 @@ class Config:
             raise ConfigError("tls_cert and tls_key belong together; give both or neither")
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise ConfigError(f"log_level is {self.log_level!r}; it must be debug, info, warning or error")
-        for name in ("max_queue", "max_n", "max_body", "max_snapshot", "max_contexts"):
+        for name in ("max_queue", "max_n", "max_body", "max_snapshot", "max_blob", "max_contexts"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
 

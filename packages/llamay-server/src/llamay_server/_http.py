@@ -37,7 +37,9 @@ def is_open(path: str, *, metrics_open: bool) -> bool:
 
 def streams_body(method: str, path: str) -> bool:
     """Whether the route reads its body itself because it may be larger than memory."""
-    return method in ("POST", "PUT") and path.rstrip("/") in ("/v1/contexts/restore",)
+    return method in ("POST", "PUT") and (
+        path.rstrip("/") == "/v1/contexts/restore" or path.startswith("/api/blobs/")
+    )
 
 
 async def read_json(request: Request[Any, Any, Any], kind: type[T]) -> T:

@@ -15,7 +15,7 @@ from ._errors import ApiError, from_engine
 from ._http import Abandoned
 from ._metrics import Metrics
 from ._protocol import Loader, Model
-from ._store import Store
+from ._store import Profile, Store
 
 
 @dataclass(slots=True)
@@ -24,6 +24,7 @@ class Entry:
 
     name: str
     path: Path | None
+    profile: Profile = field(default_factory=Profile)
     model: Model | None = None
     loading: asyncio.Task[Model] | None = None
     waiters: int = 0
@@ -60,9 +61,11 @@ class Models:
             entry = Entry(
                 name if eq else file.name.removesuffix(".gguf"), file, keep_alive=self.config.keep_alive
             )
+            if self.store and self.store.find(entry.name) == file:
+                entry.profile = self.store.profile(entry.name) or Profile()
         else:
             info = item.info
-            entry = Entry(info.name, info.path, item, keep_alive=self.config.keep_alive, pinned=True)
+            entry = Entry(info.name, info.path, model=item, keep_alive=self.config.keep_alive, pinned=True)
             self.metrics.models_loaded.inc()
         if entry.name in self.entries:
             raise ValueError(f"two models are called {entry.name!r}; name one with NAME=PATH")
@@ -79,7 +82,9 @@ class Models:
             if entry := self.entries.get(candidate):
                 return entry
         if self.store and (path := self.store.find(name)):
-            entry = self.entries[name] = Entry(name, path, keep_alive=self.config.keep_alive)
+            entry = Entry(name, path, keep_alive=self.config.keep_alive)
+            entry.profile = self.store.profile(name) or Profile()
+            self.entries[name] = entry
             return entry
         known = ", ".join(list(self.entries)[:8])
         raise ApiError(
@@ -127,6 +132,12 @@ class Models:
 
         try:
             model = await asyncio.to_thread(lambda: loader(path, progress=progress))
+            if entry.profile.template is not None:
+                try:
+                    model.use_template(entry.profile.template)
+                except BaseException:
+                    model.close()
+                    raise
         except Abandoned:
             raise ApiError("unavailable", f"Loading {entry.name} was given up.") from None
         except Exception as e:
@@ -165,6 +176,17 @@ class Models:
                 tell(entry.name)
             self.metrics.models_loaded.dec()
             await asyncio.to_thread(model.close)
+
+    async def forget(self, name: str) -> None:
+        """Let go of what a name of the store meant, which is about to change. Raises a 409 while it is in use."""
+        for known in {name, name.removesuffix(":latest"), f"{name}:latest"}:
+            entry = self.entries.get(known)
+            if entry is None or (entry.path is not None and self.store and self.store.find(known) is None):
+                continue
+            if entry.pinned or entry.loading is not None or self.busy(entry):
+                raise ApiError("conflict", f"model '{known[:200]}' is in use; try again when it is idle")
+            await self.unload(entry)
+            self.entries.pop(known, None)
 
     async def sweep(self) -> None:
         """Unload what has been idle for its time."""

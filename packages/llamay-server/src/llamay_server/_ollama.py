@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+import msgspec
 from litestar import Request, post
 from litestar.types import ASGIApp
 from msgspec import Meta, Struct
@@ -174,6 +175,24 @@ def _call(value: Mapping[str, Any], where: str) -> dict[str, Any]:
     }
 
 
+def own_options(entry: Entry, given: Options | None) -> Options:
+    """The model's own parameters, then the request's options over them."""
+    own = msgspec.convert(dict(entry.profile.parameters), Options)
+    for name in Options.__struct_fields__:
+        if given is not None and (value := getattr(given, name)) is not None:
+            setattr(own, name, value)
+    return own
+
+
+def _opening(entry: Entry, system: str | None) -> list[Message]:
+    """What the model's own profile puts before a conversation; None for `system` takes the profile's."""
+    system = entry.profile.system if system is None else system
+    own = read_messages(msgspec.convert(list(entry.profile.messages), list[OllamaMessage]))
+    if system and not (own and own[0]["role"] == "system"):
+        own.insert(0, {"role": "system", "content": system})
+    return own
+
+
 def _bound(form: Any) -> Bound | None:
     if form is None or form == "":
         return None
@@ -187,7 +206,7 @@ def _bound(form: Any) -> Bound | None:
 def _request(
     data: _Common, messages: list[Message], entry: Entry, model: Model, service: Services, call: Call
 ) -> ChatRequest:
-    options = data.options or Options()
+    options = own_options(entry, data.options)
     fields = SamplingFields(
         **{name: getattr(options, name) for name in _SAMPLED if getattr(options, name) is not None}
     )
@@ -354,6 +373,7 @@ async def _answer(
 
 def _chat_run(service: Services, data: OllamaChatRequest, entry: Entry, model: Model, call: Call) -> ChatRun:
     messages = read_messages(data.messages or [])
+    messages = [*_opening(entry, "" if messages and messages[0]["role"] == "system" else None), *messages]
     request = _request(data, messages, entry, model, service, call)
     request.box = openai_choice(data.tool_choice, openai_tools(data.tools), None)
     request.continue_final = messages[-1]["role"] == "assistant"
@@ -381,11 +401,14 @@ def _generate_run(
     if any(not 0 <= t < size for t in earlier):
         raise invalid("context: it holds a token that this model does not have", "context")
     if data.raw or model.info.chat_template is None:
-        text = f"{data.system}\n\n{prompt}" if data.system else prompt
+        system = data.system or (None if data.raw else entry.profile.system)
+        text = f"{system}\n\n{prompt}" if system else prompt
         ids = model.encode(text, add_special=not earlier, parse_special=True)
         request = _request(data, [], entry, model, service, call)
         return RawRun(model, request, call, service.admission, [*earlier, *ids])
-    messages: list[Message] = [{"role": "system", "content": data.system}] if data.system else []
+    messages = _opening(entry, data.system or None) if not earlier else []
+    if earlier and data.system:
+        messages.append({"role": "system", "content": data.system})
     messages.append({"role": "user", "content": prompt})
     request = _request(data, messages, entry, model, service, call)
     if not earlier:

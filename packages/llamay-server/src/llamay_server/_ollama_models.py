@@ -16,6 +16,7 @@ from msgspec import Struct
 from ._call import call_of
 from ._errors import ApiError, invalid
 from ._http import Abandoned, Streamed, Whole, ndjson, read_json
+from ._modelfile import modelfile, parameter_lines
 from ._models import Entry
 from ._protocol import ModelInfo
 from ._services import Services, services
@@ -168,7 +169,7 @@ async def show(request: Request[Any, Any, Any]) -> ASGIApp:
     service = services(request)
     data = await read_json(request, Named)
     async with service.models.use(data.which(), call_of(request.scope)) as (entry, model):
-        info = model.info
+        info, profile = model.info, entry.profile
         _, modified, _ = _identity(entry)
         facts = {
             key: [] if isinstance(value, list | tuple) and len(value) > 5 and not data.verbose else value
@@ -180,13 +181,13 @@ async def show(request: Request[Any, Any, Any]) -> ASGIApp:
         source = info.path if service.config.expose_paths and info.path else entry.name
         return Whole(
             {
-                "license": str(info.metadata.get("general.license", "")),
-                "modelfile": f"FROM {source}\n",
-                "parameters": "",
+                "license": "\n".join(profile.license) or str(info.metadata.get("general.license", "")),
+                "modelfile": modelfile(str(source), profile),
+                "parameters": parameter_lines(profile.parameters),
                 "template": info.chat_template or "{{ .Prompt }}",
-                "system": "",
-                "details": _details(info),
-                "messages": [],
+                "system": profile.system or "",
+                "details": _details(info) | {"parent_model": profile.parent},
+                "messages": list(profile.messages),
                 "model_info": facts,
                 "capabilities": _capabilities(info),
                 "modified_at": _when(modified),
@@ -194,16 +195,16 @@ async def show(request: Request[Any, Any, Any]) -> ASGIApp:
         )
 
 
-def _store(service: Services) -> Store:
+def managed_store(service: Services) -> Store:
     """The store that clients may change."""
     if not service.config.manages_models:
-        raise ApiError("forbidden", "Clients may not change this server's models.")
+        raise ApiError("permission", "Clients may not change this server's models.")
     if service.models.store is None:
         raise ApiError("not_supported", "This server serves fixed files and keeps no model store.")
     return service.models.store
 
 
-async def _ask(work: Any) -> Any:
+async def ask_store(work: Any) -> Any:
     try:
         return await asyncio.to_thread(work)
     except StoreError as e:
@@ -220,9 +221,9 @@ class CopyRequest(Struct):
 @post("/api/copy", status_code=200)
 async def copy(request: Request[Any, Any, Any]) -> ASGIApp:
     """Give a model a second name."""
-    store = _store(services(request))
+    store = managed_store(services(request))
     data = await read_json(request, CopyRequest)
-    await _ask(lambda: store.copy(data.source, data.destination))
+    await ask_store(lambda: store.copy(data.source, data.destination))
     return Whole(b"", media="text/plain")
 
 
@@ -230,9 +231,9 @@ async def copy(request: Request[Any, Any, Any]) -> ASGIApp:
 async def remove(request: Request[Any, Any, Any]) -> ASGIApp:
     """Take a model away; one that is loaded is unloaded first."""
     service = services(request)
-    store = _store(service)
+    store = managed_store(service)
     name = (await read_json(request, Named)).which()
-    await _ask(lambda: store.delete(name))
+    await ask_store(lambda: store.delete(name))
     entry = service.models.entries.get(name)
     if entry is not None and not entry.pinned and not service.models.busy(entry):
         await service.models.unload(entry)
@@ -306,7 +307,7 @@ async def _pull_frames(store: Store, name: str, insecure: bool) -> AsyncGenerato
 @post("/api/pull", status_code=200)
 async def pull(request: Request[Any, Any, Any]) -> ASGIApp:
     """Fetch a model into the store."""
-    store = _store(services(request))
+    store = managed_store(services(request))
     data = await read_json(request, Named)
     name, insecure = data.which(), bool(data.insecure)
     if data.stream is not False:
@@ -320,10 +321,10 @@ async def pull(request: Request[Any, Any, Any]) -> ASGIApp:
     return Whole(last)
 
 
-@post(["/api/push", "/api/create", "/api/blobs/{digest:str}"], status_code=200)
-async def push_or_create(request: Request[Any, Any, Any]) -> ASGIApp:
+@post("/api/push", status_code=200)
+async def push(request: Request[Any, Any, Any]) -> ASGIApp:
     """Not offered over HTTP."""
     raise ApiError("not_supported", f"{request.url.path} is not available on this server.")
 
 
-HANDLERS = [greeting, version, tags, ps, show, copy, remove, pull, push_or_create]
+HANDLERS = [greeting, version, tags, ps, show, copy, remove, pull, push]

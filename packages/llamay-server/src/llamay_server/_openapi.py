@@ -17,6 +17,7 @@ from . import (
     _infill,
     _llamacpp,
     _ollama,
+    _ollama_create,
     _ollama_models,
     _openai_schema,
     _rerank,
@@ -61,6 +62,7 @@ _BODIES: dict[str, Any] = {
     "/api/chat": _ollama.OllamaChatRequest,
     "/api/show": _ollama_models.Named,
     "/api/pull": _ollama_models.Named,
+    "/api/create": _ollama_create.CreateRequest,
     "/api/delete": _ollama_models.Named,
     "/api/copy": _ollama_models.CopyRequest,
     "/v1/contexts": _contexts_api.CreateContext,
@@ -109,7 +111,6 @@ _HIDDEN = (
     "/openapi.json",
     "/v1/openapi.json",
     "/api/push",
-    "/api/create",
     "/api/blobs",
     "/v1/responses/compact",
 )

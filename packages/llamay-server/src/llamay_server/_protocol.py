@@ -219,6 +219,9 @@ class Model(Protocol):
     ) -> Prompt:
         """A conversation as the model's template writes it."""
 
+    def use_template(self, source: str) -> None:
+        """Write conversations with this Jinja template from now on. Raises `BadPrompt` for one that is faulty."""
+
     def constraint(self, kind: str, value: Any) -> Any:
         """A token constraint of kind json_schema, json_object, regex, grammar or tools.
 
