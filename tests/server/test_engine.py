@@ -234,3 +234,60 @@ def test_cx09_contexts_beyond_the_memory_budget_go_to_disk_and_come_back(tmp_pat
             fresh = complete(server, prompt=prompt, cache_prompt=False, **ask)
             assert going.json()["choices"][0]["text"] == fresh["choices"][0]["text"]
     assert not any(spill.iterdir())
+
+
+def test_a_time_limit_ends_the_text_as_it_is_and_says_so(server):
+    forever = {"ignore_eos": True, "max_tokens": 400, "cache_prompt": False}
+    for limit in ({"timeout": 0.02}, {"t_max_predict_ms": 20}, {"timeout": 500, "t_max_predict_ms": 20}):
+        out = complete(server, **forever, **limit)
+        assert out["choices"][0]["finish_reason"] == "length"
+        assert out["usage"]["completion_tokens"] < 400
+        native = server.client.post(
+            "/completion", json={"prompt": PROMPT, "n_predict": 400} | forever | limit
+        )
+        assert native.json()["stop_type"] == "limit"
+        assert native.json()["tokens_predicted"] < 400
+    assert server.metric("llamay_generations_total", model="stories260K", reason="timeout") >= 6
+    free = complete(server, **forever | {"max_tokens": 20}, timeout=500, t_max_predict_ms=-1)
+    assert free["usage"]["completion_tokens"] == 20
+    for bad in (
+        {"timeout": 0},
+        {"timeout": -1},
+        {"timeout": "1"},
+        {"t_max_predict_ms": -2},
+        {"priority": 101},
+    ):
+        for path in ("/v1/completions", "/completion"):
+            r = server.client.post(path, json={"prompt": "x"} | bad)
+            assert r.status_code == 400, bad
+            assert next(iter(bad)) in r.text
+
+
+def test_of_waiting_requests_the_lower_priority_number_goes_first(server, monkeypatch):
+    import llamay_models
+
+    seen = []
+    real = llamay_models.Request
+    monkeypatch.setattr(llamay_models, "Request", lambda *a, **k: seen.append(k["priority"]) or real(*a, **k))
+    complete(server, max_tokens=1, priority=-7)
+    complete(server, max_tokens=1, priority=7)
+    complete(server, max_tokens=1)
+    assert seen == [7, -7, 0]
+
+
+def test_the_engines_times_are_histograms_for_each_model(server):
+    from prometheus_client.parser import text_string_to_metric_families
+
+    complete(server, max_tokens=8, ignore_eos=True)
+    text = server.client.get("/metrics").text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    for kind in ("queue", "first_token", "between_tokens", "step"):
+        family = families[f"llamay_engine_{kind}_seconds"]
+        assert family.type == "histogram"
+        assert {sample.labels["model"] for sample in family.samples} == {"stories"}
+        buckets = [s.value for s in family.samples if s.name.endswith("_bucket")]
+        (count,) = [s.value for s in family.samples if s.name.endswith("_count")]
+        (total,) = [s.value for s in family.samples if s.name.endswith("_sum")]
+        assert buckets == sorted(buckets)
+        assert buckets[-1] == count > 0
+        assert total >= 0

@@ -527,6 +527,9 @@ class FakeModel:
         first, *others = self.embed([list(t.encode()) for t in (query, *documents)], progress=progress)
         return [float(first @ other) for other in others]
 
+    def times(self) -> Mapping[str, p.Times]:
+        return {"queue": p.Times((0.1, 1.0), (3, 1, 2), 9.5)}
+
     def stats(self) -> Mapping[str, float]:
         return {
             "generations_live": self.live,

@@ -128,8 +128,7 @@ class Generation:
     @property
     def finish_reason(self) -> p.FinishReason | None:
         """Why it ended; None while it runs."""
-        reason = self._inner.finish_reason
-        return "length" if reason == "timeout" else reason
+        return self._inner.finish_reason
 
     @property
     def stop_sequence(self) -> str | None:
@@ -344,6 +343,8 @@ class Engine:
                 stream=0,
                 tenant=work.tenant,
                 reuse=work.reuse,
+                priority=work.priority,
+                timeout=work.timeout,
                 special=self._ids(work.special),
             )
             return Generation(self.model.engine.submit(request))
@@ -420,6 +421,15 @@ class Engine:
         pool = self.model.pool
         out |= {"queued": engine.queued, "active": engine.active, "kv_bytes": pool.used_bytes}
         out |= {f"spill_{k}": v for k, v in pool.spill_counters().items()}
+        return out
+
+    def times(self) -> Mapping[str, p.Times]:
+        """In the queue, to the first token, between tokens, and of a step."""
+        found = self.model.engine.histograms
+        out = {}
+        for each in dataclasses.fields(found):
+            histogram = getattr(found, each.name).copy()
+            out[each.name] = p.Times(histogram.bounds, tuple(histogram.counts), histogram.total)
         return out
 
     def close(self) -> None:

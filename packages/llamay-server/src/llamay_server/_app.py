@@ -94,7 +94,7 @@ def create_app(
     registry = Models(config, metrics, loader, store)
     for item in (*models, *config.models):
         registry.add(item)
-    metrics.watch_engines(registry.stats)
+    metrics.watch_engines(registry.stats, registry.times)
     responses = Responses(config.max_responses, config.response_contexts)
     threads = Responses(config.max_responses, config.response_contexts)
     registry.before_unload += [responses.drop_contexts, threads.drop_contexts]

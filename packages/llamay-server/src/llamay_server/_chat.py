@@ -51,6 +51,8 @@ class ChatRequest:
     ignore_eos: bool = False
     reuse: bool = True
     tenant: str = ""
+    priority: int = 0
+    timeout: float | None = None
     continue_final: bool = False
     think: bool | None = None
     think_budget: int | None = None
@@ -187,6 +189,8 @@ class ChatRun:
             logprobs=request.logprobs,
             reuse=request.reuse,
             tenant=request.tenant,
+            priority=request.priority,
+            timeout=request.timeout,
         )
         if self.keep_context or self.resume is not None:
             spec.cached = await self._take_up(rendered.prompt.tokens)

@@ -16,7 +16,7 @@ from ._envelopes import envelope, format_of
 from ._errors import ApiError, invalid
 from ._http import Streamed, Whole, read_json, release, sse
 from ._openai_chat import usage
-from ._options import bound, sampling, stop_list
+from ._options import bound, sampling, stop_list, time_limit, urgency
 from ._output import Event, Finished, OutputParser, Reasoning, Text, ToolCall
 from ._protocol import Context, Model
 from ._run import Delta, Run, Spec, Totals
@@ -88,6 +88,8 @@ class _Generating:
             bound=self.bound,
             special=envelope(self.form).specials if self.box.active else (),
             ignore_eos=bool(data.ignore_eos),
+            priority=urgency(data),
+            timeout=time_limit(data),
             logprobs=0 if data.choose else None,
         )
         run = Run(self.model, spec, self.call, self.service.admission, self.totals)

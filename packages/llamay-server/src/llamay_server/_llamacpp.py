@@ -18,7 +18,7 @@ from ._http import Streamed, Whole, read_json, sse
 from ._openai_chat import PING, read_messages, timings
 from ._openai_completions import read_prompts
 from ._openai_schema import ChatMessage
-from ._options import SamplingFields, bound, sampling, stop_list, unsupported
+from ._options import SamplingFields, bound, sampling, stop_list, time_limit, unsupported, urgency
 from ._protocol import Model
 from ._run import Delta, End, Run, Spec, Totals
 from ._scores import chat_logprobs
@@ -235,6 +235,8 @@ class NativeWriter:
             ignore_eos=bool(data.ignore_eos),
             logprobs=data.n_probs or None,
             reuse=data.cache_prompt is not False,
+            priority=urgency(data),
+            timeout=time_limit(data),
             tenant=service.tenant(call, data.cache_salt),
         )
         self.run = Run(model, spec, call, service.admission, self.totals)

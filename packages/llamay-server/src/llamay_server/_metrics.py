@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from ._protocol import Times
 
 _SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _LONG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -47,9 +50,13 @@ class Metrics:
         self.contexts = Gauge("llamay_contexts", "Named contexts held", registry=registry)
         self.models_loaded = Gauge("llamay_models_loaded", "Models in memory", registry=registry)
 
-    def watch_engines(self, stats: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
-        """Add what each engine says of itself, read when scraped: `stats()` gives name -> value by model."""
-        self.registry.register(_Engines(stats))
+    def watch_engines(
+        self,
+        stats: Callable[[], Mapping[str, Mapping[str, float]]],
+        times: Callable[[], Mapping[str, Mapping[str, Times]]],
+    ) -> None:
+        """Add what each engine says of itself, read when scraped: both give name -> value by model."""
+        self.registry.register(_Engines(stats, times))
 
     def text(self) -> bytes:
         """The exposition text."""
@@ -59,8 +66,12 @@ class Metrics:
 class _Engines:
     """A collector over the engines' own numbers."""
 
-    def __init__(self, stats: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
-        self._stats = stats
+    def __init__(
+        self,
+        stats: Callable[[], Mapping[str, Mapping[str, float]]],
+        times: Callable[[], Mapping[str, Mapping[str, Times]]],
+    ) -> None:
+        self._stats, self._times = stats, times
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is known before the engines are asked."""
@@ -79,3 +90,16 @@ class _Engines:
                     )
                 family.add_metric([model], value)  # type: ignore[attr-defined]
         yield from families.values()
+        histograms: dict[str, HistogramMetricFamily] = {}
+        for model, kinds in self._times().items():
+            for name, times in kinds.items():
+                histogram = histograms.setdefault(
+                    name,
+                    HistogramMetricFamily(
+                        f"llamay_engine_{name}_seconds", f"Engine: {name} in seconds", labels=["model"]
+                    ),
+                )
+                ends = [*map(str, times.bounds), "+Inf"]
+                buckets = list(zip(ends, accumulate(times.counts), strict=True))
+                histogram.add_metric([model], buckets, times.total)
+        yield from histograms.values()

@@ -14,7 +14,7 @@ from ._config import Config
 from ._errors import ApiError, from_engine
 from ._http import Abandoned
 from ._metrics import Metrics
-from ._protocol import Loader, Model
+from ._protocol import Loader, Model, Times
 from ._store import Profile, Store
 
 
@@ -206,6 +206,10 @@ class Models:
     def stats(self) -> Mapping[str, Mapping[str, float]]:
         """Each loaded engine's own numbers."""
         return {name: entry.model.stats() for name, entry in self.entries.items() if entry.model is not None}
+
+    def times(self) -> Mapping[str, Mapping[str, Times]]:
+        """How each loaded engine's times are distributed."""
+        return {name: entry.model.times() for name, entry in self.entries.items() if entry.model is not None}
 
     async def close(self) -> None:
         """Unload all."""

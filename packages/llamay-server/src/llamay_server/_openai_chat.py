@@ -16,7 +16,7 @@ from ._chat import ChatRequest, ChatRun, Message, template_options
 from ._errors import invalid
 from ._http import Streamed, Whole, read_json, sse
 from ._openai_schema import ChatCompletionRequest, ChatMessage, RefusalPart, TextPart, ThinkingPart
-from ._options import bound, sampling, stop_list, unsupported
+from ._options import bound, sampling, stop_list, time_limit, unsupported, urgency
 from ._output import Event, Finished, Reasoning, Text, ToolCall
 from ._protocol import Model
 from ._run import Totals
@@ -104,7 +104,7 @@ def _call(value: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def read_request(data: ChatCompletionRequest, model: Model, service: Services, call: Call) -> ChatRequest:
     """The neutral request. Raises a 400 for what is wrong or cannot be honoured."""
-    for name in ("chat_template", "prompt_logprobs", "return_progress", "priority"):
+    for name in ("chat_template", "prompt_logprobs", "return_progress"):
         if getattr(data, name):
             raise unsupported(name)
     if data.echo:
@@ -156,6 +156,8 @@ def read_request(data: ChatCompletionRequest, model: Model, service: Services, c
         logprobs=(data.top_logprobs or 0) if data.logprobs else None,
         ignore_eos=bool(data.ignore_eos),
         reuse=data.cache_prompt is not False,
+        priority=urgency(data),
+        timeout=time_limit(data),
         tenant=service.tenant(call, data.cache_salt),
         continue_final=continue_final,
         think=think,

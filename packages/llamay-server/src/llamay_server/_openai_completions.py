@@ -17,7 +17,7 @@ from ._fill import can_fill, fill_prompt
 from ._http import Streamed, Whole, read_json, sse
 from ._openai_chat import DONE, PING, timings, usage
 from ._openai_schema import CompletionRequest
-from ._options import bound, sampling, stop_list, unsupported
+from ._options import bound, sampling, stop_list, time_limit, unsupported, urgency
 from ._protocol import Model, TokenScore
 from ._run import Delta, End, Run, Spec, Totals, in_order, read_through
 from ._scores import legacy_logprobs
@@ -61,7 +61,7 @@ class CompletionWriter:
     def __init__(
         self, service: Services, data: CompletionRequest, call: Call, name: str, model: Model
     ) -> None:
-        for field in ("prompt_logprobs", "return_progress", "context", "priority"):
+        for field in ("prompt_logprobs", "return_progress", "context"):
             if getattr(data, field):
                 raise unsupported(field)
         if data.suffix and not can_fill(model):
@@ -108,6 +108,8 @@ class CompletionWriter:
                     ignore_eos=bool(data.ignore_eos),
                     logprobs=data.logprobs,
                     reuse=data.cache_prompt is not False,
+                    priority=urgency(data),
+                    timeout=time_limit(data),
                     tenant=service.tenant(call, data.cache_salt),
                     first_index=i * n,
                 ),

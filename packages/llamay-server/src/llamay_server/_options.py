@@ -59,7 +59,9 @@ class SamplingFields(Struct, kw_only=True):
     bad_words: list[str] | None = None
     samplers: list[str] | str | None = None
     lora: list[Any] | None = None
-    t_max_predict_ms: int | None = None
+    t_max_predict_ms: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    timeout: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
     n_indent: int | None = None
     n_keep: int | None = None
     n_discard: Count | None = None
@@ -90,7 +92,6 @@ _OFF: dict[str, tuple[Any, ...]] = {
     "bad_words": ([],),
     "lora": ([],),
     "samplers": ([], ""),
-    "t_max_predict_ms": (0, -1),
     "n_indent": (0,),
     "n_keep": (0, -1),
     "n_discard": (0,),
@@ -157,6 +158,19 @@ def sampling(
             raise unsupported(name)
     out["seed"] = fields.seed if fields.seed is not None else secrets.randbits(63)
     return out
+
+
+def urgency(fields: SamplingFields) -> int:
+    """The engine's priority: as vLLM has it, the lower a request's `priority` the earlier its turn."""
+    return -(fields.priority or 0)
+
+
+def time_limit(fields: SamplingFields) -> float | None:
+    """Seconds that a generation may take from its submission: `timeout` or `t_max_predict_ms`, the shorter."""
+    limits = [fields.timeout] if fields.timeout is not None else []
+    if (milliseconds := fields.t_max_predict_ms) is not None and milliseconds > 0:
+        limits.append(milliseconds / 1000)
+    return min(limits, default=None)
 
 
 _LETTERS = {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-FinishReason = Literal["stop", "length", "cancelled", "error"]
+FinishReason = Literal["stop", "length", "timeout", "cancelled", "error"]
 Embeddings: TypeAlias = "npt.NDArray[np.float32]"
 Progress = Callable[[str, int, int], None]
 """`progress(stage, done, total)`. Raising from it abandons the work, and whatever it held is freed."""
@@ -69,6 +69,15 @@ UNLABELLED = Labels()
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """How many times of a kind were at most each bound, and in one more count longer; `total` is their sum. Seconds."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What is said of a model on the wire."""
 
@@ -117,6 +126,10 @@ class Work:
     """Whether a prefix that is already computed may be used."""
     tenant: str = ""
     """Prefixes are shared within a tenant only."""
+    priority: int = 0
+    """Higher ones come first."""
+    timeout: float | None = None
+    """Seconds from now after which the text ends as it is."""
     special: tuple[str, ...] = ()
     """Control tokens, as the vocabulary spells them, that are to be visible in the text."""
 
@@ -277,6 +290,9 @@ class Model(Protocol):
 
     def stats(self) -> Mapping[str, float]:
         """Gauges and counters for /metrics; counters end in `_total`."""
+
+    def times(self) -> Mapping[str, Times]:
+        """How the engine's times are distributed, by what they are of."""
 
     def close(self) -> None:
         """Unload."""

@@ -18,7 +18,7 @@ from ._chat import ChatRequest, ChatRun, Message, render, template_options
 from ._errors import ApiError, from_engine, invalid
 from ._http import Streamed, Whole, read_json, sse
 from ._openai_chat import PING
-from ._options import bound, sampling, unsupported
+from ._options import bound, sampling, time_limit, unsupported, urgency
 from ._output import Event, Finished, Reasoning, Text, ToolCall
 from ._protocol import Model
 from ._responses_items import read_input, read_tools, seal
@@ -73,6 +73,8 @@ def read_request(
         logprobs=(data.top_logprobs or 0) if scored else None,
         ignore_eos=bool(data.ignore_eos),
         reuse=data.cache_prompt is not False,
+        priority=urgency(data),
+        timeout=time_limit(data),
         tenant=service.tenant(call, data.cache_salt),
         continue_final=False,
         think=think,

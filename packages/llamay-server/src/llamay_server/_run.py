@@ -63,6 +63,11 @@ class Spec:
     logprobs: int | None = None
     reuse: bool = True
     tenant: str = ""
+    priority: int = 0
+    timeout: float | None = None
+    """Seconds for all of it, also where it is submitted in parts."""
+    deadline: float | None = None
+    """When those are over, set with the first submission."""
     special: tuple[str, ...] = ()
     """Control tokens that are to be visible in the text."""
     first_index: int = 0
@@ -145,6 +150,10 @@ class Run:
             constraints = await self._compile()
             call.phase = "queue"
             prompts = await self._prompts()
+            now = time.monotonic()
+            if spec.timeout is not None and spec.deadline is None:
+                spec.deadline = now + spec.timeout
+            left = None if spec.deadline is None else max(0.0, spec.deadline - now)
             for i, prompt in enumerate(prompts):
                 work = Work(
                     prompt=prompt,
@@ -156,6 +165,8 @@ class Run:
                     logprobs=spec.logprobs,
                     reuse=spec.reuse,
                     tenant=spec.tenant,
+                    priority=spec.priority,
+                    timeout=left,
                     special=spec.special,
                 )
                 self.generations.append(self.model.submit(work))
@@ -289,7 +300,9 @@ class Run:
             case reason:
                 if first:
                     self._started()
-                yield End(index, "length" if reason == "length" else "stop", generation.stop_sequence)
+                yield End(
+                    index, "length" if reason in ("length", "timeout") else "stop", generation.stop_sequence
+                )
 
     def _started(self) -> None:
         self._waiting -= 1
