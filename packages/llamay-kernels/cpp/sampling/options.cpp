@@ -53,7 +53,7 @@ void check(const SamplerOptions& o) {
   for (const std::string& name : o.samplers) make_stage(name, o);
 }
 
-std::unique_ptr<Stage> make_stage(const std::string& name, const SamplerOptions& o) {
+std::unique_ptr<SamplerStage> make_stage(const std::string& name, const SamplerOptions& o) {
   if (name == "penalties") {
     if (o.repeat_last_n == 0 ||
         (o.repeat_penalty == 1 && o.presence_penalty == 0 && o.frequency_penalty == 0))

@@ -79,7 +79,7 @@ class Sampler {
   uint32_t choose(Candidates& candidates, const Choice& choice, double u);
 
   SamplerOptions options_;
-  std::vector<std::unique_ptr<Stage>> stages_;
+  std::vector<std::unique_ptr<SamplerStage>> stages_;
   bool greedy_ = false;
 };
 

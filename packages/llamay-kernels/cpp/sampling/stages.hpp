@@ -20,19 +20,19 @@ struct Moment {
 
 /// One step of a sampler, in llama.cpp's sense: it edits logits or cuts candidates. A further sampler is a
 /// further stage and a line in make_stage.
-class Stage {
+class SamplerStage {
  public:
-  virtual ~Stage() = default;
+  virtual ~SamplerStage() = default;
   virtual void apply(Candidates& candidates, const Moment& moment) const = 0;
 };
 
 struct SamplerOptions;
 /// The stage that llama.cpp calls `name`, with the options' settings; null where they switch it off. Throws
 /// std::invalid_argument for an unknown name.
-std::unique_ptr<Stage> make_stage(const std::string& name, const SamplerOptions& options);
+std::unique_ptr<SamplerStage> make_stage(const std::string& name, const SamplerOptions& options);
 
 /// Adds to the logits of some tokens. Throws std::invalid_argument for one that is not in the vocabulary.
-class LogitBias : public Stage {
+class LogitBias : public SamplerStage {
  public:
   explicit LogitBias(std::vector<std::pair<int64_t, float>> bias) : bias_(std::move(bias)) {}
   void apply(Candidates& candidates, const Moment&) const override;
@@ -44,7 +44,7 @@ class LogitBias : public Stage {
 /// Makes tokens of the last `last` positions (-1: of all) less likely: a positive logit is divided by
 /// `repeat` and a negative multiplied, then `frequency` is taken off as often as it occurs and `presence`
 /// once. Costs as much as the window is long, whatever the vocabulary.
-class Penalties : public Stage {
+class Penalties : public SamplerStage {
  public:
   Penalties(int64_t last, float repeat, float frequency, float presence)
       : last_(last), repeat_(repeat), frequency_(frequency), presence_(presence) {}
@@ -58,7 +58,7 @@ class Penalties : public Stage {
 /// "Don't repeat yourself": makes less likely what would prolong a repetition of the text's end, the longer
 /// the more: `multiplier * base^(length - allowed)`. A repetition does not reach over a sequence breaker.
 /// As llama.cpp has it, after p-e-w, https://github.com/oobabooga/text-generation-webui/pull/5677.
-class Dry : public Stage {
+class Dry : public SamplerStage {
  public:
   using Breakers = std::vector<std::vector<int32_t>>;
   /// last: positions that are looked at, -1 for all. A breaker is a sequence of tokens.
@@ -79,7 +79,7 @@ class Dry : public Stage {
 
 /// Cuts what is further below the largest logit than n standard deviations. Tang et al. 2024,
 /// https://arxiv.org/abs/2411.07641.
-class TopNSigma : public Stage {
+class TopNSigma : public SamplerStage {
  public:
   explicit TopNSigma(double n) : n_(n) {}
   void apply(Candidates& candidates, const Moment&) const override;
@@ -89,7 +89,7 @@ class TopNSigma : public Stage {
 };
 
 /// The k likeliest.
-class TopK : public Stage {
+class TopK : public SamplerStage {
  public:
   explicit TopK(std::size_t k) : k_(k) {}
   void apply(Candidates& candidates, const Moment&) const override { candidates.keep_likeliest(k_); }
@@ -99,7 +99,7 @@ class TopK : public Stage {
 };
 
 /// Locally typical tokens. Meister et al. 2022, https://arxiv.org/abs/2202.00666.
-class Typical : public Stage {
+class Typical : public SamplerStage {
  public:
   explicit Typical(double p) : p_(p) {}
   void apply(Candidates& candidates, const Moment&) const override { candidates.keep_typical(p_); }
@@ -109,7 +109,7 @@ class Typical : public Stage {
 };
 
 /// The likeliest that together reach a probability. Holtzman et al. 2019, https://arxiv.org/abs/1904.09751.
-class TopP : public Stage {
+class TopP : public SamplerStage {
  public:
   explicit TopP(double p) : p_(p) {}
   void apply(Candidates& candidates, const Moment&) const override { candidates.keep_mass(p_); }
@@ -119,7 +119,7 @@ class TopP : public Stage {
 };
 
 /// Those at least p times as likely as the likeliest. Nguyen et al. 2024, https://arxiv.org/abs/2407.01082.
-class MinP : public Stage {
+class MinP : public SamplerStage {
  public:
   explicit MinP(double p);
   void apply(Candidates& candidates, const Moment&) const override;
@@ -130,7 +130,7 @@ class MinP : public Stage {
 
 /// "Exclude top choices": with some probability drops all tokens above a threshold but the least likely.
 /// p-e-w, https://github.com/oobabooga/text-generation-webui/pull/6335.
-class Xtc : public Stage {
+class Xtc : public SamplerStage {
  public:
   Xtc(double probability, double threshold) : probability_(probability), threshold_(threshold) {}
   void apply(Candidates& candidates, const Moment& moment) const override;
@@ -142,7 +142,7 @@ class Xtc : public Stage {
 /// Divides the logits. With a range, by a temperature between `temperature - range` and `+ range`, as the
 /// entropy lies between none and the most that so many candidates can have, to the power of an exponent. At 0
 /// only the likeliest stays. Zhu et al. 2024, https://arxiv.org/abs/2309.02772.
-class Temperature : public Stage {
+class Temperature : public SamplerStage {
  public:
   Temperature(double temperature, double range, double exponent)
       : temperature_(temperature), range_(range), exponent_(exponent) {}
