@@ -291,3 +291,80 @@ def test_the_engines_times_are_histograms_for_each_model(server):
         assert buckets == sorted(buckets)
         assert buckets[-1] == count > 0
         assert total >= 0
+
+
+def test_lc05_completion_takes_what_llamacpp_takes_as_prompts(server):
+    def native(prompt, status=200, **more):
+        body = {"prompt": prompt, "n_predict": 6, "temperature": 0, "ignore_eos": True} | more
+        r = server.client.post("/completion", json=body)
+        assert r.status_code == status, r.text
+        return r.json()
+
+    ids = server.client.post("/tokenize", json={"content": PROMPT, "add_special": True}).json()["tokens"]
+    alone = native(PROMPT)
+    several = native([ids, PROMPT, {"prompt_string": PROMPT}, ["Once", *ids[3:]]])
+    assert [each["index"] for each in several] == [0, 1, 2, 3]
+    assert {each["content"] for each in several[:3]} == {alone["content"]}
+    assert all(each["tokens_predicted"] == 6 for each in several)
+    assert native([PROMPT])["content"] == native(ids)["content"] == alone["content"]
+    assert native([*ids[:4], " a girl", 5])["tokens_evaluated"] > 5
+    body = {"prompt": [PROMPT, "The"], "n_predict": 6, "temperature": 0, "stream": True}
+    with server.client.stream("POST", "/completion", json=body) as r:
+        frames = [json.loads(f[6:]) for f in r.read().decode().split("\n\n")[:-1] if f.startswith("data: {")]
+    streamed = "".join(f["content"] for f in frames if f["index"] == 0)
+    assert streamed == native(PROMPT, ignore_eos=False)["content"]
+    assert [f["index"] for f in frames if f["stop"]] == [0, 1]
+    native({"prompt_string": PROMPT, "multimodal_data": ["aGk="]}, 400)
+    for bad in ({}, [], [[]], [{}], [[1, [2]]], [1, -5], [99999, "x"], [None]):
+        native(bad, 400)
+
+
+def test_lc04_llamacpps_metrics_add_up_to_what_the_answers_said(server):
+    def read():
+        r = server.client.get("/metrics")
+        assert int(r.headers["process-start-time-unix"]) > 0
+        rows = [line.split() for line in r.text.splitlines() if line.startswith("llamacpp:")]
+        for name, _ in rows:
+            assert f"# TYPE {name} " in r.text
+            assert f"# HELP {name} " in r.text
+        return {name.removeprefix("llamacpp:"): float(value) for name, value in rows}
+
+    before = read()
+    timings = []
+    for n in (1, 4, 16):
+        body = {"prompt": PROMPT, "n_predict": n, "ignore_eos": True}
+        timings.append(server.client.post("/completion", json=body).json()["timings"])
+    after = read()
+    for name, key in (
+        ("prompt_tokens_total", "prompt_n"),
+        ("prompt_tokens_cached_total", "cache_n"),
+        ("tokens_predicted_total", "predicted_n"),
+    ):
+        assert after[name] - before[name] == sum(t[key] for t in timings), name
+    assert after["n_decode_total"] > before["n_decode_total"]
+    assert after["requests_processing"] == after["requests_deferred"] == 0
+    # The first token comes out of the prompt's last step.
+    assert timings[0]["predicted_per_second"] == 0
+    assert timings[2]["predicted_per_second"] == pytest.approx(15e3 / timings[2]["predicted_ms"])
+
+
+def test_a_template_file_stands_in_for_the_models_own(tmp_path):
+    from llamay_server_tests.conftest import running
+
+    from llamay_server import Config, ConfigError, create_app
+    from llamay_server._adapter import load
+
+    file = tmp_path / "template.jinja"
+    file.write_text("{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}")
+    ask = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+    with running(f"stories={STORIES}", loader=load(Config()), chat_template_file=str(file)) as server:
+        assert server.client.post("/apply-template", json=ask).json()["prompt"].endswith("[user] Hello")
+        assert server.client.post("/v1/chat/completions", json=ask).status_code == 200
+        assert server.client.get("/props").json()["chat_template"] == file.read_text()
+    with pytest.raises(ConfigError, match="chat_template_file"):
+        create_app([f"stories={STORIES}"], config=Config(chat_template_file=str(tmp_path / "none")))
+    file.write_text("{% for %}")
+    with running(f"stories={STORIES}", loader=load(Config()), chat_template_file=str(file)) as server:
+        r = server.client.post("/v1/chat/completions", json=ask)
+        assert r.status_code == 400
+        assert "faulty" in r.text

@@ -37,6 +37,9 @@ class Config:
     models: tuple[str, ...] = _setting(
         (), "model files to serve, as PATH or NAME=PATH; the first is the default"
     )
+    chat_template_file: str = _setting(
+        "", "Jinja template that the model files of `models` use instead of their own"
+    )
     host: str = _setting("127.0.0.1", "address to listen on", env=("OLLAMA_HOST",))
     port: int = _setting(DEFAULT_PORT, "port to listen on; 0 takes a free one")
     uds: str = _setting("", "Unix socket to listen on instead of an address")

@@ -13,7 +13,7 @@ from ._call import Call, call_of
 from ._errors import invalid
 from ._fill import Extra, fill_prompt
 from ._http import Streamed, Whole, read_json, sse
-from ._llamacpp import NativeRequest, NativeWriter
+from ._llamacpp import NativeRequest, NativeWriter, native_frames
 from ._openai_chat import PING
 from ._protocol import Model
 from ._services import Services, services
@@ -22,7 +22,7 @@ from ._services import Services, services
 class InfillRequest(NativeRequest, kw_only=True):
     """Body of POST /infill: what comes before and after, and pieces of other files; `prompt` begins the middle."""
 
-    prompt: str | list[str | int | list[int]] = ""
+    prompt: str | list[str | int | list[int | str] | dict[str, Any]] | dict[str, Any] = ""
     input_prefix: str = ""
     input_suffix: str = ""
     input_extra: list[Extra] | None = None
@@ -47,7 +47,7 @@ def _writer(service: Services, data: InfillRequest, call: Call, name: str, model
 async def _holding(service: Services, data: InfillRequest, call: Call) -> AsyncGenerator[bytes, None]:
     async with service.models.use(data.model, call) as (entry, model):
         writer = _writer(service, data, call, entry.name, model)
-        async with contextlib.aclosing(writer.frames()) as frames:
+        async with contextlib.aclosing(native_frames([writer])) as frames:
             async for frame in frames:
                 yield sse(frame)
 
@@ -65,7 +65,7 @@ async def infill(request: Request[Any, Any, Any]) -> ASGIApp:
     async with service.models.use(data.model, call) as (entry, model):
         last: dict[str, Any] = {}
         writer = _writer(service, data, call, entry.name, model)
-        async with contextlib.aclosing(writer.frames()) as parts:
+        async with contextlib.aclosing(native_frames([writer])) as parts:
             async for part in parts:
                 last = part
         return Whole(last)

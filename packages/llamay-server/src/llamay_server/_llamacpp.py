@@ -20,7 +20,7 @@ from ._openai_completions import read_prompts
 from ._openai_schema import ChatMessage
 from ._options import SamplingFields, bound, sampling, stop_list, time_limit, unsupported, urgency
 from ._protocol import Model
-from ._run import Delta, End, Run, Spec, Totals
+from ._run import Delta, End, Run, Spec, Totals, in_order
 from ._scores import chat_logprobs
 from ._services import Services, services
 from ._tools import openai_choice, openai_tools
@@ -42,7 +42,8 @@ async def metrics(request: Request[Any, Any, Any]) -> ASGIApp:
     service = services(request)
     if not service.config.metrics:
         raise ApiError("not_supported", "Metrics are off; start the server with --metrics.")
-    return Whole(service.metrics.text(), media="text/plain; version=0.0.4; charset=utf-8")
+    started = {"process-start-time-unix": str(int(service.started))}
+    return Whole(service.metrics.text(), headers=started, media="text/plain; version=0.0.4; charset=utf-8")
 
 
 class TokenizeRequest(Struct, kw_only=True):
@@ -186,7 +187,7 @@ async def slots(request: Request[Any, Any, Any]) -> ASGIApp:
 class NativeRequest(SamplingFields, kw_only=True):
     """Body of POST /completion."""
 
-    prompt: str | list[str | int | list[int]]
+    prompt: str | list[str | int | list[int | str] | dict[str, Any]] | dict[str, Any]
     model: str | None = None
     n_predict: Annotated[int, Meta(ge=-2, le=2**31 - 1)] | None = None
     max_tokens: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
@@ -210,15 +211,18 @@ class NativeWriter:
         call: Call,
         name: str,
         model: Model,
-        prompt: list[int] | None = None,
+        prompt: list[int],
+        index: int = 0,
     ) -> None:
         if data.return_progress:
             raise unsupported("return_progress")
-        prompts = [prompt] if prompt is not None else read_prompts(data.prompt, model)
-        if len(prompts) > 1:
-            raise invalid("prompt: one prompt at a time here; /v1/completions takes several", "prompt")
         limit = data.n_predict if data.n_predict is not None else data.max_tokens
-        self.data, self.model, self.name, self.prompt = data, model, name, prompts[0]
+        self.data, self.model, self.name, self.prompt = data, model, name, prompt
+        self.index = index
+        self.parts: list[str] = []
+        self.tokens: list[int] = []
+        self.scores: list[Any] = []
+        self.end = End(index, "stop")
         self.totals = Totals()
         self.options = sampling(data, model)
         if data.post_sampling_probs:
@@ -228,6 +232,7 @@ class NativeWriter:
         self.n_predict = -1 if limit is None else limit
         spec = Spec(
             prompt=self.prompt,
+            first_index=index,
             sampling=self.options,
             max_tokens=None if self.n_predict < 0 else self.n_predict,
             stop=stop_list(data.stop),
@@ -241,14 +246,19 @@ class NativeWriter:
         )
         self.run = Run(model, spec, call, service.admission, self.totals)
 
-    def _final(self, end: End, text: str, tokens: list[int], scores: list[Any]) -> dict[str, Any]:
+    def final(self) -> dict[str, Any]:
+        """The whole object; of a stream, what the parts have told is not in it again."""
+        end, streamed = self.end, bool(self.data.stream)
+        text = "".join(self.parts)
+        tokens = [] if streamed else self.tokens
+        scores = [] if streamed else self.scores
         kind = "limit" if end.reason == "length" else "word" if end.stop_sequence is not None else "eos"
         settings = {k: v for k, v in self.options.items() if k != "logit_bias"} | {
             "n_predict": self.n_predict
         }
         out = {
-            "index": 0,
-            "content": text,
+            "index": self.index,
+            "content": "" if streamed else text,
             "tokens": tokens if self.data.return_tokens else [],
             "id_slot": 0,
             "stop": True,
@@ -281,34 +291,71 @@ class NativeWriter:
         # Of what was left after sampling, llama.cpp tells probabilities, not their logarithms.
         return [{**_probable(e), "top_probs": [_probable(top) for top in e["top_logprobs"]]} for e in entries]
 
-    async def frames(self) -> AsyncGenerator[dict[str, Any], None]:
-        """A partial object for each piece, and the whole one at the end."""
-        parts: list[str] = []
-        tokens: list[int] = []
-        scores: list[Any] = []
-        end = End(0, "stop")
-        async with contextlib.aclosing(self.run.events()) as events:
-            async for event in events:
-                if isinstance(event, Delta):
-                    parts.append(event.text)
-                    tokens += event.tokens
-                    scores += event.scores
-                    part = {
-                        "index": 0,
-                        "content": event.text,
-                        "tokens": list(event.tokens),
-                        "stop": False,
-                        "id_slot": 0,
-                    }
-                    if self.data.n_probs:
-                        part["completion_probabilities"] = self._probabilities(list(event.scores))
-                    yield part
-                else:
-                    end = event
-        streamed = bool(self.data.stream)
-        yield self._final(
-            end, "" if streamed else "".join(parts), [] if streamed else tokens, [] if streamed else scores
-        )
+    def take(self, event: Delta | End) -> dict[str, Any] | None:
+        """The partial object for a piece; None for the end."""
+        if isinstance(event, End):
+            self.end = event
+            return None
+        self.parts.append(event.text)
+        self.tokens += event.tokens
+        self.scores += event.scores
+        part = {
+            "index": self.index,
+            "content": event.text,
+            "tokens": list(event.tokens),
+            "stop": False,
+            "id_slot": 0,
+        }
+        if self.data.n_probs:
+            part["completion_probabilities"] = self._probabilities(list(event.scores))
+        return part
+
+
+def native_prompts(value: Any, model: Model) -> list[list[int]]:
+    """Prompts as llama.cpp takes them: text, ids, texts and ids in one list, an object, or a list of such."""
+    if isinstance(value, list) and not any(isinstance(v, int) for v in value):
+        if not value:
+            raise invalid("prompt: it is empty", "prompt")
+        return [_native_prompt(item, model, f"prompt[{i}]") for i, item in enumerate(value)]
+    return [_native_prompt(value, model, "prompt")]
+
+
+def _native_prompt(value: Any, model: Model, where: str) -> list[int]:
+    if isinstance(value, dict):
+        if value.get("multimodal_data"):
+            raise invalid(f"{where}.multimodal_data: this model reads text only", f"{where}.multimodal_data")
+        if not isinstance(value := value.get("prompt_string"), str):
+            raise invalid(f"{where}.prompt_string: it must be text", f"{where}.prompt_string")
+    if not isinstance(value, list) or not any(isinstance(v, str) for v in value):
+        return read_prompts([value] if isinstance(value, list) else value, model, where)[0]
+    ids: list[int] = []
+    for i, item in enumerate(value):
+        if isinstance(item, str):
+            ids += model.encode(item, add_special=i == 0, parse_special=True)
+        elif isinstance(item, int):
+            ids += read_prompts([item], model, where)[0]
+        else:
+            raise invalid(f"{where}[{i}]: it must be text or a token id", f"{where}[{i}]")
+    return ids
+
+
+async def native_frames(writers: list[NativeWriter]) -> AsyncGenerator[dict[str, Any], None]:
+    """A partial object for each piece, and the whole one of each prompt at the end."""
+    async with contextlib.aclosing(in_order([writer.run for writer in writers])) as events:
+        async for event in events:
+            if (part := writers[event.index].take(event)) is not None:
+                yield part
+    for writer in writers:
+        yield writer.final()
+
+
+def _writers(
+    service: Services, data: NativeRequest, call: Call, name: str, model: Model
+) -> list[NativeWriter]:
+    prompts = native_prompts(data.prompt, model)
+    if len(prompts) > service.config.max_n:
+        raise invalid(f"prompt: at most {service.config.max_n} prompts, not {len(prompts)}", "prompt")
+    return [NativeWriter(service, data, call, name, model, ids, i) for i, ids in enumerate(prompts)]
 
 
 def _probable(entry: dict[str, Any]) -> dict[str, Any]:
@@ -332,8 +379,8 @@ def _pick(value: dict[str, Any], paths: list[str]) -> dict[str, Any]:
 
 async def _holding(service: Services, data: NativeRequest, call: Call) -> AsyncGenerator[bytes, None]:
     async with service.models.use(data.model, call) as (entry, model):
-        writer = NativeWriter(service, data, call, entry.name, model)
-        async with contextlib.aclosing(writer.frames()) as frames:
+        writers = _writers(service, data, call, entry.name, model)
+        async with contextlib.aclosing(native_frames(writers)) as frames:
             async for frame in frames:
                 yield sse(frame)
 
@@ -349,13 +396,10 @@ async def completion(request: Request[Any, Any, Any]) -> ASGIApp:
             frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
         )
     async with service.models.use(data.model, call) as (entry, model):
-        last: dict[str, Any] = {}
-        async with contextlib.aclosing(
-            NativeWriter(service, data, call, entry.name, model).frames()
-        ) as parts:
-            async for part in parts:
-                last = part
-        return Whole(last)
+        writers = _writers(service, data, call, entry.name, model)
+        async with contextlib.aclosing(native_frames(writers)) as parts:
+            answers = [part async for part in parts][-len(writers) :]
+        return Whole(answers if len(answers) > 1 else answers[0])
 
 
 HANDLERS = [

@@ -34,6 +34,10 @@ class Metrics:
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens taken in", "model")
         self.cached_tokens = counter("cached_prompt_tokens", "Prompt tokens found already computed", "model")
         self.generated_tokens = counter("generated_tokens", "Tokens generated", "model")
+        self.prompt_seconds = counter("prompt_seconds", "Time from submission to the first text", "model")
+        self.generated_seconds = counter("generated_seconds", "Time from the first text to the last", "model")
+        self.most_tokens = 0
+        self._stats: Callable[[], Mapping[str, Mapping[str, float]]] = dict
         self.refused = counter("refused", "Requests refused before work began", "reason")
         self.truncated = counter("truncated", "Conversations shortened to fit, at the client's wish", "model")
         self.context_ops = counter("context_operations", "Operations on contexts", "operation")
@@ -56,11 +60,69 @@ class Metrics:
         times: Callable[[], Mapping[str, Mapping[str, Times]]],
     ) -> None:
         """Add what each engine says of itself, read when scraped: both give name -> value by model."""
+        self._stats = stats
         self.registry.register(_Engines(stats, times))
 
     def text(self) -> bytes:
         """The exposition text."""
-        return generate_latest(self.registry)
+        return generate_latest(self.registry) + self._as_llamacpp()
+
+    def _as_llamacpp(self) -> bytes:
+        """The numbers over all models under llama.cpp's names, which its dashboards read."""
+        read, cached = _sum(self.prompt_tokens) - _sum(self.cached_tokens), _sum(self.cached_tokens)
+        made, choices = _sum(self.generated_tokens), _sum(self.generations)
+        reading, making = _sum(self.prompt_seconds), _sum(self.generated_seconds)
+        engines = list(self._stats().values())
+
+        def engine(name: str) -> float:
+            return sum(numbers.get(name, 0.0) for numbers in engines)
+
+        rows = (
+            ("prompt_tokens_total", "counter", "Prompt tokens computed", read),
+            ("prompt_tokens_cached_total", "counter", "Prompt tokens found already computed", cached),
+            ("prompt_seconds_total", "counter", "Time from submission to the first text", reading),
+            ("tokens_predicted_total", "counter", "Tokens generated", made),
+            ("tokens_predicted_seconds_total", "counter", "Time from the first text to the last", making),
+            ("n_decode_total", "counter", "Steps of the loaded engines", engine("steps_total")),
+            ("n_tokens_max", "counter", "Most tokens that a sequence had", self.most_tokens),
+            (
+                "spec_decode_num_draft_tokens_total",
+                "counter",
+                "Tokens guessed ahead by the loaded engines",
+                engine("drafted_tokens_total"),
+            ),
+            (
+                "spec_decode_num_accepted_tokens_total",
+                "counter",
+                "Of those, tokens confirmed",
+                engine("accepted_tokens_total"),
+            ),
+            (
+                "prompt_tokens_seconds",
+                "gauge",
+                "Prompt tokens per second",
+                read / reading if reading else 0.0,
+            ),
+            (
+                "predicted_tokens_seconds",
+                "gauge",
+                "Tokens per second after the first",
+                max(0.0, made - choices) / making if making else 0.0,
+            ),
+            ("requests_processing", "gauge", "Generations that have given text", _sum(self.running)),
+            ("requests_deferred", "gauge", "Generations without text so far", _sum(self.waiting)),
+        )
+        lines = [
+            f"# HELP llamacpp:{name} {text}\n# TYPE llamacpp:{name} {kind}\nllamacpp:{name} {float(value)}\n"
+            for name, kind, text, value in rows
+        ]
+        return "".join(lines).encode()
+
+
+def _sum(metric: Counter | Gauge) -> float:
+    """Over all labels."""
+    samples = (sample for family in metric.collect() for sample in family.samples)
+    return sum(sample.value for sample in samples if not sample.name.endswith("_created"))
 
 
 class _Engines:

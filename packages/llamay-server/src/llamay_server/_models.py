@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ._call import Call
-from ._config import Config
+from ._config import Config, ConfigError
 from ._errors import ApiError, from_engine
 from ._http import Abandoned
 from ._metrics import Metrics
@@ -42,6 +42,13 @@ class Entry:
         return None if self.keep_alive < 0 or self.pinned else self.last_used_wall + self.keep_alive
 
 
+def _template(path: str) -> str:
+    try:
+        return Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"chat_template_file {path}: {e}") from None
+
+
 class Models:
     """All entries by name; the first one is the default."""
 
@@ -61,7 +68,9 @@ class Models:
             entry = Entry(
                 name if eq else file.name.removesuffix(".gguf"), file, keep_alive=self.config.keep_alive
             )
-            if self.store and self.store.find(entry.name) == file:
+            if self.config.chat_template_file:
+                entry.profile = Profile(template=_template(self.config.chat_template_file))
+            elif self.store and self.store.find(entry.name) == file:
                 entry.profile = self.store.profile(entry.name) or Profile()
         else:
             info = item.info

@@ -184,10 +184,11 @@ def usage(totals: Totals) -> dict[str, Any]:
 
 
 def timings(totals: Totals) -> dict[str, Any]:
-    """llama.cpp's timings object; milliseconds."""
+    """llama.cpp's timings object; milliseconds. No rate has the first token: it comes with the prompt's last step."""
     read = totals.prompt_tokens - totals.cached_tokens
     prompt_ms, predicted_ms = totals.prefill * 1e3, totals.decode * 1e3
     made = totals.completion_tokens
+    steps = max(made - 1, 0)
     return {
         "cache_n": totals.cached_tokens,
         "prompt_n": read,
@@ -196,8 +197,8 @@ def timings(totals: Totals) -> dict[str, Any]:
         "prompt_per_second": 1e3 * read / prompt_ms if prompt_ms else 0.0,
         "predicted_n": made,
         "predicted_ms": predicted_ms,
-        "predicted_per_token_ms": predicted_ms / made if made else 0.0,
-        "predicted_per_second": 1e3 * made / predicted_ms if predicted_ms else 0.0,
+        "predicted_per_token_ms": predicted_ms / steps if steps else 0.0,
+        "predicted_per_second": 1e3 * steps / predicted_ms if predicted_ms else 0.0,
     }
 
 

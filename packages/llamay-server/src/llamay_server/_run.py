@@ -133,6 +133,7 @@ class Run:
         self.generations: list[Generation] = []
         self._owned: list[Context] = []
         self._waiting = self._running = 0
+        self._prefill = 0.0
 
     async def events(self) -> AsyncGenerator[Delta | End, None]:
         """Events of all choices as they happen; each choice ends with `End`. Closing this frees everything."""
@@ -180,7 +181,8 @@ class Run:
                     if first:
                         first = False
                         call.phase = "decode"
-                        self.totals.prefill += now - began
+                        self._prefill = now - began
+                        self.totals.prefill += self._prefill
                         self.metrics.first_token.labels(name).observe(now - call.started)
                     elif isinstance(event, Delta):
                         self.metrics.between.labels(name).observe(now - last[slot])
@@ -320,6 +322,11 @@ class Run:
         totals.cached_tokens += cached
         totals.completion_tokens += made
         totals.decode = max(0.0, time.monotonic() - began - totals.prefill)
+        decode = max(0.0, time.monotonic() - began - self._prefill)
+        self.metrics.prompt_seconds.labels(name).inc(self._prefill)
+        self.metrics.generated_seconds.labels(name).inc(decode)
+        longest = prompt + max((usage.completion_tokens for usage in usages), default=0)
+        self.metrics.most_tokens = max(self.metrics.most_tokens, longest)
         self.metrics.prompt_tokens.labels(name).inc(prompt)
         self.metrics.cached_tokens.labels(name).inc(cached)
         self.metrics.generated_tokens.labels(name).inc(made)
