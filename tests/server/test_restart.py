@@ -61,7 +61,6 @@ def complete(client: httpx.Client) -> tuple[str, int]:
     return answer["choices"][0]["text"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
-@pytest.mark.slow
 def test_killed_under_load_and_restarted_saved_prefixes_are_hits_and_saved_contexts_restore(
     tmp_path: Path,
 ) -> None:
