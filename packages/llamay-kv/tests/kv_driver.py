@@ -38,6 +38,15 @@ MIXES = {
         Group.sliding(20, [Layer(3, 1, 3, 3)], p),
     ],
 }
+# For what is kept in chunks of 64 positions: a window that spans chunks, and states at the ends of some.
+LONG_MIXES = {
+    "wide": lambda p: [Group.full([Layer(0, 1, 4, 3)], p), Group.sliding(100, [Layer(1, 1, 4, 4)], p)],
+    "states": lambda p: [
+        Group.sliding(90, [Layer(0, 1, 4, 4)], p),
+        Group.recurrent([Layer(1, 2, 3, 5)], "f32", stride=64),
+        Group.recurrent([Layer(2, 1, 0, 7)], "f16", stride=64),
+    ],
+}
 PRECISIONS = ("f32", "f16", "vq8", "q8")
 MEMORIES = ("arena", "allocator", "spill")
 PAGE_TOKENS = (16, 64)
@@ -52,7 +61,7 @@ class Config:
     pages: int = 0
 
     def layout(self) -> Layout:
-        return Layout(MIXES[self.mix](self.precision))
+        return Layout({**MIXES, **LONG_MIXES}[self.mix](self.precision))
 
 
 CONFIGS = [Config(*values) for values in itertools.product(MIXES, PRECISIONS, MEMORIES, PAGE_TOKENS)]
@@ -234,8 +243,10 @@ class Driver:
             self._track(fork, full.fork())
         assert self.pool.live_pages == before, "a fork took a page"
 
+    LENGTHS = (0, 1, 1, 2, 15, 16, 17, 40)
+
     def append(self, context, full):
-        n, draw = self.rng.choice((0, 1, 1, 2, 15, 16, 17, 40, self.rng.randint(0, 70))), self.rng
+        n, draw = self.rng.choice((*self.LENGTHS, self.rng.randint(0, 70))), self.rng
         asked = (
             sorted(draw.sample(range(1, n + 1), min(n, draw.randint(0, 3)))) if draw.random() < 0.5 else None
         )
@@ -253,7 +264,8 @@ class Driver:
         given, stored = self._rows(n)
         ends = []
         if self.material.recurrent and n:
-            ends = [*asked] if asked is not None else [i for i in range(1, n) if (before + i) % 16 == 0]
+            stride = max(group.stride for group in self.layout.groups)
+            ends = [*asked] if asked is not None else [i for i in range(1, n) if (before + i) % stride == 0]
             ends = sorted({*ends, n})
         keep = draw.choice([0, *ends, *ends]) if ends else draw.randint(0, n)
         fork = None
@@ -346,9 +358,10 @@ class Driver:
     def freeze(self, context, full):
         """A view of a page stays as it is, whatever happens to the context."""
         for g, group in enumerate(self.layout.groups):
-            if group.kind != "state" and full.first[g] < len(full.tokens) and len(self.frozen) < 4:
+            index = -(-full.first[g] // self.P)  # a page with a gap before its first position is not shown
+            if group.kind != "state" and index * self.P < len(full.tokens) and len(self.frozen) < 4:
                 try:
-                    k, v = context.page(group.layers[0].index, full.first[g] // self.P)
+                    k, v = context.page(group.layers[0].index, index)
                 except OutOfPages:
                     return
                 self.frozen.append((k, v, k.copy(), v.copy()))

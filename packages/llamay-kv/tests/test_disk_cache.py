@@ -128,6 +128,15 @@ def test_a_free_space_floor_is_kept():
         assert {"evicted_chunks", "no_room"} & set(cache.counters())
 
 
+@pytest.mark.parametrize("ram_bytes", [0, 1 << 20])
+def test_a_chunk_that_lies_behind_the_window_is_not_taken_for_one_that_is_there(tmp_path, ram_bytes):
+    pool = Pool(Layout([Group.sliding(20, [Layer(0, 1, 2, 2)], "f32")]), 16, pages=40)
+    with cache_on(tmp_path, ram_bytes=ram_bytes) as cache:
+        put(cache, fill(pool.context(), range(150)))
+        assert len(cache.load(pool, range(150))) == 0
+        assert "damaged" not in cache.counters()
+
+
 def test_a_damaged_chunk_is_computed_again_and_never_used(tmp_path):
     pool = Pool(FULL, 64, pages=40)
     tokens = list(range(128))

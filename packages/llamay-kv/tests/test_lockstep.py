@@ -1,9 +1,11 @@
 """Any history leaves every context equal to one that owns a full copy, and every count exact."""
 
+import importlib.util
 import os
 import random
 import tempfile
 
+import kv_stored_driver
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -18,6 +20,18 @@ EXAMPLES, STEPS = (int(os.environ.get(f"LLAMAY_KV_{n}", d)) for n, d in (("EXAMP
 def test_histories_of_every_configuration_stay_in_lockstep(config, tmp_path):
     for seed in range(EXAMPLES):
         run(config, seed, STEPS, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("config", "store"),
+    kv_stored_driver.CONFIGS,
+    ids=lambda c: c if isinstance(c, str) else f"{c.mix}-{c.precision}-{c.memory}-{c.page_tokens}",
+)
+def test_histories_with_snapshots_and_the_disk_cache_in_the_middle_stay_in_lockstep(config, store):
+    if store == "objects" and importlib.util.find_spec("obstore") is None:
+        pytest.skip("needs the extra object-store")
+    for seed in range(EXAMPLES):
+        kv_stored_driver.run(config, store, seed, STEPS)
 
 
 class Lockstep(RuleBasedStateMachine):

@@ -394,12 +394,53 @@ def test_every_damage_to_a_state_is_refused(tmp_path):
     pool.audit()
 
 
-def test_a_disk_cache_leaves_recurrent_contexts_alone(tmp_path):
+def cache_on(where, **options):
+    return DiskCache(where, budget_bytes=1 << 20, min_free_bytes=0, **options)
+
+
+@pytest.mark.parametrize("ram_bytes", [0, 1 << 20])
+def test_a_disk_cache_gives_back_a_prefix_that_ends_at_a_state(tmp_path, ram_bytes):
     pool = Pool(HYBRID, 16, pages=64)
-    context = feed(pool.context(), range(100))
-    with DiskCache(tmp_path, budget_bytes=1 << 20, min_free_bytes=0) as cache:
-        assert not cache.save(context)
-        assert len(cache.load(pool, range(100))) == 0
+    with cache_on(tmp_path, ram_bytes=ram_bytes) as cache:
+        assert cache.save(feed(pool.context(), range(100)))
+        cache.flush()
+        assert len(cache.load(pool, range(100))) == 0, "there is no state where a chunk ends"
+        assert cache.save(feed(pool.context(), range(260), at=[64, 192], checkpoints=True))
+        cache.flush()
+        for wanted, n in ((range(300), 192), (range(192), 192), (range(191), 64), (range(63), 0)):
+            with cache.load(pool, wanted) as loaded:
+                assert (len(loaded), loaded.checkpoints) == (n, [at for at in (64, 192) if at <= n])
+                for at in loaded.checkpoints:
+                    check(loaded, at)
+                assert loaded.read(0)[0][:, 0, 0].tolist() == list(range(n))
+                check(feed(loaded, range(n, 300)))
+        assert not {"damaged", "failed_reads", "failed_writes"} & cache.counters().keys()
+
+
+def test_states_and_windows_of_one_chunk_that_several_contexts_had_come_together(tmp_path):
+    layout = Layout([Group.sliding(140, [Layer(0, 1, 2, 2)]), Group.recurrent([Layer(1, 1, 2, 4)])])
+    pool = Pool(layout, 16, pages=64)
+    with cache_on(tmp_path) as cache:
+        cache.save(feed(pool.context(), range(130), at=[], checkpoints=True))  # all of the window, no state
+        cache.save(feed(pool.context(), range(300), at=[128], checkpoints=True))  # a state, no window there
+        cache.flush()
+        with cache.load(pool, range(300)) as loaded:
+            assert len(loaded) == 128
+            check(loaded)
+
+
+def test_what_the_disk_has_goes_on_from_a_checkpoint_of_the_context_there_is(tmp_path):
+    pool = Pool(HYBRID, 16, pages=64)
+    with cache_on(tmp_path) as cache:
+        cache.save(feed(pool.context(), range(256)))
+        cache.flush()
+        known = feed(pool.context(), range(130), at=[64], checkpoints=True)
+        pages = pool.live_pages
+        with cache.load(pool, range(256), onto=known) as loaded:
+            assert (len(loaded), loaded.checkpoints) == (256, [64, 256])
+            assert loaded.page_numbers(0)[:4] == known.page_numbers(0)[:4]
+            assert [now - then for now, then in zip(pool.live_pages, pages, strict=True)] == [12, 1]
+            check(loaded)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -204,7 +204,7 @@ class ChunkFiles:
 
         With `keep` a damaged one stays: for those who do not know that it is theirs.
         """
-        if (held := self._ram.get(link.name)) is not None:
+        if (held := self._ram.get(link.name)) is not None and held[0] & parts == parts:
             with self._lock, contextlib.suppress(KeyError):
                 self._ram.move_to_end(link.name)
             self.count("ram_hits")

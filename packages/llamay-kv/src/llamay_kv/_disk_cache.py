@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import queue
 import threading
@@ -18,7 +20,7 @@ from llamay_kv._crypto import Key
 from llamay_kv._format import CHUNK, first_needed
 from llamay_kv._identity import Identity
 from llamay_kv._kv import OutOfPages
-from llamay_kv._layout import Layout
+from llamay_kv._layout import Group, Layout
 from llamay_kv._vfs import Vfs
 
 _NOBODY = Identity()
@@ -80,7 +82,7 @@ class DiskCache:
         Takes microseconds: call it when the answer is out. The context may go on at once; what is written is its
         state now.
         """
-        if not self._writer.is_alive() or _recurrent(context.pool.layout):
+        if not self._writer.is_alive():
             return False
         frozen = context.fork()
         try:
@@ -121,21 +123,41 @@ class DiskCache:
             self._files.touch(link)
 
     def _missing(self, context: Context, links: list[Link]) -> Iterator[tuple[Link, int, memoryview]]:
-        layout, first = context.pool.layout, context.first_positions()
+        pool, first = context.pool, context.first_positions()
+        states = {*context.checkpoints, len(context)}
         for i, link in enumerate(links):
             begin, end = i * CHUNK, (i + 1) * CHUNK
-            groups = sum(1 << g for g in range(len(layout.groups)) if first[g] <= begin)
-            wanted = _payload_bytes(layout, groups)
-            # Other sets of groups have other lengths; a longer one has these and more.
-            if (stored := self._files.size(link)) is not None and stored >= wanted:
+            mine = sum(
+                1 << g
+                for g, group in enumerate(pool.layout.groups)
+                if (end in states if group.kind == "state" else first[g] <= begin)
+            )
+            have = self._stored_parts(pool.layout, link)
+            if have is not None and not mine & ~have:
                 continue
-            payload, at = np.empty(wanted, np.uint8), 0
-            for g in range(len(layout.groups)):
-                if groups >> g & 1:
-                    size = context.pool.packed_bytes(g, CHUNK)
-                    context.pack_into(g, begin, end, payload[at : at + size])
-                    at += size
-            yield link, groups, payload.data
+            theirs: dict[int, memoryview] = {}
+            if (
+                have is not None and have & ~mine
+            ):  # each has what the other lacks: a state here, a window there
+                with contextlib.suppress(Damaged):
+                    theirs = _split(pool.layout, *self._files.read(link))
+            parts = mine | sum(1 << g for g in theirs if not mine >> g & 1)
+            payload = np.empty(_payload_bytes(pool.layout, parts), np.uint8)
+            for g, out in _split(pool.layout, parts, payload.data).items():
+                if not mine >> g & 1:
+                    out[:] = theirs[g]
+                elif pool.layout.groups[g].kind == "state":
+                    out[:] = context.pack_state(g, end)
+                else:
+                    context.pack_into(g, begin, end, np.frombuffer(out, np.uint8))
+            yield link, parts, payload.data
+
+    def _stored_parts(self, layout: Layout, link: Link) -> int | None:
+        """Return which groups the file of a chunk has, opening it only where its size does not tell."""
+        if (size := self._files.size(link)) is None:
+            return None
+        sets = [s for s in _sets(layout) if _payload_bytes(layout, s) == size]
+        return sets[0] if len(sets) == 1 else self._files.parts(link)
 
     # Loading
 
@@ -165,7 +187,7 @@ class DiskCache:
         ids = np.asarray(tokens, np.int32)
         have = 0 if onto is None else len(onto)
         layout = pool.layout
-        chain = [] if _recurrent(layout) else self._stored_chain(layout, ids, identity, tenant)
+        chain = self._stored_chain(layout, ids, identity, tenant)
         n = self._usable(layout, chain)
         gain = n * CHUNK - have
         self._files.count("lookups")
@@ -217,26 +239,30 @@ class DiskCache:
         self, layout: Layout, tokens: np.ndarray, identity: Identity, tenant: str
     ) -> list[tuple[Link, int]]:
         self._files.relist()
-        chain = []
-        alone = len(layout.groups) == 1  # then there is one set of groups, and no need to look into the file
+        chain, everything = [], (1 << len(layout.groups)) - 1
+        # Where a chunk always has every group there is no need to look into the file.
+        alone = all(group.kind not in ("window", "state") for group in layout.groups)
         for link in self._links(layout, tokens, identity, tenant):
             known = self._files.in_memory(link) or self._files.size(link) is not None
-            groups = (1 if known else None) if alone else self._files.parts(link)
+            groups = (everything if known else None) if alone else self._files.parts(link)
             if groups is None:
                 break
             chain.append((link, groups))
         return chain
 
     def _usable(self, layout: Layout, chain: list[tuple[Link, int]]) -> int:
-        """Return how many chunks from the start can be used: windows need theirs whole."""
-        runs = [0] * len(layout.groups)
+        """Return how many chunks from the start can be used: windows whole, recurrent groups with a state."""
+        runs = [0] * len(layout.groups)  # up to where positions are missing
+        states = _states(layout)
         best = 0
         for i, (_, groups) in enumerate(chain):
-            for g in range(len(layout.groups)):
-                if not groups >> g & 1:
-                    runs[g] = (i + 1) * CHUNK
             n = (i + 1) * CHUNK
-            if all(runs[g] <= first_needed(group, n) for g, group in enumerate(layout.groups)):
+            for g in range(len(layout.groups)):
+                if not (groups | states) >> g & 1:
+                    runs[g] = n
+            if groups & states == states and all(
+                runs[g] <= first_needed(group, n) for g, group in enumerate(layout.groups)
+            ):
                 best = i + 1
         return best
 
@@ -244,27 +270,35 @@ class DiskCache:
         self, pool: Pool, tokens: np.ndarray, chain: list[tuple[Link, int]], onto: Context | None
     ) -> Context | int:
         """Return the context, or the index of the chunk that could not be read."""
-        n = len(chain) * CHUNK
+        layout, n = pool.layout, len(chain) * CHUNK
         context, start = self._base(pool, onto, chain)
+        states = _states(layout)
+        at = [
+            (i + 1) * CHUNK - start
+            for i in range(start // CHUNK, len(chain))
+            if states and chain[i][1] & states == states
+        ]
         try:
-            needed = [first_needed(group, n) // CHUNK * CHUNK for group in pool.layout.groups]
-            with context.reserve(n - start, None if start else needed) as lease:
+            needed = [first_needed(group, n) // CHUNK * CHUNK for group in layout.groups]
+            with context.reserve(n - start, None if start else needed, states=at or None) as lease:
                 for i in range(start // CHUNK, len(chain)):
                     begin, end = i * CHUNK, (i + 1) * CHUNK
                     try:
                         groups, payload = self._files.read(*chain[i])
-                        if len(payload) != _payload_bytes(pool.layout, groups):
+                        if len(payload) != _payload_bytes(layout, groups):
                             raise Damaged("it has not the length of its groups")
                     except Damaged:
                         context.close()
                         return i
-                    data, at = np.frombuffer(payload, np.uint8), 0
-                    for g in range(len(pool.layout.groups)):
-                        size = pool.packed_bytes(g, CHUNK) if groups >> g & 1 else 0
-                        if size and (start or begin >= needed[g]):  # behind a window there is no page
-                            lease.unpack_from(g, begin, end, data[at : at + size])
-                        at += size
-                lease.commit(tokens[start:n])
+                    for g, part in _split(layout, groups, payload).items():
+                        data = np.frombuffer(part, np.uint8)
+                        if states >> g & 1:
+                            if end - start in at:
+                                lease.unpack_state(g, end - start, data)
+                        elif start or begin >= needed[g]:  # behind a window there is no page
+                            lease.unpack_from(g, begin, end, data)
+                lease.commit(tokens[start:n], checkpoints=True)
+            context.checkpoint()  # where the disk has a state others will branch as well
         except BaseException:
             context.close()
             raise
@@ -273,10 +307,15 @@ class DiskCache:
     @staticmethod
     def _base(pool: Pool, onto: Context | None, chain: list[tuple[Link, int]]) -> tuple[Context, int]:
         """Return what the chunks are appended to, and its length."""
-        start = 0 if onto is None else len(onto) // CHUNK * CHUNK
+        states = _states(pool.layout)
+        start = 0
+        if onto is not None:
+            ends = (*onto.checkpoints, len(onto)) if states else (len(onto) // CHUNK * CHUNK,)
+            start = max((n for n in ends if n % CHUNK == 0), default=0)
         everything = (1 << len(pool.layout.groups)) - 1
         # Behind a window chunks may lack a group. Only a context without tokens can have such a gap.
-        if onto is None or start == 0 or any(groups != everything for _, groups in chain[start // CHUNK :]):
+        gap = any(groups | states != everything for _, groups in chain[start // CHUNK :])
+        if onto is None or start == 0 or gap:
             return pool.context(), 0
         context = onto.fork()
         try:
@@ -308,10 +347,33 @@ class DiskCache:
         self.close()
 
 
-def _recurrent(layout: Layout) -> bool:
-    """Whether positions are not all there is: the states of recurrent layers are not in chunks."""
-    return any(group.kind == "state" for group in layout.groups)
+def _states(layout: Layout) -> int:
+    """Return the set of the recurrent groups: a chunk has their states after its last position, or not."""
+    return sum(1 << g for g, group in enumerate(layout.groups) if group.kind == "state")
+
+
+def _sets(layout: Layout) -> Iterator[int]:
+    """Return the sets of groups that a chunk may have. Few: it is the missing windows that are one or the other."""
+    loose = [g for g, group in enumerate(layout.groups) if group.kind in ("window", "state")]
+    always = (1 << len(layout.groups)) - 1 - sum(1 << g for g in loose)
+    for chosen in itertools.product((0, 1), repeat=len(loose)):
+        yield always | sum(bit << g for bit, g in zip(chosen, loose, strict=True))
 
 
 def _payload_bytes(layout: Layout, groups: int) -> int:
-    return sum(g.position_bytes * CHUNK for i, g in enumerate(layout.groups) if groups >> i & 1)
+    return sum(_part_bytes(g) for i, g in enumerate(layout.groups) if groups >> i & 1)
+
+
+def _part_bytes(group: Group) -> int:
+    """Bytes of a group in a chunk: of its positions, or of one state."""
+    return group.state_bytes if group.kind == "state" else group.position_bytes * CHUNK
+
+
+def _split(layout: Layout, groups: int, payload: memoryview) -> dict[int, memoryview]:
+    """Return the parts of a payload by group."""
+    parts, at = {}, 0
+    for g, group in enumerate(layout.groups):
+        if groups >> g & 1:
+            parts[g] = payload[at : at + _part_bytes(group)]
+            at += _part_bytes(group)
+    return parts
