@@ -43,8 +43,8 @@ LONG_MIXES = {
     "wide": lambda p: [Group.full([Layer(0, 1, 4, 3)], p), Group.sliding(100, [Layer(1, 1, 4, 4)], p)],
     "states": lambda p: [
         Group.sliding(90, [Layer(0, 1, 4, 4)], p),
-        Group.recurrent([Layer(1, 2, 3, 5)], "f32", stride=64),
-        Group.recurrent([Layer(2, 1, 0, 7)], "f16", stride=64),
+        Group.recurrent([Layer(1, 2, 3, 5)], "f32"),
+        Group.recurrent([Layer(2, 1, 0, 7)], "f16"),
     ],
 }
 PRECISIONS = ("f32", "f16", "vq8", "q8")
@@ -243,13 +243,18 @@ class Driver:
             self._track(fork, full.fork())
         assert self.pool.live_pages == before, "a fork took a page"
 
+    def _asked(self, before, n):
+        """After which of n tokens a recurrent state is to be kept, or None."""
+        draw = self.rng
+        return (
+            sorted(draw.sample(range(1, n + 1), min(n, draw.randint(0, 3)))) if draw.random() < 0.5 else None
+        )
+
     LENGTHS = (0, 1, 1, 2, 15, 16, 17, 40)
 
     def append(self, context, full):
         n, draw = self.rng.choice((*self.LENGTHS, self.rng.randint(0, 70))), self.rng
-        asked = (
-            sorted(draw.sample(range(1, n + 1), min(n, draw.randint(0, 3)))) if draw.random() < 0.5 else None
-        )
+        asked = self._asked(len(full.tokens), n)
         if not self.material.recurrent:
             asked = None
         used = self.pool.used_bytes
@@ -265,7 +270,11 @@ class Driver:
         ends = []
         if self.material.recurrent and n:
             stride = max(group.stride for group in self.layout.groups)
-            ends = [*asked] if asked is not None else [i for i in range(1, n) if (before + i) % stride == 0]
+            ends = (
+                [*asked]
+                if asked is not None
+                else [i for i in range(1, n) if stride and (before + i) % stride == 0]
+            )
             ends = sorted({*ends, n})
         keep = draw.choice([0, *ends, *ends]) if ends else draw.randint(0, n)
         fork = None

@@ -45,8 +45,16 @@ class Saved:
 
 
 class StoredDriver(Driver):
-    OPERATIONS = [*Driver.OPERATIONS] + ["snapshot", "restore"] * 2 + ["keep", "load"] * 5 + ["reopen"]
-    LENGTHS = (*Driver.LENGTHS, 64, 64, 128, 130)
+    OPERATIONS = (
+        [*Driver.OPERATIONS] + ["append", "keep", "load"] * 7 + ["snapshot", "restore"] * 2 + ["reopen"]
+    )
+    LENGTHS = (*Driver.LENGTHS, *[64, 64, 128, 130] * 3)
+
+    def _asked(self, before, n):
+        """Often where a chunk ends, for there the cache can have a state."""
+        asked = super()._asked(before, n)
+        ends = [i for i in range(1, n + 1) if (before + i) % CHUNK == 0]
+        return sorted({*(asked or ()), *ends}) if ends and self.rng.random() < 0.5 else asked
 
     def __init__(self, config: Config, store: str, folder: str, pages: int, seed: int) -> None:
         super().__init__(config, folder, pages, seed)
@@ -331,7 +339,7 @@ def first_needed(group, n):
 def run(config: Config, store: str, seed: int, steps: int) -> None:
     rng = random.Random(f"{config} {store} {seed}")
     with tempfile.TemporaryDirectory() as folder:
-        pages = rng.randint(6, 60) if config.page_tokens == 16 else rng.randint(3, 30)
+        pages = rng.randint(8, 120) if config.page_tokens == 16 else rng.randint(4, 50)
         driver = StoredDriver(config, store, folder, pages, rng.getrandbits(32))
         try:
             for _ in range(steps):

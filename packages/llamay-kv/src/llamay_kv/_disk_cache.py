@@ -136,9 +136,8 @@ class DiskCache:
             if have is not None and not mine & ~have:
                 continue
             theirs: dict[int, memoryview] = {}
-            if (
-                have is not None and have & ~mine
-            ):  # each has what the other lacks: a state here, a window there
+            if have is not None and have & ~mine:
+                # Each has what the other lacks: a state here, a window there.
                 with contextlib.suppress(Damaged):
                     theirs = _split(pool.layout, *self._files.read(link))
             parts = mine | sum(1 << g for g in theirs if not mine >> g & 1)
