@@ -209,6 +209,9 @@ class StoredDriver(Driver):
                 had = self.chunks.get(name, {}) if name in before else {}
                 parts = [g for g in range(len(self.layout.groups)) if after[name][0] >> g & 1]
                 assert set(mine) <= set(parts)
+                assert set(had) <= set(parts) or not complete, (
+                    "a chunk that was written again has less than before"
+                )
                 self.chunks[name] = {g: mine[g] if g in mine else had[g] for g in parts}
             elif complete:
                 assert name in after, "what was saved is not there"
