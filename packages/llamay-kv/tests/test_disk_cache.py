@@ -137,6 +137,19 @@ def test_a_chunk_that_lies_behind_the_window_is_not_taken_for_one_that_is_there(
         assert "damaged" not in cache.counters()
 
 
+def test_the_memory_tier_forgets_a_chunk_that_was_written_again_with_more(tmp_path):
+    one = Layout([Group.full([Layer(0, 1, 1, 1)], "f32"), Group.sliding(20, [Layer(1, 1, 4, 4)], "f32")])
+    pool = Pool(one, 64, pages=40)
+    with cache_on(tmp_path, ram_bytes=1024) as cache:  # what lies behind the window fits, all of it does not
+        put(cache, fill(pool.context(), range(150)))
+        assert cache._files.in_memory(next(cache._links(one, np.arange(64), Identity(), "")))
+        put(cache, fill(pool.context(), range(64)))
+        check(cache.load(pool, range(64)), range(64))
+    with cache_on(tmp_path) as cache:
+        put(cache, fill(pool.context(), range(150)))
+        assert not cache._files._ram, "nothing is kept where nothing may be"
+
+
 def test_a_damaged_chunk_is_computed_again_and_never_used(tmp_path):
     pool = Pool(FULL, 64, pages=40)
     tokens = list(range(128))

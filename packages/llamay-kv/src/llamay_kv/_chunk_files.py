@@ -300,10 +300,10 @@ class ChunkFiles:
             self._total -= stored.size
 
     def _remember(self, link: Link, parts: int, payload: memoryview) -> None:
-        if payload.nbytes > self._ram_budget:
-            return
         with self._lock:
-            self._forget(link.name)
+            self._forget(link.name)  # even if this does not fit: it would be an older one, with less
+            if not 0 < payload.nbytes <= self._ram_budget:
+                return
             self._ram[link.name] = (parts, payload)
             self._ram_bytes += payload.nbytes
             while self._ram_bytes > self._ram_budget:
