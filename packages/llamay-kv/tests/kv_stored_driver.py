@@ -193,7 +193,10 @@ class StoredDriver(Driver):
             counts.get(c) == counted.get(c) for c in ("evicted_chunks", "no_room", "failed_writes")
         )
         states = {**full.kept, **({} if full.present is None else {len(full.tokens): full.present})}
-        for i, link in enumerate(self.links(full.tokens, identity, tenant)):
+        kept = len(full.tokens)
+        if any(group.kind == "state" for group in self.layout.groups):
+            kept = max((end for end in states if end % CHUNK == 0), default=0)
+        for i, link in enumerate(self.links(full.tokens[:kept], identity, tenant)):
             begin, end = i * CHUNK, (i + 1) * CHUNK
             mine = {}
             for g, group in enumerate(self.layout.groups):

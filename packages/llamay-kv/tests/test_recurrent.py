@@ -404,7 +404,8 @@ def test_a_disk_cache_gives_back_a_prefix_that_ends_at_a_state(tmp_path, ram_byt
     with cache_on(tmp_path, ram_bytes=ram_bytes) as cache:
         assert cache.save(feed(pool.context(), range(100)))
         cache.flush()
-        assert len(cache.load(pool, range(100))) == 0, "there is no state where a chunk ends"
+        assert len(cache.load(pool, range(100))) == 0
+        assert cache.used_bytes == 0, "without a state where a chunk ends nothing of it could be used"
         assert cache.save(feed(pool.context(), range(260), at=[64, 192], checkpoints=True))
         cache.flush()
         for wanted, n in ((range(300), 192), (range(192), 192), (range(191), 64), (range(63), 0)):
@@ -418,13 +419,17 @@ def test_a_disk_cache_gives_back_a_prefix_that_ends_at_a_state(tmp_path, ram_byt
 
 
 def test_states_and_windows_of_one_chunk_that_several_contexts_had_come_together(tmp_path):
-    layout = Layout([Group.sliding(140, [Layer(0, 1, 2, 2)]), Group.recurrent([Layer(1, 1, 2, 4)])])
+    layout = Layout([Group.sliding(200, [Layer(0, 1, 2, 2)]), Group.recurrent([Layer(1, 1, 2, 4)])])
     pool = Pool(layout, 16, pages=64)
     with cache_on(tmp_path) as cache:
-        cache.save(feed(pool.context(), range(130), at=[], checkpoints=True))  # all of the window, no state
+        cache.save(feed(pool.context(), range(192), at=[], checkpoints=True))  # the window, no state at 128
         cache.save(feed(pool.context(), range(300), at=[128], checkpoints=True))  # a state, no window there
         cache.flush()
         with cache.load(pool, range(300)) as loaded:
+            assert loaded.checkpoints == [128, 192]
+            check(loaded, 128)
+            check(loaded)
+        with cache.load(pool, range(191)) as loaded:
             assert len(loaded) == 128
             check(loaded)
 

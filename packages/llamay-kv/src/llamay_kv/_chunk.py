@@ -9,7 +9,8 @@ The file is named by its link in hexadecimal, so that who has the secret can ver
 `LLAMAYKC` (8 bytes), format version 1 and which groups it holds as a bit set (32 bits each), a random nonce (12), then
 the AES-256-GCM ciphertext of the groups' payloads (in the order of docs/snapshot-format.md) and its tag (16). The key
 is HKDF-SHA256(s, salt the link, info `llamay chunk 1`); associated data is what comes before the nonce. So a file under
-another name, of another history or another identity does not decrypt.
+another name, of another history or another identity does not decrypt. The payload of a recurrent group is its state
+after the 64 positions, as a snapshot has it.
 """
 
 from __future__ import annotations

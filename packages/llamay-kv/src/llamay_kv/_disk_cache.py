@@ -80,7 +80,8 @@ class DiskCache:
         """Have the context's whole chunks written in the background; return False if that is skipped.
 
         Takes microseconds: call it when the answer is out. The context may go on at once; what is written is its
-        state now.
+        state now. Of a context with recurrent groups it is the chunks up to the last one that ends where there is a
+        state: the end of the context or a checkpoint.
         """
         if not self._writer.is_alive():
             return False
@@ -125,6 +126,8 @@ class DiskCache:
     def _missing(self, context: Context, links: list[Link]) -> Iterator[tuple[Link, int, memoryview]]:
         pool, first = context.pool, context.first_positions()
         states = {*context.checkpoints, len(context)}
+        if _states(pool.layout):  # what comes after the last chunk that ends at a state could not be used
+            del links[max((n // CHUNK for n in states if n % CHUNK == 0), default=0) :]
         for i, link in enumerate(links):
             begin, end = i * CHUNK, (i + 1) * CHUNK
             mine = sum(
