@@ -368,3 +368,9 @@ def test_a_template_file_stands_in_for_the_models_own(tmp_path):
         r = server.client.post("/v1/chat/completions", json=ask)
         assert r.status_code == 400
         assert "faulty" in r.text
+
+
+def test_completions_say_which_model_made_them_as_chats_do(server):
+    once, again = complete(server, max_tokens=1), complete(server, max_tokens=2)
+    assert once["system_fingerprint"] == again["system_fingerprint"]
+    assert once["system_fingerprint"].startswith("llamay-")

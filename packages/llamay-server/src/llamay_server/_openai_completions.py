@@ -92,6 +92,7 @@ class CompletionWriter:
             "object": "text_completion",
             "created": int(time.time()),
             "model": name,
+            "system_fingerprint": f"llamay-{model.info.fingerprint}",
         }
         options = sampling(data, model)
         limits = bound(data, data.response_format)

@@ -48,6 +48,7 @@ _BODIES: dict[str, Any] = {
     "/v1/reranking": _rerank.RerankRequest,
     "/reranking": _rerank.RerankRequest,
     "/v1/responses": _responses_schema.ResponsesRequest,
+    "/responses": _responses_schema.ResponsesRequest,
     "/v1/responses/input_tokens": _responses_schema.ResponsesRequest,
     "/v1/messages": _anthropic_schema.MessagesRequest,
     "/v1/messages/count_tokens": _anthropic_schema.CountTokensRequest,

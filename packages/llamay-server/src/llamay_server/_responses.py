@@ -355,7 +355,7 @@ async def _holding(service: Services, data: ResponsesRequest, call: Call) -> Asy
                 yield frame
 
 
-@post("/v1/responses", status_code=200)
+@post(["/v1/responses", "/responses"], status_code=200)
 async def responses(request: Request[Any, Any, Any]) -> ASGIApp:
     """Answer an input."""
     service, call = services(request), call_of(request.scope)
