@@ -3,7 +3,6 @@
 import gc
 import itertools
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -39,23 +38,21 @@ class Sparse:
 
 
 def wait_for_a_call(model, step):
-    """Have the engine stand still before a step until somebody calls, so that a fork finds what it forks."""
-    runner, steps = model.engine.runner, itertools.count()
-    run = runner.run
+    """Have the engine stand still before a step until somebody has called, so that a fork finds what it forks."""
+    loop, runner, steps = model.engine._loop, model.engine.runner, itertools.count()
+    run, call, called = runner.run, loop.call, threading.Event()
+
+    def calling(function):
+        called.set()
+        return call(function)
 
     def waiting(batch):
-        deadline = time.monotonic() + 30
-        while next_step == step and not model.engine._loop._calls and time.monotonic() < deadline:
-            time.sleep(0.001)
+        # What is called is done between two steps, so this one must not last until it is.
+        if next(steps) == step:
+            called.wait(30)
         return run(batch)
 
-    def counted(batch):
-        nonlocal next_step
-        next_step = next(steps)
-        return waiting(batch)
-
-    next_step = 0
-    runner.run = counted
+    loop.call, runner.run = calling, waiting
 
 
 class TestFork:
