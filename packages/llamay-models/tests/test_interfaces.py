@@ -59,26 +59,10 @@ def test_importing_beside_a_wrong_package_fails_at_once(name):
     assert f"the installed {name.replace('_', '-')} offers 2.0; run: pip install" in last
 
 
-def test_the_public_names_are_these():
-    assert all(hasattr(llamay_models, name) for name in llamay_models.__all__)
-    assert llamay_models.__all__ == [
-        "INTERFACE",
-        "Context",
-        "Engine",
-        "Generation",
-        "LlamayError",
-        "Model",
-        "Piece",
-        "Request",
-        "Sampling",
-        "Timings",
-        "TokenConstraint",
-        "TokenScore",
-        "Usage",
-        "errors",
-        "load",
-        "score",
-    ]
+def test_what_the_package_offers_is_there_and_in_order():
+    names = llamay_models.__all__
+    assert all(hasattr(llamay_models, name) for name in names)
+    assert names == sorted(set(names), key=lambda name: (name.islower(), not name.isupper(), name))
 
 
 def test_every_error_is_a_llamay_error():

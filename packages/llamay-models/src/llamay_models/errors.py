@@ -12,7 +12,8 @@ LlamayError
 ├── SamplingError         a sampling option is outside its range
 ├── ContextError          the context is closed, in use, or asked for something it does not hold
 ├── SnapshotError         a snapshot cannot be written, is damaged, or does not fit
-│   └── IdentityMismatch    it was made with other weights or settings; `.field` names what differs
+│   ├── IdentityMismatch    it was made with other weights or settings; `.field` names what differs
+│   └── NotAllowed          it is of another owner, or has a marking that the caller does not handle
 ├── OutOfMemory           the K/V budget is used up
 ├── QueueFull             too many requests wait already
 ├── PoolFull              there is no room for another model
