@@ -30,7 +30,12 @@ def main() -> None:
     base = resident()
     # Every prompt is read anew, as it is by the peers.
     model = llamay_models.load(
-        options.model, threads=options.threads, ctx_size=options.context, prefix_cache=0
+        options.model,
+        threads=options.threads,
+        ctx_size=options.context,
+        # What is remembered or guessed right is not computed, and these are rates of computing.
+        prefix_cache=0,
+        speculation=False,
     )
     if options.once:
         context = model.context("The")

@@ -64,6 +64,7 @@ def bench(
             kv=kv,
             sha256=resolved.sha256,
             prefix_cache=0,  # a prompt that is remembered is not read again
+            speculation=False,  # and what is guessed right is not computed
             progress=report,
         )
         load = time.perf_counter() - began
