@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamay_grammar import tool_formats
-from llamay_server._envelopes import envelope, format_of
+from llamay_server._envelopes import Envelope, envelope, format_of
 from llamay_server._output import Finished, OutputParser, Text, ToolCall
 from llamay_server._tools import Tool, Toolbox
 
@@ -112,3 +112,20 @@ def test_a_template_tells_the_format() -> None:
     assert format_of('<|start_header_id|>{{ tools }}{"name": x, "parameters": y}') == "llama3"
     assert format_of("{{ tools }}<function=x>") == "functionary"
     assert envelope("mistral").specials == ("[TOOL_CALLS]",)
+
+
+def test_a_long_call_is_parsed_once_not_with_every_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = written("hermes", [("put_it", {"code": 'if (a) { b("}"); }' * 500})])
+    parser, reads = OutputParser(0, box()), 0
+    read_call = Envelope.read
+
+    def counted(self: Envelope, *args: Any, **more: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return read_call(self, *args, **more)
+
+    monkeypatch.setattr(Envelope, "read", counted)
+    events = [event for i in range(0, len(text), 3) for event in parser.feed(text[i : i + 3])]
+    events += parser.finish("stop", None)
+    assert [type(event) for event in events] == [ToolCall, Finished]
+    assert reads < 20

@@ -46,21 +46,16 @@ _SAMPLING = frozenset(f.name for f in dataclasses.fields(llamay_models.Sampling)
 def load(config: Config) -> p.Loader:
     """A loader with this configuration's settings."""
     key = read_key(config.ctx_key) if config.ctx_key else None
-    # One folder and one budget for all models, opened with the first of them.
-    disk: list[llamay_kv.DiskCache] = []
-
-    def cache() -> llamay_kv.DiskCache | None:
-        if config.prefix_cache_dir and not disk:
-            disk.append(
-                llamay_kv.DiskCache(
-                    config.prefix_cache_dir,
-                    budget_bytes=config.prefix_cache_disk,
-                    min_free_bytes=config.prefix_cache_free,
-                    ram_bytes=config.prefix_cache_ram,
-                    key=key,
-                )
-            )
-        return disk[0] if disk else None
+    # One folder and one budget for all models, which may load at the same time.
+    disk = None
+    if config.prefix_cache_dir:
+        disk = llamay_kv.DiskCache(
+            config.prefix_cache_dir,
+            budget_bytes=config.prefix_cache_disk,
+            min_free_bytes=config.prefix_cache_free,
+            ram_bytes=config.prefix_cache_ram,
+            key=key,
+        )
 
     def loader(path: Path, *, progress: p.Progress | None = None) -> p.Model:
         try:
@@ -72,7 +67,7 @@ def load(config: Config) -> p.Loader:
                 kv_budget=config.ctx_mem_budget or None,
                 spill=_spill(config, key),
                 prefix_cache=None if config.prefix_cache < 0 else config.prefix_cache,
-                disk_cache=cache(),
+                disk_cache=disk,
                 progress=progress,
             )
         except errors.LlamayError as e:

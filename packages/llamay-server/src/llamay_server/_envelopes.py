@@ -116,6 +116,37 @@ class Envelope:
         return (at, True) if found else (0, False)
 
 
+class Braces:
+    """Whether an object is open in JSON that comes in parts: until it is closed, there is no use in parsing it."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._quoted = self._escaped = False
+
+    @property
+    def open(self) -> bool:
+        """Whether an object has begun that has not ended."""
+        return self._depth > 0
+
+    def feed(self, text: str) -> None:
+        """Go on with more text."""
+        for char in text:
+            if self._quoted:
+                if self._escaped:
+                    self._escaped = False
+                elif char == "\\":
+                    self._escaped = True
+                elif char == '"':
+                    self._quoted = False
+            elif char == "{":
+                self._depth += 1
+            elif self._depth:
+                if char == "}":
+                    self._depth -= 1
+                elif char == '"':
+                    self._quoted = True
+
+
 @functools.cache
 def envelope(name: str) -> Envelope:
     """The format of this name."""

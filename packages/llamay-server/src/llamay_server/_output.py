@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
-from ._envelopes import DEFAULT, Envelope, envelope
+from ._envelopes import DEFAULT, Braces, Envelope, envelope
 from ._protocol import TokenScore
 from ._tools import Toolbox, new_call_id
 
@@ -83,6 +83,7 @@ class OutputParser:
         self._scores: list[TokenScore] = []
         self._tokens: list[int] = []
         self._trim = False
+        self._braces = Braces()
         self._first = True
         """Whether the call that is being read is the first of its group, which some formats begin with a mark."""
 
@@ -96,6 +97,8 @@ class OutputParser:
     ) -> Iterator[Event]:
         """The events that became certain with this text."""
         self._buffer += text
+        if self._mode == "call":
+            self._braces.feed(text)
         self._scores += scores
         self._tokens += tokens
         if self._mode == "text" and not (self._thinks or self._trim or self._form):
@@ -164,13 +167,19 @@ class OutputParser:
         self._buffer = self._buffer[at:]
         if before.rstrip():
             yield self._text(before.rstrip())
-        self._mode, self._first = "call", True
+        self._begin_call(first=True)
         return False
+
+    def _begin_call(self, *, first: bool) -> None:
+        self._mode, self._first, self._braces = "call", first, Braces()
+        self._braces.feed(self._buffer)
 
     def _call(self, *, final: bool) -> ToolCall | str | None:
         """The call at the start of the buffer, "wait", or text that turned out to be no call."""
         form = self._form
         assert form is not None
+        if self._braces.open and not final and not (form.tail and form.tail in self._buffer):
+            return "wait"
         found = form.read(self._buffer, first=self._first, final=final)
         if found == "wait":
             return "wait"
@@ -203,7 +212,7 @@ class OutputParser:
         size, more = passed
         self._buffer = self._buffer[size:]
         if more and self.box.parallel:
-            self._mode, self._first = "call", False
+            self._begin_call(first=False)
         else:
             self._mode, self._trim = "text", True
         return False
