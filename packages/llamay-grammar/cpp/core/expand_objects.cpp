@@ -194,17 +194,23 @@ uint32_t Expander::Impl::object(const Leaves& leaves) {
   return it->second = static_cast<uint32_t>(p.objects.size() - 1);
 }
 
+/// The automaton of `lang` without its labels, for others to be given.
+static RawDfa unlabelled(const Lang& lang) {
+  RawDfa raw;
+  for (uint32_t c = 0; c < 128; ++c)
+    if (c == 0 || lang.ascii_class[c] != lang.ascii_class[c - 1])
+      raw.starts.push_back(c), raw.classes.push_back(lang.ascii_class[c]);
+  for (size_t i = 0; i < lang.range_start.size(); ++i)
+    raw.starts.push_back(lang.range_start[i]), raw.classes.push_back(lang.range_class[i]);
+  raw.n_classes = lang.n_classes;
+  raw.table = lang.table;
+  return raw;
+}
+
 LangPtr Expander::Impl::restrict_labels(const LangPtr& all, const LangPtr& rule,
                                         const std::vector<Slot>& slots) {
   LangPtr in = all;
-  RawDfa raw;
-  for (uint32_t c = 0; c < 128; ++c)
-    if (c == 0 || in->ascii_class[c] != in->ascii_class[c - 1])
-      raw.starts.push_back(c), raw.classes.push_back(in->ascii_class[c]);
-  for (size_t i = 0; i < in->range_start.size(); ++i)
-    raw.starts.push_back(in->range_start[i]), raw.classes.push_back(in->range_class[i]);
-  raw.n_classes = in->n_classes;
-  raw.table = in->table;
+  RawDfa raw = unlabelled(*in);
   for (uint32_t l : in->labels) raw.labels.push_back(l != kDead && !slots[l].empty() ? l : kDead);
   LangPtr out = grammar::finish(std::move(raw), budget);
   if (rule == lang_any() || out->empty()) return out->empty() ? nullptr : out;
@@ -213,14 +219,7 @@ LangPtr Expander::Impl::restrict_labels(const LangPtr& all, const LangPtr& rule,
   for (uint32_t l = 0; l < slots.size(); ++l) parts.push_back(with_label(out, l));
   std::vector<std::vector<bool>> sets;
   LangPtr both = classify(parts, sets, budget);
-  RawDfa r;
-  for (uint32_t c = 0; c < 128; ++c)
-    if (c == 0 || both->ascii_class[c] != both->ascii_class[c - 1])
-      r.starts.push_back(c), r.classes.push_back(both->ascii_class[c]);
-  for (size_t i = 0; i < both->range_start.size(); ++i)
-    r.starts.push_back(both->range_start[i]), r.classes.push_back(both->range_class[i]);
-  r.n_classes = both->n_classes;
-  r.table = both->table;
+  RawDfa r = unlabelled(*both);
   for (uint32_t l : both->labels) {
     uint32_t label = kDead;
     if (l != kDead && sets[l][0])
@@ -233,14 +232,7 @@ LangPtr Expander::Impl::restrict_labels(const LangPtr& all, const LangPtr& rule,
 }
 
 LangPtr Expander::Impl::with_label(const LangPtr& in, uint32_t label) {
-  RawDfa raw;
-  for (uint32_t c = 0; c < 128; ++c)
-    if (c == 0 || in->ascii_class[c] != in->ascii_class[c - 1])
-      raw.starts.push_back(c), raw.classes.push_back(in->ascii_class[c]);
-  for (size_t i = 0; i < in->range_start.size(); ++i)
-    raw.starts.push_back(in->range_start[i]), raw.classes.push_back(in->range_class[i]);
-  raw.n_classes = in->n_classes;
-  raw.table = in->table;
+  RawDfa raw = unlabelled(*in);
   for (uint32_t l : in->labels) raw.labels.push_back(l == label ? 0 : kDead);
   return grammar::finish(std::move(raw), budget);
 }
@@ -273,14 +265,7 @@ LangPtr Expander::Impl::without_names(const ObjectAtom& a) {
   for (uint32_t l = 0; l < a.rest_slots.size(); ++l) parts.push_back(with_label(a.rest, l));
   std::vector<std::vector<bool>> sets;
   LangPtr both = classify(parts, sets, budget);
-  RawDfa r;
-  for (uint32_t c = 0; c < 128; ++c)
-    if (c == 0 || both->ascii_class[c] != both->ascii_class[c - 1])
-      r.starts.push_back(c), r.classes.push_back(both->ascii_class[c]);
-  for (size_t i = 0; i < both->range_start.size(); ++i)
-    r.starts.push_back(both->range_start[i]), r.classes.push_back(both->range_class[i]);
-  r.n_classes = both->n_classes;
-  r.table = both->table;
+  RawDfa r = unlabelled(*both);
   for (uint32_t l : both->labels) {
     uint32_t label = kDead;
     if (l != kDead && !sets[l][0])
