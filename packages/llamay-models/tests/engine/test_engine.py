@@ -300,6 +300,23 @@ def test_pieces_arrive_in_any_event_loop(make_model):
         assert asyncio.run(several()) == [expected] * 4
 
 
+def test_a_step_calls_into_an_event_loop_once_for_all_its_texts(make_model):
+    model = make_model()
+
+    async def one():
+        return [p async for p in model.engine.submit(Request([9, 4, 9], GREEDY, 40, ignore_eos=True))]
+
+    async def several():
+        loop, calls = asyncio.get_running_loop(), []
+        call = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *a: (calls.append(threading.current_thread().name), call(*a))[1]
+        await asyncio.gather(*(one() for _ in range(16)))
+        return sum("llamay engine" in name for name in calls)
+
+    before = model.engine.stats.steps
+    assert asyncio.run(several()) <= model.engine.stats.steps - before + 16  # those that end at once
+
+
 def test_an_error_reaches_a_coroutine(make_model):
     async def run():
         async for _ in make_model().engine.submit(Request([9, 9], GREEDY, 20, constraint=Only([[7], []]))):

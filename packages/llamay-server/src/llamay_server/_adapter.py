@@ -149,8 +149,15 @@ class Generation:
         """Pieces in order."""
         try:
             async for piece in self._inner:
-                scores = tuple(p.TokenScore(s.token, s.logprob, s.top) for s in piece.logprobs)
-                yield p.Piece(piece.text, piece.tokens, scores)
+                scores = piece.logprobs
+                if scores:
+                    yield p.Piece(
+                        piece.text,
+                        piece.tokens,
+                        tuple(p.TokenScore(s.token, s.logprob, s.top) for s in scores),
+                    )
+                else:
+                    yield p.Piece(piece.text, piece.tokens)
         except errors.LlamayError as e:
             raise translate(e) from e
 

@@ -22,6 +22,7 @@ from ._ollama import OllamaMessage, Options, read_messages
 from ._ollama_models import ask_store, managed_store
 from ._services import Services, services
 from ._store import Recipe, Store, StoreError
+from ._uploads import receive
 
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 _MAX_PROFILE = 512 << 10
@@ -194,39 +195,14 @@ async def add_blob(request: Request[Any, Any, Any]) -> ASGIApp:
 
 async def _receive(path: Path, request: Request[Any, Any, Any], service: Services) -> str:
     """The body into a file; gives its SHA-256 in hex."""
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise invalid("Content-Encoding: a blob is sent as it is, without encoding")
-    limit, size, digest = service.config.max_blob, 0, hashlib.sha256()
-    too_large = ApiError(
-        "too_large",
-        f"The blob is larger than the limit of {limit} bytes.",
-        code="blob_too_large",
-        retry=False,
-    )
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit:
-        raise too_large
+    digest, config = hashlib.sha256(), service.config
     with path.open("wb") as file:
 
-        def write(part: bytes) -> None:
-            file.write(part)
-            digest.update(part)
+        def write(piece: bytes) -> None:
+            file.write(piece)
+            digest.update(piece)
 
-        more = True
-        while more:
-            try:
-                async with asyncio.timeout(service.config.body_timeout):
-                    message = await request.receive()
-            except TimeoutError:
-                raise ApiError("slow", "The blob came too slowly.", headers={"connection": "close"}) from None
-            if message["type"] != "http.request":
-                raise ApiError("slow", "The client left before the blob was whole.")
-            part, more = message["body"], message["more_body"]
-            size += len(part)
-            if size > limit:
-                raise too_large
-            if part:
-                await asyncio.to_thread(write, part)
+        await receive(request, write, what="blob", limit=config.max_blob, timeout=config.body_timeout)
     return digest.hexdigest()
 
 

@@ -174,7 +174,9 @@ class Run:
             call.phase = "prefill"
             first = True
             last = [began] * spec.n
-            async with contextlib.aclosing(self._merge()) as merged:
+            between = self.metrics.between.labels(name)
+            alone = len(self.generations) == 1
+            async with contextlib.aclosing(self._choice(0) if alone else self._merge()) as merged:
                 async for event in merged:
                     now = time.monotonic()
                     slot = event.index - spec.first_index
@@ -185,7 +187,7 @@ class Run:
                         self.totals.prefill += self._prefill
                         self.metrics.first_token.labels(name).observe(now - call.started)
                     elif isinstance(event, Delta):
-                        self.metrics.between.labels(name).observe(now - last[slot])
+                        between.observe(now - last[slot])
                     last[slot] = now
                     yield event
             self._account(began)
@@ -256,11 +258,6 @@ class Run:
         return forks
 
     async def _merge(self) -> AsyncGenerator[Delta | End, None]:
-        if len(self.generations) == 1:
-            async with contextlib.aclosing(self._choice(0)) as events:
-                async for event in events:
-                    yield event
-            return
         queue: asyncio.Queue[Delta | End | BaseException] = asyncio.Queue()
 
         async def pump(slot: int) -> None:
@@ -338,13 +335,12 @@ class Run:
         )
 
 
-async def in_order(runs: Sequence[Run]) -> AsyncGenerator[Delta | End, None]:
+def in_order(runs: Sequence[Run]) -> AsyncGenerator[Delta | End, None]:
     """Several runs at once, their events merged."""
-    if len(runs) == 1:
-        async with contextlib.aclosing(runs[0].events()) as events:
-            async for event in events:
-                yield event
-        return
+    return runs[0].events() if len(runs) == 1 else _merged(runs)
+
+
+async def _merged(runs: Sequence[Run]) -> AsyncGenerator[Delta | End, None]:
     queue: asyncio.Queue[Delta | End | BaseException | None] = asyncio.Queue()
 
     async def pump(run: Run) -> None:

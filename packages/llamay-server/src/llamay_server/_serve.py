@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import sys
 from collections.abc import Sequence
@@ -44,6 +45,9 @@ class Server(uvicorn.Server):
             await self.application.services.models.preload()
         except Exception as e:
             log.error("the default model could not be loaded: %s", e)
+        # What is here now stays: a full collection that walks vocabularies and merges stops every stream for long.
+        gc.collect()
+        gc.freeze()
 
     def _announce(self) -> None:
         config = self.application.services.config
@@ -101,6 +105,7 @@ def make_server(application: Application) -> Server:
             date_header=True,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=5,
+            http="h11",  # whatever else is installed: its headers are bounded
             h11_max_incomplete_event_size=64 << 10,
             lifespan="on",
             ws="none",

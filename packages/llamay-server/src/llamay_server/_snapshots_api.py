@@ -21,6 +21,7 @@ from ._errors import ApiError, invalid
 from ._http import Whole, read_json, release
 from ._moves import Target, check_target, send
 from ._services import Services, services
+from ._uploads import receive
 
 _CHUNK = 1 << 20
 
@@ -121,42 +122,20 @@ async def restore(request: Request[Any, Any, Any]) -> ASGIApp:
 
 
 async def _receive_into(path: Path, request: Request[Any, Any, Any], service: Services) -> None:
-    """The body into a file, counted; it may be larger than memory."""
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise invalid("Content-Encoding: a snapshot is sent as it is, without encoding")
-    limit, size = service.config.max_snapshot, 0
-    declared = request.headers.get("content-length", "")
-    too_large = ApiError(
-        "too_large",
-        f"The snapshot is larger than the limit of {limit} bytes.",
-        code="snapshot_too_large",
-        retry=False,
-    )
-    if declared.isdigit() and int(declared) > limit:
-        raise too_large
+    """The body into a file."""
+    counted, config = service.metrics.snapshot_bytes.labels("in"), service.config
     with path.open("wb") as file:
-        while True:
-            try:
-                async with asyncio.timeout(service.config.body_timeout):
-                    message = await request.receive()
-            except TimeoutError:
-                raise ApiError(
-                    "slow", "The snapshot came too slowly.", headers={"connection": "close"}
-                ) from None
-            if message["type"] != "http.request":
-                raise ApiError("slow", "The client left before the snapshot was whole.")
-            part = message["body"]
-            size += len(part)
-            if size > limit:
-                raise too_large
-            if part:
-                try:
-                    await asyncio.to_thread(file.write, part)
-                except OSError as e:
-                    raise _no_room(e) from e
-                service.metrics.snapshot_bytes.labels("in").inc(len(part))
-            if not message["more_body"]:
-                break
+
+        def write(piece: bytes) -> None:
+            file.write(piece)
+            counted.inc(len(piece))
+
+        try:
+            size = await receive(
+                request, write, what="snapshot", limit=config.max_snapshot, timeout=config.body_timeout
+            )
+        except OSError as e:
+            raise _no_room(e) from e
     if size == 0:
         raise invalid("The body is empty; send a snapshot.", code="missing_body")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
 from llamay_models.engine._sampling import Sampling
 from llamay_models.errors import LlamayError
@@ -119,15 +120,44 @@ class Channel:
         if waiting is None:
             return
         loop, future = waiting
-        try:
-            loop.call_soon_threadsafe(_resolve, future)
-        except RuntimeError:
-            return  # the loop was closed; nobody waits any more
+        held: _Held | None = getattr(_thread, "held", None)
+        if held is None:
+            _resolve_in(loop, [future])
+        else:
+            held.setdefault(loop, []).append(future)
 
 
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+_thread = threading.local()
+_Held: TypeAlias = "dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]]"
+
+
+def hold_wakes() -> None:
+    """Gather what this thread wakes until `wake_held`: one call into a loop for a step, not one for every text of it.
+
+    Each call costs a write to a socket, and hands the interpreter to the loop's thread in the middle of the step.
+    """
+    if getattr(_thread, "held", None) is None:
+        _thread.held = {}
+
+
+def wake_held() -> None:
+    """Wake all that was gathered; harmless where nothing was."""
+    held: _Held | None = getattr(_thread, "held", None)
+    _thread.held = None
+    for loop, futures in (held or {}).items():
+        _resolve_in(loop, futures)
+
+
+def _resolve_in(loop: asyncio.AbstractEventLoop, futures: list[asyncio.Future[None]]) -> None:
+    # A loop that was closed has nobody who waits any more.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(_resolve, futures)
+
+
+def _resolve(futures: list[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
 
 
 class Generation:

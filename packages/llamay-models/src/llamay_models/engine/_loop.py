@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import llamay_kv as kv
-from llamay_models.engine._generation import Channel, FinishReason
+from llamay_models.engine._generation import Channel, FinishReason, hold_wakes, wake_held
 from llamay_models.engine._memory import Need
 from llamay_models.engine._pace import Pace
 from llamay_models.engine._prefixes import Prefixes
@@ -199,6 +199,7 @@ class Loop:
                 for sequence in self._running:
                     self._end(sequence, LlamayError(f"the engine failed: {type(error).__name__}: {error}"))
                 self._running.clear()
+            wake_held()
             seconds = time.perf_counter() - began
             self.stats.busy_seconds += seconds
             self.histograms.step.add(seconds)
@@ -525,6 +526,7 @@ class Loop:
                 masks.result()
         now = time.perf_counter()
         seconds = now - began
+        hold_wakes()
         self._draw_ahead(batch, out)
         stats, at, writing, reading, depth = self.stats, 0, 0, 0, 0
         for share, rows in batch:
