@@ -60,7 +60,7 @@ class Engine:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
         try:
-            self.process.wait(30)
+            self.process.wait(10)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -73,8 +73,9 @@ class Engine:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             # An engine may have words of its own for stdout.
-            if line.startswith("{"):
-                self._answers.put(json.loads(line))
+            with contextlib.suppress(ValueError):
+                if line.startswith("{"):
+                    self._answers.put(json.loads(line))
         self._answers.put(None)
 
     def _answer(self, timeout: float) -> dict[str, Any]:

@@ -6,48 +6,30 @@ sampling does.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import json
 import os
-import sys
 import time
 from typing import Any
 
 import numpy as np
 from _memory import peak, resident
+from _worker import answers, arguments, requests, wait
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--context", type=int, required=True)
-    parser.add_argument(
-        "--variant", required=True, help="repacked or plain, with +plain-attention or without"
-    )
-    parser.add_argument("--parallel", type=int, default=1)
-    parser.add_argument("--once", action="store_true")
-    options = parser.parse_args()
-    # It logs as it likes; the answers get a channel of their own.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-    def say(answer: dict[str, Any]) -> None:
-        print(json.dumps(answer), file=answers, flush=True)
-
+    options = arguments(variants=True)
+    say = answers()
     base = resident()
     worker = Worker(options.model, options.threads, options.context, options.variant, options.parallel)
     if options.once:
         worker.read([0], 0)
         say({"first": True, "base": base, "peak": peak()})
-        sys.stdin.read()
+        wait()
         return
     worker.read([0] * 32, 0)
     say({"system": worker.system()})
-    for line in sys.stdin:
-        request = json.loads(line)
-        say(getattr(worker, request.pop("do"))(**request))
+    for what, details in requests():
+        say(getattr(worker, what)(**details))
 
 
 class Worker:

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from _memory import peak, resident
+from _worker import answers, arguments, requests, wait
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--context", type=int, required=True)
-    parser.add_argument(
-        "--variant", required=True, help="repacked or plain, with +plain-attention or without"
-    )
-    parser.add_argument("--parallel", type=int, default=1)
-    parser.add_argument("--once", action="store_true")
-    options = parser.parse_args()
-    # llama.cpp logs to stdout or stderr as it likes; the answers get a channel of their own.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    options = arguments(variants=True)
+    say = answers()
 
     import xllamacpp  # type: ignore[import-not-found, unused-ignore]
 
@@ -64,33 +51,29 @@ def main() -> None:
             raise SystemExit(f"llama.cpp answers {answer}")
         return dict(answer["timings"])
 
-    def say(answer: dict[str, Any]) -> None:
-        print(json.dumps(answer), file=answers, flush=True)
-
     if options.once:
         complete("The", 1)
         say({"first": True, "base": base, "peak": peak()})
-        sys.stdin.read()
+        wait()
         return
     say({"system": xllamacpp.get_system_info()})
-    for line in sys.stdin:
-        request = json.loads(line)
-        if request["do"] == "prefill":
+    for what, request in requests():
+        if what == "prefill":
             timings = complete(request["tokens"], 1)
             say({"rate": timings["prompt_n"] / timings["prompt_ms"] * 1e3})
-        elif request["do"] == "decode":
+        elif what == "decode":
             # A long prompt is kept from one request to the next. The clock of decoding starts with the first token,
             # so one less than were made took that time.
             timings = complete(request["tokens"], request["count"], keep=True)
             say({"rate": (timings["predicted_n"] - 1) / timings["predicted_ms"] * 1e3})
-        elif request["do"] == "streams":
+        elif what == "streams":
             prompts, count = request["prompts"], request["count"]
             with ThreadPoolExecutor(len(prompts)) as pool:
                 found = list(pool.map(complete, prompts, [count] * len(prompts)))
             slowest = max(timings["predicted_ms"] for timings in found)
             say({"rate": sum(timings["predicted_n"] - 1 for timings in found) / slowest * 1e3})
         else:
-            raise SystemExit(f"llama.cpp has no way to measure {request['do']}")
+            raise SystemExit(f"llama.cpp has no way to measure {what}")
 
 
 if __name__ == "__main__":

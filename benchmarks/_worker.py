@@ -1,0 +1,51 @@
+"""What every engine's process shares: the arguments it is started with, and the line it answers on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def arguments(*, variants: bool) -> argparse.Namespace:
+    """Read what an engine is told when it is started; `variants` where it has more than one way to compute."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--context", type=int, required=True)
+    parser.add_argument("--once", action="store_true", help="one token, for the time of a cold start")
+    if variants:
+        parser.add_argument(
+            "--variant", required=True, help="repacked or plain, with +plain-attention or without"
+        )
+        parser.add_argument("--parallel", type=int, default=1)
+    return parser.parse_args()
+
+
+def answers() -> Callable[[dict[str, Any]], None]:
+    """Return a function that sends an answer; whatever else is written to stdout from now on is dropped.
+
+    Engines log there as they like, from native code too.
+    """
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+    def say(answer: dict[str, Any]) -> None:
+        print(json.dumps(answer), file=channel, flush=True)
+
+    return say
+
+
+def requests() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what is asked, by name and details, until the asker closes the line."""
+    for line in sys.stdin:
+        request = json.loads(line)
+        yield request.pop("do"), request
+
+
+def wait() -> None:
+    """Return when the asker closes the line."""
+    sys.stdin.read()
