@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import subprocess
 import tempfile
@@ -15,6 +16,11 @@ from typing import Any
 HERE = Path(__file__).parent
 PAUSE = 0.1
 """Seconds before each measurement, in which the other engines' idle threads fall asleep."""
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of what is timed: a user's Python keeps its compiled modules."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 class EngineError(Exception):
@@ -39,6 +45,7 @@ class Engine:
             stdout=subprocess.PIPE,
             stderr=self.errors,
             text=True,
+            env=environment(),
         )
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _engines import Engine, EngineError
+from _engines import Engine, EngineError, environment
 
 STREAMS, BRANCHES, DEPTH, SHORT = 8, 32, 2048, 8
 PATIENCE = 2
@@ -128,7 +128,9 @@ class Cell:
         command += ["--ignore-eos", "--threads", str(self.threads), "--ctx-size", str(self.context)]
         began = time.perf_counter()
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=self.options.timeout)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=self.options.timeout, env=environment()
+            )
         except subprocess.TimeoutExpired:
             raise EngineError(f"llamay run did not end in {self.options.timeout:.0f} s") from None
         if done.returncode:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,7 @@ def _tensors(shape: Shape, kind: str) -> Iterator[TensorData]:
         layer = int(name.split(".")[1]) if name.startswith("blk.") else 0
         place = Place(layer, shape.layers, shape.heads // shape.kv_heads)
         target = fitting(format_of(mix, name, place, tied=True), size[1], blocks)
-        yield TensorData(name, target, size, lambda n=name, t=target, s=size: _matrix(n, t, *s))
+        yield TensorData(name, target, size, partial(_matrix, name, target, *size))
 
 
 def _vector(shape: Shape, name: str, size: tuple[int, ...]) -> np.ndarray[Any, Any]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+
+_PR_SET_PDEATHSIG = 1
 
 
 def arguments(*, variants: bool) -> argparse.Namespace:
@@ -22,7 +25,18 @@ def arguments(*, variants: bool) -> argparse.Namespace:
             "--variant", required=True, help="repacked or plain, with +plain-attention or without"
         )
         parser.add_argument("--parallel", type=int, default=1)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not options.once:
+        end_with_parent()
+    return options
+
+
+def end_with_parent() -> None:
+    """Have the system end this process when the one that asks is gone, however that came (Linux)."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def answers() -> Callable[[dict[str, Any]], None]:

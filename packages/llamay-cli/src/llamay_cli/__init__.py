@@ -12,6 +12,11 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line in `sys.argv` and leave with its exit code (see `llamay_cli.errors.Exit`)."""
+    import os
+
+    # numpy's own threads have nothing to do here: kernels multiply. They would only spin beside those while a model is
+    # loaded.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from ._app import app
 
     app.main(prog_name="llamay")

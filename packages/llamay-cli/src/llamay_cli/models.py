@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,12 +11,15 @@ import click
 
 from ._progress import Mode, reporting
 from .errors import NotFoundError
-from .store import Entry, Store
 
 __all__ = ["Resolved", "fetch", "resolve"]
 
 if TYPE_CHECKING:
     from .pull import Options, Source
+    from .store import Entry, Store
+
+_PATH = re.compile(r"\.{0,2}/")
+"""What begins so is a path: no name and no source does."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,11 @@ def resolve(
     model: str, *, mode: Mode = "auto", offline: bool = False, store: Store | None = None
 ) -> Resolved:
     """Find MODEL, pulling it if it is a source that the store does not have yet."""
+    if _PATH.match(model) and (path := Path(model)).is_file():
+        # The store and what fills it take longer to import than this takes.
+        return Resolved(path.absolute(), path.name)
+    from .store import Store
+
     store = store or Store()
     if entry := store.find(model):
         return Resolved(store.path(entry), entry.manifest.name, entry)
