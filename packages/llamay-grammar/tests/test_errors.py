@@ -25,7 +25,7 @@ import llamay_grammar as lg
         ({"$ref": "https://example.com/other.json"}, "$ref", "/$ref"),
         ({"multipleOf": 0}, "multipleOf", "/multipleOf"),
         ({"minLength": -1}, "minLength", "/minLength"),
-        ({"properties": {"x": {"type": "array", "items": {"type": "object"}, "uniqueItems": True, "minItems": 2}}}, "uniqueItems", None),
+        ({"properties": {"x": {"type": "array", "items": {"type": "object", "maxProperties": 0}, "uniqueItems": True, "minItems": 2}}}, "uniqueItems", "/properties/x/uniqueItems"),
         ({"properties": []}, "properties", "/properties"),
     ],
 )  # fmt: skip
@@ -122,7 +122,8 @@ def test_masks_of_the_wrong_size_are_refused(bytes_vocabulary: lg.Vocabulary) ->
 
 
 def test_the_approximate_mode_says_what_it_leaves_out(bytes_vocabulary: lg.Vocabulary) -> None:
-    schema = {"type": "array", "items": {"type": "object"}, "uniqueItems": True}
+    items = {"type": "object", "maxProperties": 0}
+    schema = {"type": "array", "items": items, "minItems": 2, "uniqueItems": True}
     grammar = lg.compile_json_schema(schema, bytes_vocabulary, mode="approximate")
     assert len(grammar.warnings) == 1
     assert grammar.warnings[0].startswith("/uniqueItems: ")

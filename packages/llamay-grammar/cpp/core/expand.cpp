@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "feasible.h"
+#include "machine.h"
 
 namespace llamay::grammar {
 
@@ -173,6 +174,63 @@ void Expander::Impl::finish() {
                                "conditions on members told apart by patterns, together with maxProperties");
     for (auto& s : a.known) dominated(s);
     for (auto& s : a.rest_slots) dominated(s);
+  }
+  if (std::none_of(p.arrays.begin(), p.arrays.end(), [](auto& a) { return a.deep; })) return;
+  find_plenty(arrays, objects);
+  for (size_t i = 0; i < p.arrays.size(); ++i) {
+    try {
+      if (arrays[i]) check_deep(p.arrays[i]);
+    } catch (const CompileError& e) {
+      throw CompileError(e.keyword, place_of(&Node::arrays, i, e.keyword), e.what());
+    }
+  }
+}
+
+void Expander::Impl::find_plenty(const std::vector<bool>& arrays, const std::vector<bool>& objects) {
+  auto many_items = [&](const ArrayAtom& a) {
+    if (!a.contains.empty()) return false;
+    auto plenty = [&](const Slot& s) {
+      return std::any_of(s.begin(), s.end(), [&](auto& o) { return p.nodes[o.node].plenty; });
+    };
+    for (size_t k = 0; k < a.prefix.size() && k < a.max; ++k)
+      if (plenty(a.prefix[k])) return true;
+    if (a.rest.empty() || a.max <= a.prefix.size()) return false;
+    return plenty(a.rest) || (!a.unique && !a.deep && a.max == UINT64_MAX);
+  };
+  // Finds the members that have plenty of values with which the object can be completed.
+  auto many_members = [&](ObjectAtom& a) {
+    a.plenty.resize(a.words(), 0);
+    bool some = false;
+    for (uint32_t k = 0; k < a.known.size(); ++k) {
+      uint64_t& word = a.plenty[k / 64];
+      const uint64_t bit = uint64_t{1} << (k % 64);
+      if (!(word & bit) && (a.possible[k / 64] & bit)) {
+        std::vector<uint64_t> seen(a.words(), 0);
+        seen[k / 64] = bit;
+        for (const Option& o : a.known[k])
+          if (p.nodes[o.node].plenty && object_feasible(p, a, seen.data(), 0, o.gain)) word |= bit;
+      }
+      some |= (word & bit) != 0;
+    }
+    return some || (a.rest && a.rest->infinite(0) && a.max == UINT64_MAX);
+  };
+  for (bool more = true; more;) {
+    more = false;
+    budget.check_time();
+    std::vector<bool> array(p.arrays.size()), object(p.objects.size());
+    for (size_t i = 0; i < p.arrays.size(); ++i) array[i] = arrays[i] && many_items(p.arrays[i]);
+    for (size_t i = 0; i < p.objects.size(); ++i) object[i] = objects[i] && many_members(p.objects[i]);
+    for (Node& n : p.nodes) {
+      if (n.plenty) continue;
+      for (uint32_t x : n.strings) {
+        const StringAtom& a = p.strings[x];
+        n.plenty |= plenty_words(*a.lang, 0, a.max, a.min);
+      }
+      for (uint32_t x : n.numbers) n.plenty |= plenty_words(*p.numbers[x].lang, 0, p.numbers[x].max, 0);
+      for (uint32_t x : n.arrays) n.plenty |= array[x];
+      for (uint32_t x : n.objects) n.plenty |= object[x];
+      more |= n.plenty;
+    }
   }
 }
 

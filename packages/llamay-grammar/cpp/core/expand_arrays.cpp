@@ -15,7 +15,22 @@ FormulaId Expander::Impl::one_spelling() {
   n.canonical = true;
   StringSpec s;
   s.lang = lang_any(), s.counted = true;
-  return f.all({f.number(n), f.string(s)});
+  return f.all({f.number(n), f.string(s), spelling_inside()});
+}
+
+FormulaId Expander::Impl::spelling_inside() {
+  if (inside) return *inside;
+  NumberSpec n;
+  n.canonical = true;
+  const uint32_t number = f.new_ref("");
+  const FormulaId all = f.ref(number);
+  ItemsSpec items;
+  items.rest = all;
+  PropsSpec props;
+  props.additional = all;
+  inside = f.all({f.items(items), f.props(props)});
+  f.bind(number, f.all({f.number(n), *inside}));
+  return *inside;
 }
 
 void Expander::Impl::check_unique(ArrayAtom& a) {
@@ -27,8 +42,7 @@ void Expander::Impl::check_unique(ArrayAtom& a) {
   auto check = [&](const Slot& s) {
     for (auto& o : s) {
       const Node& n = p.nodes[o.node];
-      if (!n.arrays.empty() || !n.objects.empty())
-        throw CompileError("uniqueItems", "", "uniqueItems with items that are arrays or objects");
+      a.deep |= !n.arrays.empty() || !n.objects.empty();
       bool endless = false;
       for (uint32_t x : n.strings)
         endless |= p.strings[x].lang->infinite(0) || p.strings[x].lang->count_words(0) > 1u << 30;
@@ -38,7 +52,8 @@ void Expander::Impl::check_unique(ArrayAtom& a) {
   };
   for (auto& s : a.prefix) check(s);
   check(a.rest);
-  if (free) return;
+  if (a.deep) a.unique = false;
+  if (a.deep || free) return;
   if (!a.prefix.empty() || !a.contains.empty() || a.rest.size() != 1)
     throw CompileError("uniqueItems", "",
                        "uniqueItems together with contains or positional items of few values");
@@ -51,6 +66,18 @@ void Expander::Impl::check_unique(ArrayAtom& a) {
   a.max = std::min(a.max, values);
   if (a.max < a.min)
     throw CompileError("uniqueItems", "", "uniqueItems needs more different items than there are");
+}
+
+// Whether enough different items always remain: where there are few, only as many may be asked for as any
+// item leaves room for.
+void Expander::Impl::check_deep(const ArrayAtom& a) const {
+  if (!a.deep || (a.min <= 1 && a.contains.empty())) return;
+  auto few = [&](const Slot& s) {
+    return std::any_of(s.begin(), s.end(), [&](auto& o) { return !p.nodes[o.node].plenty; });
+  };
+  if (few(a.rest) || std::any_of(a.prefix.begin(), a.prefix.end(), few))
+    throw CompileError("uniqueItems", "",
+                       "uniqueItems needs several different arrays or objects of which there may be few");
 }
 
 uint32_t Expander::Impl::array(const Leaves& leaves) {

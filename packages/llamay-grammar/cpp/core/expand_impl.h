@@ -50,6 +50,8 @@ struct Expander::Impl {
   // Where the schema of an alternative is, when origins are kept.
   std::string place_of(std::vector<uint32_t> Node::* list, size_t atom, const std::string& keyword);
   void finish();
+  // Which values and members have plenty of values, for arrays whose items must differ.
+  void find_plenty(const std::vector<bool>& arrays, const std::vector<bool>& objects);
   // An option that meets less than another one with the same value is of no use.
   void dominated(Slot& s);
 
@@ -88,8 +90,12 @@ struct Expander::Impl {
   // ---- Arrays: expand_arrays.cpp ----
 
   // Scalars spelled in one way only, and in automata whose words can be counted: what uniqueItems needs.
+  // Inside arrays and objects, numbers in one spelling.
   FormulaId one_spelling();
+  FormulaId spelling_inside();
+  std::optional<FormulaId> inside;
   void check_unique(ArrayAtom& a);
+  void check_deep(const ArrayAtom& a) const;
   uint32_t array(const Leaves& leaves);
   bool array_possible(const ArrayAtom& a) const;
   void check_contains(const ArrayAtom& a) const;

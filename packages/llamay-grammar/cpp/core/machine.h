@@ -6,6 +6,7 @@
 // back free.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -18,11 +19,12 @@
 
 namespace llamay::grammar {
 
-// A piece of text in a list: the names already used in an object, or the name being read.
+// A piece of text in a list: the names already used in an object, the name being read, the item being read.
 struct Link {
   mutable std::atomic<uint32_t> refs{0};
   bool heap = false;
-  bool unknown = false;                // stands for a name that is not spelled out (while computing masks)
+  bool unknown = false;                // stands for text that is not spelled out (while computing masks)
+  bool begins = false;                 // an item begins here; hash: how many such arrays are around it
   mutable const Link* kept = nullptr;  // the copy that outlives the scratch memory
   const Link* previous = nullptr;
   uint64_t hash = 0;
@@ -43,7 +45,7 @@ struct Frame {
   uint64_t count = 0;           // items or members begun
   uint32_t gained = 0;          // conditions met (objects)
   uint32_t have[6] = {};        // items that count for each contains
-  const Link* names = nullptr;  // members that are not declared; items of an array with uniqueItems
+  const Link* names = nullptr;  // members that are not declared; items of an array where they must differ
   uint64_t bits[1];             // members seen, then members that may come next
 
   uint64_t* seen() { return bits; }
@@ -92,6 +94,7 @@ enum class Mode : uint8_t {
 struct Thread {
   Mode mode = Mode::Value;
   bool gap = false;     // after ',' or ':', where the spaced style has its space
+  bool doubt = false;   // whether an item differs from others depends on text that is not spelled out
   uint16_t spaces = 0;  // whitespace read here
   uint32_t a = 0, b = 0;
   uint32_t state = 0;  // of the automaton
@@ -99,6 +102,7 @@ struct Thread {
   uint32_t count = 0;  // code points read
   const Frame* top = nullptr;
   const Link* partial = nullptr;  // the undeclared name being read
+  const Link* text = nullptr;     // what was read since an item began that is compared as a document
 };
 
 bool same_thread(const Thread& a, const Thread& b);
@@ -113,7 +117,7 @@ class Machine {
   // All threads that `t` becomes by reading one byte.
   void step(const Thread& t, uint8_t byte, Threads& out, Scratch& s) const;
   void step_token(const Thread& t, uint32_t token, Threads& out, Scratch& s) const;
-  // The threads after the value or lexeme that `t` is inside of (or at the end of), if it may end here.
+  // The threads after the value or lexeme that `t` is inside of, where it may end here.
   void finish_lexeme(const Thread& t, Threads& out, Scratch& s) const;
   bool may_end_here(const Thread& t) const;  // String (before the quote), Number, Raw
   bool accepts(const Thread& t) const;       // the document may end
@@ -130,12 +134,28 @@ class Machine {
   }
   void close_item(const Thread& t, const Link* value, Threads& out, Scratch& s) const;
   static std::string spelled(const Link* partial);
+  // Of threads inside items that are compared as documents: drops those from first on that only lead to items
+  // that were there before, and marks the ones of which the spelled out text does not tell.
+  void drop_repeats(Threads& threads, size_t first, Scratch& s) const;
+  // Inside a text of which some continuations lead to repeated items only.
+  bool watched(const Thread& t) const;
+  // `t` after text that is not spelled out.
+  Thread blurred(const Thread& t, Scratch& s) const;
 
   const Program& program() const { return p_; }
 
  private:
   Frame* frame(Place place, uint32_t atom, const Frame* parent, uint32_t words, Scratch& s) const;
   Frame* copy(const Frame* f, Scratch& s) const;
+  void read(const Thread& before, const Thread& in, uint8_t byte, bool check, Threads& out, Scratch& s) const;
+  void step(const Thread& t, uint8_t byte, bool check, Threads& out, Scratch& s) const;
+  void end_value(const Thread& t, const Frame* top, Threads& out, Scratch& s) const;
+  void end_item(const Thread& t, const Frame* top, Threads& out, Scratch& s) const;
+  struct Search;
+  enum class Future : uint8_t { Plenty, Unknown, Ask };
+  Future future(const Thread& t, const Frame*& asked) const;
+  bool plenty(const Thread& t) const;
+  bool plenty(const Thread& t, const Frame* f) const;
   using Visited = std::vector<std::pair<uint32_t, const Frame*>>;
   void complete(const Frame* top, Threads& out, Scratch& s, Visited* visited = nullptr) const;
   void network(uint32_t state, const Frame* parent, Threads& out, Scratch& s, Visited* visited) const;
@@ -148,6 +168,7 @@ class Machine {
   bool value_left(const Frame* f, uint32_t node) const;
   bool words_left(const Frame* f, const Lang& l, uint32_t state, char kind, const Link* partial) const;
   void finish_value(const Thread& t, Threads& out, Scratch& s) const;
+  uint64_t deep_arrays(const Frame* f) const;  // from f down
   bool can_close_array(const Frame* f) const;
   bool can_close_object(const Frame* f) const;
   bool can_add(const Frame* f) const;
@@ -165,6 +186,33 @@ class Machine {
 
   const Program& p_;
 };
+
+template <class Left>
+bool Machine::any_left(const Lang& l, uint32_t state, uint32_t lo, uint32_t hi, uint64_t used, Left left) {
+  // Only where few words are left is each character asked.
+  if (l.any_next(state, lo, hi, [&](uint32_t n) { return l.infinite(n) || l.count_words(n) > used; }))
+    return true;
+  uint64_t live = 0;
+  for (uint32_t cp = lo; cp <= hi; ++cp) {
+    if (!l.any_next(state, cp, std::min(hi, cp | 0xFF), [](uint32_t) { return true; })) {
+      cp |= 0xFF;  // nothing in this block
+      continue;
+    }
+    uint32_t n = l.next(state, cp);
+    if (n == kDead) continue;
+    if (++live > used || left(cp, n)) return true;
+  }
+  return false;
+}
+
+// Whether more words are left than an array can have items; `state` kNone: from any state. Not certain where
+// it says no.
+inline bool plenty_words(const Lang& l, uint32_t state, uint32_t max_left, uint32_t min) {
+  constexpr uint64_t kPlenty = uint64_t{1} << 30;
+  const bool infinite = state == kNone ? l.all_infinite : l.infinite(state);
+  if (max_left == kInf) return infinite || (state != kNone && min == 0 && l.count_words(state) > kPlenty);
+  return infinite && l.uid == lang_any()->uid && max_left >= 3;
+}
 
 // Whether a language with a window of lengths still has a word: `state` after `count` code points.
 inline bool length_open(const Lang& l, uint32_t state, uint32_t count, uint32_t min, uint32_t max) {

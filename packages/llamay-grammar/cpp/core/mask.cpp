@@ -93,10 +93,29 @@ struct Masker::Walk {
 
   // Inside a text that must differ from one that this walk has not spelled out.
   bool unsure(const Thread& x) const {
+    if (x.doubt) return true;
     if (!x.top || !x.top->names || !x.top->names->unknown) return false;
     if (x.mode == Mode::Name) return true;
     return x.top->place == Place::Array &&
            (x.mode == Mode::String || x.mode == Mode::Number || x.mode == Mode::Literal);
+  }
+
+  // The tokens of a subtree are to be read byte by byte.
+  void doubt(const Trie& trie, uint32_t n) {
+    const uint32_t* id = trie.tokens_at(n);
+    doubtful.insert(doubtful.end(), id, id + trie.n_below(n));
+  }
+  // Goes on at node n of a trie with what threads have become; `here`: they also allow the tokens that end
+  // there.
+  void follow(const Trie& trie, uint32_t n, Threads& after, bool here) {
+    for (const Thread& f : after) {
+      if (unsure(f)) {
+        doubt(trie, n);
+        continue;
+      }
+      if (here) tokens(trie, n);
+      walk(trie, n, f);
+    }
   }
 
   void clear() {
@@ -181,7 +200,7 @@ struct Masker::Walk {
     if (++walks > kMaxWalks) throw Ambiguous{};
     if (n == 0 && &trie == &main && skips_blanks(t)) return symbol(t);
     // Nothing but declared names: their bytes are fewer than the vocabulary's.
-    if (t.mode == Mode::Name && t.state == kDead) {
+    if (t.mode == Mode::Name && t.state == kDead && !m.watched(t)) {
       if (t.b != kDead) declared_names(trie, n, t, t.b, t.scan, false);
       return;
     }
@@ -192,6 +211,7 @@ struct Masker::Walk {
         case Mode::String: {
           const StringAtom& a = m.program().strings[t.a];
           if (a.lang->trie) break;
+          if (m.watched(t)) break;
           if (m.unique_item(t)) {
             if (!a.lang->all_infinite || a.min > 0 || a.max != kInf) break;
             return item(trie, n, t, *a.lang, id);
@@ -203,7 +223,7 @@ struct Masker::Walk {
         }
         case Mode::Number: {
           const NumberAtom& a = m.program().numbers[t.a];
-          if (a.lang->trie || m.unique_item(t)) break;
+          if (a.lang->trie || m.unique_item(t) || m.watched(t)) break;
           uint32_t min = 0, max = a.max == kInf ? kInf : a.max - t.count;
           if (max != kInf && max >= 16 + a.lang->longest_min) max = kInf;
           if (max != kInf) break;
@@ -222,6 +242,7 @@ struct Masker::Walk {
           return ends(trie, n, t);
         }
         case Mode::Name: {
+          if (t.state == kDead || m.watched(t)) break;
           const ObjectAtom& a = m.program().objects[t.top->atom];
           if (a.rest->trie) break;
           // Where few names are left, the used ones must be counted: reading the tokens does.
@@ -245,8 +266,7 @@ struct Masker::Walk {
       bool real = false;
       for (const Thread& x : next) {
         if (unsure(x)) {
-          const uint32_t* id = trie.tokens_at(c);
-          doubtful.insert(doubtful.end(), id, id + trie.n_below(c));
+          doubt(trie, c);
           continue;
         }
         real = true;
@@ -324,7 +344,7 @@ struct Masker::Walk {
   // Runs `walk` for the exits of an entry, or repeats what it did the last time at this place.
   template <class F>
   void cross(const EntryPtr& e, const Thread& t, F walk_exits) {
-    const bool keep = crossings && !record && t.top->heap;
+    const bool keep = crossings && !record && t.top->heap && !t.text;
     if (keep)
       if (const Crossing* c = crossings->find(t.mode, e.get(), t.top)) {
         put(c->tokens.data(), c->tokens.size());
@@ -344,17 +364,13 @@ struct Masker::Walk {
     if (!e->exits.empty())
       cross(e, t, [&] {
         Threads after;
-        m.finish_lexeme(t, after, s);
-        for (const auto& x : e->exits)
-          for (const Thread& f : after) {
-            if (!open_ended) tokens(x.rest, 0);
-            walk(x.rest, 0, f);
-          }
+        m.finish_lexeme(m.blurred(t, s), after, s);
+        for (const auto& x : e->exits) follow(x.rest, 0, after, !open_ended);
       });
     if (open_ended && m.may_end_here(t)) {
       Threads after;
       m.finish_lexeme(t, after, s);
-      for (const Thread& f : after) walk(trie, n, f);
+      follow(trie, n, after, false);
     }
   }
 
@@ -372,10 +388,9 @@ struct Masker::Walk {
           Link* link = new (s.take(sizeof(Link))) Link;
           link->unknown = true, link->previous = t.top->names;
           Threads after;
-          m.close_unknown(t, x.label, link, after, s);
-          if (after.empty()) continue;
-          tokens(x.rest, 0);
-          for (const Thread& f : after) walk(x.rest, 0, f);
+          m.close_unknown(m.blurred(t, s), x.label, link, after, s);
+          m.drop_repeats(after, 0, s);
+          follow(x.rest, 0, after, true);
         }
       });
       if (declared) declared_names(trie, n, t, t.b, t.scan, true);
@@ -396,12 +411,9 @@ struct Masker::Walk {
       Link* link = new (s.take(sizeof(Link))) Link;
       link->unknown = true, link->previous = t.top->names;
       Threads after;
-      m.close_item(t, link, after, s);
-      for (const auto& x : e->exits)
-        for (const Thread& f : after) {
-          tokens(x.rest, 0);
-          walk(x.rest, 0, f);
-        }
+      m.close_item(m.blurred(t, s), link, after, s);
+      m.drop_repeats(after, 0, s);
+      for (const auto& x : e->exits) follow(x.rest, 0, after, true);
       used_texts(trie, n, t, '"' + Machine::spelled(t.partial));
     });
   }
@@ -449,11 +461,9 @@ struct Masker::Walk {
         if (others) take_back(trie, c);
         if (!m.any_open(t.top, word, word + 1)) return;
         Threads after;
-        m.close_known(t, word, after, s);
-        for (const Thread& f : after) {
-          tokens(trie, c);
-          walk(trie, c, f);
-        }
+        m.close_known(m.blurred(t, s), word, after, s);
+        m.drop_repeats(after, 0, s);
+        follow(trie, c, after, true);
         return;
       }
       if (m.any_open(t.top, names.nodes[to].lo, names.nodes[to].hi)) {

@@ -45,11 +45,36 @@ const Link* keep(const Link* l) {
     const Link* from = fresh[i];
     size_t extra = from->length > 4 ? from->length - 4 : 0;
     Link* to = new (std::malloc(sizeof(Link) + extra)) Link;
-    to->heap = true, to->hash = from->hash, to->length = from->length, to->previous = tail;
+    to->heap = true, to->begins = from->begins, to->hash = from->hash, to->length = from->length,
+    to->previous = tail;
     std::memcpy(to->text, from->text, from->length);
     if (tail) retain(tail);
     from->kept = to;
     tail = to;
+  }
+  if (tail) retain(tail);
+  return tail;
+}
+
+// The same for the text of an item: what one token added becomes one link.
+const Link* keep_text(const Link* l) {
+  std::vector<const Link*> fresh;
+  const Link* base = l;
+  while (base && !base->heap && !base->kept) fresh.push_back(base), base = base->previous;
+  const Link* tail = base ? (base->heap ? base : base->kept) : nullptr;
+  std::string run;
+  auto add = [&](const Link* last) {
+    Link* to = new (std::malloc(sizeof(Link) + (run.size() > 4 ? run.size() - 4 : 0))) Link;
+    to->heap = true, to->begins = last->begins, to->hash = last->hash, to->previous = tail;
+    to->length = static_cast<uint32_t>(run.size());
+    std::memcpy(to->text, run.data(), run.size());
+    if (tail) retain(tail);
+    last->kept = tail = to;
+    run.clear();
+  };
+  for (size_t i = fresh.size(); i-- > 0;) {
+    run.append(fresh[i]->text, fresh[i]->length);
+    if (i == 0 || fresh[i]->begins || fresh[i - 1]->begins) add(fresh[i]);
   }
   if (tail) retain(tail);
   return tail;
@@ -80,7 +105,7 @@ const Frame* keep(const Frame* f) {
 void release(Position* p) {
   while (p && p->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     Position* next = p->previous;
-    for (const Thread& t : p->threads) release(t.top), release(t.partial);
+    for (const Thread& t : p->threads) release(t.top), release(t.partial), release(t.text);
     delete p;
     p = next;
   }
@@ -201,7 +226,7 @@ Matcher::Matcher(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(gr
   auto* p = new Position;
   p->refs = 1;
   for (Thread t : now) {
-    t.top = keep(t.top), t.partial = keep(t.partial);
+    t.top = keep(t.top), t.partial = keep(t.partial), t.text = keep_text(t.text);
     p->threads.push_back(t);
   }
   for (const Thread& t : p->threads) p->accepting |= grammar_->machine.accepts(t);
@@ -266,7 +291,7 @@ Position* Matcher::advance(const Position* from, uint32_t token) const {
   Position* p = fresh();
   p->threads.reserve(now.size());
   for (Thread t : now) {
-    t.top = keep(t.top), t.partial = keep(t.partial);
+    t.top = keep(t.top), t.partial = keep(t.partial), t.text = keep_text(t.text);
     p->threads.push_back(t);
   }
   for (const Thread& t : p->threads) p->accepting = p->accepting || m.accepts(t);

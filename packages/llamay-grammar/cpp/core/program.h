@@ -39,7 +39,8 @@ struct ArrayAtom {
   Slot rest;
   uint64_t min = 0, max = UINT64_MAX;
   std::vector<ContainsRule> contains;
-  bool unique = false;     // items are scalars then
+  bool unique = false;     // items must differ, and are scalars
+  bool deep = false;       // items must differ, and are compared as documents
   uint64_t count_cap = 0;  // from here on, the exact number of items no longer matters
 };
 
@@ -50,6 +51,7 @@ struct ObjectAtom {
   LangPtr rest;                // every other name: label = index into rest_slots (null: no other name)
   std::vector<Slot> rest_slots;
   std::vector<uint64_t> possible, required;  // bits over the declared names
+  std::vector<uint64_t> plenty;              // of them, those with more values than an array can have
   std::vector<std::pair<uint32_t, std::vector<uint64_t>>> depends;
   uint64_t min = 0, max = UINT64_MAX;
   // Conditions, each to be met by leaving one of some names out or by a member whose option gains it.
@@ -64,6 +66,7 @@ struct Node {
   std::vector<uint32_t> strings, numbers, arrays, objects;  // indices of atoms
   uint8_t literals = 0;                                     // of kNull, kFalse, kTrue
   bool possible = false;
+  bool plenty = false;  // more values than an array can have items
 };
 
 // A network of rules (Woods' recursive transition network): states with edges that read a lexeme, a JSON
