@@ -162,13 +162,51 @@ class Attention {
     if (near_) bring_near(begin, end);
     if constexpr (has_scale<K>) bring_scales(begin, end, segment_->pages->k_scale_offset, key_scales_);
     if constexpr (has_scale<V>) bring_scales(begin, end, segment_->pages->v_scale_offset, value_scales_);
-    // Tiles of one size: a last one of a single row would cost nearly as much as a whole one.
-    const uint32_t tiles = (to - from + kTileRows - 1) / kTileRows;
-    for (uint32_t row = from, left = tiles; left; --left) {
+    if (alike(from, to))
+      compute_alike(from, to, low(from), high(from));
+    else
+      each_tile(from, to, [this](uint32_t row, uint32_t end) { compute(row, end); });
+  }
+
+  /// Runs f(row, end) for tiles of rows. Of one size: a last one of a single row would cost nearly as much as
+  /// a whole one.
+  template <class F>
+  static void each_tile(uint32_t from, uint32_t to, F f) {
+    for (uint32_t row = from, left = (to - from + kTileRows - 1) / kTileRows; left; --left) {
       const uint32_t n = (to - row) / left;
-      compute(row, row + n);
+      f(row, row + n);
       row += n;
     }
+  }
+
+  /// Whether all rows see the same keys of the block, as they do of nearly all blocks.
+  bool alike(uint32_t from, uint32_t to) const {
+    const uint32_t first = from / group_, last = (to - 1) / group_;
+    for (uint32_t token = first + 1; token <= last; ++token)
+      if (low_[token] != low_[first] || high_[token] != high_[first]) return false;
+    return true;
+  }
+
+  /// The block for rows that all see keys [low, high): each step for all of them before the next one, so that
+  /// neither step waits for the other's last results.
+  void compute_alike(uint32_t from, uint32_t to, uint32_t low, uint32_t high) {
+    float *out[kTileRows], *score[kTileRows];
+    each_tile(from, to, [&](uint32_t row, uint32_t end) {
+      scores(static_cast<int>(end - row), row, low / 16 * 16, high);
+    });
+    if (low == 0 && high == kAttentionBlock)
+      softmax_whole(from, to);
+    else
+      each_tile(from, to, [this](uint32_t row, uint32_t end) { softmax(row, end); });
+    each_tile(from, to, [&](uint32_t row, uint32_t end) {
+      const int n = static_cast<int>(end - row);
+      for (int i = 0; i < n; ++i) {
+        score[i] = scores_ + (row + static_cast<uint32_t>(i)) * kAttentionBlock;
+        out[i] = block_out_ + (row + static_cast<uint32_t>(i)) * v_floats_;
+      }
+      weigh(n, score, out, low, high, false, values_ahead_);
+      values_ahead_ = 0;
+    });
   }
 
   /// Widens the block once for all rows that will read it. What nobody has written stays unread: such lanes
@@ -203,13 +241,11 @@ class Attention {
   /// The block's maximum, sum and weighted values for rows [from, to), at most kTileRows of them.
   void compute(uint32_t from, uint32_t to) {
     const int n = static_cast<int>(to - from);
-    const float* q[kTileRows];
     float* out[kTileRows];
     float* score[kTileRows];
     uint32_t low_most = 0, high_least = kAttentionBlock, low_least = kAttentionBlock, high_most = 0;
     for (int i = 0; i < n; ++i) {
       const uint32_t row = from + static_cast<uint32_t>(i), l = low(row), h = high(row);
-      q[i] = t_.tokens[row / group_].q + row % group_ * s_.k_dim;
       score[i] = scores_ + row * kAttentionBlock;
       out[i] = block_out_ + row * v_floats_;
       low_most = most(low_most, l);
@@ -218,20 +254,7 @@ class Attention {
       high_most = most(high_most, h);
     }
 
-    const uint32_t begin = low_least / 16 * 16;
-    if (near_) {
-      float* to_scores[kTileRows];
-      for (int i = 0; i < n; ++i) to_scores[i] = score[i] + begin;
-      product(n, q, near_keys_ + begin, kAttentionBlock, s_.k_dim, to_scores, high_most - begin, false);
-    } else {
-      each_page(begin, high_most, [&](uint32_t a, uint32_t b) {
-        float* to_scores[kTileRows];
-        for (int i = 0; i < n; ++i) to_scores[i] = score[i] + a;
-        product(n, q, keys_at<K>(*segment_->pages, s_, t_.kv_head, start_ + a), key_stride(*segment_->pages),
-                s_.k_dim, to_scores, b - a, false, keys_ahead_);
-      });
-      keys_ahead_ = 0;  // fetched by now
-    }
+    scores(n, from, low_least / 16 * 16, high_most);
     softmax(from, to);
 
     // Each row adds its visible values in increasing order; where all rows see a key they add it together.
@@ -254,6 +277,27 @@ class Attention {
     }
   }
 
+  /// q k of n rows, at most kTileRows, from row `from` on, and keys [begin, end).
+  void scores(int n, uint32_t from, uint32_t begin, uint32_t end) {
+    const float* q[kTileRows];
+    for (uint32_t i = 0, token = from / group_, head = from % group_; i < static_cast<uint32_t>(n); ++i) {
+      q[i] = t_.tokens[token].q + head * s_.k_dim;
+      if (++head == group_) ++token, head = 0;
+    }
+    float* to[kTileRows];
+    const auto at = [&](uint32_t key) {
+      for (int i = 0; i < n; ++i) to[i] = scores_ + (from + static_cast<uint32_t>(i)) * kAttentionBlock + key;
+      return to;
+    };
+    if (near_)
+      return product(n, q, near_keys_ + begin, kAttentionBlock, s_.k_dim, at(begin), end - begin, false);
+    each_page(begin, end, [&](uint32_t a, uint32_t b) {
+      product(n, q, keys_at<K>(*segment_->pages, s_, t_.kv_head, start_ + a), key_stride(*segment_->pages),
+              s_.k_dim, at(a), b - a, false, keys_ahead_);
+    });
+    keys_ahead_ = 0;  // fetched by now
+  }
+
   /// Scores of a few rows become weights, in place: exp(s - maximum), +0 where there is no visible key. The
   /// scales of int8 elements go in here, one multiplication for a vector instead of one for each of its
   /// elements. Row by row in each of three passes, so that no row waits for another's sums across lanes.
@@ -274,6 +318,37 @@ class Attention {
           l == 0 && h == kAttentionBlock ? weights<true>(row, 0, kAttentionBlock) : weights<false>(row, l, h);
     }
     for (uint32_t row = from; row < to; ++row) block_sum_[row] = tree16(sum[row - from]);
+  }
+
+  /// softmax for rows that see the whole block, any number of them: what a row needs is in registers.
+  void softmax_whole(uint32_t from, uint32_t to) {
+    constexpr int vectors = kAttentionBlock / 16;
+    const f32x16 scale = splat(s_.scale), cap = splat(s_.softcap);
+    for (uint32_t row = from; row < to; ++row) {
+      float* score = scores_ + row * kAttentionBlock;
+      f32x16 s[vectors], largest = splat(-__builtin_inff());
+      for (int j = 0; j < vectors; ++j) {
+        s[j] = load(score + 16 * j);
+        if constexpr (has_scale<K>) s[j] = load(key_scales_ + 16 * j) * s[j];
+        s[j] = scale * s[j];
+        if (s_.softcap != 0.0f) s[j] = softcap(s[j], cap);
+        store(score + 16 * j, s[j]);
+        largest = max(largest, s[j]);
+      }
+      block_max_[row] = max16(largest);
+    }
+    for (uint32_t row = from; row < to; ++row) {
+      float* score = scores_ + row * kAttentionBlock;
+      const f32x16 m = splat(block_max_[row]);
+      f32x16 p[vectors], sum = zero();
+      for (int j = 0; j < vectors; ++j) p[j] = exp_not_positive(load(score + 16 * j) - m);
+      for (int j = 0; j < vectors; ++j) {
+        sum = sum + p[j];
+        if constexpr (has_scale<V>) p[j] = p[j] * load(value_scales_ + 16 * j);
+        store(score + 16 * j, p[j]);
+      }
+      block_sum_[row] = tree16(sum);
+    }
   }
 
   /// yes in the lanes of [low, high) of sixteen keys from `at` on, no in the others.

@@ -9,7 +9,7 @@ namespace {
 
 // How many rows and vectors of columns share their operands in registers: as many as there are registers for.
 #if defined(__AVX512F__)
-constexpr int kTileRows = 6;
+constexpr int kTileRows = 7;
 constexpr int tile_vectors(int) { return 4; }
 #elif defined(__AVX2__)
 constexpr int kTileRows = 6;
@@ -94,6 +94,10 @@ void product(int rows, const float* const* a, const T* b, size_t stride, size_t 
       return product_rows<5>(a, b, stride, depth, c, columns, accumulate, ahead);
     case 6:
       return product_rows<6>(a, b, stride, depth, c, columns, accumulate, ahead);
+#endif
+#if defined(__AVX512F__)
+    case 7:
+      return product_rows<7>(a, b, stride, depth, c, columns, accumulate, ahead);
 #endif
   }
 }
