@@ -35,7 +35,9 @@ for line in sys.stdin:
 def _on_the_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(FOLDER))
     yield
-    for name in ("shapes", "_shape_models", "_shape_tables", "_engines"):
+    for name in [
+        name for name in sys.modules if name in ("shapes", "_engines") or name.startswith("_shape_")
+    ]:
         sys.modules.pop(name, None)
 
 
@@ -197,7 +199,9 @@ def test_a_run_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(shapes, "find_peers", lambda *_: ([], {}))
     monkeypatch.setattr(shapes, "context_of", lambda path: 2240)
     monkeypatch.setattr(shapes, "model_file", lambda *_: tmp_path / "model.gguf")
+    (tmp_path / "model.gguf").write_bytes(b"a model")
     options = argparse.Namespace(
+        budget=0.0,
         out=out,
         quick=False,
         clock="wall",
@@ -217,3 +221,64 @@ def test_a_run_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.Monkey
     options.measure = ["decode", "prefill"]
     shapes.run(options, lambda _: None)
     assert measured == ["decode", "prefill"]  # with one thread
+
+
+def test_a_budget_is_spent_on_what_the_tables_need() -> None:
+    from _shape_budget import applies
+
+    options = argparse.Namespace(
+        budget=25.0, threads=[2, 1], shape=["a", "b"], format=["Q4_K_M", "Q8_0", "F16"]
+    )
+
+    def asked(shape: str, kind: str, threads: int) -> set[str]:
+        measures = ("prefill", "decode", "depth", "start")
+        return {m for m in measures if applies(m, shape, kind, threads, options)}
+
+    everything, scaled = {"prefill", "decode", "depth", "start"}, {"prefill", "decode"}
+    assert asked("a", "Q4_K_M", 2) == asked("real", "file", 2) == everything
+    assert asked("a", "Q4_K_M", 1) == asked("real", "file", 1) == scaled
+    assert asked("a", "Q8_0", 2) == asked("a", "F16", 2) == asked("b", "Q4_K_M", 2) == scaled
+    assert asked("b", "F16", 2) == asked("b", "Q4_K_M", 1) == set()
+
+
+def test_a_row_has_its_part_of_the_time_and_what_others_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    import _shape_budget
+
+    now = 1000.0
+    monkeypatch.setattr(_shape_budget.time, "monotonic", lambda: now)
+    budget = _shape_budget.Budget(100.0)
+    for weight in (1.0, 3.0, 1.0):
+        budget.expect(weight)
+    assert budget.share(1.0).end == 1020.0
+    now = 1000.0  # the first row took no time, so that the others share all of it
+    second = budget.share(3.0)
+    assert second.end == 1075.0
+    now = 1070.0
+    assert second.allows(5.0)
+    assert not second.allows(6.0)
+    assert budget.share(1.0).end == 1100.0
+    assert not budget.over
+    now = 1101.0
+    assert budget.over
+    assert _shape_budget.Budget(0.0).share(1.0).allows(1e9)
+
+
+def test_an_engine_that_keeps_dying_is_left_out(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import _shape_cell
+    from _engines import EngineError
+
+    started = []
+
+    def start(*_: Any) -> Any:
+        started.append(1)
+        return engine("die")
+
+    monkeypatch.setattr(_shape_cell.Cell, "_start", start)
+    options = argparse.Namespace(clock="wall", timeout=30)
+    cell = _shape_cell.Cell("model", "file", tmp_path, 1, [], 64, options)
+    for _ in range(4):
+        with pytest.raises(EngineError, match="GGML_ASSERT"):
+            cell.ask("llama.cpp", "plain", 1, {"what": "decode"})
+    assert len(started) == _shape_cell.PATIENCE

@@ -25,6 +25,7 @@
 #include "../threads/float_environment.hpp"
 #include "../threads/threads.hpp"
 #include "packed.hpp"
+#include "stored.hpp"
 #include "weight.hpp"
 
 namespace nb = nanobind;
@@ -117,26 +118,60 @@ void forget_pages(const void* at, size_t bytes) {
 #endif
 }
 
-void init_weight(Weight* self, const Buffer& buffer, const std::string& format, int64_t rows, int64_t cols,
-                 std::string name, Threads* threads, bool mapped) {
-  const FormatTraits& t = format_named(format);
-  const std::string who = name.empty() ? "weight" : "weight '" + name + "'";
+/// What rows x cols of a format take as in a file; ValueError where there is no such matrix.
+size_t checked_bytes(const FormatTraits& t, int64_t rows, int64_t cols, const std::string& who) {
   if (rows < 1 || cols < 1)
     fail(who + ": rows and cols must be at least 1, not " + std::to_string(rows) + " and " +
          std::to_string(cols));
   const size_t row_bytes = bytes_of(t, cols, who + ": cols");
   if (static_cast<size_t>(rows) > static_cast<size_t>(INT64_MAX) / (row_bytes + 64) / 2)
     fail(who + ": too many rows: " + std::to_string(rows));
-  if (buffer.nbytes() != static_cast<size_t>(rows) * row_bytes)
+  return static_cast<size_t>(rows) * row_bytes;
+}
+
+std::string called(const std::string& name) { return name.empty() ? "weight" : "weight '" + name + "'"; }
+
+void init_weight(Weight* self, const Buffer& buffer, const std::string& format, int64_t rows, int64_t cols,
+                 std::string name, Threads* threads, bool mapped) {
+  const FormatTraits& t = format_named(format);
+  const std::string who = called(name);
+  const size_t bytes = checked_bytes(t, rows, cols, who);
+  if (buffer.nbytes() != bytes)
     fail(who + ": " + std::to_string(rows) + " x " + std::to_string(cols) + " values of " + t.name +
-         " take " + std::to_string(static_cast<size_t>(rows) * row_bytes) + " bytes, but data has " +
-         std::to_string(buffer.nbytes()));
+         " take " + std::to_string(bytes) + " bytes, but data has " + std::to_string(buffer.nbytes()));
   nb::gil_scoped_release nogil;
   PoolLoop loop{threads};
   const ParallelFor parallel = threads ? ParallelFor{&loop, PoolLoop::run} : serial_for;
   PackedMatrix matrix = pack(t.format, static_cast<size_t>(rows), static_cast<size_t>(cols), buffer.data(),
                              parallel, mapped ? forget_pages : nullptr);
   new (self) Weight{std::move(matrix), std::move(name)};
+}
+
+Weight read_weight(int file, uint64_t offset, const std::string& format, int64_t rows, int64_t cols,
+                   uint64_t checksum, std::string name, Threads* threads) {
+  const FormatTraits& t = format_named(format);
+  const std::string who = called(name);
+  checked_bytes(t, rows, cols, who);
+  if (offset > INT64_MAX / 2) fail(who + ": the offset is too large: " + std::to_string(offset));
+  PackedMatrix matrix;
+  ReadError error;
+  {
+    nb::gil_scoped_release nogil;
+    PoolLoop loop{threads};
+    const ParallelFor parallel = threads ? ParallelFor{&loop, PoolLoop::run} : serial_for;
+    error = read_packed(matrix, t.format, static_cast<size_t>(rows), static_cast<size_t>(cols), file, offset,
+                        checksum, parallel);
+  }
+  if (error == ReadError::io) fail(who + ": its packed bytes cannot be read");
+  if (error == ReadError::ended) fail(who + ": the file ends within its packed bytes");
+  if (error == ReadError::checksum) fail(who + ": its packed bytes are not those that were written");
+  return Weight{std::move(matrix), std::move(name)};
+}
+
+uint64_t weight_checksum(const Weight& w, Threads* threads) {
+  nb::gil_scoped_release nogil;
+  PoolLoop loop{threads};
+  return packed_checksum(w.matrix, threads ? ParallelFor{&loop, PoolLoop::run} : serial_for);
 }
 
 Array<float> dequantize_weight(const Weight& w, const std::optional<RowNumbers>& rows,
@@ -290,6 +325,7 @@ void bind_matmul(nb::module_& m) {
   nb::dict formats;
   for (const FormatTraits& t : kFormats) formats[t.name] = nb::make_tuple(t.block, t.block_bytes);
   m.attr("FORMATS") = formats;
+  m.attr("PACKED_LAYOUT") = kPackedLayout;
 
   nb::class_<Weight>(m, "Weight",
                      "A matrix of one format, packed for the kernels: sixteen rows side by "
@@ -317,6 +353,21 @@ void bind_matmul(nb::module_& m) {
       .def_prop_ro(
           "nbytes", [](const Weight& w) { return w.matrix.groups * w.matrix.group_bytes; },
           "Bytes of the packed form.")
+      .def_static(
+          "read_packed", &read_weight, "file"_a, "offset"_a, "format"_a, "rows"_a, "cols"_a, "checksum"_a,
+          nb::kw_only(), "name"_a = "", "threads"_a.none() = nb::none(),
+          "A weight from the bytes of `packed`, kept in a file under PACKED_LAYOUT. file: a descriptor "
+          "that can be read at any offset.\n\n"
+          "Raises ValueError where they cannot be read, or are not those of checksum.")
+      .def("checksum", &weight_checksum, "threads"_a.none() = nb::none(),
+           "Of the packed bytes: what read_packed wants to find again. Not cryptographic.")
+      .def_prop_ro(
+          "packed",
+          [](const Weight& w) {
+            const size_t bytes = w.matrix.groups * w.matrix.group_bytes;
+            return nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>(w.matrix.data, {bytes}, nb::find(w));
+          },
+          nb::rv_policy::reference, "The packed bytes, uint8 (nbytes,); a view.")
       .def_prop_ro(
           "name", [](const Weight& w) { return w.name; }, "What the file calls it; may be empty.")
       .def(

@@ -5,6 +5,7 @@ Set LLAMAY_ISA to force a kernel set; every set computes the same bits.
 
 from llamay_kernels._kernels import (
     FORMATS,
+    PACKED_LAYOUT,
     Limits,
     Plan,
     PlanError,
@@ -31,6 +32,7 @@ __all__ = [
     "ARITHMETIC",
     "FORMATS",
     "INTERFACE",
+    "PACKED_LAYOUT",
     "Limits",
     "Plan",
     "PlanError",

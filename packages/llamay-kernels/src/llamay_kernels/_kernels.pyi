@@ -97,6 +97,8 @@ class Plan:
 
 FORMATS: dict[str, tuple[int, int]] = ...
 
+PACKED_LAYOUT: int = 1
+
 class Weight:
     """
     A matrix of one format, packed for the kernels: sixteen rows side by side, the same bytes in every kernel set.
@@ -128,6 +130,23 @@ class Weight:
     @property
     def nbytes(self) -> int:
         """Bytes of the packed form."""
+
+    @staticmethod
+    def read_packed(file: int, offset: int, format: str, rows: int, cols: int, checksum: int, *, name: str = '', threads: Threads | None = None) -> Weight:
+        """
+        A weight from the bytes of `packed`, kept in a file under PACKED_LAYOUT. file: a descriptor that can be read at any offset.
+
+        Raises ValueError where they cannot be read, or are not those of checksum.
+        """
+
+    def checksum(self, threads: Threads | None = None) -> int:
+        """
+        Of the packed bytes: what read_packed wants to find again. Not cryptographic.
+        """
+
+    @property
+    def packed(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
+        """The packed bytes, uint8 (nbytes,); a view."""
 
     @property
     def name(self) -> str:
