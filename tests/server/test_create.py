@@ -106,6 +106,19 @@ def test_ol20_the_official_client_makes_a_model_of_a_file_and_of_a_model(start: 
     client._client.close()
 
 
+def test_ol20_a_go_template_is_used_as_ollama_uses_it(start: Any) -> None:
+    server = start()
+    upload(server)
+    source = "{{ if .System }}<s>{{ .System }}{{ end }}<u>{{ .Prompt }}<a>{{ .Response }}</a>"
+    made = make(server, files={"m.gguf": DIGEST}, template=source, system="Be brief.")
+    assert made.json()["status"] == "success"
+    assert server.client.post("/api/show", json={"model": "new"}).json()["template"] == source
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Oh"}]
+    messages.append({"role": "user", "content": "Go"})
+    r = server.client.post("/apply-template", json={"model": "new", "messages": messages})
+    assert r.json()["prompt"] == "<u>Hi<a>Oh</a><u>Go<a>"
+
+
 def test_ol20_what_a_model_was_made_with_holds_until_a_request_says_otherwise(start: Any) -> None:
     server = start()
     upload(server)
@@ -174,7 +187,7 @@ def test_ol20_what_a_model_was_made_with_holds_until_a_request_says_otherwise(st
         ({"files": {"a.gguf": "GOOD", "b.gguf": "GOOD"}}, "files"),
         ({"files": {"a.gguf": "JUNK"}}, "files"),
         ({"files": {"a.gguf": "GOOD"}, "adapters": {"x": "GOOD"}}, "adapters"),
-        ({"files": {"a.gguf": "GOOD"}, "template": "{{ .Prompt }}"}, "template"),
+        ({"files": {"a.gguf": "GOOD"}, "template": "{{ .Prompt }}{{ toTypeScriptType .Tools }}"}, "template"),
         ({"files": {"a.gguf": "GOOD"}, "template": "{% for %}"}, "template"),
         ({"files": {"a.gguf": "GOOD"}, "parameters": {"temperature": "hot"}}, "parameters.temperature"),
         ({"files": {"a.gguf": "GOOD"}, "parameters": {"nonsense": 1}}, "parameters.nonsense"),

@@ -70,10 +70,10 @@ def create(store: Store, name: str, source: Entry | None, recipe: Recipe, status
 
 
 def _check_template(template: str) -> None:
-    from llamay_models.chat import ChatTemplate, ChatTemplateError
+    from llamay_models.chat import ChatTemplate, ChatTemplateError, as_jinja
 
     try:
-        ChatTemplate(template)
+        ChatTemplate(as_jinja(template))
     except ChatTemplateError as error:
         raise CliError(f"template: {error}") from error
 

@@ -302,19 +302,19 @@ class Engine:
         return p.Prompt(self.model.decode(ids), list(ids))
 
     def use_template(self, source: str) -> None:
-        """Write conversations with this template instead of the file's."""
-        from llamay_models.chat import ChatTemplate, ChatTemplateError
+        """Write conversations with this template, Jinja or Go's, instead of the file's."""
+        from llamay_models.chat import ChatTemplate, ChatTemplateError, as_jinja
 
         if self.model.tokenizer is None:
             raise p.BadPrompt(f"{self.info.name} has no tokenizer, so no template can be used with it.")
         try:
-            self._template = ChatTemplate(source, bos=self.info.bos_token, eos=self.info.eos_token)
+            self._template = ChatTemplate(as_jinja(source), bos=self.info.bos_token, eos=self.info.eos_token)
         except ChatTemplateError as e:
             raise p.BadPrompt(str(e)) from e
         self.info = dataclasses.replace(
             self.info,
             chat_template=source,
-            template_takes_tools="tools" in source,
+            template_takes_tools="tools" in source.lower(),
             template_thinks="<think>" in source,
         )
 

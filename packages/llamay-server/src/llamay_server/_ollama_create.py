@@ -60,8 +60,6 @@ def recipe_of(data: CreateRequest) -> Recipe:
     }
     changes: dict[str, Any] = {}
     if data.template is not None:
-        if re.search(r"{{-?\s*(?:\.[A-Z]|if |range |end|else|template |\$)", data.template):
-            raise invalid("template: this is a Go template; write it in Jinja, as model files do", "template")
         changes["template"] = data.template
     if data.system is not None:
         changes["system"] = data.system
