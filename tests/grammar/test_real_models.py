@@ -60,3 +60,25 @@ def test_a_document_that_ends_by_itself_is_valid(
                         ended += 1
                         validator.validate(json.loads(text))
     assert ended >= len(NAMES)
+
+
+def test_documents_of_many_schemas_at_once_are_those_written_alone(
+    model_file: Callable[[str], Path], schemas: dict[str, Any]
+) -> None:
+    with llamay.load(model_file("smollm2"), threads=2) as model:
+        words = model.tokenizer
+        assert words is not None
+        tokens = [words.token_bytes(t) for t in range(words.vocab_size)]
+        special = [t for t in range(len(tokens)) if words.is_special(t)]
+        vocabulary = lg.Vocabulary(tokens, special=special, end=words.eog)
+        grammars = [lg.compile_json_schema(schemas[name], vocabulary, max_whitespace=1) for name in NAMES]
+
+        def request(i: int) -> llamay.Request:
+            prompt = list(words.encode(f"Here is {NAMES[i]} as JSON:\n"))  # type: ignore[union-attr]
+            return llamay.Request(
+                prompt, llamay.Sampling(seed=i), 24, constraint=grammars[i].matcher(), reuse=False
+            )
+
+        alone = [model.engine.submit(request(i)).tokens for i in range(len(NAMES))]
+        together = model.engine.call(lambda: [model.engine.submit(request(i)) for i in range(len(NAMES))])
+        assert [g.tokens for g in together] == alone

@@ -32,6 +32,7 @@ NB_MODULE(_kernels, m) {
   bind_plan(m);
   bind_matmul(m);
   bind_sampling(m);
+  bind_masks(m);
   bind_probe(m);
   bind_ops(m);
 }

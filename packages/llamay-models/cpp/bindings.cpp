@@ -43,4 +43,5 @@ NB_MODULE(_native, m) {
   });
   llamay::bind_gguf(m);
   llamay::bind_tokenizer(m);
+  llamay::bind_stream(m);
 }

@@ -2,5 +2,7 @@
 
 #include <nanobind/nanobind.h>
 
-/// Sampler, logprobs, philox4x32.
+/// Sampler, sample_batch, logprobs, philox4x32.
 void bind_sampling(nanobind::module_& m);
+/// fill_masks.
+void bind_masks(nanobind::module_& m);

@@ -249,6 +249,16 @@ def logprobs(logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order
 def philox4x32(counter: Sequence[int], key: Sequence[int]) -> list[int]:
     """Philox 4x32-10: four random words of four counter and two key words."""
 
+def fill_masks(rows: Sequence[tuple[object, Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu')]]], ends: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], threads: Threads | None = None) -> list[tuple[int, int, float]]:
+    """
+    The masks of several constraints in one call without the GIL, with the help of threads where they are given.
+
+    rows: (capsule of abi/llamay/token_constraint.h, uint32 mask to fill), the constraints all different. ends: uint32,
+    the bits of the tokens that end a text. Returns for each row how many tokens its mask allows (negative where the
+    constraint failed: minus its status), how many of these do not end the text, and the seconds it took. Raises
+    TypeError for another object than such a capsule, ValueError for a mask that is too short.
+    """
+
 class Limits:
     """
     What the machine gives at best, measured: the two rates that bound an engine.

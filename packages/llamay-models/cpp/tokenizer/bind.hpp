@@ -5,5 +5,7 @@
 namespace llamay {
 
 void bind_tokenizer(nanobind::module_& m);
+/// StreamDecoder.
+void bind_stream(nanobind::module_& m);
 
 }  // namespace llamay

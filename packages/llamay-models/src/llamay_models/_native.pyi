@@ -156,3 +156,22 @@ def pretokenize(name: str, text: str | bytes) -> list[bytes]:
 
 def pretokenizer_names() -> list[str]:
     """Every pre-tokenizer that is known."""
+
+class StreamDecoder:
+    """
+    Turns tokens into text as they come, holding back bytes until they make a whole character.
+
+    The tokens go on from others. skip_special leaves control tokens out, all but those of keep.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, skip_special: bool, keep: Sequence[int]) -> None: ...
+
+    def push(self, *tokens: int) -> str:
+        """
+        The text that these tokens complete; often "" in the middle of a character. Raises IndexError.
+        """
+
+    def finish(self) -> str:
+        """
+        What is still held back, with U+FFFD for bytes that are no character; then it starts afresh.
+        """

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import time
 from collections.abc import Callable
@@ -102,6 +103,26 @@ def test_streaming_holds_back_half_a_character_and_shows_it_broken_at_the_end(
     assert decoder.push(ids[0]) == ""
     assert decoder.finish() == "\ufffd"
     assert decoder.finish() == ""
+
+
+@BOUNDED
+@given(data=st.data())
+def test_streaming_any_tokens_gives_what_pythons_own_decoder_gives(
+    sentencepiece: tokenizer.Tokenizer, data: st.DataObject
+) -> None:
+    ids = data.draw(st.lists(st.integers(0, sentencepiece.vocab_size - 1), max_size=40))
+    keep = data.draw(st.lists(st.integers(0, 3), max_size=2))
+    ours = sentencepiece.stream_decoder(skip_special=True, keep=keep)
+    theirs = codecs.getincrementaldecoder("utf-8")("replace")
+    for i in ids:
+        hidden = sentencepiece.is_special(i) and i not in keep
+        assert ours.push(i) == theirs.decode(b"" if hidden else sentencepiece.token_bytes(i))
+    assert ours.finish() == theirs.decode(b"", final=True)
+
+
+def test_streaming_refuses_a_token_that_is_none(byte_level: tokenizer.Tokenizer) -> None:
+    with pytest.raises(IndexError, match="token -1 is not in the vocabulary"):
+        byte_level.stream_decoder().push(-1)
 
 
 def test_control_tokens_are_text_unless_asked_for(byte_level: tokenizer.Tokenizer) -> None:

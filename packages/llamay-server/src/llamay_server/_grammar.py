@@ -23,6 +23,10 @@ class Constraint:
         """Write the mask of the tokens that may come next."""
         self._matcher.fill_mask(mask)
 
+    def __llamay_token_constraint__(self) -> object:
+        """The same as a C interface, which the engine fills many masks through at once."""
+        return self._matcher.__llamay_token_constraint__()
+
     def accept(self, token: int) -> None:
         """Move past a token."""
         self._matcher.accept(token)

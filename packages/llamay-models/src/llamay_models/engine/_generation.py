@@ -55,8 +55,8 @@ class Timings:
     decode: float
 
 
-Item = Piece | int
-"""What goes through a channel: text, or, while a prompt is read, how many of its tokens were."""
+Item = tuple[str, tuple[int, ...], tuple[TokenScore, ...]] | int
+"""What goes through a channel: the parts of a piece, or, while a prompt is read, how many of its tokens were."""
 
 
 class Channel:
@@ -188,14 +188,14 @@ class Generation:
 
     def __iter__(self) -> Iterator[Piece]:
         while (item := self._channel.get()) is not None:
-            if isinstance(item, Piece):
-                yield self._note(item)
+            if not isinstance(item, int):
+                yield self._note(*item)
         self._raise()
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
         while (item := await self._channel.aget()) is not None:
-            if isinstance(item, Piece):
-                yield self._note(item)
+            if not isinstance(item, int):
+                yield self._note(*item)
         self._raise()
 
     @property
@@ -283,11 +283,11 @@ class Generation:
         if channel is not None and channel.finish_reason is None:
             self.cancel()
 
-    def _note(self, piece: Piece) -> Piece:
-        self._text.append(piece.text)
-        self._tokens.extend(piece.tokens)
-        self._scores.extend(piece.logprobs)
-        return piece
+    def _note(self, text: str, tokens: tuple[int, ...], scores: tuple[TokenScore, ...]) -> Piece:
+        self._text.append(text)
+        self._tokens.extend(tokens)
+        self._scores.extend(scores)
+        return Piece(text, tokens, scores)
 
     def _raise(self) -> None:
         if self._channel.error is not None:

@@ -36,32 +36,51 @@ class Runner:
         self._tokens = np.zeros(self.max_rows, np.int32)
         self._positions = np.zeros(self.max_rows, np.int32)
         self._wanted = np.zeros(self.max_rows, np.int32)
-        self._counting = np.arange(self.max_rows, dtype=np.int32)
         # Made as it is needed: a row of a large vocabulary takes a megabyte.
         self._out = np.zeros((0, plan.output_width), np.float32)
+        self._rows: list[Floats] = []
+
+    def rows(self, wanted: int) -> list[Floats]:
+        """Return where the next run puts its outputs, if it wants so many: each float32 (output width,)."""
+        if wanted > len(self._out):
+            self._out = np.zeros((wanted, self.plan.output_width), np.float32)
+            self._rows = list(self._out)
+        return self._rows[:wanted]
 
     def run(self, batch: Sequence[Rows]) -> Floats:
-        """Compute the rows' K/V, and the logits that are wanted, in order: float32 (wanted, vocabulary).
+        """Compute the rows' K/V, and the outputs that are wanted, in order: float32 (wanted, output width).
 
         The result is overwritten by the next run. Nothing is committed.
         """
-        at = wanted = 0
+        tokens: list[int] = []
+        positions: list[int] = []
+        wanted: list[int] = []
         leases: list[Any] = []
         counts: list[int] = []
         for rows in batch:
-            n = len(rows.tokens)
-            self._tokens[at : at + n] = rows.tokens
-            self._positions[at : at + n] = self._counting[:n] + rows.position if n > 1 else rows.position
-            at += n
-            for row in range(at - rows.wanted, at):
-                self._wanted[wanted] = row
-                wanted += 1
+            n, position = len(rows.tokens), rows.position
+            tokens += rows.tokens
+            if n == 1:
+                positions.append(position)
+            else:
+                positions += range(position, position + n)
+            if rows.wanted:
+                wanted += range(len(tokens) - rows.wanted, len(tokens))
             leases.append(rows.lease)
             counts.append(n)
-        if wanted > len(self._out):
-            self._out = np.zeros((wanted, self.plan.output_width), np.float32)
-        out = self._out[:wanted]
+        size, last = len(tokens), len(wanted)
+        self.rows(last)
+        self._tokens[:size] = tokens
+        self._positions[:size] = positions
+        self._wanted[:last] = wanted
+        out = self._out[:last]
         self.plan.run(
-            self._tokens[:at], self._positions[:at], leases, counts, self._wanted[:wanted], out, self.threads
+            self._tokens[:size],
+            self._positions[:size],
+            leases,
+            counts,
+            self._wanted[:last],
+            out,
+            self.threads,
         )
         return out

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 import llamay_kernels as kernels
 from llamay_models.engine._breakers import Words, token_sequences
-from llamay_models.engine._constraint import Mask
+from llamay_models.engine._constraint import Bounds, Mask
 from llamay_models.engine._generation import TokenScore
 from llamay_models.engine._sampling import Sampling
 from llamay_models.engine._state import State
@@ -70,33 +70,37 @@ class Chooser:
         self._mirostat = (s.mirostat, float(s.mirostat_tau), float(s.mirostat_eta)) if s.mirostat else None
         if self._mirostat and state.mirostat and state.mirostat[:3] == self._mirostat:
             self._sampler.mu = state.mirostat[3]
-        self._ahead: tuple[int, int | str] | None = None
+        self._ahead: tuple[int, Mask | None, int | str] | None = None
 
     def twin(self) -> kernels.Sampler:
         """Return a sampler that draws the same random numbers, for guessing. It does not look back."""
         state = self._sampler.state()
         return kernels.Sampler(**{**state, **_FORGETFUL})
 
+    @property
+    def scores_itself(self) -> bool:
+        """Whether scores are wanted that only the draw itself can tell."""
+        return self._post and self._logprobs is not None
+
     def choose(self, logits: Floats, position: int, mask: Mask | None) -> tuple[int, TokenScore | None]:
         """Return the token at `position`, and its score where scores were asked for.
 
         Raises SamplingError if nothing can be chosen, or if the logits are not numbers.
         """
-        history = None if self._history is None else self._history.tokens
         score = None
         ahead, self._ahead = self._ahead, None
         try:
-            if ahead is not None and ahead[0] == position and mask is None:
-                if isinstance(ahead[1], str):
-                    raise ValueError(ahead[1])
-                token = ahead[1]
-            elif self._logprobs is not None and self._post:
+            if ahead is not None and ahead[0] == position and ahead[1] is mask:
+                if isinstance(ahead[2], str):
+                    raise ValueError(ahead[2])
+                token = ahead[2]
+            elif self.scores_itself:
                 token, logprob, top = self._sampler.sample_scored(
-                    logits, position, history, mask, self._logprobs
+                    logits, position, self.history, mask, self._logprobs or 0
                 )
                 score = TokenScore(token, logprob, tuple(top))
             else:
-                token = self._sampler.sample(logits, position, history, mask)
+                token = self._sampler.sample(logits, position, self.history, mask)
         except ValueError as error:
             raise SamplingError(f"no token can be chosen at position {position}: {error}") from None
         if self._history is not None:
@@ -108,21 +112,48 @@ class Chooser:
             score = TokenScore(token, logprob, tuple(top))
         return token, score
 
+    @property
+    def history(self) -> npt.NDArray[np.int32] | None:
+        """The last tokens, as many as a choice looks back on; None for none."""
+        return None if self._history is None else self._history.tokens
 
-def draw_ahead(rows: Sequence[tuple[Chooser, Floats, int]], threads: kernels.Threads | None = None) -> None:
-    """Draw the tokens of several sequences in one native call, on several threads where that pays.
 
-    Each row is a chooser, the logits and the position. The next `choose` for that position without a mask
-    then only takes what was drawn; it is the token that `choose` would have drawn itself. To be called
-    only for rows whose token is going to be chosen: a mirostat has learned from it.
+class Draw:
+    """A token that is going to be chosen: by whom, from which logits, at which position, within which bounds."""
+
+    __slots__ = ("bounds", "chooser", "logits", "position")
+
+    def __init__(self, chooser: Chooser, logits: Floats, position: int, bounds: Bounds | None) -> None:
+        self.chooser = chooser
+        self.logits = logits
+        self.position = position
+        self.bounds = bounds
+
+
+def draw_all(draws: Sequence[Draw], threads: kernels.Threads | None = None) -> None:
+    """Draw tokens of several sequences in one native call, on several threads where that pays.
+
+    The next `choose` for the same position and mask then only takes what was drawn, which is the token that
+    it would have drawn itself. To be called only for tokens that are going to be chosen: a mirostat learns
+    from them.
     """
-    ready = [(c, x, p) for c, x, p in rows if not (c._post and c._logprobs is not None)]
-    if len(ready) < 2:
+    ready: list[Chooser] = []
+    work: list[tuple[kernels.Sampler, Floats, int, npt.NDArray[np.int32] | None, Mask | None]] = []
+    for draw in draws:
+        chooser, bounds = draw.chooser, draw.bounds
+        # Where the mask allows nothing, or only an end, there is nothing to draw, and `choose` is not asked.
+        if chooser.scores_itself or (bounds is not None and not bounds.open):
+            continue
+        mask = None if bounds is None else bounds.mask
+        work.append((chooser._sampler, draw.logits, draw.position, chooser.history, mask))
+        ready.append(chooser)
+    if not ready:
         return
-    work = [(c._sampler, x, p, None if c._history is None else c._history.tokens, None) for c, x, p in ready]
     tokens, errors = kernels.sample_batch(work, threads)
-    for i, (chooser, _, position) in enumerate(ready):
-        chooser._ahead = (position, errors.get(i, tokens[i]))
+    for chooser, row, token in zip(ready, work, tokens, strict=True):
+        chooser._ahead = (row[2], row[4], token)
+    for i, error in errors.items():
+        ready[i]._ahead = (work[i][2], work[i][4], error)
 
 
 class _History:

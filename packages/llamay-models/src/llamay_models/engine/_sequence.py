@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 
 import llamay_kv as kv
 from llamay_models.engine._constraint import Bounds
-from llamay_models.engine._generation import Channel, FinishReason, Piece, TokenScore
+from llamay_models.engine._generation import Channel, FinishReason, TokenScore
 from llamay_models.engine._sampler import Chooser
 from llamay_models.engine._speculation import Drafter
 from llamay_models.engine._state import State
@@ -140,11 +140,6 @@ class Sequence:
         self.ending: tuple[FinishReason, LlamayError | None] | None = None
 
     @property
-    def ready(self) -> bool:
-        """Whether the next token can be chosen without computing anything."""
-        return not self.state.pending and self.state.logits is not None
-
-    @property
     def decoding(self) -> bool:
         """Whether it writes, and not more than the last token is to be computed."""
         return self.writing is not None and len(self.state.pending) == 1
@@ -161,40 +156,45 @@ class Sequence:
         if not self.resumed:
             self.channel.cached_tokens += gain
 
-    def verify(self, logits: Floats, drafts: list[int]) -> None:
+    def verify(self, logits: list[Floats], drafts: list[int]) -> None:
         """Choose a token after the last pending one, and after each draft for as long as the drafts were right.
 
-        `logits` has a row for each. `used` then says how many rows were of use: one, and one more for every
+        There are logits for each. `used` then says how many rows were of use: one, and one more for every
         draft that is what was chosen. The tokens of those rows can be committed.
         """
         for i, row in enumerate(logits):
             self.used = i + 1
             self.choose(row)
-            if self.ending is not None or i == len(drafts) or self.state.pending[-1] != drafts[i]:
+            if i == len(drafts) or self.ending is not None or self.state.pending[-1] != drafts[i]:
+                break
+            self.look()
+            if self.ending is not None:
                 break
 
     def took(self, n: int) -> None:
         """Go on after the first n pending tokens were committed."""
-        self.state.pending = self.state.pending[n:]
-        if self.state.pending and self.writing is None:
+        pending = self.state.pending
+        del pending[:n]
+        if pending and self.writing is None:
             self.channel.put(n)
 
     def choose(self, logits: Floats) -> None:
         """Choose the next token, let out the text it completes, and say in `ending` if the sequence is to end.
 
-        Without `writing` nothing is chosen; the logits are kept. At the end the context keeps the token as
-        pending.
+        Whether a constraint is satisfied is for `look` to say. Without `writing` nothing is chosen; the logits are
+        kept. At the end the context keeps the token as pending.
         """
-        if self.writing is None:
-            self.state.logits = logits.copy()
+        writing, state = self.writing, self.state
+        if writing is None:
+            state.logits = logits.copy()
             self.ending = ("stop", None)
             return
-        before = len(self.state.pending)
+        before = len(state.pending)
         try:
-            self._choose(self.writing, logits)
+            self._choose(writing, logits)
         except BaseException:
-            if len(self.state.pending) == before:
-                self.state.logits = logits.copy()
+            if len(state.pending) == before:
+                state.logits = logits.copy()
             raise
 
     def _choose(self, writing: Writing, logits: Floats) -> None:
@@ -205,15 +205,19 @@ class Sequence:
             state.logits = logits.copy()
             self.ending = ("length", None)
             return
-        if writing.constraint is not None and writing.bounds is None:
-            writing.bounds = writing.constraint()
-        bounds = writing.bounds
-        if bounds is not None and bounds.finished:
-            state.logits = logits.copy()
-            self.ending = ("stop", None)
-            return
-        token, score = writing.chooser.choose(logits, len(state), None if bounds is None else bounds.mask)
-        state.append([token])
+        mask = None
+        if writing.constraint is not None:
+            bounds = writing.bounds
+            if bounds is None:
+                bounds = writing.bounds = writing.constraint()
+            if bounds.finished:
+                state.logits = logits.copy()
+                self.ending = ("stop", None)
+                return
+            mask = bounds.mask
+        token, score = writing.chooser.choose(logits, len(state.kv) + len(state.pending), mask)
+        state.pending.append(token)
+        state.logits = None
         channel.completion_tokens += 1
         writing.tokens.append(token)
         if score is not None:
@@ -223,20 +227,34 @@ class Sequence:
         if token in writing.ends:
             self.ending = ("stop", None)
             return
-        self._let_out(writing.text.feed(token))
+        text = writing.text.feed(token)
+        if text:
+            self._let_out(writing, text)
         if writing.text.stopped is not None:
             channel.stop_sequence = writing.text.stopped
             self.ending = ("stop", None)
             return
-        full = channel.completion_tokens >= writing.limit
-        if bounds is not None:
-            bounds.accept(token)
-            # A slow mask is computed while the next step runs, and looked at after it.
-            if (full or not bounds.slow) and bounds.finished:
-                self.ending = ("stop", None)
-                return
-        if full:
+        if writing.bounds is not None:
+            writing.bounds.accept(token)
+        if channel.completion_tokens >= writing.limit:
             self.ending = ("length", None)
+
+    @property
+    def waits_for_mask(self) -> bool:
+        """Whether only the mask of the next token tells whether the text is complete, and it is worth waiting for."""
+        writing, ending = self.writing, self.ending
+        if writing is None or writing.bounds is None:
+            return False
+        return not writing.bounds.slow if ending is None else ending[0] == "length"
+
+    def look(self) -> None:
+        """End a text whose constraint allows nothing more. Raises ConstraintError, or what the constraint raised.
+
+        A mask that takes long is computed while the next step runs, and looked at after it.
+        """
+        bounds = None if self.writing is None else self.writing.bounds
+        if bounds is not None and self.waits_for_mask and bounds.finished:
+            self.ending = ("stop", None)
 
     def finish(self, reason: FinishReason, error: LlamayError | None = None) -> None:
         """End the sequence: let out the rest of its text, give back what it held, then tell the caller."""
@@ -249,7 +267,7 @@ class Sequence:
                 writing.drafter.close()
             text = writing.text.finish() if writing.text.stopped is None else ""
             if text or writing.tokens:
-                self._let_out(text, last=True)
+                self._let_out(writing, text)
         if self.owned:
             self.state.kv.close()
         self.release()
@@ -260,9 +278,8 @@ class Sequence:
         """Whether it has ended."""
         return self.channel.finish_reason is not None
 
-    def _let_out(self, text: str, *, last: bool = False) -> None:
-        writing = self.writing
-        assert writing is not None
-        if text or last:
-            self.channel.put(Piece(text, tuple(writing.tokens), tuple(writing.scores)))
-            writing.tokens, writing.scores = [], []
+    def _let_out(self, writing: Writing, text: str) -> None:
+        self.channel.put((text, tuple(writing.tokens), tuple(writing.scores)))
+        writing.tokens.clear()
+        if writing.scores:
+            writing.scores.clear()

@@ -45,6 +45,8 @@ class Histogram:
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     total: float = 0.0
+    # All texts of a step have waited the same: one look at the buckets will do.
+    _last: tuple[float, int] = field(default=(-1.0, 0), repr=False, compare=False)
 
     @property
     def bounds(self) -> tuple[float, ...]:
@@ -58,7 +60,9 @@ class Histogram:
 
     def add(self, seconds: float) -> None:
         """Count one."""
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        if seconds != self._last[0]:
+            self._last = (seconds, bisect_left(BOUNDS, seconds))
+        self.counts[self._last[1]] += 1
         self.total += seconds
 
     def copy(self) -> Histogram:

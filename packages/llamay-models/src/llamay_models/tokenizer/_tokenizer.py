@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _native
+from .._native import StreamDecoder as StreamDecoder
 from ._special import CONTROL, UNKNOWN, USER_DEFINED, SpecialTokens
 
 
@@ -172,38 +172,11 @@ class Tokenizer:
 
     def stream_decoder(self, *, skip_special: bool = False, keep: Collection[int] = ()) -> StreamDecoder:
         """Return a decoder for tokens that come one after the other and go on from others."""
-        return StreamDecoder(self, skip_special=skip_special, keep=keep)
+        return StreamDecoder(self._native, skip_special, list(keep))
 
     def digest(self) -> str:
         """Return a SHA-256, in hex, over everything in the file that decides about ids."""
         return self._digest
-
-
-class StreamDecoder:
-    """Turns tokens into text as they come, holding back bytes until they make a whole character."""
-
-    def __init__(
-        self, tokenizer: Tokenizer, *, skip_special: bool = False, keep: Collection[int] = ()
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._skip_special = skip_special
-        self._keep = frozenset(keep)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def push(self, *tokens: int) -> str:
-        """Return the text that these tokens complete; often "" in the middle of a character."""
-        text = ""
-        for token in tokens:
-            raw = self._tokenizer.token_bytes(token)
-            if token in self._keep or not (self._skip_special and self._tokenizer.is_special(token)):
-                text += self._decoder.decode(raw)
-        return text
-
-    def finish(self) -> str:
-        """Return what is still held back, with U+FFFD for bytes that are no character, and start afresh."""
-        rest = self._decoder.decode(b"", final=True)
-        self._decoder.reset()
-        return rest
 
 
 def digest_of(fields: Iterable[tuple[str, Any]]) -> str:

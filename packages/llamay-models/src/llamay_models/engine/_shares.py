@@ -1,0 +1,141 @@
+"""`Scheduler`: who gets how many rows of a step. Writers one each, and more for guesses; readers share the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llamay_models.engine._endings import Endings, wrapped
+from llamay_models.engine._pace import Pace
+from llamay_models.engine._places import Places
+from llamay_models.engine._prefixes import Prefixes
+from llamay_models.engine._runner import Rows
+from llamay_models.engine._sequence import Sequence
+from llamay_models.engine._speculation import MOST, ModelDrafter
+
+_REPLAY_ROWS = 64  # of a step that nobody waits for: who comes meanwhile waits for no more than these
+
+
+class Share(Rows):
+    """What a sequence gets of a step: its next `n` pending tokens, and guesses that are checked after them.
+
+    What the rows are is known once memory for them is reserved.
+    """
+
+    __slots__ = ("drafts", "n", "sequence")
+
+    def __init__(self, sequence: Sequence, n: int) -> None:
+        self.sequence = sequence
+        self.n = n
+        self.drafts: list[int] | None = None
+
+
+class Scheduler:
+    """Decides what is computed in a step. Belongs to the engine's thread.
+
+    `advance` is called with a sequence that can go on without computing anything.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        prefixes: Prefixes | None,
+        page_tokens: int,
+        max_rows: int,
+        endings: Endings,
+        advance: Callable[[Sequence], None],
+    ) -> None:
+        self._places = places
+        self._prefixes = prefixes
+        self._chunk = (prefixes and prefixes.chunk) or max_rows
+        self._page_tokens = page_tokens
+        self._max_rows = max_rows
+        self._endings = endings
+        self._advance = advance
+
+    def shares(self, pace: Pace, step: int) -> list[Share]:
+        """Return what is to be computed, the most important first: nobody loses pages to a less important one."""
+        shares: list[Share] = []
+        readers: list[Sequence] = []
+        guessing = False
+        for sequence in self._places.running:
+            state, writing = sequence.state, sequence.writing
+            if not state.pending and state.logits is not None:
+                self._advance(sequence)
+                if sequence.ending is not None:
+                    continue
+            if writing is not None and len(state.pending) == 1:
+                shares.append(Share(sequence, 1))
+                guessing = guessing or writing.drafter is not None or writing.bounds is not None
+            else:
+                readers.append(sequence)
+        if readers:
+            self._share_reading(readers, shares, pace, step)
+            shares.sort(key=lambda s: (-s.sequence.priority, s.sequence.order))
+        if guessing:
+            self._guess(shares, pace)
+        return shares
+
+    def _share_reading(self, readers: list[Sequence], shares: list[Share], pace: Pace, step: int) -> None:
+        """Readers by priority, then the tenant that was given least, then in turn.
+
+        Of several that stand at the same place of the same prompt one reads, and the others take what it has read.
+        """
+        served = self._places.waiting.share
+        readers.sort(key=lambda s: (-s.priority, served(s.state.tenant), s.turn, s.order))
+        budget = pace.budget(len(shares), max(len(s.state.kv) for s in readers))
+        leaders: set[tuple[str, int, tuple[int, ...]]] = set()
+        for sequence in readers:
+            state = sequence.state
+            if self._prefixes is not None and sequence.reuse and len(state.pending) > self._page_tokens:
+                if sequence.passed is not None:
+                    self._places.catch_up(sequence)
+                place = (state.tenant, len(state.kv), tuple(state.pending[: self._page_tokens]))
+                if place in leaders and sequence.passed != len(state.kv):
+                    sequence.passed = len(state.kv)
+                    continue
+                leaders.add(place)
+            n = min(budget, self._chunk, len(state.pending))
+            if sequence.background:
+                n = min(n, _REPLAY_ROWS)
+            if n == 0:
+                break
+            if n < len(state.pending):
+                # Up to the end of a page if it can be: whole pages are what others can use.
+                over = (len(state.kv) + n) % self._page_tokens
+                n = n - over if over < n else n
+            sequence.turn = step
+            shares.append(Share(sequence, n))
+            budget -= n
+
+    def _guess(self, shares: list[Share], pace: Pace) -> None:
+        """Guess what comes next where a guess that is right would save a step."""
+        room = self._max_rows - sum(s.n for s in shares)
+        cost = pace.row_share(len(shares))
+        asks: list[tuple[Share, ModelDrafter, int]] = []
+        for share in shares:
+            sequence = share.sequence
+            writing = sequence.writing
+            if writing is None or share.n != 1 or len(sequence.state.pending) != 1:
+                continue
+            most = min(room, writing.limit - sequence.channel.completion_tokens - 1)
+            if most < 1:
+                continue
+            if writing.bounds is not None:
+                try:
+                    share.drafts = writing.bounds.forced(min(most, 4 * MOST)) or None
+                except Exception as error:
+                    self._endings.end(sequence, wrapped(error))
+                    continue
+            drafter = writing.drafter
+            if drafter is not None and share.drafts is None:
+                most = min(most, drafter.length(cost))
+                if most and (drafts := drafter.look_up(most)):
+                    share.drafts = drafts
+                elif most and drafter.model is not None:
+                    asks.append((share, drafter.model, most))
+            if share.drafts is not None:
+                room -= len(share.drafts)
+        if asks and room >= sum(most for _, _, most in asks):
+            model = asks[0][1].draft
+            for (share, _, _), drafts in zip(asks, model.propose([(m, n) for _, m, n in asks]), strict=True):
+                share.drafts = drafts or None

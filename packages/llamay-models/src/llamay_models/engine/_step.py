@@ -1,0 +1,280 @@
+"""`Stepper`: one step of the engine. It takes the pages, runs the plan, chooses tokens and delivers them.
+
+All that can be known before the plan runs is laid out before, and all rows are drawn in one native call right after it:
+what is done between two runs of the plan is what the engine costs.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import llamay_kv as kv
+from llamay_models.engine._constraint import fill_all
+from llamay_models.engine._endings import Endings, wrapped
+from llamay_models.engine._generation import hold_wakes
+from llamay_models.engine._pace import Pace
+from llamay_models.engine._places import Places
+from llamay_models.engine._prefixes import Prefixes
+from llamay_models.engine._runner import Runner
+from llamay_models.engine._sampler import Draw, draw_all
+from llamay_models.engine._sequence import Sequence
+from llamay_models.engine._shares import Share
+from llamay_models.engine._stats import Histograms, Stats
+from llamay_models.errors import LlamayError, OutOfMemory
+from llamay_models.plan._records import Floats
+
+
+class Stepper:
+    """Computes shares. Belongs to the engine's thread."""
+
+    def __init__(
+        self,
+        places: Places,
+        prefixes: Prefixes | None,
+        page_tokens: int,
+        endings: Endings,
+        stats: Stats,
+        histograms: Histograms,
+    ) -> None:
+        self._places = places
+        self._prefixes = prefixes
+        self._page_tokens = page_tokens
+        self._endings = endings
+        self._stats = stats
+        self._histograms = histograms
+        self._aside: ThreadPoolExecutor | None = None
+
+    def close(self) -> None:
+        """End the thread that computes masks."""
+        if self._aside is not None:
+            self._aside.shutdown()
+
+    def step(self, shares: list[Share], runner: Runner, pace: Pace) -> None:
+        """Compute what everybody was given, the most important first."""
+        batch: list[Share] = []
+        for share in shares:
+            sequence = share.sequence
+            if not sequence.suspended and not sequence.finished and self._reserve(share, batch):
+                batch.append(share)
+        if batch:
+            self._compute(batch, runner, pace)
+
+    def advance(self, sequence: Sequence) -> None:
+        """Let a sequence go on whose logits are known."""
+        before = sequence.channel.completion_tokens
+        logits = sequence.state.logits
+        assert logits is not None
+        try:
+            sequence.choose(logits)
+        except Exception as error:
+            sequence.ending = ("error", wrapped(error))
+        self._count(sequence, before, time.perf_counter())
+        self._endings.settle(sequence)
+
+    # -- pages
+
+    def _reserve(self, share: Share, batch: list[Share]) -> bool:
+        """Take the pages for some rows; where there are none, those of who is least important."""
+        sequence = share.sequence
+        state = sequence.state
+        n = share.n
+        while True:
+            drafts = share.drafts
+            try:
+                share.lease = state.kv.reserve(n if drafts is None else n + len(drafts))
+                break
+            except kv.PagesLost as error:
+                self._endings.end(sequence, LlamayError(f"K/V of this text cannot be read back: {error}"))
+                return False
+            except kv.OutOfPages as error:
+                if drafts is not None:
+                    share.drafts = None
+                    continue
+                if not self._make_room(sequence, batch, error):
+                    return False
+        pending = state.pending
+        share.position = len(state.kv)
+        share.wanted = 1 if n == len(pending) else 0
+        if share.drafts is None:
+            share.tokens = pending[:n]
+        else:
+            share.tokens = [*pending[:n], *share.drafts]
+            share.wanted += len(share.drafts)
+        return True
+
+    def _make_room(self, sequence: Sequence, batch: list[Share], error: kv.OutOfPages) -> bool:
+        """Suspend the least important one. False if that was this one, or if nothing can be done for it."""
+        taken = {s.sequence for s in batch}
+        others = [s for s in self._places.running if s not in taken and not s.suspended and not s.finished]
+        victim = max(others, key=lambda s: (-s.priority, s.order))
+        if victim is sequence and not taken and len(others) == 1:
+            self._endings.end(sequence, OutOfMemory(f"no K/V memory is left for this text: {error}"))
+            return False
+        self._places.suspend(victim)
+        return victim is not sequence
+
+    # -- the plan, and what comes out of it
+
+    def _compute(self, batch: list[Share], runner: Runner, pace: Pace) -> None:
+        logits = runner.rows(sum(share.wanted for share in batch))
+        draws, late = self._lay_out(batch, logits)
+        masks = self._fill_aside(late)
+        began = time.perf_counter()
+        try:
+            runner.run(batch)
+        except Exception as error:  # one bad sequence must not take the others with it
+            for share in batch:
+                share.lease.release()
+            self._compute_apart(batch, error, runner, pace)
+            return
+        finally:
+            if masks is not None:
+                masks.result()
+        now = time.perf_counter()
+        seconds = now - began
+        draw_all([*draws, *late], runner.threads)
+        hold_wakes()
+        writing, reading, depth = self._deliver(batch, logits, now, runner)
+        self._stats.rows += writing + reading
+        self._stats.run_seconds += seconds
+        pace.observe(seconds, writing, reading, depth // reading if reading else 0)
+
+    def _lay_out(self, batch: list[Share], logits: list[Floats]) -> tuple[list[Draw], list[Draw]]:
+        """Return what is to be drawn after the run, and that of it whose masks are not known yet."""
+        draws: list[Draw] = []
+        late: list[Draw] = []
+        at = 0
+        for share in batch:
+            row, at = at, at + share.wanted
+            sequence = share.sequence
+            writing = sequence.writing
+            if row == at or writing is None or sequence.channel.completion_tokens >= writing.limit:
+                continue
+            bounds = writing.bounds
+            if bounds is None and writing.constraint is not None:
+                try:
+                    bounds = writing.bounds = writing.constraint()
+                except Exception as error:
+                    sequence.ending = ("error", wrapped(error))
+                    continue
+            draw = Draw(writing.chooser, logits[row], share.position + share.n, bounds)
+            if bounds is not None and bounds.stale:
+                late.append(draw)
+            else:
+                draws.append(draw)
+        return draws, late
+
+    def _fill_aside(self, late: list[Draw]) -> Future[None] | None:
+        """Have another thread compute the masks that are not known yet, while the plan runs."""
+        if not late:
+            return None
+        if self._aside is None:
+            self._aside = ThreadPoolExecutor(1, "llamay masks")
+        return self._aside.submit(fill_all, [d.bounds for d in late if d.bounds is not None])
+
+    def _deliver(
+        self, batch: list[Share], logits: list[Floats], now: float, runner: Runner
+    ) -> tuple[int, int, int]:
+        """Give everybody the tokens of the step. Returns rows that wrote, rows that read, and where these were."""
+        served = self._places.waiting.served
+        at, writing, reading, depth = 0, 0, 0, 0
+        bound: list[Sequence] = []
+        for share in batch:
+            sequence, n, tokens = share.sequence, share.n, share.tokens
+            before = sequence.channel.completion_tokens
+            decoding = before > 0 and sequence.decoding
+            if share.wanted:
+                row, at = at, at + share.wanted
+                if sequence.ending is None:
+                    try:
+                        if share.drafts is None:
+                            sequence.choose(logits[row])
+                        else:
+                            sequence.verify(logits[row:at], share.drafts)
+                            n += sequence.used - 1
+                    except Exception as error:
+                        sequence.ending = ("error", wrapped(error))
+            share.lease.commit(tokens if n == len(tokens) else tokens[:n])
+            sequence.took(n)
+            if share.drafts is not None:
+                self._learn(share)
+            if decoding:
+                writing += len(tokens)
+            else:
+                reading += n
+                depth += n * (share.position + n // 2)
+                self._count_reading(sequence, n)
+            served(sequence.state.tenant, n)
+            self._count(sequence, before, now)
+            if self._prefixes is not None:
+                self._keep(sequence, reading=not decoding)
+            if sequence.waits_for_mask:
+                bound.append(sequence)
+            elif sequence.ending is not None:
+                self._endings.settle(sequence)
+        if bound:
+            self._look(bound, runner)
+        return writing, reading, depth
+
+    def _look(self, bound: list[Sequence], runner: Runner) -> None:
+        """Compute the next masks of these, all in one call, and end the texts that are complete."""
+        due = [s.writing.bounds for s in bound if s.writing is not None and s.writing.bounds is not None]
+        fill_all([b for b in due if b.stale], runner.threads)
+        for sequence in bound:
+            try:
+                sequence.look()
+            except Exception as error:
+                sequence.ending = ("error", wrapped(error))
+            if sequence.ending is not None:
+                self._endings.settle(sequence)
+
+    def _compute_apart(self, batch: list[Share], error: Exception, runner: Runner, pace: Pace) -> None:
+        """After a step has failed: each of its sequences by itself, so that only the one at fault ends."""
+        if len(batch) == 1:
+            self._endings.end(batch[0].sequence, LlamayError(f"a step of the model failed: {error}"))
+            return
+        for share in batch:
+            if not share.sequence.suspended and self._reserve(share, []):
+                self._compute([share], runner, pace)
+
+    # -- what is counted and kept
+
+    def _learn(self, share: Share) -> None:
+        drafts, right = len(share.drafts or ()), share.sequence.used - 1
+        self._stats.drafted_tokens += drafts
+        self._stats.accepted_tokens += right
+        writing = share.sequence.writing
+        if writing is not None and writing.drafter is not None:
+            writing.drafter.learn(drafts, right)
+
+    def _count_reading(self, sequence: Sequence, n: int) -> None:
+        if sequence.background:
+            self._stats.replayed_tokens += n
+        elif not sequence.resumed:
+            self._stats.prompt_tokens += n
+
+    def _count(self, sequence: Sequence, before: int, now: float) -> None:
+        """Of the tokens that a step gave a text, and the time since those before them."""
+        channel = sequence.channel
+        n = channel.completion_tokens - before
+        if n:
+            self._stats.generated_tokens += n
+            if before:
+                self._histograms.between_tokens.add(now - channel.last)
+            else:
+                self._histograms.first_token.add(now - channel.submitted)
+            channel.last = now
+
+    def _keep(self, sequence: Sequence, *, reading: bool) -> None:
+        """Let others find the whole pages that were computed.
+
+        Of a text that is being written this waits for the end, except where pages are dropped on the way.
+        """
+        prefixes = self._prefixes
+        if prefixes is None or not sequence.reuse or not (reading or prefixes.windowed):
+            return
+        size, page = len(sequence.state.kv), self._page_tokens
+        if size // page > sequence.kept // page:
+            prefixes.keep(sequence.state.kv, sequence.state.tenant, sequence.shared, whole_pages=True)
+            sequence.kept = size
