@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import llamay_kv
 import llamay_models
+import numpy as np
 from llamay_models import errors
 
 from . import _protocol as p
@@ -207,6 +208,14 @@ class Context:
         """Read more tokens."""
         with _translated():
             self.inner.extend(tokens, progress=progress)
+
+    def chances(self, tokens: Sequence[int]) -> list[float]:
+        """How likely each of these tokens is the next one."""
+        with _translated():
+            logits = self.inner.logits.astype(np.float64)
+        weights = np.exp(logits - logits.max())
+        found: list[float] = (weights[np.asarray(tokens, np.intp)] / weights.sum()).tolist()
+        return found
 
     def save(
         self, path: Path, *, labels: p.Labels = p.UNLABELLED, progress: p.Progress | None = None

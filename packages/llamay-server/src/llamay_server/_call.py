@@ -59,7 +59,7 @@ def dialect_of(path: str, headers: Mapping[bytes, bytes]) -> Dialect:
         return Dialect.OWN
     if path.startswith("/v1/messages"):
         return Dialect.ANTHROPIC
-    if path.startswith("/api/") or path == "/api":
+    if path.startswith(("/api/", "/v1/systemone")) or path == "/api":
         return Dialect.OLLAMA
     if b"anthropic-version" in headers and not path.startswith(
         ("/v1/chat", "/v1/responses", "/v1/completions")

@@ -13,6 +13,7 @@ from litestar.types import ASGIApp
 from . import (
     _anthropic_schema,
     _contexts_api,
+    _decisions,
     _embeddings,
     _infill,
     _llamacpp,
@@ -52,6 +53,8 @@ _BODIES: dict[str, Any] = {
     "/v1/responses/input_tokens": _responses_schema.ResponsesRequest,
     "/v1/messages": _anthropic_schema.MessagesRequest,
     "/v1/messages/count_tokens": _anthropic_schema.CountTokensRequest,
+    "/v1/decisions": _decisions.DecisionRequest,
+    "/v1/systemone": _decisions.SystemOneRequest,
     "/tokenize": _llamacpp.TokenizeRequest,
     "/v1/tokenize": _llamacpp.TokenizeRequest,
     "/detokenize": _llamacpp.DetokenizeRequest,

@@ -191,6 +191,9 @@ class Context(Protocol):
     def extend(self, tokens: Sequence[int], *, progress: Progress | None = None) -> None:
         """Read more tokens."""
 
+    def chances(self, tokens: Sequence[int]) -> list[float]:
+        """How likely each of these tokens is the next one (blocking)."""
+
     @property
     def marking(self) -> str | None:
         """The marking that came with its snapshot, if it was restored from one that has one."""

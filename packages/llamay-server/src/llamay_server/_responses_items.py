@@ -50,7 +50,10 @@ class _Reader:
                 self._message(item, where)
             case "function_call":
                 self._call(item, where)
-            case "function_call_output":
+            case "custom_tool_call":
+                # Its input is text; the model's templates know calls with named arguments only.
+                self._call({**item, "arguments": {"input": item.get("input")}}, where)
+            case "function_call_output" | "custom_tool_call_output":
                 call_id = item.get("call_id")
                 if not isinstance(call_id, str) or not call_id:
                     raise invalid(f"{where}.call_id: it is missing", f"{where}.call_id")
