@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import llamay_kv
 import llamay_models
-import numpy as np
 from llamay_models import errors
 
 from . import _protocol as p

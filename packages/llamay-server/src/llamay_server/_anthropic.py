@@ -6,7 +6,7 @@ import contextlib
 import json
 import secrets
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from litestar import Request, post
@@ -31,10 +31,15 @@ from ._errors import ApiError, invalid
 from ._http import Streamed, Whole, read_json, sse
 from ._options import SamplingFields, format_bound, sampling, stop_list, unsupported
 from ._output import Event, Finished, Reasoning, Text, ToolCall
+from ._profile import fill, limit, opened, stops
 from ._protocol import Model
 from ._responses_store import Stored
 from ._services import Services, services
+from ._store import Profile
 from ._tools import Tool, Toolbox, choose, make_tool
+
+if TYPE_CHECKING:
+    from ._models import Entry
 
 PING = sse({"type": "ping"}, "ping")
 # Clients replay it; nothing here depends on it, because the reasoning itself comes back beside it.
@@ -223,7 +228,7 @@ def _thread(data: CountTokensRequest, service: Services, call: Call) -> Stored |
     return found
 
 
-def _neutral(data: CountTokensRequest, thread: Stored | None, call: Call) -> ChatRequest:
+def _neutral(data: CountTokensRequest, thread: Stored | None, profile: Profile, call: Call) -> ChatRequest:
     """What counting and answering have in common."""
     if not data.messages:
         raise invalid("messages: at least one message is required", "messages")
@@ -232,17 +237,18 @@ def _neutral(data: CountTokensRequest, thread: Stored | None, call: Call) -> Cha
     earlier: list[Message] = thread.messages if thread is not None else []
     tools = thread.items if thread is not None else data.tools
     made = {c["id"] for m in earlier for c in m.get("tool_calls", ())}
-    messages = [*earlier, *read_messages(data.messages, data.system, made)]
+    new = read_messages(data.messages, data.system, made)
+    messages = [*earlier, *new] if thread is not None else opened(new, profile)
     config = data.output_config or {}
     form = data.output_format if data.output_format is not None else config.get("format")
-    limit = format_bound(form, "output_config.format" if data.output_format is None else "output_format")
+    form_bound = format_bound(form, "output_config.format" if data.output_format is None else "output_format")
     think = None if data.thinking is None else data.thinking.type != "disabled"
     template = {"reasoning_effort": config["effort"]} if isinstance(config.get("effort"), str) else {}
     return ChatRequest(
         messages=messages,
         sampling={},
         box=_choice(data.tool_choice, _tools(tools, call)),
-        bound=limit,
+        bound=form_bound,
         continue_final=messages[-1]["role"] == "assistant",
         think=think,
         template=template,
@@ -250,19 +256,26 @@ def _neutral(data: CountTokensRequest, thread: Stored | None, call: Call) -> Cha
 
 
 def read_request(
-    data: MessagesRequest, thread: Stored | None, model: Model, service: Services, call: Call
+    data: MessagesRequest,
+    thread: Stored | None,
+    profile: Profile,
+    model: Model,
+    service: Services,
+    call: Call,
 ) -> ChatRequest:
     """The neutral request of a Messages body."""
-    request = _neutral(data, thread, call)
+    request = _neutral(data, thread, profile, call)
     thinking = data.thinking
     if thinking and thinking.type == "enabled" and thinking.budget_tokens and model.info.template_thinks:
         request.think_budget = thinking.budget_tokens
     fields = SamplingFields(
         temperature=data.temperature, top_p=data.top_p, top_k=data.top_k, min_p=data.min_p, seed=data.seed
     )
-    request.sampling = sampling(fields, model)
-    request.max_tokens = data.max_tokens
-    request.stop = stop_list(data.stop_sequences, "stop_sequences")
+    request.sampling = sampling(fill(fields, profile), model)
+    request.max_tokens = limit(profile) if data.max_tokens is None else data.max_tokens
+    request.stop = stop_list(
+        stops(profile) if data.stop_sequences is None else data.stop_sequences, "stop_sequences"
+    )
     request.ignore_eos = bool(data.ignore_eos)
     request.tenant = service.tenant(call, data.cache_salt)
     return request
@@ -419,9 +432,14 @@ def _tool_block(call: ToolCall, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"type": "tool_use", "id": call_id, "name": call.name, "input": arguments}
 
 
-def _prepare(service: Services, data: MessagesRequest, call: Call, name: str, model: Model) -> MessageWriter:
+def _prepare(
+    service: Services, data: MessagesRequest, call: Call, entry: Entry, model: Model
+) -> MessageWriter:
+    name = entry.name
     thread = _thread(data, service, call)
-    run = ChatRun(model, read_request(data, thread, model, service, call), call, service.admission)
+    run = ChatRun(
+        model, read_request(data, thread, entry.profile, model, service, call), call, service.admission
+    )
     run.keep_context = data.thread is not None
     if thread is not None and thread.context is not None and thread.model == name:
         run.resume = thread.context
@@ -448,7 +466,7 @@ def _keep(service: Services, writer: MessageWriter, call: Call) -> None:
 
 async def _holding(service: Services, data: MessagesRequest, call: Call) -> AsyncGenerator[bytes, None]:
     async with service.models.use(data.model, call) as (entry, model):
-        writer = _prepare(service, data, call, entry.name, model)
+        writer = _prepare(service, data, call, entry, model)
         async with contextlib.aclosing(writer.frames()) as frames:
             async for frame in frames:
                 if writer.finished:
@@ -467,7 +485,7 @@ async def messages(request: Request[Any, Any, Any]) -> ASGIApp:
             frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
         )
     async with service.models.use(data.model, call) as (entry, model):
-        writer = _prepare(service, data, call, entry.name, model)
+        writer = _prepare(service, data, call, entry, model)
         answer = await writer.whole()
         _keep(service, writer, call)
         return Whole(answer)
@@ -478,14 +496,9 @@ async def count_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
     """How many input tokens a message with this body has."""
     service, call = services(request), call_of(request.scope)
     data = await read_json(request, CountTokensRequest)
-    async with service.models.use(data.model, call) as (_, model):
-        return Whole(
-            {
-                "input_tokens": len(
-                    render(model, _neutral(data, _thread(data, service, call), call)).prompt.tokens
-                )
-            }
-        )
+    async with service.models.use(data.model, call) as (entry, model):
+        chat = _neutral(data, _thread(data, service, call), entry.profile, call)
+        return Whole({"input_tokens": len(render(model, chat).prompt.tokens)})
 
 
 HANDLERS = [messages, count_tokens]

@@ -22,6 +22,7 @@ from . import (
     _embeddings,
     _infill,
     _llamacpp,
+    _llamacpp_completion,
     _ollama,
     _ollama_create,
     _ollama_models,
@@ -141,6 +142,7 @@ def create_app(
 
 _ROUTES = (
     _llamacpp,
+    _llamacpp_completion,
     _openai_models,
     _openai_chat,
     _openai_completions,

@@ -65,4 +65,4 @@ def dialect_of(path: str, headers: Mapping[bytes, bytes]) -> Dialect:
         ("/v1/chat", "/v1/responses", "/v1/completions")
     ):
         return Dialect.ANTHROPIC
-    return Dialect.OPENAI
+    return Dialect.OPENAI if path.startswith("/v1/") else Dialect.LLAMACPP

@@ -10,15 +10,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ._envelopes import envelope, format_of
 from ._errors import invalid
-from ._http import in_thread, release
+from ._http import release
 from ._options import Bound
 from ._output import THINK, Event, Finished, OutputParser
 from ._protocol import Context, Model, Progress, Prompt, PromptTooLong
-from ._run import Delta, Run, Spec, Totals
+from ._run import Delta, Reading, Run, Spec, Totals, read_watched
 from ._tools import Toolbox, call_text, system_text
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class ChatRequest:
     think_budget: int | None = None
     """Tokens after which reasoning is ended for the model, so that it answers."""
     template: dict[str, Any] = field(default_factory=dict)
+    progress: bool = False
+    """Tell how far the prompt is read."""
     shorten: bool = False
     """Drop the oldest turns of a conversation that does not fit, and say so."""
 
@@ -172,7 +174,11 @@ class ChatRun:
             self.totals.prompt_tokens = 0
         return self.rendered
 
-    async def events(self) -> AsyncGenerator[Event, None]:
+    def events(self) -> AsyncGenerator[Event, None]:
+        """`steps` of a request that does not ask for progress."""
+        return cast("AsyncGenerator[Event, None]", self.steps())
+
+    async def steps(self) -> AsyncGenerator[Event | Reading, None]:
         """Parsed events of all choices; each ends with `Finished`."""
         request, rendered = self.request, await self.prepare()
         thinks = self.model.info.template_thinks and request.bound is None
@@ -191,9 +197,13 @@ class ChatRun:
             tenant=request.tenant,
             priority=request.priority,
             timeout=request.timeout,
+            progress=request.progress,
         )
         if self.keep_context or self.resume is not None:
-            spec.cached = await self._take_up(rendered.prompt.tokens)
+            async with contextlib.aclosing(self._take_up(rendered.prompt.tokens, spec)) as readings:
+                async for reading in readings:
+                    if request.progress:
+                        yield reading
             assert self._context is not None
             spec.prompt = self._context
             spec.contexts = [self._context] if request.n == 1 else self._context.fork(request.n)
@@ -210,8 +220,8 @@ class ChatRun:
         done = False
         try:
             async with contextlib.aclosing(self._parsed(run)) as parsed:
-                async for item in parsed:
-                    yield item
+                async for step in parsed:
+                    yield step
             done = True
         finally:
             if request.n > 1:
@@ -220,9 +230,12 @@ class ChatRun:
             if not (done and self.keep_context) and (context := self.take_context()) is not None:
                 release(context)
 
-    async def _parsed(self, run: Run) -> AsyncGenerator[Event, None]:
-        async with contextlib.aclosing(run.events()) as events:
+    async def _parsed(self, run: Run) -> AsyncGenerator[Event | Reading, None]:
+        async with contextlib.aclosing(run.steps()) as events:
             async for event in events:
+                if isinstance(event, Reading):
+                    yield event
+                    continue
                 parser = self.parsers[event.index]
                 if isinstance(event, Delta):
                     parsed = parser.feed(event.text, event.scores, event.tokens)
@@ -233,19 +246,25 @@ class ChatRun:
                         self.totals.reasoning_tokens += parser.reasoning_tokens
                     yield item
 
-    async def _take_up(self, tokens: list[int]) -> int:
-        """Make a context of the prompt, from the one to resume as far as they agree; gives how far that is."""
+    async def _take_up(self, tokens: list[int], spec: Spec) -> AsyncGenerator[Reading, None]:
+        """Make a context of the prompt, from the one to resume as far as they agree, and note how far that is."""
         self.call.phase = "prefill"
         base = self.resume
         held = list(base.tokens) if base is not None else []
         same = min(common(held, tokens), len(tokens) - 1)
         tenant = self.request.tenant
         if base is None or same == 0:
-            context = await in_thread(
-                lambda progress: self.model.context(tokens, tenant=tenant, progress=progress)
-            )
-            self._context = context
-            return context.cached_tokens
+            made: list[Context] = []
+
+            def begin(progress: Progress) -> Context:
+                return self.model.context(tokens, tenant=tenant, progress=progress)
+
+            async with contextlib.aclosing(read_watched(begin, made, len(tokens))) as readings:
+                async for reading in readings:
+                    yield reading
+            self._context = made[0]
+            spec.cached = made[0].cached_tokens
+            return
         fork = base.fork(1)[0]
         try:
 
@@ -254,12 +273,14 @@ class ChatRun:
                     fork.truncate(same)
                 fork.extend(tokens[same:], progress=progress)
 
-            await in_thread(read)
+            async with contextlib.aclosing(read_watched(read, [], len(tokens), held=same)) as readings:
+                async for reading in readings:
+                    yield reading
         except BaseException:
             release(fork)
             raise
         self._context = fork
-        return same
+        spec.cached = same
 
     def take_context(self) -> Context | None:
         """The context that holds prompt and answer, once; whoever takes it closes it."""

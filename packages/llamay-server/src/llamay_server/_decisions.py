@@ -234,7 +234,7 @@ def _texts(content: Any, where: str) -> Any:
         if isinstance(part, Mapping) and part.get("type") == "input_json":
             if not isinstance(part.get("data"), dict | list):
                 raise invalid(f"{where}[{n}].data: it must be an object or a list", f"{where}[{n}].data")
-            part = {"type": "input_text", "text": _json(part["data"])}  # noqa: PLW2901
+            part = {"type": "input_text", "text": _json(part["data"])}
         out.append(part)
     return out
 

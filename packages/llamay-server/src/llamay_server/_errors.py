@@ -1,7 +1,7 @@
 """One error type inside, four shapes outside.
 
     ApiError
-     └─ shaped by the dialect of the route: OpenAI, Anthropic, Ollama, or problem+json for our own
+     └─ shaped by the dialect of the route: OpenAI, llama.cpp, Anthropic, Ollama, or problem+json for our own
 
 A handler raises `ApiError(kind, message)`; `shape` gives status, headers and body as that dialect's clients read them.
 SDKs repeat 408, 409, 429 and 5xx by themselves, so a failure that would only fail again never has such a status
@@ -23,6 +23,8 @@ class Dialect(Enum):
     """Whose clients a route answers."""
 
     OPENAI = "openai"
+    LLAMACPP = "llamacpp"
+    """OpenAI's shapes with llama.cpp's word for a prompt that is too long."""
     ANTHROPIC = "anthropic"
     OLLAMA = "ollama"
     OWN = "own"
@@ -106,6 +108,8 @@ def body(error: ApiError, dialect: Dialect, request_id: str = "") -> dict[str, A
             # What the client's helpers read to know that they must send the whole conversation again.
             detail["details"] = {"error_code": error.code}
         return {"type": "error", "error": detail, "request_id": request_id}
+    if dialect is Dialect.LLAMACPP and error.kind == "overflow":
+        openai_type = "exceed_context_size_error"
     if dialect is Dialect.OLLAMA:
         return {"error": error.message}
     if dialect is Dialect.OWN:

@@ -238,6 +238,30 @@ async def in_thread(work: Callable[[Callable[..., None]], T]) -> T:
         raise
 
 
+async def watched(
+    work: Callable[[Callable[..., None]], T], result: list[T]
+) -> AsyncGenerator[tuple[int, int], None]:
+    """`in_thread`, with each report (done, total) of the work as it comes; what it gave is then in `result`."""
+    loop = asyncio.get_running_loop()
+    reports: asyncio.Queue[tuple[int, int] | None] = asyncio.Queue()
+
+    def watch(check: Callable[..., None]) -> T:
+        def progress(stage: str, done: int, total: int) -> None:
+            check(stage, done, total)
+            loop.call_soon_threadsafe(reports.put_nowait, (done, total))
+
+        return work(progress)
+
+    task = asyncio.ensure_future(in_thread(watch))
+    task.add_done_callback(lambda _: reports.put_nowait(None))
+    try:
+        while (report := await reports.get()) is not None:
+            yield report
+        result.append(await task)
+    finally:
+        task.cancel()
+
+
 def release(item: Any) -> None:
     """Close a context off the loop: closing one that was just cancelled waits for the engine's current step."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litestar import Request, post
 from litestar.types import ASGIApp
@@ -13,10 +13,13 @@ from ._call import Call, call_of
 from ._errors import invalid
 from ._fill import Extra, fill_prompt
 from ._http import Streamed, Whole, read_json, sse
-from ._llamacpp import NativeRequest, NativeWriter, native_frames
+from ._llamacpp_completion import NativeRequest, NativeWriter, native_frames
 from ._openai_chat import PING
 from ._protocol import Model
 from ._services import Services, services
+
+if TYPE_CHECKING:
+    from ._models import Entry
 
 
 class InfillRequest(NativeRequest, kw_only=True):
@@ -28,7 +31,7 @@ class InfillRequest(NativeRequest, kw_only=True):
     input_extra: list[Extra] | None = None
 
 
-def _writer(service: Services, data: InfillRequest, call: Call, name: str, model: Model) -> NativeWriter:
+def _writer(service: Services, data: InfillRequest, call: Call, entry: Entry, model: Model) -> NativeWriter:
     limit = data.n_predict if data.n_predict is not None else data.max_tokens
     if not isinstance(data.prompt, str):
         raise invalid("prompt: it must be a text here", "prompt")
@@ -41,12 +44,12 @@ def _writer(service: Services, data: InfillRequest, call: Call, name: str, model
         reserve=max(1, limit if limit is not None and limit >= 0 else model.info.context_length // 8),
         call=call,
     )
-    return NativeWriter(service, data, call, name, model, prompt)
+    return NativeWriter(service, data, call, entry, model, prompt)
 
 
 async def _holding(service: Services, data: InfillRequest, call: Call) -> AsyncGenerator[bytes, None]:
     async with service.models.use(data.model, call) as (entry, model):
-        writer = _writer(service, data, call, entry.name, model)
+        writer = _writer(service, data, call, entry, model)
         async with contextlib.aclosing(native_frames([writer])) as frames:
             async for frame in frames:
                 yield sse(frame)
@@ -64,7 +67,7 @@ async def infill(request: Request[Any, Any, Any]) -> ASGIApp:
         )
     async with service.models.use(data.model, call) as (entry, model):
         last: dict[str, Any] = {}
-        writer = _writer(service, data, call, entry.name, model)
+        writer = _writer(service, data, call, entry, model)
         async with contextlib.aclosing(native_frames([writer])) as parts:
             async for part in parts:
                 last = part

@@ -59,6 +59,8 @@ class Models:
         self.entries: dict[str, Entry] = {}
         self.holders: dict[str, int] = {}
         self.before_unload: list[Callable[[str], None]] = []
+        self.starting = False
+        """Whether the server has begun to listen and not yet loaded its default model."""
 
     def add(self, item: Model | str | Path) -> Entry:
         """Offer a loaded model, a path, or `NAME=PATH`."""

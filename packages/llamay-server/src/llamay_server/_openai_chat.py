@@ -6,6 +6,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from litestar import Request, post
@@ -18,9 +19,10 @@ from ._http import Streamed, Whole, read_json, sse
 from ._openai_schema import ChatCompletionRequest, ChatMessage, RefusalPart, TextPart, ThinkingPart
 from ._options import bound, sampling, stop_list, time_limit, unsupported, urgency
 from ._output import Event, Finished, Reasoning, Text, ToolCall
-from ._protocol import Model
-from ._run import Totals
-from ._scores import chat_logprobs
+from ._profile import fill, limit, opened, stops
+from ._protocol import Model, TokenScore
+from ._run import Reading, Totals, read_through
+from ._scores import chat_logprobs, prompt_logprobs
 from ._services import Services, services
 from ._tools import openai_choice, openai_tools, read_arguments
 
@@ -104,9 +106,10 @@ def _call(value: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def read_request(data: ChatCompletionRequest, model: Model, service: Services, call: Call) -> ChatRequest:
     """The neutral request. Raises a 400 for what is wrong or cannot be honoured."""
-    for name in ("chat_template", "prompt_logprobs", "return_progress"):
-        if getattr(data, name):
-            raise unsupported(name)
+    if data.chat_template:
+        raise unsupported("chat_template")
+    if data.prompt_logprobs is not None and data.stream:
+        raise unsupported("prompt_logprobs", "a stream does not tell them")
     if data.echo:
         raise unsupported("echo", "a chat answer does not repeat its prompt")
     if data.include_stop_str_in_output:
@@ -138,7 +141,7 @@ def read_request(data: ChatCompletionRequest, model: Model, service: Services, c
     n = data.n or 1
     if n > service.config.max_n:
         raise invalid(f"n: at most {service.config.max_n} choices, not {n}", "n")
-    limit = data.max_completion_tokens if data.max_completion_tokens is not None else data.max_tokens
+    most = data.max_completion_tokens if data.max_completion_tokens is not None else data.max_tokens
     template = template_options(data.chat_template_kwargs)
     think = data.enable_thinking
     if data.reasoning_effort is not None:
@@ -151,7 +154,7 @@ def read_request(data: ChatCompletionRequest, model: Model, service: Services, c
         box=box,
         bound=bound(data, data.response_format),
         n=n,
-        max_tokens=None if limit is None or limit < 0 else limit,
+        max_tokens=None if most is None or most < 0 else most,
         stop=stop_list(data.stop),
         logprobs=(data.top_logprobs or 0) if data.logprobs else None,
         ignore_eos=bool(data.ignore_eos),
@@ -162,6 +165,7 @@ def read_request(data: ChatCompletionRequest, model: Model, service: Services, c
         continue_final=continue_final,
         think=think,
         template=template,
+        progress=bool(data.return_progress and data.stream),
         shorten=bool(data.truncate),
     )
 
@@ -202,6 +206,23 @@ def timings(totals: Totals) -> dict[str, Any]:
     }
 
 
+def prompt_progress(reading: Reading) -> dict[str, Any]:
+    """llama.cpp's prompt_progress object."""
+    return {
+        "total": reading.total,
+        "cache": reading.cached,
+        "processed": reading.processed,
+        "time_ms": reading.seconds * 1e3,
+    }
+
+
+def reading_timings(reading: Reading) -> dict[str, Any]:
+    """llama.cpp's timings while the prompt is read."""
+    return timings(
+        Totals(prompt_tokens=reading.processed, cached_tokens=reading.cached, prefill=reading.seconds)
+    )
+
+
 class ChatWriter:
     """Writes one chat answer, whole or as chunks."""
 
@@ -220,6 +241,7 @@ class ChatWriter:
         scores: list[list[Any]] = [[] for _ in range(n)]
         tokens: list[list[int]] = [[] for _ in range(n)]
         ends: list[str] = ["stop"] * n
+        scored = await self._score_prompt()
         async with contextlib.aclosing(run.events()) as events:
             async for event in events:
                 match event:
@@ -262,16 +284,37 @@ class ChatWriter:
             "choices": choices,
             "usage": usage(run.totals),
         }
+        if scored is not None:
+            out["prompt_logprobs"] = prompt_logprobs(scored, run.model)
         if self.data.timings_per_token:
             out["timings"] = timings(run.totals)
         return out
 
+    async def _score_prompt(self) -> list[TokenScore] | None:
+        """The prompt's own tokens with their probabilities, where they are asked for."""
+        run, top = self.run, self.data.prompt_logprobs
+        if top is None:
+            return None
+        tokens = (await run.prepare()).prompt.tokens
+        return await read_through(
+            run.admission, run.call, lambda progress: run.model.score(tokens, top=top, progress=progress)
+        )
+
     def _reason(self, reason: str) -> str:
         return "function_call" if reason == "tool_calls" and self.legacy else reason
 
-    def _chunk(self, index: int, delta: dict[str, Any], reason: str | None = None, **more: Any) -> bytes:
+    def _chunk(
+        self,
+        index: int,
+        delta: dict[str, Any],
+        reason: str | None = None,
+        *,
+        beside: Mapping[str, Any] = MappingProxyType({}),
+        **more: Any,
+    ) -> bytes:
+        """One choice's chunk; `more` is said in the choice, `beside` of the answer as a whole."""
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason, **more}
-        out: dict[str, Any] = {**self.base, "object": "chat.completion.chunk", "choices": [choice]}
+        out: dict[str, Any] = {**self.base, "object": "chat.completion.chunk", "choices": [choice], **beside}
         if self.with_usage:
             out["usage"] = None
         return sse(out)
@@ -286,19 +329,34 @@ class ChatWriter:
         """The chunks as server-sent events."""
         run = self.run
         opened: set[int] = set()
-        async with contextlib.aclosing(run.events()) as events:
+        async with contextlib.aclosing(run.steps()) as events:
             async for event in events:
                 prefix = b""
                 if event.index not in opened:
                     opened.add(event.index)
                     prefix = self._chunk(event.index, {"role": "assistant", "content": None})
-                if frame := prefix + self._frame(event):
+                if isinstance(event, Reading):
+                    yield prefix + self._progress(event)
+                elif frame := prefix + self._frame(event):
                     yield frame
         if self.with_usage:
             last: dict[str, Any] = {**self.base, "object": "chat.completion.chunk", "choices": []}
-            yield sse({**last, "usage": usage(run.totals)}) + DONE
+            yield sse({**last, "usage": usage(run.totals), **self._timings()}) + DONE
         else:
             yield DONE
+
+    def _progress(self, reading: Reading) -> bytes:
+        told = {"prompt_progress": prompt_progress(reading)}
+        if self.data.timings_per_token:
+            told["timings"] = reading_timings(reading)
+        return self._chunk(reading.index, {}, beside=told)
+
+    def _timings(self) -> dict[str, Any]:
+        """What a chunk says of the times so far, where each is to say it."""
+        run = self.run.run
+        if not self.data.timings_per_token or run is None:
+            return {}
+        return {"timings": timings(run.totals_now())}
 
     def _frame(self, event: Event) -> bytes:
         match event:
@@ -310,9 +368,10 @@ class ChatWriter:
                     more["logprobs"] = chat_logprobs(event.scores, self.run.model)
                 if self.data.return_token_ids:
                     more["token_ids"] = list(event.tokens)
-                return self._chunk(event.index, {"content": event.text}, **more)
+                return self._chunk(event.index, {"content": event.text}, beside=self._timings(), **more)
             case Reasoning():
-                return self._chunk(event.index, {"reasoning_content": event.text, "reasoning": event.text})
+                thought = {"reasoning_content": event.text, "reasoning": event.text}
+                return self._chunk(event.index, thought, beside=self._timings())
             case ToolCall() if self.legacy:
                 return self._chunk(
                     event.index, {"function_call": {"name": event.name, "arguments": event.arguments}}
@@ -325,10 +384,7 @@ class ChatWriter:
                     event.index, {"tool_calls": [rest]}
                 )
             case Finished():
-                more = {}
-                if self.data.timings_per_token:
-                    more["timings"] = timings(self.run.totals)
-                return self._chunk(event.index, {}, self._reason(event.reason), **more)
+                return self._chunk(event.index, {}, self._reason(event.reason), beside=self._timings())
 
 
 def _call_object(call: ToolCall) -> dict[str, Any]:
@@ -347,7 +403,15 @@ async def _holding(service: Services, data: ChatCompletionRequest, call: Call) -
 def _writer(
     service: Services, data: ChatCompletionRequest, call: Call, entry: Entry, model: Model
 ) -> ChatWriter:
-    run = ChatRun(model, read_request(data, model, service, call), call, service.admission)
+    profile = entry.profile
+    fill(data, profile)
+    if data.stop is None:
+        data.stop = stops(profile)
+    if data.max_tokens is None and data.max_completion_tokens is None:
+        data.max_tokens = limit(profile)
+    chat = read_request(data, model, service, call)
+    chat.messages = opened(chat.messages, profile)
+    run = ChatRun(model, chat, call, service.admission)
     if data.context:
         run.resume = service.contexts.for_model(data.context, call.owner, entry.name)
     return ChatWriter(run, entry.name, data)

@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litestar import Request, post
 from litestar.types import ASGIApp
@@ -15,13 +15,17 @@ from ._call import Call, call_of
 from ._errors import invalid
 from ._fill import can_fill, fill_prompt
 from ._http import Streamed, Whole, read_json, sse
-from ._openai_chat import DONE, PING, timings, usage
+from ._openai_chat import DONE, PING, prompt_progress, timings, usage
 from ._openai_schema import CompletionRequest
 from ._options import bound, sampling, stop_list, time_limit, unsupported, urgency
+from ._profile import fill, limit, stops
 from ._protocol import Model, TokenScore
-from ._run import Delta, End, Run, Spec, Totals, in_order, read_through
-from ._scores import legacy_logprobs
+from ._run import Delta, End, Reading, Run, Spec, Totals, in_order, read_through
+from ._scores import legacy_logprobs, prompt_logprobs
 from ._services import Services, services
+
+if TYPE_CHECKING:
+    from ._models import Entry
 
 
 def read_prompts(
@@ -59,11 +63,17 @@ class CompletionWriter:
     """Writes one completion answer, whole or as chunks."""
 
     def __init__(
-        self, service: Services, data: CompletionRequest, call: Call, name: str, model: Model
+        self, service: Services, data: CompletionRequest, call: Call, entry: Entry, model: Model
     ) -> None:
-        for field in ("prompt_logprobs", "return_progress", "context"):
-            if getattr(data, field):
-                raise unsupported(field)
+        fill(data, entry.profile)
+        if data.stop is None:
+            data.stop = stops(entry.profile)
+        if data.max_tokens is None:
+            data.max_tokens = limit(entry.profile)
+        if data.context:
+            raise unsupported("context")
+        if data.prompt_logprobs is not None and data.stream:
+            raise unsupported("prompt_logprobs", "a stream does not tell them")
         if data.suffix and not can_fill(model):
             raise unsupported("suffix", "this model was not trained to fill in the middle")
         if data.suffix and not isinstance(data.prompt, str):
@@ -75,9 +85,9 @@ class CompletionWriter:
             raise unsupported("best_of", "choosing among more than n candidates is not available")
         if data.best_of is not None and 0 < data.best_of < n:
             raise invalid("best_of: it must not be less than n", "best_of")
-        limit = 16 if data.max_tokens is None else data.max_tokens
+        most = 16 if data.max_tokens is None else data.max_tokens
         if data.suffix and isinstance(data.prompt, str):
-            reserve = max(1, limit)
+            reserve = max(1, most)
             self.prompts = [fill_prompt(model, data.prompt, data.suffix, reserve=reserve, call=call)]
         else:
             self.prompts = read_prompts(data.prompt, model)
@@ -91,7 +101,7 @@ class CompletionWriter:
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",
             "created": int(time.time()),
-            "model": name,
+            "model": entry.name,
             "system_fingerprint": f"llamay-{model.info.fingerprint}",
         }
         options = sampling(data, model)
@@ -103,7 +113,7 @@ class CompletionWriter:
                     prompt=prompt,
                     sampling=options,
                     n=n,
-                    max_tokens=None if limit < 0 else limit,
+                    max_tokens=None if most < 0 else most,
                     stop=stop_list(data.stop),
                     bound=limits,
                     ignore_eos=bool(data.ignore_eos),
@@ -112,6 +122,7 @@ class CompletionWriter:
                     priority=urgency(data),
                     timeout=time_limit(data),
                     tenant=service.tenant(call, data.cache_salt),
+                    progress=bool(data.return_progress and data.stream),
                     first_index=i * n,
                 ),
                 call,
@@ -130,12 +141,13 @@ class CompletionWriter:
         return legacy_logprobs(scores, self.model, offset, self.data.logprobs)
 
     def _echoed(self, index: int) -> list[TokenScore]:
-        return self.prompt_scores[index // self.n] if self.prompt_scores else []
+        return self.prompt_scores[index // self.n] if self.prompt_scores and self.data.echo else []
 
     async def _score_prompts(self) -> None:
-        """With echo, the prompt's own tokens are told with their probabilities too."""
-        top = self.data.logprobs
-        if not self.data.echo or top is None:
+        """With echo, or where it is asked for, the prompt's own tokens are told with their probabilities too."""
+        tops = [self.data.prompt_logprobs, self.data.logprobs if self.data.echo else None]
+        top = max((n for n in tops if n is not None), default=None)
+        if top is None:
             return
         model, prompts = self.model, self.prompts
         self.prompt_scores = await read_through(
@@ -156,7 +168,7 @@ class CompletionWriter:
             async for event in events:
                 if isinstance(event, End):
                     ends[event.index] = event.reason
-                else:
+                elif isinstance(event, Delta):
                     texts[event.index].append(event.text)
                     scores[event.index] += event.scores
                     tokens[event.index] += event.tokens
@@ -170,6 +182,8 @@ class CompletionWriter:
             }
             if self.data.return_token_ids:
                 choice["token_ids"] = tokens[i]
+            if self.data.prompt_logprobs is not None:
+                choice["prompt_logprobs"] = prompt_logprobs(self.prompt_scores[i // self.n], self.model)
             choices.append(choice)
         out = {**self.base, "choices": choices, "usage": usage(self.totals)}
         if self.data.timings_per_token:
@@ -183,10 +197,19 @@ class CompletionWriter:
         await self._score_prompts()
         async with contextlib.aclosing(in_order(self.runs)) as events:
             async for event in events:
-                frame = self._frame(event, offsets)
-                if frame is None:
-                    continue
-                yield sse({**self.base, "choices": [frame], **({"usage": None} if with_usage else {})})
+                beside: dict[str, Any] = {"usage": None} if with_usage else {}
+                if isinstance(event, Reading):
+                    frame: dict[str, Any] | None = {
+                        "text": "",
+                        "index": event.index,
+                        "logprobs": None,
+                        "finish_reason": None,
+                    }
+                    beside["prompt_progress"] = prompt_progress(event)
+                else:
+                    frame = self._frame(event, offsets)
+                if frame is not None:
+                    yield sse({**self.base, "choices": [frame], **beside})
         if with_usage:
             yield sse({**self.base, "choices": [], "usage": usage(self.totals)}) + DONE
         else:
@@ -217,7 +240,7 @@ class CompletionWriter:
 
 async def _holding(service: Services, data: CompletionRequest, call: Call) -> AsyncGenerator[bytes, None]:
     async with service.models.use(data.model, call) as (entry, model):
-        writer = CompletionWriter(service, data, call, entry.name, model)
+        writer = CompletionWriter(service, data, call, entry, model)
         async with contextlib.aclosing(writer.frames()) as frames:
             async for frame in frames:
                 yield frame
@@ -234,7 +257,7 @@ async def completions(request: Request[Any, Any, Any]) -> ASGIApp:
             frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
         )
     async with service.models.use(data.model, call) as (entry, model):
-        return Whole(await CompletionWriter(service, data, call, entry.name, model).whole())
+        return Whole(await CompletionWriter(service, data, call, entry, model).whole())
 
 
 HANDLERS = [completions]

@@ -85,7 +85,7 @@ class ChatCompletionRequest(SamplingFields, kw_only=True):
     include_stop_str_in_output: bool | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    prompt_logprobs: int | None = None
+    prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     response_format: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -133,7 +133,7 @@ class CompletionRequest(SamplingFields, kw_only=True):
     stop: str | list[str] | None = None
     include_stop_str_in_output: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    prompt_logprobs: int | None = None
+    prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     response_format: dict[str, Any] | None = None
     echo: bool | None = None
     suffix: str | None = None

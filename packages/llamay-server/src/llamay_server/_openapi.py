@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import msgspec
 from litestar import Litestar, Request, get
@@ -17,6 +17,7 @@ from . import (
     _embeddings,
     _infill,
     _llamacpp,
+    _llamacpp_completion,
     _ollama,
     _ollama_create,
     _ollama_models,
@@ -34,8 +35,8 @@ _BODIES: dict[str, Any] = {
     "/v1/chat/completions": _openai_schema.ChatCompletionRequest,
     "/chat/completions": _openai_schema.ChatCompletionRequest,
     "/v1/completions": _openai_schema.CompletionRequest,
-    "/completion": _llamacpp.NativeRequest,
-    "/completions": _llamacpp.NativeRequest,
+    "/completion": _llamacpp_completion.NativeRequest,
+    "/completions": _llamacpp_completion.NativeRequest,
     "/infill": _infill.InfillRequest,
     "/v1/embeddings": _openai_schema.EmbeddingRequest,
     "/embedding": _embeddings.NativeEmbeddingRequest,
@@ -53,6 +54,7 @@ _BODIES: dict[str, Any] = {
     "/v1/responses/input_tokens": _responses_schema.ResponsesRequest,
     "/v1/messages": _anthropic_schema.MessagesRequest,
     "/v1/messages/count_tokens": _anthropic_schema.CountTokensRequest,
+    "/lora-adapters": list[_llamacpp.AdapterScale],
     "/v1/decisions": _decisions.DecisionRequest,
     "/v1/systemone": _decisions.SystemOneRequest,
     "/tokenize": _llamacpp.TokenizeRequest,
@@ -147,6 +149,13 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
+def _reference(body: Any) -> dict[str, Any]:
+    """Where the schema of a body is: of a struct, or a list of them."""
+    if get_origin(body) is list:
+        return {"type": "array", "items": _reference(get_args(body)[0])}
+    return {"$ref": f"#/components/schemas/{body.__name__}"}
+
+
 def _operation(handler: HTTPRouteHandler, verb: str, path: str) -> dict[str, Any]:
     text = " ".join((handler.fn.__doc__ or "").split())
     media = _RESPONSES.get(path, "application/json")
@@ -178,7 +187,7 @@ def _operation(handler: HTTPRouteHandler, verb: str, path: str) -> dict[str, Any
         and (body := _BODIES.get(path)) is not None
         and not (verb == "DELETE" and path != "/api/delete")
     ):
-        schema = {"$ref": f"#/components/schemas/{body.__name__}"}
+        schema = _reference(body)
         optional = path.endswith("/fork")
         operation["requestBody"] = {
             "required": not optional,
@@ -202,7 +211,7 @@ def _operation(handler: HTTPRouteHandler, verb: str, path: str) -> dict[str, Any
 def document(app: Litestar, version: str) -> dict[str, Any]:
     """The OpenAPI 3.1 document of an application."""
     paths: dict[str, Any] = {}
-    missing = {id(handler.fn) for handler in (_llamacpp.set_props,)}
+    missing = {id(handler.fn) for handler in (_llamacpp.set_props, _llamacpp.slot_action)}
     for route in app.routes:
         for handler in getattr(route, "route_handlers", ()):
             if id(handler.fn) in missing:
@@ -214,6 +223,7 @@ def document(app: Litestar, version: str) -> dict[str, Any]:
                 for verb in sorted(handler.http_methods & {"GET", "POST", "DELETE", "PUT"}):
                     paths.setdefault(path, {})[verb.lower()] = _operation(handler, verb, path)
     structs = list(dict.fromkeys(_BODIES.values()))
+    # A list's items are among the components that it needs.
     _, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
     return {
         "openapi": "3.1.0",

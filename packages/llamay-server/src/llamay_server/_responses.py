@@ -8,7 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litestar import Request, delete, get, post
 from litestar.types import ASGIApp
@@ -17,16 +17,21 @@ from ._call import Call, call_of
 from ._chat import ChatRequest, ChatRun, Message, render, template_options
 from ._errors import ApiError, from_engine, invalid
 from ._http import Streamed, Whole, read_json, sse
-from ._openai_chat import PING
-from ._options import bound, sampling, time_limit, unsupported, urgency
+from ._openai_chat import PING, prompt_progress, timings
+from ._options import bound, sampling, stop_list, time_limit, unsupported, urgency
 from ._output import Event, Finished, Reasoning, Text, ToolCall
+from ._profile import fill, limit, opened, stops
 from ._protocol import Model
 from ._responses_items import read_input, read_tools, seal
 from ._responses_schema import ResponsesRequest
 from ._responses_store import Stored
+from ._run import Reading
 from ._scores import chat_logprobs
 from ._services import Services, services
 from ._tools import openai_choice
+
+if TYPE_CHECKING:
+    from ._models import Entry
 
 log = logging.getLogger("llamay.server")
 _LOGPROBS = "message.output_text.logprobs"
@@ -79,6 +84,7 @@ def read_request(
         continue_final=False,
         think=think,
         template=template,
+        progress=bool(data.return_progress and data.stream),
         shorten=data.truncation == "auto",
     )
     return request, items, previous
@@ -154,6 +160,12 @@ class ResponseWriter:
             "total_tokens": totals.prompt_tokens + totals.completion_tokens,
         }
 
+    def _timings(self) -> dict[str, Any]:
+        run = self.run.run
+        if not self.data.timings_per_token or run is None:
+            return {}
+        return {"timings": timings(run.totals_now())}
+
     def _open(self, kind: str, item: dict[str, Any]) -> bytes:
         """Begin an item where it is not the one already open."""
         if self.item is not None and self.item["type"] == kind and kind != "function_call":
@@ -220,7 +232,7 @@ class ResponseWriter:
                 part = self.item["content"][0]
                 part["text"] += event.text
                 part["logprobs"] += scores
-                delta = {"content_index": 0, "delta": event.text, "logprobs": scores}
+                delta = {"content_index": 0, "delta": event.text, "logprobs": scores, **self._timings()}
                 return out + self._event("response.output_text.delta", **self._where(), **delta)
             case Reasoning():
                 content = [{"type": "reasoning_text", "text": ""}]
@@ -274,13 +286,17 @@ class ResponseWriter:
         """All events; the object is complete with the last one."""
         end = Finished(0, "stop")
         started = False
-        async with contextlib.aclosing(self.run.events()) as events:
+        async with contextlib.aclosing(self.run.steps()) as events:
             async for event in events:
                 out = b""
                 if not started:
                     started = True
                     out = self._event("response.created", response=self.response)
                     out += self._event("response.in_progress", response=self.response)
+                if isinstance(event, Reading):
+                    told = {"prompt_progress": prompt_progress(event)}
+                    yield out + self._event("response.in_progress", response=self.response, **told)
+                    continue
                 if isinstance(event, Finished):
                     end = event
                 else:
@@ -289,7 +305,9 @@ class ResponseWriter:
                     yield out
         last = self._close()
         self._finish(end)
-        yield last + self._event(f"response.{self.response['status']}", response=self.response)
+        yield last + self._event(
+            f"response.{self.response['status']}", response=self.response, **self._timings()
+        )
 
     async def whole(self) -> dict[str, Any]:
         """The complete object."""
@@ -330,9 +348,16 @@ def _keep(service: Services, writer: ResponseWriter, items: list[dict[str, Any]]
 
 
 def _prepare(
-    service: Services, data: ResponsesRequest, call: Call, name: str, model: Model
+    service: Services, data: ResponsesRequest, call: Call, entry: Entry, model: Model
 ) -> tuple[ResponseWriter, list[Any]]:
+    name = entry.name
+    fill(data, entry.profile)
+    if data.max_output_tokens is None:
+        data.max_output_tokens = limit(entry.profile)
     request, items, previous = read_request(data, model, service, call)
+    if previous is None:
+        request.messages = opened(request.messages, entry.profile)
+    request.stop = stop_list(stops(entry.profile))
     run = ChatRun(model, request, call, service.admission)
     if data.store is not False:
         run.keep_context = True
@@ -347,7 +372,7 @@ def _prepare(
 
 async def _holding(service: Services, data: ResponsesRequest, call: Call) -> AsyncGenerator[bytes, None]:
     async with service.models.use(data.model, call) as (entry, model):
-        writer, items = _prepare(service, data, call, entry.name, model)
+        writer, items = _prepare(service, data, call, entry, model)
         async with contextlib.aclosing(writer.frames()) as frames:
             async for frame in frames:
                 if writer.response["usage"] is not None and data.store is not False:
@@ -368,7 +393,7 @@ async def responses(request: Request[Any, Any, Any]) -> ASGIApp:
     if data.background:
         return await _in_background(service, data, call)
     async with service.models.use(data.model, call) as (entry, model):
-        writer, items = _prepare(service, data, call, entry.name, model)
+        writer, items = _prepare(service, data, call, entry, model)
         answer = await writer.whole()
         if data.store is not False:
             _keep(service, writer, items, call)
@@ -383,7 +408,7 @@ async def _in_background(service: Services, data: ResponsesRequest, call: Call) 
         stored: Stored | None = None
         try:
             async with service.models.use(data.model, call) as (entry, model):
-                writer, items = _prepare(service, data, call, entry.name, model)
+                writer, items = _prepare(service, data, call, entry, model)
                 await writer.run.prepare()
                 writer.response["status"] = "queued"
                 stored = Stored(call.owner, entry.name, writer.response, items, [])
@@ -481,8 +506,10 @@ async def input_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
     """How many input tokens a response with this body has."""
     service, call = services(request), call_of(request.scope)
     data = await read_json(request, ResponsesRequest)
-    async with service.models.use(data.model, call) as (_, model):
-        chat, _, _ = read_request(data, model, service, call)
+    async with service.models.use(data.model, call) as (entry, model):
+        chat, _, previous = read_request(data, model, service, call)
+        if previous is None:
+            chat.messages = opened(chat.messages, entry.profile)
         tokens = await asyncio.to_thread(lambda: len(render(model, chat).prompt.tokens))
         return Whole({"object": "response.input_tokens", "input_tokens": tokens})
 

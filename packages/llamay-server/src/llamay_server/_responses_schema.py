@@ -58,4 +58,6 @@ class ResponsesRequest(SamplingFields, kw_only=True):
     prompt_cache_key: str | None = None
     prompt_cache_options: dict[str, Any] | None = None
     prompt_cache_retention: str | None = None
+    timings_per_token: bool | None = None
+    return_progress: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None

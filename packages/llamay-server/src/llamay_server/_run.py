@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ._call import Call
 from ._errors import ApiError, from_engine
-from ._http import in_thread, release
+from ._http import in_thread, release, watched
 from ._metrics import Metrics
 from ._options import Bound
 from ._protocol import (
@@ -49,6 +50,17 @@ class End:
     stop_sequence: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How much of a prompt of `total` tokens is read, `cached` of them without computing, after `seconds`."""
+
+    index: int
+    total: int
+    cached: int
+    processed: int
+    seconds: float
+
+
 @dataclass(slots=True)
 class Spec:
     """What to run: a prompt of ids or a context to go on from, how often, and how."""
@@ -70,6 +82,8 @@ class Spec:
     """When those are over, set with the first submission."""
     special: tuple[str, ...] = ()
     """Control tokens that are to be visible in the text."""
+    progress: bool = False
+    """Tell with `Reading` how far the prompt is read."""
     first_index: int = 0
     cached: int | None = None
     """Where contexts are given: how many of their tokens were computed before this request."""
@@ -134,8 +148,13 @@ class Run:
         self._owned: list[Context] = []
         self._waiting = self._running = 0
         self._prefill = 0.0
+        self._began = time.monotonic()
 
-    async def events(self) -> AsyncGenerator[Delta | End, None]:
+    def events(self) -> AsyncGenerator[Delta | End, None]:
+        """`steps` of a spec that does not ask for progress."""
+        return cast("AsyncGenerator[Delta | End, None]", self.steps())
+
+    async def steps(self) -> AsyncGenerator[Delta | End | Reading, None]:
         """Events of all choices as they happen; each choice ends with `End`. Closing this frees everything."""
         spec, call = self.spec, self.call
         length = len(spec.prompt)
@@ -146,9 +165,13 @@ class Run:
         self.admission.wait(spec.n)
         self._waiting = spec.n
         name = self.model.info.name
-        began = time.monotonic()
+        began = self._began = time.monotonic()
         try:
             constraints = await self._compile()
+            if spec.progress and spec.contexts is None:
+                async with contextlib.aclosing(self._read()) as readings:
+                    async for reading in readings:
+                        yield reading
             call.phase = "queue"
             prompts = await self._prompts()
             now = time.monotonic()
@@ -213,6 +236,17 @@ class Run:
             return self._owned[0].cached_tokens
         return self.generations[0].usage.cached_tokens if self.generations else 0
 
+    def totals_now(self) -> Totals:
+        """The numbers as far as it has come."""
+        usages = [generation.usage for generation in self.generations]
+        return Totals(
+            prompt_tokens=usages[0].prompt_tokens if usages else 0,
+            cached_tokens=self.cached_tokens(),
+            completion_tokens=sum(usage.completion_tokens for usage in usages),
+            prefill=self._prefill,
+            decode=max(0.0, time.monotonic() - self._began - self._prefill),
+        )
+
     def settle(self) -> Usage:
         """The first choice's numbers as they are now."""
         return self.generations[0].usage
@@ -247,15 +281,36 @@ class Run:
             return [spec.prompt]
         if not isinstance(spec.prompt, list | tuple):
             raise TypeError("several choices from a context need one fork each, in `contexts`")
-        tokens = spec.prompt
         self.call.phase = "prefill"
-        base = await in_thread(
-            lambda progress: self.model.context(tokens, tenant=spec.tenant, progress=progress)
-        )
+        return self._branches(await in_thread(self._reader(spec.prompt)))
+
+    def _reader(self, tokens: Sequence[int]) -> Callable[[Progress], Context]:
+        # What may not be taken from what was computed before is read as a tenant's that has nothing yet.
+        tenant = self.spec.tenant if self.spec.reuse else f"{self.spec.tenant}\x00{secrets.token_hex(16)}"
+        return lambda progress: self.model.context(tokens, tenant=tenant, progress=progress)
+
+    def _branches(self, base: Context) -> list[Context]:
         self._owned.append(base)
-        forks = base.fork(spec.n)
+        if self.spec.n == 1:
+            return [base]
+        forks = base.fork(self.spec.n)
         self._owned += forks
         return forks
+
+    async def _read(self) -> AsyncGenerator[Reading, None]:
+        """Read the prompt ahead of its generations, which then go on from it, and tell how far it is."""
+        spec = self.spec
+        if not isinstance(spec.prompt, list | tuple):
+            raise TypeError("a context's prompt is read already")
+        self.call.phase = "prefill"
+        made: list[Context] = []
+        async with contextlib.aclosing(
+            read_watched(self._reader(spec.prompt), made, len(spec.prompt), index=spec.first_index)
+        ) as readings:
+            async for reading in readings:
+                yield reading
+        spec.contexts = self._branches(made[0])
+        spec.cached = made[0].cached_tokens
 
     async def _merge(self) -> AsyncGenerator[Delta | End, None]:
         queue: asyncio.Queue[Delta | End | BaseException] = asyncio.Queue()
@@ -335,17 +390,32 @@ class Run:
         )
 
 
-def in_order(runs: Sequence[Run]) -> AsyncGenerator[Delta | End, None]:
+async def read_watched(
+    work: Callable[[Progress], T], made: list[T], total: int, *, held: int = 0, index: int = 0
+) -> AsyncGenerator[Reading, None]:
+    """Read a prompt of which `held` tokens are there, and tell how far it is; what the work gave is in `made`."""
+    began = time.monotonic()
+    cached, told = -1, -1
+    async with contextlib.aclosing(watched(work, made)) as reports:
+        async for done, _ in reports:
+            if cached < 0:
+                cached = held + done
+            if held + done > told:
+                told = held + done
+                yield Reading(index, total, cached, told, time.monotonic() - began if told > cached else 0.0)
+
+
+def in_order(runs: Sequence[Run]) -> AsyncGenerator[Delta | End | Reading, None]:
     """Several runs at once, their events merged."""
-    return runs[0].events() if len(runs) == 1 else _merged(runs)
+    return runs[0].steps() if len(runs) == 1 else _merged(runs)
 
 
-async def _merged(runs: Sequence[Run]) -> AsyncGenerator[Delta | End, None]:
-    queue: asyncio.Queue[Delta | End | BaseException | None] = asyncio.Queue()
+async def _merged(runs: Sequence[Run]) -> AsyncGenerator[Delta | End | Reading, None]:
+    queue: asyncio.Queue[Delta | End | Reading | BaseException | None] = asyncio.Queue()
 
     async def pump(run: Run) -> None:
         try:
-            async with contextlib.aclosing(run.events()) as events:
+            async with contextlib.aclosing(run.steps()) as events:
                 async for event in events:
                     queue.put_nowait(event)
         except Exception as e:

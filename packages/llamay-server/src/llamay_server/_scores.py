@@ -54,7 +54,8 @@ def legacy_logprobs(scores: Sequence[TokenScore], model: Model, offset: int, cou
         tokens.append(text)
         known = not math.isnan(s.logprob)
         chances.append(_finite(s.logprob) if known else None)
-        best = {_spelled(model.token_bytes(t), model.token_name(t)): _finite(p) for t, p in s.top}
+        rivals = s.top[:count]
+        best = {_spelled(model.token_bytes(t), model.token_name(t)): _finite(p) for t, p in rivals}
         if known:
             best.setdefault(text, _finite(s.logprob))
             tops.append(best if count else {text: _finite(s.logprob)})
@@ -63,3 +64,23 @@ def legacy_logprobs(scores: Sequence[TokenScore], model: Model, offset: int, cou
         offsets.append(offset)
         offset += len(text) if not text.startswith("bytes:") else 0
     return {"tokens": tokens, "token_logprobs": chances, "top_logprobs": tops, "text_offset": offsets}
+
+
+def prompt_logprobs(scores: Sequence[TokenScore], model: Model) -> list[dict[str, Any] | None]:
+    """VLLM's `prompt_logprobs`: for each token of a prompt it and its likeliest rivals by id, null for the first.
+
+    The rank of a token that is not among the likeliest ones asked for is null.
+    """
+
+    def entry(token: int, logprob: float, rank: int | None) -> dict[str, Any]:
+        text = _spelled(model.token_bytes(token), model.token_name(token))
+        return {"logprob": _finite(logprob), "rank": rank, "decoded_token": text}
+
+    out: list[dict[str, Any] | None] = []
+    for s in scores:
+        if math.isnan(s.logprob):
+            out.append(None)
+            continue
+        best = {str(t): entry(t, p, rank) for rank, (t, p) in enumerate(s.top, 1)}
+        out.append({str(s.token): entry(s.token, s.logprob, None)} | best)
+    return out

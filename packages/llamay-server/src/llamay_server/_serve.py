@@ -35,6 +35,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[Any] | None = None) -> None:
         """Listen, then load the default model, so that /health can say that it is loading."""
         self._loop = asyncio.get_running_loop()
+        models = self.application.services.models
+        models.starting = bool(models.entries)
         await super().startup(sockets)
         if self.started:
             self._announce()
@@ -45,6 +47,8 @@ class Server(uvicorn.Server):
             await self.application.services.models.preload()
         except Exception as e:
             log.error("the default model could not be loaded: %s", e)
+        finally:
+            self.application.services.models.starting = False
         # What is here now stays: a full collection that walks vocabularies and merges stops every stream for long.
         gc.collect()
         gc.freeze()
