@@ -108,7 +108,7 @@ def test_t06_a_client_that_leaves_cancels_within_250_ms(start, stream, phase):
     if phase == "queue":
         model.blocked.set()
     elif phase == "prefill":
-        model.prefill_delay = 0.2
+        model.prefill_delay = 0.05
     else:
         model.decode_delay = 0.01
     leaver = threading.Thread(target=leave, args=(server, "/v1/chat/completions", body))
