@@ -1,12 +1,14 @@
 """Masks and compilation of llamay-grammar beside llguidance and xgrammar, in one run and at the same positions.
 
     pip install llguidance xgrammar gguf llama-models
-    python benchmarks/grammar.py [--json] [--schemas N] [--vocab NAME=PATH ...]
+    python benchmarks/grammar.py [--json] [--schemas N] [--vocab NAME=PATH ...] [--each S] [--total S]
 
 Every engine compiles the same JSON schemas (MaskBench, from the test data) and follows the same valid documents, cut
 into the same tokens. A mask is timed at every token, in CPU time of the thread, so that other work on the machine
-counts less; a comparison is still only one between columns of the same run. The last lines are ratios against the
-better of the peers, row by row.
+counts less; a comparison is still only one between columns of the same run. Every engine has a process of its own: one
+that takes longer than --each over a schema is killed, the schema counted as left out, and the next one asked of a new
+process; after --total seconds the rest is left out as not reached. The last lines are ratios against the better of the
+peers, row by row, each over the schemas that both compiled.
 
 PATH is a GGUF file (its vocabulary is read), or a tiktoken file ("base64 rank" per line) such as Llama 3's
 tokenizer.model in the package llama-models, which is found by itself.
@@ -17,14 +19,18 @@ from __future__ import annotations
 import argparse
 import base64
 import importlib.util
+import itertools
 import json
+import multiprocessing
 import os
 import platform
 import sys
 import tarfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -236,47 +242,33 @@ class XGrammar:
         return bool(int(self.mask[0, token >> 5]) >> (token & 31) & 1)
 
 
-def numbers(values: list[float], tails: tuple[float, ...]) -> dict[str, float]:
-    a = np.array(values or [0.0])
-    out = {"n": len(values), "avg": float(a.mean()), "max": float(a.max())}
-    return out | {f"p{t:g}": float(np.percentile(a, t)) for t in tails}
-
-
-def measure(engine: Any, all_cases: list[Case], v: Tokens) -> dict[str, Any]:
-    compile_ms, mask_us = [], []
-    compiled = accepted = documents = 0
-    for case in all_cases:
-        documents += len(case.documents)
-        before = clock()
+def one_case(engine: Any, case: Case, v: Tokens) -> dict[str, Any]:
+    """Compile one schema and follow its valid documents; times in nanoseconds."""
+    before = clock()
+    try:
+        grammar = engine.compile(case.schema)
+    except Exception as error:  # every engine has its own
+        return {"refused": str(error)[:200]}
+    out: dict[str, Any] = {"compile_ns": clock() - before, "mask_ns": [], "accepted": 0}
+    for text in case.documents:
+        fill, accept = engine.start(grammar)
         try:
-            grammar = engine.compile(case.schema)
-        except Exception:  # every engine has its own
-            continue
-        compile_ms.append((clock() - before) / 1e6)
-        compiled += 1
-        for text in case.documents:
-            fill, accept = engine.start(grammar)
-            try:
-                for token in v.cut(text):
-                    before = clock()
-                    fill()
-                    mask_us.append((clock() - before) / 1e3)
-                    if not engine.allowed(token):
-                        raise ValueError("not allowed")
-                    accept(token)
+            for token in v.cut(text):
+                before = clock()
                 fill()
-                accepted += engine.allowed(v.end)
-            except Exception:
-                continue
-    return {
-        "compiled": compiled / len(all_cases),
-        "valid_accepted": accepted / max(1, documents),
-        "compile_ms": numbers(compile_ms, (50, 99)),
-        "mask_us": numbers(mask_us, (50, 99, 99.9)),
-    }
+                out["mask_ns"].append(clock() - before)
+                if not engine.allowed(token):
+                    raise ValueError("not allowed")
+                accept(token)
+            fill()
+            out["accepted"] += int(engine.allowed(v.end))
+        except Exception:
+            continue
+    return out
 
 
-def special_cases(engine: Any, v: Tokens) -> dict[str, float]:
+def pattern_case(engine: Any, v: Tokens) -> float:
+    """Median microseconds of a mask inside a string of at most 3,000 characters."""
     grammar = engine.compile({"type": "string", "pattern": "^[^<>]{1,3000}$"})
     fill, accept = engine.start(grammar)
     times = []
@@ -285,6 +277,11 @@ def special_cases(engine: Any, v: Tokens) -> dict[str, float]:
         fill()
         times.append((clock() - before) / 1e3)
         accept(token)
+    return float(np.median(times))
+
+
+def tools_case(engine: Any, v: Tokens) -> float:
+    """Milliseconds to compile 128 tools of 20 properties each."""
     schema = {
         "anyOf": [
             {
@@ -308,10 +305,123 @@ def special_cases(engine: Any, v: Tokens) -> dict[str, float]:
     }
     before = clock()
     engine.compile(schema)
-    return {
-        "pattern_3000_mask_us_p50": float(np.median(times)),
-        "tools_128x20_compile_ms": (clock() - before) / 1e6,
+    return (clock() - before) / 1e6
+
+
+SPECIAL = {"pattern_3000_mask_us_p50": pattern_case, "tools_128x20_compile_ms": tools_case}
+
+
+def serve(kind: type[Any], v: Tokens, all_cases: list[Case], pipe: Connection) -> None:
+    """What an engine's process does: the cases that it is asked for, one after another."""
+    try:
+        engine = kind(v)
+    except ImportError as error:
+        pipe.send({"missing": str(error)})
+        return
+    # Once to warm the process up: allocators, lazily built tables of the libraries, not the grammars.
+    one_case(engine, Case("", {"type": "object"}, [b"{}"]), v)
+    pipe.send({})
+    while (asked := pipe.recv()) is not None:
+        try:
+            if isinstance(asked, int):
+                pipe.send(one_case(engine, all_cases[asked], v))
+            else:
+                pipe.send({"value": SPECIAL[asked](engine, v)})
+        except Exception as error:
+            pipe.send({"refused": str(error)[:200]})
+
+
+@dataclass
+class Runner:
+    """An engine in a process of its own, which is killed when it takes too long, and started again."""
+
+    kind: type[Any]
+    tokens: Tokens
+    all_cases: list[Case]
+    each: float  # seconds for one schema
+    total: float  # seconds for all of them
+    missing: str = ""
+    used: float = 0.0
+    results: dict[int | str, dict[str, Any]] = field(default_factory=dict)
+    process: Any = None
+    pipe: Any = None
+
+    def start(self) -> bool:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, there = context.Pipe()
+        self.process = context.Process(
+            target=serve, args=(self.kind, self.tokens, self.all_cases, there), daemon=True
+        )
+        self.process.start()
+        there.close()
+        ready = self.answer(120.0)
+        if ready is None or "missing" in ready:
+            self.missing = (
+                "its vocabulary was not ready in two minutes" if ready is None else ready["missing"]
+            )
+            self.stop()
+            return False
+        return True
+
+    def answer(self, seconds: float) -> dict[str, Any] | None:
+        try:
+            return self.pipe.recv() if self.pipe.poll(seconds) else None
+        except EOFError:  # it crashed
+            return None
+
+    def ask(self, what: int | str) -> None:
+        if self.missing or (self.process is None and not self.start()):
+            return
+        if self.used >= self.total:
+            self.results[what] = {"left_out": "not_reached"}
+            return
+        before = time.monotonic()
+        self.pipe.send(what)
+        got = self.answer(self.each)
+        self.used += time.monotonic() - before
+        if got is None:
+            got = {"left_out": "killed" if self.process.is_alive() else "crashed"}
+            self.stop()
+        self.results[what] = got
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+            self.pipe.close()
+        self.process = None
+
+
+def numbers(values: list[float], tails: tuple[float, ...]) -> dict[str, float]:
+    a = np.array(values or [0.0])
+    out = {"n": len(values), "avg": float(a.mean()), "max": float(a.max())}
+    return out | {f"p{t:g}": float(np.percentile(a, t)) for t in tails}
+
+
+def summary(runner: Runner, over: set[int]) -> dict[str, Any]:
+    """The figures of an engine over some of the schemas."""
+    done = [runner.results[i] for i in sorted(over)]
+    compiled = [r for r in done if "compile_ns" in r]
+    documents = sum(len(runner.all_cases[i].documents) for i in over)
+    out: dict[str, Any] = {
+        "schemas": len(done),
+        "compiled": len(compiled) / max(1, len(done)),
+        "valid_accepted": sum(r["accepted"] for r in compiled) / max(1, documents),
+        "compile_ms": numbers([r["compile_ns"] / 1e6 for r in compiled], (50, 99)),
+        "mask_us": numbers([n / 1e3 for r in compiled for n in r["mask_ns"]], (50, 99, 99.9)),
     }
+    for name in SPECIAL:
+        out[name] = runner.results.get(name, {}).get("value")
+    return out
+
+
+def reached(runner: Runner) -> set[int]:
+    return {i for i, r in runner.results.items() if isinstance(i, int) and "left_out" not in r}
+
+
+def left_out(runner: Runner) -> dict[str, int]:
+    """How many schemas and single cases have no figure, by reason."""
+    return dict(Counter(r["left_out"] for r in runner.results.values() if "left_out" in r))
 
 
 ROWS = (
@@ -328,16 +438,36 @@ ROWS = (
 )
 
 
-def ratios(results: dict[str, Any]) -> dict[str, float]:
-    """Of every row, how many times as fast as the better of the others: above 1 is ahead."""
-    ours = results.get(Llamay.name)
-    others = [r for name, r in results.items() if name != Llamay.name]
-    if ours is None or not others:
+def part_of(result: dict[str, Any], row: str, part: str) -> float | None:
+    return result[row][part] if part else result[row]
+
+
+def ratios(runners: list[Runner]) -> dict[str, float | None]:
+    """Of every row, how many times as fast as the better of the others: above 1 is ahead.
+
+    Each of the others is compared over the schemas that it and we compiled, so that what an engine refuses or is
+    killed over does not make it faster.
+    """
+    ours = next((r for r in runners if r.kind is Llamay), None)
+    others = [r for r in runners if r.kind is not Llamay and not r.missing]
+    if ours is None or ours.missing or not others:
         return {}
-    out = {}
+    out: dict[str, float | None] = {}
+    pairs = []
+    for other in others:
+        both = {
+            i
+            for i in reached(ours) & reached(other)
+            if "compile_ns" in ours.results[i] and "compile_ns" in other.results[i]
+        }
+        pairs.append((summary(ours, both), summary(other, both)))
     for row, part in ROWS:
-        values = [r[row][part] if part else r[row] for r in (ours, *others)]
-        out[f"{row} {part}".strip()] = min(values[1:]) / max(values[0], 1e-9)
+        found = []
+        for mine, theirs in pairs:
+            a, b = part_of(mine, row, part), part_of(theirs, row, part)
+            if a and b:
+                found.append(b / a)
+        out[f"{row} {part}".strip()] = min(found) if found else None
     return out
 
 
@@ -347,6 +477,38 @@ def vocabularies(given: list[str]) -> Iterator[Tokens]:
         yield from_gguf(name, Path(path)) if path.endswith(".gguf") else from_tiktoken(name, Path(path))
     if (path128 := llama3()) is not None:
         yield from_tiktoken("llama3-128k", path128)
+
+
+def show(v: Tokens, runner: Runner, result: dict[str, Any]) -> None:
+    c, m = result["compile_ms"], result["mask_us"]
+    pattern, tools = (result[name] for name in SPECIAL)
+    parts = [
+        f"{v.name:12} {runner.kind.name:10}",
+        f"compiled {result['compiled']:.1%} accepted {result['valid_accepted']:.1%}",
+        f"compile ms p50 {c['p50']:.3f} p99 {c['p99']:.1f} max {c['max']:.0f}",
+        f"mask us avg {m['avg']:.1f} p50 {m['p50']:.2f} p99 {m['p99']:.0f} p99.9 {m['p99.9']:.0f}",
+        f"max {m['max']:.0f}",
+        "pattern -" if pattern is None else f"pattern {pattern:.1f} us",
+        "tools -" if tools is None else f"tools {tools:.0f} ms",
+    ]
+    print("  ".join(parts), flush=True)
+    for reason, n in left_out(runner).items():
+        print(f"{'':12} {runner.kind.name:10}  {n} left out: {reason.replace('_', ' ')}", flush=True)
+
+
+def compare(
+    v: Tokens, chosen: list[type[Any]], all_cases: list[Case], each: float, total: float
+) -> list[Runner]:
+    """Run every case through every engine, engine by engine, so that what else the machine does meets them all."""
+    runners = [Runner(kind, v, all_cases, each, total) for kind in chosen]
+    try:
+        for what in (*SPECIAL, *range(len(all_cases))):
+            for runner in runners:
+                runner.ask(what)
+    finally:
+        for runner in runners:
+            runner.stop()
+    return runners
 
 
 def main() -> None:
@@ -359,6 +521,15 @@ def main() -> None:
     )
     parser.add_argument("--vocab", action="append", default=[], metavar="NAME=PATH")
     parser.add_argument("--engines", default="llamay,llguidance,xgrammar")
+    parser.add_argument(
+        "--each",
+        type=float,
+        default=10,
+        help="seconds for one schema before an engine is killed (default 10)",
+    )
+    parser.add_argument(
+        "--total", type=float, default=120, help="seconds for one engine and vocabulary (default 120)"
+    )
     args = parser.parse_args()
     chosen = [e for e in (Llamay, LLGuidance, XGrammar) if e.name in args.engines.split(",")]
     report: dict[str, Any] = {
@@ -366,34 +537,37 @@ def main() -> None:
         "schemas": args.schemas,
         "results": {},
         "ratios": {},
+        "growth": {},
     }
     all_cases = cases(args.schemas)
     for v in vocabularies(args.vocab):
-        for kind in chosen:
-            try:
-                engine = kind(v)
-            except ImportError as error:
-                print(f"{kind.name} is not installed: {error}", file=sys.stderr)
+        runners = compare(v, chosen, all_cases, args.each, args.total)
+        for runner in runners:
+            if runner.missing:
+                print(f"{runner.kind.name} is left out: {runner.missing}", file=sys.stderr)
                 continue
-            # Once to warm the process up: allocators, lazily built tables of the libraries, not the grammars.
-            measure(engine, all_cases[:3], v)
-            result = measure(engine, all_cases, v) | special_cases(engine, v)
-            report["results"].setdefault(v.name, {})[kind.name] = result
+            result = summary(runner, reached(runner)) | {"left_out": left_out(runner)}
+            result["tokens"] = len(v.tokens)
+            report["results"].setdefault(v.name, {})[runner.kind.name] = result
             if not args.json:
-                c, m = result["compile_ms"], result["mask_us"]
-                parts = [
-                    f"{v.name:12} {kind.name:10}",
-                    f"compiled {result['compiled']:.1%} accepted {result['valid_accepted']:.1%}",
-                    f"compile ms p50 {c['p50']:.3f} p99 {c['p99']:.1f} max {c['max']:.0f}",
-                    f"mask us avg {m['avg']:.1f} p50 {m['p50']:.2f} p99 {m['p99']:.0f} p99.9 {m['p99.9']:.0f}",
-                    f"max {m['max']:.0f}  pattern {result['pattern_3000_mask_us_p50']:.1f} us",
-                    f"tools {result['tools_128x20_compile_ms']:.0f} ms",
-                ]
-                print("  ".join(parts), flush=True)
-        report["ratios"][v.name] = ratios(report["results"].get(v.name, {}))
+                show(v, runner, result)
+        report["ratios"][v.name] = ratios(runners)
         if not args.json:
             for row, ratio in report["ratios"][v.name].items():
-                print(f"{v.name:12} {row:28} {ratio:8.2f} x the better of the others")
+                shown = "not measured" if ratio is None else f"{ratio:8.2f} x the better of the others"
+                print(f"{v.name:12} {row:28} {shown}")
+    # What a vocabulary twice as large costs: the largest against the one next to it.
+    by_size = sorted(report["results"].values(), key=lambda r: next(iter(r.values()))["tokens"])
+    for small, large in itertools.pairwise(by_size[-2:]):
+        for name in small.keys() & large.keys():
+            grown = {
+                k: large[name]["mask_us"][k] / max(1e-9, small[name]["mask_us"][k]) for k in ("avg", "p50")
+            }
+            report["growth"][name] = grown
+            if not args.json:
+                print(
+                    f"{name:12} largest vocabulary over the next: mask avg {grown['avg']:.2f} p50 {grown['p50']:.2f}"
+                )
     if args.json:
         print(json.dumps(report, indent=1))
 

@@ -29,8 +29,8 @@ std::shared_ptr<Vocabulary> make_vocabulary(nb::bytes flat,
 }
 
 CompileOptions options(const std::string& mode, const std::string& draft, const std::string& whitespace,
-                       uint32_t max_whitespace, bool schema_order, double seconds, uint32_t states,
-                       uint32_t alternatives) {
+                       uint32_t max_whitespace, bool schema_order, bool canonical_escapes, double seconds,
+                       uint32_t states, uint32_t alternatives) {
   CompileOptions o;
   o.mode = mode == "exact"         ? CompileMode::Exact
            : mode == "approximate" ? CompileMode::Approximate
@@ -44,7 +44,7 @@ CompileOptions options(const std::string& mode, const std::string& draft, const 
   o.whitespace = whitespace == "compact"  ? Whitespace::Compact
                  : whitespace == "spaced" ? Whitespace::Spaced
                                           : Whitespace::Flexible;
-  o.max_whitespace = max_whitespace, o.schema_order = schema_order;
+  o.max_whitespace = max_whitespace, o.schema_order = schema_order, o.canonical_escapes = canonical_escapes;
   o.budget.seconds = seconds, o.budget.automaton_states = states, o.budget.alternatives = alternatives;
   return o;
 }
@@ -88,11 +88,11 @@ NB_MODULE(_grammar, m) {
       .def(
           "__init__",
           [](CompileOptions* self, const std::string& mode, const std::string& draft,
-             const std::string& whitespace, uint32_t max_whitespace, bool schema_order, double seconds,
-             uint32_t states, uint32_t alternatives,
+             const std::string& whitespace, uint32_t max_whitespace, bool schema_order,
+             bool canonical_escapes, double seconds, uint32_t states, uint32_t alternatives,
              std::optional<std::function<std::optional<std::string>(const std::string&)>> resolver) {
-            new (self) CompileOptions(options(mode, draft, whitespace, max_whitespace, schema_order, seconds,
-                                              states, alternatives));
+            new (self) CompileOptions(options(mode, draft, whitespace, max_whitespace, schema_order,
+                                              canonical_escapes, seconds, states, alternatives));
             if (resolver)
               self->resolver = [r = *resolver](const std::string& uri) {
                 nb::gil_scoped_acquire hold;
@@ -100,8 +100,8 @@ NB_MODULE(_grammar, m) {
               };
           },
           nb::arg("mode"), nb::arg("draft"), nb::arg("whitespace"), nb::arg("max_whitespace"),
-          nb::arg("schema_order"), nb::arg("seconds"), nb::arg("states"), nb::arg("alternatives"),
-          nb::arg("resolver").none());
+          nb::arg("schema_order"), nb::arg("canonical_escapes"), nb::arg("seconds"), nb::arg("states"),
+          nb::arg("alternatives"), nb::arg("resolver").none());
 
   m.def("_compile_json_schema", &compile_json_schema, nb::call_guard<nb::gil_scoped_release>());
   m.def("_compile_regex", &compile_regex, nb::call_guard<nb::gil_scoped_release>());

@@ -347,6 +347,24 @@ def test_oa25_structured_output_is_what_was_asked_and_told_when_cut(start):
     assert chat(server).status_code == 200  # LC-16, J-13: the next request works
 
 
+def test_canonical_escapes_go_with_whatever_asks_for_json(start):
+    from llamay_server._options import SamplingFields, bound
+
+    for fields, form in (
+        (SamplingFields(structured_outputs={"json": {"const": 1}, "canonical_escapes": True}), None),
+        (
+            SamplingFields(structured_outputs={"canonical_escapes": True}),
+            {"type": "json_schema", "json_schema": {"schema": {"const": 1}}},
+        ),
+    ):
+        found = bound(fields, form)
+        assert found is not None
+        assert (found.kind, found.value) == ("json_schema_canonical", {"const": 1})
+    assert bound(SamplingFields(structured_outputs={"canonical_escapes": True})) is None
+    r = chat(start(), structured_outputs={"canonical_escapes": "yes"})
+    assert r.status_code == 400
+
+
 def test_oa26_tool_choice_is_kept(start):
     server = start()
     for choice in ("required", {"type": "function", "function": {"name": "now"}}):

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from llamay_models import Model
 
 
-def build(model: Model, kind: str, text: str) -> llamay_grammar.Matcher:
+def build(model: Model, kind: str, text: str, *, canonical_escapes: bool = False) -> llamay_grammar.Matcher:
     """Return the constraint of `--schema`, `--grammar` (GBNF) or `--regex`; refuses what cannot be exact."""
     words = vocabulary(model)
     try:
         match kind:
             case "schema":
-                grammar = llamay_grammar.compile_json_schema(_schema(text), words)
+                grammar = llamay_grammar.compile_json_schema(
+                    _schema(text), words, canonical_escapes=canonical_escapes
+                )
             case "regex":
                 grammar = llamay_grammar.compile_regex(text, words, whole=True)
             case _:

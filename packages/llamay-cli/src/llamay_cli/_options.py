@@ -161,6 +161,11 @@ def generation_options(command: F) -> F:
             click.option(
                 "--schema", metavar="JSON|FILE", help="Answer with JSON that fits this JSON Schema."
             ),
+            click.option(
+                "--canonical-escapes",
+                is_flag=True,
+                help="With --schema: no escapes for what can be written without.",
+            ),
             click.option("--grammar", metavar="FILE", help="Answer with a sentence of this GBNF grammar."),
             click.option("--regex", metavar="PATTERN", help="Answer with text that matches all of PATTERN."),
         )
@@ -298,12 +303,15 @@ def take_generation(options: dict[str, Any], model: Model) -> dict[str, Any]:
         raise click.UsageError(f"--{' and --'.join(asked)} exclude each other")
     if options["ignore_eos"] and asked:
         raise click.UsageError(f"--ignore-eos would break what --{next(iter(asked))} promises")
+    canonical = options.pop("canonical_escapes")
+    if canonical and "schema" not in asked:
+        raise click.UsageError("--canonical-escapes says how the JSON of --schema is written; give one")
     constraint = None
     if asked:
         from . import _constraint
 
         kind, text = next(iter(asked.items()))
-        constraint = _constraint.build(model, kind, text)
+        constraint = _constraint.build(model, kind, text, canonical_escapes=canonical)
     return {
         "max_tokens": options.pop("max_tokens"),
         "stop": tuple(options.pop("stop")),

@@ -15,6 +15,7 @@ void one_value(Program& p, uint32_t node) {
 
 void settings(Program& p, const CompileOptions& o) {
   p.whitespace = o.whitespace, p.max_whitespace = o.max_whitespace, p.schema_order = o.schema_order;
+  p.canonical_escapes = o.canonical_escapes;
 }
 
 GrammarPtr schema_once(const Json& document, const VocabularyPtr& v, const CompileOptions& options,

@@ -23,6 +23,7 @@ struct CompileOptions {
   Whitespace whitespace = Whitespace::Flexible;
   uint32_t max_whitespace = 32;
   bool schema_order = false;
+  bool canonical_escapes = false;  // strings have escapes only for what cannot be written without
   Budget budget;
   std::function<std::optional<std::string>(const std::string&)> resolver;
 };

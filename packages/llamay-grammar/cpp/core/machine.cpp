@@ -367,7 +367,8 @@ void Machine::step_string(const Thread& in, uint8_t b, Threads& out, Scratch& s)
         }
         return l.any_next(t.state, lo, hi,
                           [&](uint32_t n) { return length_open(l, n, t.count + 1, a.min, a.max); });
-      });
+      },
+      p_.canonical_escapes);
   if (r == Scan::Live) out.push_back(t);
   if (r == Scan::Close && may_end_here(in)) finish_value(in, out, s);
 }

@@ -259,7 +259,8 @@ void Machine::step_name(const Thread& in, uint8_t b, Threads& out, Scratch& s) c
           append_utf8(utf8, cp);
           return rest_live(t, n, make_link(utf8, t.partial, s));
         });
-      });
+      },
+      p_.canonical_escapes);
   if (r == Scan::Live) out.push_back(t);
   if (r != Scan::Close) return;
   if (in.b != kDead)

@@ -84,6 +84,9 @@ struct Masker::Walk {
         s(scratch),
         crossings(list) {}
 
+  bool canonical() const { return m.program().canonical_escapes; }
+  Lexeme string_kind() const { return canonical() ? Lexeme::JsonCanonical : Lexeme::JsonString; }
+
   Threads& buffer() {
     if (depth == pool.size()) pool.push_back(std::make_unique<Threads>());
     Threads& t = *pool[depth++];
@@ -218,8 +221,7 @@ struct Masker::Walk {
           }
           uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
           normalise(*a.lang, v, min, max);
-          return lexeme(trie, n, t, v.entry(Lexeme::JsonString, *a.lang, t.state, t.scan, min, max, n, id),
-                        false);
+          return lexeme(trie, n, t, v.entry(string_kind(), *a.lang, t.state, t.scan, min, max, n, id), false);
         }
         case Mode::Number: {
           const NumberAtom& a = m.program().numbers[t.a];
@@ -380,7 +382,7 @@ struct Masker::Walk {
   void name(const Trie& trie, uint32_t n, const Thread& t, TrieId id, uint32_t plenty) {
     const ObjectAtom& a = m.program().objects[t.top->atom];
     const bool declared = t.b != kDead, used = t.top->names != nullptr;
-    EntryPtr e = v.entry(Lexeme::JsonString, *a.rest, t.state, t.scan, 0, kInf, n, id);
+    EntryPtr e = v.entry(string_kind(), *a.rest, t.state, t.scan, 0, kInf, n, id);
     apart((declared || used) && !(alone && blank), *e, [&] {
       stay(*e);
       cross(e, t, [&] {
@@ -405,7 +407,7 @@ struct Masker::Walk {
 
   // Inside a string that must differ from other items: what is remembered holds for all strings but those.
   void item(const Trie& trie, uint32_t n, const Thread& t, const Lang& lang, TrieId id) {
-    EntryPtr e = v.entry(Lexeme::JsonString, lang, t.state, t.scan, 0, kInf, n, id);
+    EntryPtr e = v.entry(string_kind(), lang, t.state, t.scan, 0, kInf, n, id);
     apart(t.top->names != nullptr, *e, [&] {
       stay(*e);
       Link* link = new (s.take(sizeof(Link))) Link;
@@ -451,9 +453,8 @@ struct Masker::Walk {
             to = names.next(to, cp);
             return to != kDead;
           },
-          [&](uint32_t lo, uint32_t hi) {
-            return names.any_next(to, lo, hi, [](uint32_t) { return true; });
-          });
+          [&](uint32_t lo, uint32_t hi) { return names.any_next(to, lo, hi, [](uint32_t) { return true; }); },
+          canonical());
       if (r == Scan::Dead) return;
       if (r == Scan::Close) {
         uint32_t word = names.label(node);
@@ -509,7 +510,7 @@ struct Masker::Walk {
             left.remove_prefix(cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4);
             return true;
           },
-          [&](uint32_t lo, uint32_t hi) { return head() >= lo && head() <= hi; });
+          [&](uint32_t lo, uint32_t hi) { return head() >= lo && head() <= hi; }, canonical());
       if (r == Scan::Dead) return;
       if (r == Scan::Close) {
         if (rest.empty()) take_back(trie, c);

@@ -21,10 +21,20 @@ inline int hex_value(uint8_t b) {
   return l >= 'a' && l <= 'f' ? l - 'a' + 10 : -1;
 }
 
+// What only an escape with digits can write: control characters without a short escape.
+template <class Any>
+inline bool any_in_digits(uint32_t lo, uint32_t hi, Any any) {
+  constexpr uint32_t ranges[3][2] = {{0, 7}, {11, 11}, {14, 31}};
+  for (const auto& r : ranges)
+    if (lo <= r[1] && hi >= r[0] && any(lo > r[0] ? lo : r[0], hi < r[1] ? hi : r[1])) return true;
+  return false;
+}
+
+// canonical: every character is written in one way, literally where that is possible, then by a short escape.
 // take(cp): consume it, false if that is fatal. any(lo, hi): whether some code point of the range could be
 // consumed.
 template <bool kJson, class Take, class Any>
-inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any) {
+inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any, bool canonical = false) {
   using namespace scan;
   const uint32_t kind = state & 7;
   auto live = [](bool ok) { return ok ? Scan::Live : Scan::Dead; };
@@ -35,7 +45,7 @@ inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any) {
           if (b == '"') return Scan::Close;
           if (b == '\\') {
             state = kEscape;
-            return live(any(0, 0x10FFFF));
+            return live(canonical ? any(0, 31) || any('"', '"') || any('\\', '\\') : any(0, 0x10FFFF));
           }
           if (b < 0x20) return Scan::Dead;
         }
@@ -70,7 +80,10 @@ inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any) {
       switch (b) {
         case '"':
         case '\\':
+          cp = b;
+          break;
         case '/':
+          if (canonical) return Scan::Dead;
           cp = b;
           break;
         case 'b':
@@ -90,7 +103,7 @@ inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any) {
           break;
         case 'u':
           state = kHex;
-          return live(any(0, 0x10FFFF));
+          return live(canonical ? any_in_digits(0, 31, any) : any(0, 0x10FFFF));
         default:
           return Scan::Dead;
       }
@@ -102,6 +115,7 @@ inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any) {
       if (h < 0) return Scan::Dead;
       uint32_t n = (state >> 3 & 3) + 1, acc = (state >> 8) << 4 | static_cast<uint32_t>(h);
       if (n == 4) {
+        if (canonical && !any_in_digits(acc, acc, [](uint32_t, uint32_t) { return true; })) return Scan::Dead;
         if (acc >= 0xD800 && acc <= 0xDBFF) {
           state = kPairSlash | (acc - 0xD800) << 8;
           uint32_t lo = 0x10000 + ((acc - 0xD800) << 10);
@@ -113,6 +127,7 @@ inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any) {
       }
       state = kHex | n << 3 | acc << 8;
       uint32_t lo = acc << (4 * (4 - n)), hi = lo | ((1u << (4 * (4 - n))) - 1);
+      if (canonical) return live(any_in_digits(lo, hi, any));
       bool ok = (lo < 0xD800 && any(lo, hi < 0xD7FF ? hi : 0xD7FF)) ||
                 (hi > 0xDFFF && any(lo > 0xE000 ? lo : 0xE000, hi));
       if (!ok && hi >= 0xD800 && lo <= 0xDBFF) {

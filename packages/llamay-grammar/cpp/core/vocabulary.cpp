@@ -214,7 +214,7 @@ class Maker {
   // Most tokens stay inside: `out` begins as those that stay inside any string, and what is not among them
   // here is taken away.
   static bool mostly_inside(const Lang& l, const EntryKey& k) {
-    if (k.kind != Lexeme::JsonString || k.scan != 0 || l.uid == lang_any()->uid) return false;
+    if (!is_json(k.kind) || k.scan != 0 || l.uid == lang_any()->uid) return false;
     const uint64_t letters = uint64_t{1} << byte_class('a') | uint64_t{1} << byte_class('z');
     const uint64_t loops = loop_classes(l, k.state, true);
     return (danger(l, k.state, 1, k.min) & letters) == 0 || (loops & letters) == letters;
@@ -287,7 +287,7 @@ class Maker {
   }
 
   uint64_t loop(uint32_t s) {
-    if (loops_[s] == kUnknown) loops_[s] = loop_classes(l_, s, k_.kind == Lexeme::JsonString);
+    if (loops_[s] == kUnknown) loops_[s] = loop_classes(l_, s, is_json(k_.kind));
     return loops_[s];
   }
 
@@ -304,7 +304,7 @@ class Maker {
     if (k_.max != kInf && uint64_t{at.count} + trie_.height(c) + 1 + l_.longest_min > k_.max) return false;
     const uint64_t classes = trie_.from(c);
     if ((classes & ~loops) == 0) return true;
-    if (k_.kind == Lexeme::JsonString && (classes & kNotInString) != 0) return false;
+    if (is_json(k_.kind) && (classes & kNotInString) != 0) return false;
     return (classes & danger(l_, at.state, trie_.height(c) + 1, k_.min)) == 0;
   }
 
@@ -337,7 +337,7 @@ class Maker {
         continue;
       }
       Spot to = at;
-      Scan r = k_.kind == Lexeme::JsonString ? step<true>(to, kids.bytes[k]) : step<false>(to, kids.bytes[k]);
+      Scan r = is_json(k_.kind) ? step<true>(to, kids.bytes[k]) : step<false>(to, kids.bytes[k]);
       if (r == Scan::Dead) {
         if (from_any_) remove(c);
         continue;
@@ -378,7 +378,8 @@ class Maker {
         [&](uint32_t lo, uint32_t hi) {
           return l_.any_next(p.state, lo, hi,
                              [&](uint32_t n) { return length_open(l_, n, p.count + 1, k_.min, k_.max); });
-        });
+        },
+        k_.kind == Lexeme::JsonCanonical);
   }
 };
 
@@ -423,7 +424,7 @@ EntryPtr Vocabulary::make(const EntryKey& key, const Lang& lang) const {
   Maker maker(*this, lang, key, uniform);
   EntryPtr any;
   if (!uniform && Maker::mostly_inside(lang, key)) {
-    any = entry(Lexeme::JsonString, *lang_any(), 0, 0, 0, kInf, key.node, key.trie);
+    any = entry(key.kind, *lang_any(), 0, 0, 0, kInf, key.node, key.trie);
     if (!any->dense.empty()) maker.begin_with(*any, *out);
   }
   maker.run(*out);

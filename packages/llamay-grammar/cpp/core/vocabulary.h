@@ -42,9 +42,11 @@ struct Entry {
 };
 using EntryPtr = std::shared_ptr<const Entry>;
 
-// JsonString: until the closing quote. Plain: may end after any byte. Last: the same, and nothing can follow
-// it.
-enum class Lexeme : uint8_t { JsonString, Plain, Last };
+// JsonString: until the closing quote. JsonCanonical: the same, every character in one spelling. Plain: may
+// end after any byte. Last: the same, and nothing can follow it.
+enum class Lexeme : uint8_t { JsonString, JsonCanonical, Plain, Last };
+
+inline bool is_json(Lexeme kind) { return kind <= Lexeme::JsonCanonical; }
 
 // The tries of a vocabulary. Between two symbols of JSON whitespace changes nothing but how much more of it
 // may come, so there the tokens are also kept without what they begin with.

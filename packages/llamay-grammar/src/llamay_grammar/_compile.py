@@ -129,6 +129,7 @@ def _options(
         recipe.get("whitespace", "flexible"),
         recipe.get("max_whitespace", 32),
         recipe.get("property_order", "any") == "schema",
+        recipe.get("canonical_escapes", False),
         limit.seconds,
         limit.states,
         limit.alternatives,
@@ -184,7 +185,12 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
 
 
 def _text_options(
-    mode: str, whitespace: str, max_whitespace: int, property_order: str, draft: str | None
+    mode: str,
+    whitespace: str,
+    max_whitespace: int,
+    property_order: str,
+    draft: str | None,
+    canonical_escapes: bool = False,
 ) -> dict[str, Any]:
     if not 0 <= max_whitespace <= 4096:
         raise ValueError("max_whitespace must be between 0 and 4096")
@@ -194,6 +200,8 @@ def _text_options(
         "max_whitespace": int(max_whitespace),
         "property_order": _one_of("property_order", property_order, ("any", "schema")),
         "draft": "" if draft is None else _one_of("draft", draft, ("4", "6", "7", "2019-09", "2020-12")),
+        # Left out where it is not asked for: grammars keep the digest that they had before there was a choice.
+        **({"canonical_escapes": True} if canonical_escapes else {}),
     }
 
 
@@ -206,10 +214,11 @@ def compile_json_schema(
     whitespace: Whitespace = "flexible",
     max_whitespace: int = 32,
     property_order: Literal["any", "schema"] = "any",
+    canonical_escapes: bool = False,
     resolver: Resolver | None = None,
     budget: Budget | None = None,
 ) -> Grammar:
-    """Compile a JSON Schema: the documents are exactly those that are valid under it.
+    r"""Compile a JSON Schema: the documents are exactly those that are valid under it.
 
     Args:
         schema: a mapping, a boolean, or JSON text (numbers in text keep all their digits).
@@ -221,6 +230,8 @@ def compile_json_schema(
             space after ``,`` and ``:``. ``"compact"``: none.
         max_whitespace: longest run of whitespace.
         property_order: ``"any"``, or ``"schema"`` to write declared members in the order of the schema.
+        canonical_escapes: strings and names write every character in one way: literally, or where JSON forbids that
+            by its short escape, or where there is none by ``\u`` and digits. The values are the same ones.
         resolver: called with the URI of a document outside the schema; returns it (mapping or JSON text) or None.
         budget: limits of the compilation.
 
@@ -234,7 +245,7 @@ def compile_json_schema(
     recipe: dict[str, Any] = {
         "kind": "json_schema",
         "source": text,
-        **_text_options(mode, whitespace, max_whitespace, property_order, draft),
+        **_text_options(mode, whitespace, max_whitespace, property_order, draft, canonical_escapes),
     }
     return _cached(recipe, vocabulary, budget, resolver)
 
@@ -244,11 +255,17 @@ def compile_json_object(
     *,
     whitespace: Whitespace = "flexible",
     max_whitespace: int = 32,
+    canonical_escapes: bool = False,
     budget: Budget | None = None,
 ) -> Grammar:
     """Compile "any JSON object", what OpenAI calls ``json_object`` mode."""
     return compile_json_schema(
-        '{"type":"object"}', vocabulary, whitespace=whitespace, max_whitespace=max_whitespace, budget=budget
+        '{"type":"object"}',
+        vocabulary,
+        whitespace=whitespace,
+        max_whitespace=max_whitespace,
+        canonical_escapes=canonical_escapes,
+        budget=budget,
     )
 
 

@@ -64,6 +64,7 @@ def compile_tools(
     whitespace: Whitespace = "flexible",
     max_whitespace: int = 32,
     property_order: str = "any",
+    canonical_escapes: bool = False,
     resolver: Resolver | None = None,
     budget: Budget | None = None,
 ) -> Grammar:
@@ -87,6 +88,7 @@ def compile_tools(
         whitespace: as in `compile_json_schema`, inside the arguments.
         max_whitespace: as in `compile_json_schema`.
         property_order: as in `compile_json_schema`.
+        canonical_escapes: as in `compile_json_schema`.
         resolver: as in `compile_json_schema`.
         budget: as in `compile_json_schema`.
 
@@ -158,6 +160,6 @@ def compile_tools(
     recipe: dict[str, Any] = {
         "kind": "layout",
         "source": json.dumps(layout),
-        **_text_options(mode, whitespace, max_whitespace, property_order, draft),
+        **_text_options(mode, whitespace, max_whitespace, property_order, draft, canonical_escapes),
     }
     return _cached(recipe, vocabulary, budget, resolver)

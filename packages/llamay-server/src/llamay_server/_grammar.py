@@ -73,8 +73,12 @@ class Grammars:
         match kind:
             case "json_schema":
                 return llamay_grammar.compile_json_schema(value, vocabulary)
+            case "json_schema_canonical":
+                return llamay_grammar.compile_json_schema(value, vocabulary, canonical_escapes=True)
             case "json_object":
                 return llamay_grammar.compile_json_object(vocabulary)
+            case "json_object_canonical":
+                return llamay_grammar.compile_json_object(vocabulary, canonical_escapes=True)
             case "regex":
                 return llamay_grammar.compile_regex(value, vocabulary, whole=True)
             case "grammar":
@@ -82,7 +86,7 @@ class Grammars:
             case "tools":
                 form: dict[str, Any] = {key: value[key] for key in ("format", "choice", "parallel", "answer")}
                 # One way to write a call, so that its replay in a later turn is the text that was generated.
-                form |= {"whitespace": "spaced", "property_order": "schema"}
+                form |= {"whitespace": "spaced", "property_order": "schema", "canonical_escapes": True}
                 try:
                     return llamay_grammar.compile_tools(value["tools"], vocabulary, **form)
                 except llamay_grammar.CompileError:

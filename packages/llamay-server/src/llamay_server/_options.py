@@ -258,6 +258,10 @@ def _tokens_of(key: Any, where: str, size: int, model: Model) -> list[int]:
     return [token]
 
 
+# The kinds with JSON in them, where strings have escapes only for what cannot be written without.
+_CANONICAL = {"json_schema": "json_schema_canonical", "json_object": "json_object_canonical"}
+
+
 class Bound(Struct, frozen=True):
     """What the output must match: json_schema, json_object, regex or grammar, and its value."""
 
@@ -283,9 +287,12 @@ def bound(fields: SamplingFields, response_format: Any = None) -> Bound | None:
         found.append(Bound("json_schema_text", fields.guided_choice, "guided_choice"))
     if fields.guided_grammar:
         found.append(Bound("grammar", fields.guided_grammar, "guided_grammar"))
+    canonical = (fields.structured_outputs or {}).get("canonical_escapes")
     for key, value in (fields.structured_outputs or {}).items():
         where = f"structured_outputs.{key[:40]}"
         if value is None:
+            continue
+        if key == "canonical_escapes" and isinstance(value, bool):
             continue
         kind = {
             "json": "json_schema",
@@ -300,6 +307,8 @@ def bound(fields: SamplingFields, response_format: Any = None) -> Bound | None:
         found.append(Bound(kind, _schema(value, where) if key == "json" else value, where))
     if (form := format_bound(response_format)) is not None:
         found.append(form)
+    if canonical is True:
+        found = [Bound(_CANONICAL.get(b.kind, b.kind), b.value, b.param) for b in found]
     if len(found) > 1:
         raise invalid(
             f"{found[1].param}: the output is already bound by {found[0].param}; use one", found[1].param

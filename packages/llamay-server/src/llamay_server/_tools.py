@@ -62,7 +62,9 @@ class Toolbox:
         strict = any(tool.strict for tool in self.tools)
         schema = None
         if auto and answer is not None:
-            if thinks or answer.kind not in ("json_schema", "json_object"):
+            # Calls are in one spelling anyway, and the answer beside them too.
+            kind = answer.kind.removesuffix("_canonical")
+            if thinks or kind not in ("json_schema", "json_object"):
                 what = "tools of a model that thinks first" if thinks else "tools unless it is a JSON schema"
                 raise ApiError(
                     "invalid",
@@ -70,7 +72,7 @@ class Toolbox:
                     param=answer.param,
                     code="unsupported_parameter",
                 )
-            schema = {"type": "object"} if answer.kind == "json_object" else answer.value
+            schema = {"type": "object"} if kind == "json_object" else answer.value
         elif auto and (thinks or not strict):
             return None
         value = {
