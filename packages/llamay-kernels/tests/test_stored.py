@@ -16,7 +16,7 @@ def some(kind: str, rows: int = 40, blocks: int = 3, seed: int = 0) -> Weight:
     block, size = FORMATS[kind]
     cols = blocks * max(block, 32)
     data = np.random.default_rng(seed).integers(0, 256, rows * cols // block * size, dtype=np.uint8)
-    return Weight(data, kind, rows, cols, name="w")
+    return Weight(data.tobytes(), kind, rows, cols, name="w")
 
 
 def read(path: Path, weight: Weight, *, offset: int = 0, checksum: int | None = None) -> Weight:

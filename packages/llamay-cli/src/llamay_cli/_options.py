@@ -191,6 +191,13 @@ def model_options(command: F) -> F:
                 default="f16",
                 help=_KV,
             ),
+            click.option(
+                "--packed-cache",
+                type=click.Path(file_okay=False, path_type=Path),
+                envvar="LLAMAY_PACKED_CACHE",
+                metavar="FOLDER",
+                help=_PACKED_CACHE,
+            ),
             click.option("--offline", is_flag=True, envvar="LLAMAY_OFFLINE", help="Pull nothing."),
             click.option(
                 "--progress", type=click.Choice(MODES), default="auto", help="How to show progress (stderr)."
@@ -203,6 +210,7 @@ def model_options(command: F) -> F:
 
 _CTX_SIZE = "Tokens that a context may hold.  [default: what the model was made for]"
 _THREADS = "CPU threads.  [default: one per core]"
+_PACKED_CACHE = "Keep weights here as kernels read them (as large as the model): later starts are faster."
 _KV = "Precision of keys and values.  [default: f16]"
 
 
@@ -232,6 +240,7 @@ class Loading:
     kv: str
     offline: bool = False
     progress: Mode = "auto"
+    packed_cache: Path | None = None
 
     @classmethod
     def take(cls, options: dict[str, Any]) -> Loading:
@@ -242,6 +251,7 @@ class Loading:
             options.pop("kv"),
             options.pop("offline"),
             cast(Mode, options.pop("progress")),
+            options.pop("packed_cache"),
         )
 
     def resolve(self, model: str) -> Resolved:
@@ -260,6 +270,7 @@ class Loading:
                 threads=self.threads,
                 kv=self.kv,
                 ctx_size=self.ctx_size,
+                packed_cache=self.packed_cache,
                 sha256=resolved.sha256,
                 progress=report,
                 **more,

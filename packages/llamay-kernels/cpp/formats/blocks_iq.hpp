@@ -65,16 +65,28 @@ inline uint32_t even_signs(uint32_t seven) {
   return seven | static_cast<uint32_t>(__builtin_parity(seven)) << 7;
 }
 
+/// Bit i of a byte as the lowest bit of byte i.
+inline uint64_t bits_apart(uint64_t bits) {
+  bits = (bits | bits << 28) & 0x0000000f0000000f;
+  bits = (bits | bits << 14) & 0x0003000300030003;
+  return (bits | bits << 7) & 0x0101010101010101;
+}
+
 /// Codes of eight elements: magnitudes of a grid entry of 2 bits each, `signs` a bit each above them.
-inline void put_eight(uint32_t entry, uint32_t signs, uint8_t* q) {
-  for (int i = 0; i < 8; ++i) q[i] = static_cast<uint8_t>((entry >> 2 * i & 3) | (signs >> i & 1) << 2);
+inline void put_eight(uint64_t entry, uint32_t signs, uint8_t* q) {
+  entry = (entry | entry << 24) & 0x000000ff000000ff;
+  entry = (entry | entry << 12) & 0x000f000f000f000f;
+  entry = (entry | entry << 6) & 0x0303030303030303;
+  entry |= bits_apart(signs & 255) << 2;
+  memcpy(q, &entry, 8);
 }
 /// The same from two entries of four magnitudes of 3 bits, which stand four bits apart.
-inline void put_two_fours(uint32_t first, uint32_t second, uint32_t signs, uint8_t* q) {
-  for (int i = 0; i < 4; ++i) {
-    q[i] = static_cast<uint8_t>((first >> 4 * i & 7) | (signs >> i & 1) << 3);
-    q[4 + i] = static_cast<uint8_t>((second >> 4 * i & 7) | (signs >> (4 + i) & 1) << 3);
-  }
+inline void put_two_fours(uint64_t first, uint64_t second, uint32_t signs, uint8_t* q) {
+  uint64_t both = first | second << 32;
+  both = (both | both << 8) & 0x00ff00ff00ff00ff;
+  both = (both | both << 4) & 0x0707070707070707;
+  both |= bits_apart(signs & 255) << 3;
+  memcpy(q, &both, 8);
 }
 
 /// A scale s of 4 bits counts 2 s + 1.

@@ -31,6 +31,34 @@ void interleave(const uint8_t* from, size_t row_bytes, uint8_t (*vectors)[64]) {
   }
 }
 
+// Sixteen bytes at once: the compiler does not see that what is read and written is apart.
+using Sixteen = uint64_t __attribute__((vector_size(16)));
+
+constexpr uint64_t bytes_of(uint64_t byte) { return byte * 0x0101010101010101; }
+
+Sixteen load(const uint8_t* at) {
+  Sixteen bytes;
+  memcpy(&bytes, at, 16);
+  return bytes;
+}
+
+void store(uint8_t* at, Sixteen bytes) { memcpy(at, &bytes, 16); }
+
+/// Of four vectors of integers: bits `from` to `from + count - 1` of each, those of the first lowest.
+template <int from, int count>
+Sixteen beside(const uint8_t (*four)[64], int i) {
+  constexpr uint64_t mask = bytes_of((1 << count) - 1);
+  return (load(four[0] + i) >> from & mask) | (load(four[1] + i) >> from & mask) << count |
+         (load(four[2] + i) >> from & mask) << 2 * count | (load(four[3] + i) >> from & mask) << 3 * count;
+}
+
+/// One bit of each of 16 k: the upper half of `high` for the second sixteen k of 32.
+template <int from>
+void pack_single_bits(const uint8_t (*four)[64], bool second, uint8_t* high) {
+  for (int i = 0; i < 64; i += 16)
+    store(high + i, second ? load(high + i) | beside<from, 1>(four, i) << 4 : beside<from, 1>(four, i));
+}
+
 /// n integers of each row: vectors of nibbles, then vectors of the bits above them, `high_bits` an integer.
 template <int n, int high_bits>
 void pack_bits(const uint8_t (*q)[256], uint8_t* out) {
@@ -39,31 +67,27 @@ void pack_bits(const uint8_t (*q)[256], uint8_t* out) {
   for (int k = 0; k < n; k += 16) {
     interleave(q[0] + k, sizeof q[0], four);
     for (int v = 0; v < 2; ++v, out += 64)
-      for (int i = 0; i < 64; ++i)
-        out[i] = static_cast<uint8_t>((four[2 * v][i] & 15) | four[2 * v + 1][i] << 4);
+      for (int i = 0; i < 64; i += 16)
+        store(out + i, (load(four[2 * v] + i) & bytes_of(15)) | (load(four[2 * v + 1] + i) & bytes_of(15))
+                                                                    << 4);
     if constexpr (high_bits == 1) {
-      const int shift = k % 32 / 4;  // the second sixteen k of 32 have the upper four bits
-      for (int i = 0; i < 64; ++i) {
-        const int bits =
-            four[0][i] >> 4 | (four[1][i] >> 4) << 1 | (four[2][i] >> 4) << 2 | (four[3][i] >> 4) << 3;
-        high[i] = static_cast<uint8_t>(shift ? high[i] | bits << 4 : bits);
-      }
-      if (shift) high += 64;
+      const bool second = k % 32;
+      pack_single_bits<4>(four, second, high);
+      if (second) high += 64;
     }
     if constexpr (high_bits == 2) {
-      for (int i = 0; i < 64; ++i)
-        high[i] = static_cast<uint8_t>(four[0][i] >> 4 | (four[1][i] >> 4) << 2 | (four[2][i] >> 4) << 4 |
-                                       (four[3][i] >> 4) << 6);
+      for (int i = 0; i < 64; i += 16) store(high + i, beside<4, 2>(four, i));
       high += 64;
     }
   }
 }
 
 void pack_bytes(const uint8_t (*q)[256], uint8_t* out) {
-  uint8_t four[4][64];
-  for (int k = 0; k < 32; k += 16)
-    for (int v = (interleave(q[0] + k, sizeof q[0], four), 0); v < 4; ++v, out += 64)
-      for (int i = 0; i < 64; ++i) out[i] = four[v][i] ^ 0x80;
+  for (int k = 0; k < 32; k += 16, out += 256) {
+    uint8_t four[4][64];
+    interleave(q[0] + k, sizeof q[0], four);
+    for (int i = 0; i < 256; i += 16) store(out + i, load(four[0] + i) ^ bytes_of(0x80));
+  }
 }
 
 /// 256 integers of two bits in each row, and of a third one beside them.
@@ -73,17 +97,11 @@ void pack_few_bits(const uint8_t (*q)[256], uint8_t* out) {
   uint8_t* high = out + 1024;
   for (int k = 0; k < 256; k += 16, out += 64) {
     interleave(q[0] + k, sizeof q[0], four);
-    for (int i = 0; i < 64; ++i)
-      out[i] = static_cast<uint8_t>((four[0][i] & 3) | (four[1][i] & 3) << 2 | (four[2][i] & 3) << 4 |
-                                    (four[3][i] & 3) << 6);
+    for (int i = 0; i < 64; i += 16) store(out + i, beside<0, 2>(four, i));
     if constexpr (third) {
-      const int shift = k % 32 / 4;
-      for (int i = 0; i < 64; ++i) {
-        const int bits =
-            four[0][i] >> 2 | (four[1][i] >> 2) << 1 | (four[2][i] >> 2) << 2 | (four[3][i] >> 2) << 3;
-        high[i] = static_cast<uint8_t>(shift ? high[i] | bits << 4 : bits);
-      }
-      if (shift) high += 64;
+      const bool second = k % 32;
+      pack_single_bits<2>(four, second, high);
+      if (second) high += 64;
     }
   }
 }
@@ -153,7 +171,7 @@ template <Format format, class Block>
 void pack_group(const Job& job, size_t group) {
   using Scales = ScalesOf<format>;
   constexpr size_t n = traits(format).block, vectors = vector_bytes(format);
-  static_assert(vectors + sizeof(Scales) == traits(format).packed_bytes);
+  static_assert(vectors + sizeof(Scales) == traits(format).packed_bytes && alignof(Block) == 1);
   const PackedMatrix& m = *job.matrix;
   const size_t blocks = m.cols / n;
   uint8_t* out = m.data + group * m.group_bytes;
@@ -163,8 +181,9 @@ void pack_group(const Job& job, size_t group) {
   for (size_t b = 0; b < blocks; ++b) {
     Scales scales = {};
     for (size_t row = 0; row < rows; ++row) {
-      Block block;
-      memcpy(&block, job.source + ((16 * group + row) * blocks + b) * sizeof block, sizeof block);
+      // Read where it is: of a copy, loads across two of its stores would have to wait for them.
+      const Block& block =
+          *reinterpret_cast<const Block*>(job.source + ((16 * group + row) * blocks + b) * sizeof(Block));
       spread(block, q[row]);
       pack_scales(block, static_cast<int>(row), scales);
     }

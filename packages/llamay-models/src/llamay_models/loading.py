@@ -14,6 +14,7 @@ import llamay_kernels as kernels
 import llamay_kv
 from llamay_models import gguf, tokenizer
 from llamay_models._cache_layout import PRECISIONS, Precision, cache_layout
+from llamay_models._packed_cache import PackedCache, identity_of, shapes
 from llamay_models._processors import usable_processors
 from llamay_models.architectures import find
 from llamay_models.embedding import take_rank_head
@@ -44,6 +45,7 @@ def load(
     draft: Model | None = None,
     speculation: bool = True,
     dequantized: bool = False,
+    packed_cache: str | PathLike[str] | None = None,
     sha256: str | None = None,
     progress: Progress | None = None,
 ) -> Model:
@@ -75,6 +77,9 @@ def load(
         speculation: whether tokens are guessed ahead and confirmed several at a time, where that is
             faster. What is written does not depend on it.
         dequantized: compute with the weights dequantized to F32, for verification. Slow and large.
+        packed_cache: a folder in which weights are kept as the kernels read them, at most 16 GiB for all
+            models together, so that the next load reads them back, checked, instead of packing them. Each
+            model takes as much disk there as its own file.
         sha256: of the file, where it is known already, such as from a content-addressed store; None
             computes it when it is needed.
         progress: called as progress("loading", bytes done, bytes in all), in this thread; raising from it
@@ -117,7 +122,10 @@ def load(
     workers = kernels.Threads(threads)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="llamay tokenizer") as aside:
         reading = aside.submit(_tokenizer, file)
-        weights = pack(program.tensors, workers, dequantized=dequantized, progress=progress)
+        if packed_cache is None or dequantized:
+            weights = pack(program.tensors, workers, dequantized=dequantized, progress=progress)
+        else:
+            weights = _kept(PackedCache(packed_cache), file, program, workers, sha256, progress)
         words = reading.result()
     plan = kernels.Plan(program.records, program.widths, weights, max_rows=max_rows)
     return Model(
@@ -147,6 +155,23 @@ def load(
             rank_head=rank_head,
         )
     )
+
+
+def _kept(
+    cache: PackedCache,
+    file: gguf.GGUFFile,
+    program: Program,
+    workers: kernels.Threads,
+    sha256: str | None,
+    progress: Progress | None,
+) -> list[kernels.Weight]:
+    """Return the packed weights from the cache, or pack them and keep them there."""
+    identity = identity_of(file, sha256)
+    weights = cache.read(identity, shapes(program.tensors), workers, progress)
+    if weights is None:
+        weights = pack(program.tensors, workers, progress=progress)
+        cache.write(identity, weights, workers)
+    return weights
 
 
 def _disk(cache: str | PathLike[str] | llamay_kv.DiskCache | None) -> llamay_kv.DiskCache | None:

@@ -1,0 +1,212 @@
+"""Packed weights beside the model, so that the next start reads them instead of packing again.
+
+One file for each model and way of packing it:
+
+    8 bytes    the magic, with the version of this form
+    8 bytes    length of the header, little endian
+    32 bytes   SHA-256 of the header
+    header     JSON: what was packed, and of each tensor name, format, rows, cols, offset and checksum
+    ...        the packed bytes, each at a multiple of 4,096
+
+Nothing in it is believed: a file of another model, of another layout of the kernels, cut short or with any bit
+changed is a miss, and is written again. It appears whole under its name or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import llamay_kernels as kernels
+from llamay_models.gguf import GGUFFile
+from llamay_models.plan import Tensor
+
+_MAGIC = b"llamayP1"
+_PREFIX = len(_MAGIC) + 8 + 32
+_PAGE = 4096
+_MAX_HEADER = 64 << 20
+_ABANDONED = 3600.0
+BUDGET = 16 << 30
+"""Bytes that all files in a folder may take together."""
+RESERVE = 1 << 30
+"""Bytes of the disk that are left free."""
+
+_log = logging.getLogger(__name__)
+
+
+class PackedCache:
+    """A folder of packed weights.
+
+    Args:
+        folder: made when something is first written.
+        budget_bytes: what its files may take together; the ones that were used longest ago are deleted.
+
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, budget_bytes: int = BUDGET) -> None:
+        self.folder = Path(folder)
+        self.budget_bytes = budget_bytes
+
+    def path(self, identity: dict[str, Any]) -> Path:
+        """Return where the weights of an identity are, or would be."""
+        text = json.dumps(identity, sort_keys=True)
+        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.packed"
+
+    def read(
+        self,
+        identity: dict[str, Any],
+        tensors: Sequence[tuple[str, str, int, int]],
+        threads: kernels.Threads,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> list[kernels.Weight] | None:
+        """Return the weights of name, format, rows and cols, or None where they are not there as they should be.
+
+        Raising from `progress` stops it.
+        """
+        path = self.path(identity)
+        try:
+            with path.open("rb", buffering=0) as file:
+                places = _header(file.fileno(), identity, tensors)
+                weights: list[kernels.Weight] = []
+                total, done = os.fstat(file.fileno()).st_size, 0
+                for (name, kind, rows, cols), (offset, checksum) in zip(tensors, places, strict=True):
+                    weight = kernels.Weight.read_packed(
+                        file.fileno(), offset, kind, rows, cols, checksum, name=name, threads=threads
+                    )
+                    weights.append(weight)
+                    done += weight.nbytes
+                    if progress is not None:
+                        progress("loading", min(done, total), total)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            _log.warning("%s is of no use, and is made again: %s", path, error)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # used now
+        return weights
+
+    def write(
+        self, identity: dict[str, Any], weights: Sequence[kernels.Weight], threads: kernels.Threads
+    ) -> bool:
+        """Keep weights; say whether there was room. What the system refuses is logged, and costs the cache only."""
+        header, offsets, size = _layout(identity, weights, threads)
+        path = self.path(identity)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if size > self.budget_bytes or size + RESERVE > shutil.disk_usage(self.folder).free:
+                _log.warning("no room for %d bytes of packed weights in %s", size, self.folder)
+                return False
+            self._make_room(size, path)
+            self._write(path, header, offsets, weights)
+        except OSError as error:
+            _log.warning("packed weights are not kept in %s: %s", self.folder, error)
+            return False
+        return True
+
+    def _write(
+        self, path: Path, header: bytes, offsets: Sequence[int], weights: Sequence[kernels.Weight]
+    ) -> None:
+        number, name = tempfile.mkstemp(prefix=f"{path.stem}-", suffix=".partial", dir=self.folder)
+        partial = Path(name)
+        try:
+            with os.fdopen(number, "wb", buffering=0) as file:
+                _write_all(file, memoryview(header))
+                for offset, weight in zip(offsets, weights, strict=True):
+                    file.seek(offset)
+                    _write_all(file, weight.packed.data)
+            partial.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+            raise
+
+    def _make_room(self, size: int, path: Path) -> None:
+        """Delete what was used longest ago, and what a process left that was ended while it wrote."""
+        kept: list[tuple[float, int, Path]] = []
+        for other in self.folder.iterdir():
+            with contextlib.suppress(OSError):
+                status = other.stat()
+                if other.suffix == ".partial" and time.time() - status.st_mtime > _ABANDONED:
+                    other.unlink()
+                elif other.suffix == ".packed" and other != path:
+                    kept.append((status.st_mtime, status.st_size, other))
+        used = size + sum(bytes_ for _, bytes_, _ in kept)
+        for _, bytes_, other in sorted(kept):
+            if used <= self.budget_bytes:
+                break
+            with contextlib.suppress(OSError):
+                other.unlink()
+            used -= bytes_
+
+
+def identity_of(file: GGUFFile, sha256: str | None) -> dict[str, Any]:
+    """Return what packed weights depend on: the model's content where it is known, else its files as they are."""
+    source: Any = sha256
+    if sha256 is None:
+        states = [(path.resolve(), path.stat()) for path in file.paths]
+        source = [[str(path), s.st_size, s.st_mtime_ns, s.st_ino] for path, s in states]
+    return {"layout": kernels.PACKED_LAYOUT, "source": source}
+
+
+def shapes(tensors: Sequence[Tensor]) -> list[tuple[str, str, int, int]]:
+    """Return what packing makes of tensors: vectors become F32, matrices keep their format."""
+    return [(t.name, t.format if t.rows > 1 else "F32", t.rows, t.cols) for t in tensors]
+
+
+def _layout(
+    identity: dict[str, Any], weights: Sequence[kernels.Weight], threads: kernels.Threads
+) -> tuple[bytes, list[int], int]:
+    """Return the header, where each weight goes, and the size of the file."""
+    sums = [weight.checksum(threads) for weight in weights]
+    # The offsets are counted from the first page after the header, whose length depends on them.
+    offsets, end = [], 0
+    for weight in weights:
+        offsets.append(end)
+        end = -(-(end + weight.nbytes) // _PAGE) * _PAGE
+    rows = [
+        [w.name, w.format, w.rows, w.cols, offset, f"{checksum:016x}"]
+        for w, offset, checksum in zip(weights, offsets, sums, strict=True)
+    ]
+    text = json.dumps({**identity, "bytes": end, "tensors": rows}).encode()
+    start = -(-(_PREFIX + len(text)) // _PAGE) * _PAGE
+    header = _MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
+    return header, [start + offset for offset in offsets], start + end
+
+
+def _header(
+    file: int, identity: dict[str, Any], tensors: Sequence[tuple[str, str, int, int]]
+) -> list[tuple[int, int]]:
+    """Return offset and checksum of each tensor; raises ValueError for a file that is not about them."""
+    prefix = os.pread(file, _PREFIX, 0)
+    if len(prefix) != _PREFIX or not prefix.startswith(_MAGIC):
+        raise ValueError("it is no file of packed weights")
+    length = int.from_bytes(prefix[8:16], "little")
+    if length > _MAX_HEADER:
+        raise ValueError("its header is too long")
+    text = os.pread(file, length, _PREFIX)
+    if hashlib.sha256(text).digest() != prefix[16:]:
+        raise ValueError("its header is damaged")
+    header = json.loads(text)
+    start = -(-(_PREFIX + length) // _PAGE) * _PAGE
+    if {key: header[key] for key in identity} != identity:
+        raise ValueError("it is of another model or layout")
+    if [tuple(row[:4]) for row in header["tensors"]] != list(tensors):
+        raise ValueError("it has other tensors")
+    return [(start + row[4], int(row[5], 16)) for row in header["tensors"]]
+
+
+def _write_all(file: Any, data: memoryview) -> None:
+    """Write everything: a raw file may take less at a time than it is given."""
+    data = data.cast("B")
+    while data:
+        data = data[file.write(data) :]
