@@ -1,10 +1,11 @@
 """What real models write under fifty schemas, greedily and at temperature 1: does every document that ends validate?
 
-    pip install jsonschema
+    pip install 'jsonschema[format-nongpl]' jsonschema-rs
     python benchmarks/structured_output.py MODEL.gguf [MODEL.gguf ...] [--max-tokens 160] [--samples 1] [--json]
 
-A text that was cut off at the limit counts as "cut off", not as wrong. The exit status is 1 if any document that ended
-by itself is not valid.
+Two validators with formats asserted, jsonschema and jsonschema-rs, have to agree that a document is valid. A text that
+was cut off at the limit counts as "cut off", not as wrong. The exit status is 1 if any document that ended by itself is
+not valid.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import jsonschema_rs
 
 import llamay
 import llamay_grammar as lg
@@ -34,6 +36,13 @@ def vocabulary(model: llamay.Model) -> lg.Vocabulary:
     return lg.Vocabulary(tokens, special=special, end=words.eog)
 
 
+def errors(text: str, by_python: Any, by_rust: Any) -> list[str]:
+    """What two validators have against a document."""
+    document = json.loads(text)
+    found = [f"jsonschema: {error.message}" for error in by_python.iter_errors(document)]
+    return found + [f"jsonschema-rs: {error.message}" for error in by_rust.iter_errors(document)]
+
+
 def measure(path: Path, max_tokens: int, samples: int) -> dict[str, Any]:
     schemas: dict[str, Any] = json.loads(SCHEMAS.read_text("utf-8"))
     counts = {"valid": 0, "cut off": 0, "invalid": 0}
@@ -44,9 +53,10 @@ def measure(path: Path, max_tokens: int, samples: int) -> dict[str, Any]:
         words = vocabulary(model)
         for name, schema in schemas.items():
             grammar = lg.compile_json_schema(schema, words, max_whitespace=2)
-            checker = jsonschema.Draft202012Validator(
+            by_python = jsonschema.Draft202012Validator(
                 schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER
             )
+            by_rust = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
             for number in range(1 + samples):
                 sampling = llamay.Sampling(
                     temperature=0.0 if number == 0 else 1.0, top_k=0, top_p=1, min_p=0, seed=number
@@ -59,11 +69,11 @@ def measure(path: Path, max_tokens: int, samples: int) -> dict[str, Any]:
                     raise made.error
                 if made.finish_reason != "stop":
                     counts["cut off"] += 1
-                elif checker.is_valid(json.loads(text)):
+                elif not (why := errors(text, by_python, by_rust)):
                     counts["valid"] += 1
                 else:
                     counts["invalid"] += 1
-                    wrong.append({"schema": name, "text": text})
+                    wrong.append({"schema": name, "text": text, "why": why})
     return {
         "model": path.name,
         "schemas": len(schemas),
@@ -95,7 +105,7 @@ def main() -> None:
                 flush=True,
             )
             for bad in found["wrong"]:
-                print(f"  {bad['schema']}: {bad['text']!r}")
+                print(f"  {bad['schema']}: {bad['text']!r}: {'; '.join(bad['why'])}")
     if args.json:
         print(json.dumps(results, indent=1))
     sys.exit(1 if any(found["invalid"] for found in results) else 0)

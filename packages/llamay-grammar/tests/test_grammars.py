@@ -183,12 +183,23 @@ TOOLS = [
 ]
 
 
-def spelled(envelope: Any, name: str, arguments: str) -> str:
+def written(pieces: Any, name: str = "", arguments: str = "", optional: bool = False) -> str:
     out = ""
-    for part in ("before", "call", "after"):
-        for piece in envelope.get(part, ()):
+    for piece in pieces:
+        if "optional" in piece:
+            out += written(piece["optional"], name, arguments, optional) if optional else ""
+        elif "any" in piece:
+            out += written(piece["any"][-1 if optional else 0], name, arguments, optional)
+        elif "id" in piece:
+            out += "abcdEF789"
+        else:
             out += piece.get("text") or piece.get("special") or (name if "name" in piece else arguments)
     return out
+
+
+def spelled(envelope: Any, name: str, arguments: str, optional: bool = False) -> str:
+    parts = (envelope.get(part, ()) for part in ("before", "call", "after"))
+    return "".join(written(part, name, arguments, optional) for part in parts)
 
 
 @pytest.mark.parametrize("name", lg.tool_formats())
@@ -198,9 +209,12 @@ def test_every_envelope_holds_its_arguments_to_the_schema(name: str, bytes_vocab
     required = lg.compile_tools(TOOLS, bytes_vocabulary, format=name, choice="required")
     one = lg.compile_tools(TOOLS, bytes_vocabulary, format=name, choice="now")
     call = spelled(envelope, "get_weather", '{"city": "Oslo"}').encode()
-    assert accepts(auto, b"Let me look. " + call)
-    assert accepts(auto, b"No tool is needed.")
+    say, then = (written(envelope.get(part, ())).encode() for part in ("say", "then"))
+    assert accepts(auto, say + b"Let me look. " + then + call)
+    assert accepts(auto, say + b"No tool is needed.")
+    assert accepts(auto, call)
     assert accepts(required, call)
+    assert accepts(required, spelled(envelope, "get_weather", '{"city": "Oslo"}', optional=True).encode())
     assert not accepts(required, b"No tool is needed.")
     assert accepts(one, spelled(envelope, "now", "{}").encode())
     assert not accepts(one, call)
@@ -215,13 +229,16 @@ def test_special_tokens_of_an_envelope_are_tokens() -> None:
     vocabulary = lg.Vocabulary(tokens, special=names, end=[256])
     matcher = lg.compile_tools(TOOLS, vocabulary, format="mistral", choice="required").matcher()
     assert mask_bits(matcher) == [257]
-    assert matcher.forced_tokens()[:10] == [257, *b'[{"name":']
+    assert matcher.forced_tokens() == [257]
+    for token in (257, ord("[")):
+        matcher.accept(token)
+    assert matcher.forced_tokens()[:8] == list(b'{"name":')
     auto = lg.compile_tools(TOOLS, vocabulary, format="mistral").matcher()
     for byte in b"Sure: ":
         auto.accept(byte)
     assert {256, 257} <= set(mask_bits(auto))
     auto.accept(257)
-    assert mask_bits(auto) == [ord("[")]
+    assert mask_bits(auto) == [ord(" "), ord("[")]
 
 
 def test_parallel_calls_can_be_limited(bytes_vocabulary: lg.Vocabulary) -> None:

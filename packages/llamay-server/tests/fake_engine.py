@@ -335,7 +335,7 @@ class FakeModel:
             n_parameters=1_000,
             nbytes=4_000,
             quantization="F32",
-            chat_template="chatml" + (" tools" if takes_tools else ""),
+            chat_template="chatml" + " tools" * takes_tools + " <think>" * thinks,
             metadata={"general.architecture": "fake", "fake.context_length": context_length},
             bos_token="<s>",
             eos_token="</s>",
@@ -414,6 +414,9 @@ class FakeModel:
         return p.Prompt("".join(texts), ids)
 
     def constraint(self, kind: str, value: Any) -> FakeConstraint:
+        if kind == "after_thoughts":
+            answer = self.constraint(value["kind"], value["value"])
+            return FakeConstraint(f"hm</think>\n{answer.text}" if value["thoughts"][2] else answer.text)
         if kind == "json_schema":
             return FakeConstraint(json.dumps(sample(value)))
         if kind == "tools":

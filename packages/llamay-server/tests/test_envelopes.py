@@ -1,5 +1,7 @@
 """Tool calls are read back from every format that models write, however the text comes in parts."""
 
+# ruff: noqa: RUF001 - DeepSeek's marks have full-width bars
+
 from __future__ import annotations
 
 import json
@@ -11,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamay_grammar import tool_formats
+from llamay_server._chat import ChatRequest, Framing, Rendered
 from llamay_server._envelopes import Envelope, envelope, format_of
-from llamay_server._output import Finished, OutputParser, Text, ToolCall
-from llamay_server._tools import Tool, Toolbox
+from llamay_server._options import Bound
+from llamay_server._output import Finished, OutputParser, Reasoning, Text, ToolCall
+from llamay_server._protocol import Prompt
+from llamay_server._tools import Tool, Toolbox, system_text
 
 FORMATS = sorted(tool_formats())
 Call = tuple[str, dict[str, Any]]
@@ -23,17 +28,33 @@ def box(**more: Any) -> Toolbox:
     return Toolbox((Tool("get", "", {}), Tool("put_it", "", {})), "auto", **more)
 
 
-def written(form: str, calls: Sequence[Call], indent: int | None = None) -> str:
+def flat(pieces: Sequence[Any], way: int) -> list[Any]:
+    """One of the ways to write pieces of which some are optional or have alternatives."""
+    out: list[Any] = []
+    for piece in pieces:
+        if "optional" in piece:
+            out += flat(piece["optional"], way) if way % 2 else []
+        elif "any" in piece:
+            out += flat(piece["any"][way % len(piece["any"])], way)
+        else:
+            out.append(piece)
+    return out
+
+
+def written(form: str, calls: Sequence[Call], indent: int | None = None, way: int = 0) -> str:
     """The calls as the format's own data says they are written."""
     about = tool_formats()[form]
+    ids = iter(f"abcDEF{n:03}" for n in range(100))
 
     def text(pieces: Sequence[Any], name: str = "", arguments: Any = None) -> str:
         out = ""
-        for piece in pieces:
+        for piece in flat(pieces, way):
             if piece.get("name"):
                 out += name
             elif piece.get("arguments"):
                 out += json.dumps(arguments, indent=indent)
+            elif piece.get("id"):
+                out += next(ids)
             else:
                 out += piece.get("text", piece.get("special", ""))
         return out
@@ -42,8 +63,14 @@ def written(form: str, calls: Sequence[Call], indent: int | None = None) -> str:
     return text(about.get("before", ())) + body + text(about.get("after", ()))
 
 
+def around(form: str, part: str, way: int = 0) -> str:
+    """What the format writes before text ("say"), or between it and calls ("then")."""
+    pieces = flat(tool_formats()[form].get(part, ()), way)
+    return "".join(piece.get("text", piece.get("special", "")) for piece in pieces)
+
+
 def read(form: str, parts: Sequence[str], **more: Any) -> tuple[str, list[Call], str]:
-    parser = OutputParser(0, box(**more), form=form)
+    parser = OutputParser(0, box(**more), form=form, prompted="prompted" in tool_formats()[form])
     events = [event for part in parts for event in parser.feed(part)]
     events += parser.finish("stop", None)
     said = "".join(event.text for event in events if isinstance(event, Text))
@@ -61,24 +88,27 @@ CALLS = st.lists(st.tuples(st.sampled_from(["get", "put_it"]), ARGUMENTS), min_s
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@given(CALLS, st.lists(st.integers(1, 40), max_size=30), st.sampled_from([None, 2]))
+@given(CALLS, st.lists(st.integers(1, 40), max_size=30), st.sampled_from([None, 2]), st.integers(0, 3))
 def test_calls_are_read_however_they_are_cut(
-    form: str, calls: list[Call], sizes: list[int], indent: int | None
+    form: str, calls: list[Call], sizes: list[int], indent: int | None, way: int
 ) -> None:
     if tool_formats()[form].get("single"):
         calls = calls[:1]
-    whole = f"Let me see.\n{written(form, calls, indent)}"
+    body = written(form, calls, indent, way)
+    whole = f"{around(form, 'say', way)}Let me see.\n{around(form, 'then', way)}{body}"
     parts, at = [], 0
     for size in sizes:
         parts.append(whole[at : at + size])
         at += size
     parts.append(whole[at:])
 
-    assert read(form, parts) == ("Let me see.", calls, "tool_calls")
+    said, found, reason = read(form, parts)
+    assert (said.rstrip(), found, reason) == ("Let me see.", calls, "tool_calls")
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_what_is_no_call_stays_text(form: str) -> None:
+    say = around(form, "say")
     for text in (
         "no call at all",
         written(form, [("unknown", {"a": 1})]),
@@ -86,7 +116,7 @@ def test_what_is_no_call_stays_text(form: str) -> None:
         tool_formats()[form]["stop"][0],
         tool_formats()[form]["stop"][0] + " and more words",
     ):
-        said, calls, reason = read(form, list(text))
+        said, calls, reason = read(form, list(say + text))
         if calls:  # cut off inside what follows the arguments: the call itself is whole
             assert calls == [("get", {"a": 1})]
             continue
@@ -112,6 +142,8 @@ def test_a_template_tells_the_format() -> None:
     assert format_of('<|start_header_id|>{{ tools }}{"name": x, "parameters": y}') == "llama3"
     assert format_of("{{ tools }}<function=x>") == "functionary"
     assert envelope("mistral").specials == ("[TOOL_CALLS]",)
+    assert format_of("{{ tools }}<function=x><parameter=y>") == "hermes"
+    assert format_of("{{ tools }}<|channel|>{{ 'functions.' + name }}") == "gpt-oss"
 
 
 def test_a_long_call_is_parsed_once_not_with_every_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,3 +161,56 @@ def test_a_long_call_is_parsed_once_not_with_every_token(monkeypatch: pytest.Mon
     events += parser.finish("stop", None)
     assert [type(event) for event in events] == [ToolCall, Finished]
     assert reads < 20
+
+
+MARKS = ("<think>", "</think>")
+
+
+def framing(bound: Bound | None, *, begun: bool = True, think: bool | None = None, **more: Any) -> Framing:
+    request = ChatRequest([], {}, bound=bound, think=think, **more)
+    return Framing.of(request, Rendered(Prompt("", []), in_thought=begun), "hermes", MARKS)
+
+
+def test_what_a_model_thinks_is_free_and_what_it_answers_then_is_bound() -> None:
+    schema = Bound("json_schema", {"type": "integer"}, "format")
+    for begun in (True, False):
+        bound = framing(schema, begun=begun).bound
+        assert bound is not None
+        assert bound.kind == "after_thoughts"
+        assert bound.value["thoughts"] == (*MARKS, begun)
+    parser = framing(schema).parser(0)
+    events = [*parser.feed("why not</think>\n\n7"), *parser.finish("stop", None)]
+    assert [type(e) for e in events] == [Reasoning, Text, Finished]
+    assert framing(schema, begun=False, think=False).bound == schema
+
+    demanded = framing(None, box=Toolbox((Tool("get", "", {}),), "required")).bound
+    assert demanded is not None
+    assert demanded.value["thoughts"] == (*MARKS, True)
+
+
+def test_an_expression_binds_from_the_first_character_so_nothing_of_it_is_a_thought() -> None:
+    parser = framing(Bound("regex", "[ab]+", "regex")).parser(0)
+    events = [*parser.feed("ab"), *parser.finish("stop", None)]
+    assert [type(e) for e in events] == [Text, Finished]
+
+
+def test_a_format_that_marks_text_is_read_without_tools_as_well() -> None:
+    def said(form: str, text: str, **more: Any) -> tuple[str, str]:
+        parser = OutputParser(0, Toolbox(), form=form, **more)
+        events = [e for c in text for e in parser.feed(c)] + list(parser.finish("stop", None))
+        texts = ["".join(e.text for e in events if isinstance(e, kind)) for kind in (Reasoning, Text)]
+        return texts[0], texts[1]
+
+    channels = ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
+    thought = f"{channels[0]}Hm.{channels[1]}"
+    marked = {"thinks": True, "reasoning": channels}
+    assert said("gpt-oss", f"{thought}<|channel|>final<|message|>Hello", **marked) == ("Hm.", "Hello")
+    assert said("functionary-v3.2", "all\nHello", prompted=True) == ("", "Hello")
+    assert said("functionary-v3.2", "Hello", prompted=True) == ("", "Hello")
+
+
+def test_a_model_whose_template_describes_no_tools_is_told_its_own_way_to_call_them() -> None:
+    box = Toolbox((Tool("get", "", {}),), "auto")
+    assert '<tool_call>{"name": "the function", "arguments": {...}}</tool_call>' in system_text(box, "hermes")
+    assert "<｜tool▁call▁begin｜>the function<｜tool▁sep｜>{...}" in system_text(box, "deepseek-v3.1")
+    assert "<function=the function>{...}</function>" in system_text(box, "functionary")

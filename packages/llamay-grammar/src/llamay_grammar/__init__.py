@@ -17,6 +17,7 @@ from ._compile import (
 from ._errors import CompileError, RefusedToken, RestoreError
 from ._matcher import Matcher, fill_masks
 from ._protocol import TokenConstraint
+from ._reasoning import Reasoning
 from ._tools import compile_tools, tool_formats
 from ._vocabulary import Vocabulary
 
@@ -28,6 +29,7 @@ __all__ = [
     "CompileError",
     "Grammar",
     "Matcher",
+    "Reasoning",
     "RefusedToken",
     "RestoreError",
     "TokenConstraint",

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from . import _grammar
 from ._errors import RestoreError
 from ._matcher import Matcher, read_position
+from ._reasoning import Reasoning, thought
 from ._vocabulary import Vocabulary
 
 __all__ = [
@@ -215,6 +216,7 @@ def compile_json_schema(
     max_whitespace: int = 32,
     property_order: Literal["any", "schema"] = "any",
     canonical_escapes: bool = False,
+    reasoning: Reasoning | None = None,
     resolver: Resolver | None = None,
     budget: Budget | None = None,
 ) -> Grammar:
@@ -232,6 +234,7 @@ def compile_json_schema(
         property_order: ``"any"``, or ``"schema"`` to write declared members in the order of the schema.
         canonical_escapes: strings and names write every character in one way: literally, or where JSON forbids that
             by its short escape, or where there is none by ``\u`` and digits. The values are the same ones.
+        reasoning: marks of thoughts that may come before the document.
         resolver: called with the URI of a document outside the schema; returns it (mapping or JSON text) or None.
         budget: limits of the compilation.
 
@@ -242,8 +245,12 @@ def compile_json_schema(
 
     """
     text = schema if isinstance(schema, str) else json.dumps(schema)
+    kind = "json_schema"
+    if reasoning is not None:
+        first = json.dumps(thought(reasoning, vocabulary))
+        kind, text = "layout", f'{{"seq":[{first},{{"schema":{text},"at":""}}]}}'
     recipe: dict[str, Any] = {
-        "kind": "json_schema",
+        "kind": kind,
         "source": text,
         **_text_options(mode, whitespace, max_whitespace, property_order, draft, canonical_escapes),
     }
@@ -256,15 +263,17 @@ def compile_json_object(
     whitespace: Whitespace = "flexible",
     max_whitespace: int = 32,
     canonical_escapes: bool = False,
+    reasoning: Reasoning | None = None,
     budget: Budget | None = None,
 ) -> Grammar:
-    """Compile "any JSON object", what OpenAI calls ``json_object`` mode."""
+    """Compile "any JSON object", what OpenAI calls ``json_object`` mode; options as in `compile_json_schema`."""
     return compile_json_schema(
         '{"type":"object"}',
         vocabulary,
         whitespace=whitespace,
         max_whitespace=max_whitespace,
         canonical_escapes=canonical_escapes,
+        reasoning=reasoning,
         budget=budget,
     )
 

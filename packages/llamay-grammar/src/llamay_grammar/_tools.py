@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import json
 import re
+import string
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 from ._compile import Budget, Draft, Grammar, Mode, Resolver, Whitespace, _cached, _text_options
+from ._reasoning import Reasoning, thought
 from ._vocabulary import Vocabulary
 
 __all__ = ["compile_tools", "tool_formats"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+_ID_LENGTH = 9
 
 
 @functools.cache
@@ -22,9 +25,12 @@ def tool_formats() -> Mapping[str, Mapping[str, Any]]:
     """Return the envelopes that `compile_tools` knows by name.
 
     An envelope is data: ``call`` is a list of pieces, each ``{"text": ...}``, ``{"special": name of a special token}``,
-    ``{"name": true}`` or ``{"arguments": true}``; ``before``, ``between`` and ``after`` (optional) stand around the
-    calls; ``stop`` lists the texts that begin a call, which free text before it therefore does not contain;
-    ``single`` says that the model makes one call at a time.
+    ``{"name": true}``, ``{"arguments": true}``, ``{"id": true}`` (nine letters and digits that the model makes up),
+    ``{"optional": pieces}`` or ``{"any": [pieces, ...]}``. All else may be absent: ``before``, ``between`` and
+    ``after`` stand around the calls; ``say`` comes before free text and ``then`` between it and calls; ``stop`` lists
+    the texts that begin a call, which free text before it therefore does not contain; ``single`` says that the model
+    makes one call at a time; ``prompted`` is what the end of the prompt has already written; ``reasoning`` are the
+    marks around thoughts where they belong to the format.
     """
     text = resources.files(__package__).joinpath("envelopes.json").read_text("utf-8")
     formats: dict[str, dict[str, Any]] = json.loads(text)
@@ -49,6 +55,49 @@ def _function(tool: Mapping[str, Any], number: int) -> tuple[str, Any, str]:
     return name, schema, where
 
 
+def _optional(part: dict[str, Any]) -> dict[str, Any]:
+    return {"many": part, "min": 0, "max": 1}
+
+
+class _Speller:
+    """Turns the pieces of an envelope into parts of a layout."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+
+    def __call__(
+        self, items: Iterable[Mapping[str, Any]], name: str = "", schema: Any = None, where: str = ""
+    ) -> list[Any]:
+        """The parts for one tool (or for none, around the calls)."""
+        out: list[Any] = []
+        for piece in items:
+            if "text" in piece:
+                out.append({"text": piece["text"]})
+            elif "special" in piece:
+                token = self._vocabulary.special_names.get(piece["special"])
+                if token is None:
+                    out.append({"text": piece["special"]})
+                elif token not in self._vocabulary.end_ids:  # else the document ends with it by itself
+                    out.append({"token": token})
+            elif piece.get("name"):
+                out.append({"text": name})
+            elif piece.get("arguments"):
+                out.append({"schema": schema, "at": where})
+            elif piece.get("id"):
+                letter = {"any": [{"text": c} for c in string.ascii_letters + string.digits]}
+                out.append({"many": letter, "min": _ID_LENGTH, "max": _ID_LENGTH})
+            elif "optional" in piece:
+                out.append(_optional({"seq": self(piece["optional"], name, schema, where)}))
+            elif "any" in piece:
+                out.append({"any": [{"seq": self(each, name, schema, where)} for each in piece["any"]]})
+            else:
+                raise ValueError(
+                    "a piece of a tool envelope that is none of text, special, name, arguments, id, optional, any: "
+                    f"{piece!r}"
+                )
+        return out
+
+
 def compile_tools(
     tools: Sequence[Mapping[str, Any]],
     vocabulary: Vocabulary,
@@ -59,6 +108,7 @@ def compile_tools(
     max_calls: int | None = None,
     text_before: bool | None = None,
     answer: Any = None,
+    reasoning: Reasoning | None = None,
     mode: Mode = "exact",
     draft: Draft | None = None,
     whitespace: Whitespace = "flexible",
@@ -83,6 +133,7 @@ def compile_tools(
         text_before: whether text may come before the calls; by default only with ``choice="auto"``.
         answer: a JSON schema that the text must match where no call is made (with ``choice="auto"`` only). There is
             then no free text.
+        reasoning: marks of thoughts that may come before text and calls.
         mode: as in `compile_json_schema`, for the arguments and the answer.
         draft: as in `compile_json_schema`.
         whitespace: as in `compile_json_schema`, inside the arguments.
@@ -118,45 +169,36 @@ def compile_tools(
     if most is not None and most < 1:
         raise ValueError("max_calls must be at least 1")
 
-    def pieces(
-        items: Iterable[Mapping[str, Any]], name: str = "", schema: Any = None, where: str = ""
-    ) -> list[Any]:
-        out: list[Any] = []
-        for piece in items:
-            if "text" in piece:
-                out.append({"text": piece["text"]})
-            elif "special" in piece:
-                token = vocabulary.special_names.get(piece["special"])
-                out.append({"text": piece["special"]} if token is None else {"token": token})
-            elif piece.get("name"):
-                out.append({"text": name})
-            elif piece.get("arguments"):
-                out.append({"schema": schema, "at": where})
-            else:
-                raise ValueError(
-                    f"a piece of a tool envelope that is none of text, special, name, arguments: {piece!r}"
-                )
-        return out
-
-    call: dict[str, Any] = {"any": [{"seq": pieces(envelope["call"], *f)} for f in functions]}
-    more = {"seq": [*pieces(envelope.get("between", ())), call]}
+    spell = _Speller(vocabulary)
+    call: dict[str, Any] = {"any": [{"seq": spell(envelope["call"], *f)} for f in functions]}
+    more = {"seq": [*spell(envelope.get("between", ())), call]}
     calls: dict[str, Any] = {
         "seq": [
-            *pieces(envelope.get("before", ())),
+            *spell(envelope.get("before", ())),
             call,
             {"many": more, "min": 0, "max": None if most is None else most - 1},
-            *pieces(envelope.get("after", ())),
+            *spell(envelope.get("after", ())),
         ]
     }
-    free = {"free": list(envelope.get("stop", ()))}
     with_text = (not forced) if text_before is None else text_before
-    layout: dict[str, Any] = calls if forced else {"many": calls, "min": 0, "max": 1}
     if answer is not None:
         if forced:
             raise ValueError("an answer besides calls needs choice='auto'")
-        layout = {"any": [calls, {"schema": answer, "at": "/answer"}]}
+        layout: dict[str, Any] = {
+            "any": [calls, {"seq": [*spell(envelope.get("say", ())), {"schema": answer, "at": "/answer"}]}]
+        }
     elif with_text:
-        layout = {"seq": [free, layout]}
+        # A thought that the text began would hide the call in it.
+        free = {"free": [*envelope.get("stop", ()), *((reasoning.open,) if reasoning else ())]}
+        say = spell(envelope.get("say", ()))
+        then = {"seq": [*spell(envelope.get("then", ())), calls]}
+        layout = {"seq": [*say, free, then if forced else _optional(then)]}
+        if say:
+            layout = {"any": [calls, layout]}
+    else:
+        layout = calls if forced else _optional(calls)
+    if reasoning is not None:
+        layout = {"seq": [thought(reasoning, vocabulary), layout]}
     recipe: dict[str, Any] = {
         "kind": "layout",
         "source": json.dumps(layout),

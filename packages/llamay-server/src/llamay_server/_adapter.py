@@ -17,6 +17,7 @@ from llamay_models import errors
 
 from . import _protocol as p
 from ._config import Config
+from ._envelopes import reasoning_of
 from ._snapshot_key import read_key
 
 if TYPE_CHECKING:
@@ -325,7 +326,7 @@ class Engine:
             self.info,
             chat_template=source,
             template_takes_tools="tools" in source.lower(),
-            template_thinks="<think>" in source,
+            template_thinks=reasoning_of(source) is not None,
         )
 
     def constraint(self, kind: str, value: Any) -> Any:
@@ -484,7 +485,7 @@ def _info(model: llamay_models.Model) -> p.ModelInfo:
         bos_token=spelled.get("bos", ""),
         eos_token=spelled.get("eos", ""),
         template_takes_tools=source is not None and "tools" in source,
-        template_thinks=source is not None and "<think>" in source,
+        template_thinks=reasoning_of(source) is not None,
         sampling_options=_SAMPLING,
         fill_tokens={role: token for role, token in roles.items() if role.startswith("fill_")},
     )

@@ -12,8 +12,9 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ._envelopes import envelope, format_of
+from ._envelopes import envelope, format_of, reasoning_of, writes_calls
 from ._errors import invalid
+from ._history import for_template
 from ._http import release
 from ._options import Bound
 from ._output import THINK, Event, Finished, OutputParser
@@ -70,6 +71,9 @@ class Rendered:
 
     prompt: Prompt
     in_thought: bool = False
+    """Whether the prompt ends with the mark that opens a thought."""
+    prompted: bool = False
+    """Whether it ends with what the model's format begins every answer with."""
     dropped: int = 0
 
 
@@ -82,11 +86,15 @@ def render(model: Model, request: ChatRequest) -> Rendered:
     if request.think is not None:
         options["enable_thinking"] = request.think
     tools = [tool.as_openai() for tool in box.tools] or None
+    template = model.info.chat_template
     if tools and not model.info.template_takes_tools:
-        messages, tools = (
-            _tools_in_words(messages, box) if box.mode != "none" else _calls_in_words(messages),
-            None,
-        )
+        if not writes_calls(template):
+            messages = _calls_in_words(messages)
+        if box.mode != "none":
+            messages = _tools_in_words(messages, box, format_of(template))
+        tools = None
+    if template is not None:
+        messages = for_template(messages, template)
     prompt = model.render(
         messages,
         tools=tools,
@@ -94,8 +102,12 @@ def render(model: Model, request: ChatRequest) -> Rendered:
         continue_final=request.continue_final,
         options=options,
     )
-    in_thought = box.mode != "required" and prompt.text.rstrip().endswith(THINK)
-    return Rendered(prompt, in_thought)
+    marks, known = reasoning_of(template), envelope(format_of(template))
+    return Rendered(
+        prompt,
+        in_thought=marks is not None and prompt.text.rstrip().endswith(marks[0]),
+        prompted=bool(known.prompted) and prompt.text.endswith(known.prompted),
+    )
 
 
 def fit(model: Model, request: ChatRequest) -> Rendered:
@@ -121,9 +133,9 @@ def fit(model: Model, request: ChatRequest) -> Rendered:
     return rendered
 
 
-def _tools_in_words(messages: Sequence[Message], box: Toolbox) -> list[Message]:
-    out = _calls_in_words(messages)
-    text = system_text(box)
+def _tools_in_words(messages: Sequence[Message], box: Toolbox, form: str) -> list[Message]:
+    out = list(messages)
+    text = system_text(box, form)
     if out and out[0]["role"] == "system":
         out[0] = {**out[0], "content": f"{out[0]['content'] or ''}\n\n{text}".strip()}
     else:
@@ -148,6 +160,56 @@ def _calls_in_words(messages: Sequence[Message]) -> list[Message]:
         else:
             out.append(dict(message))
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How the output of a request is bound, and how it is taken apart."""
+
+    box: Toolbox
+    form: str
+    marks: tuple[str, str]
+    bound: Bound | None
+    special: tuple[str, ...]
+    thinks: bool
+    in_thought: bool
+    prompted: bool
+
+    @classmethod
+    def of(
+        cls, request: ChatRequest, rendered: Rendered, form: str, marks: tuple[str, str] | None
+    ) -> Framing:
+        """Of a request whose prompt is there; `marks`: those of the model's thoughts."""
+        known = envelope(form)
+        # A template may open a thought whether it was asked to or not.
+        wanted = marks is not None and (rendered.in_thought or request.think is not False)
+        thoughts = (*marks, rendered.in_thought) if marks is not None and wanted else None
+        bound = request.box.bound(form, request.bound, thoughts=thoughts)
+        # Expressions and grammars bind the output from its first character on.
+        free = bound is None or bound.kind in ("tools", "after_thoughts")
+        shown = known.specials if request.box.active or known.marks else ()
+        return cls(
+            box=request.box,
+            form=form,
+            marks=marks or THINK,
+            bound=bound,
+            special=(*shown, *(marks or ())),
+            thinks=marks is not None and free,
+            in_thought=rendered.in_thought and free,
+            prompted=rendered.prompted and (bound is None or bound.kind == "tools"),
+        )
+
+    def parser(self, index: int) -> OutputParser:
+        """What takes the text of one choice apart."""
+        return OutputParser(
+            index,
+            self.box,
+            form=self.form,
+            thinks=self.thinks,
+            in_thought=self.in_thought,
+            reasoning=self.marks,
+            prompted=self.prompted,
+        )
 
 
 class ChatRun:
@@ -181,16 +243,17 @@ class ChatRun:
     async def steps(self) -> AsyncGenerator[Event | Reading, None]:
         """Parsed events of all choices; each ends with `Finished`."""
         request, rendered = self.request, await self.prepare()
-        thinks = self.model.info.template_thinks and request.bound is None
-        form = format_of(self.model.info.chat_template)
+        template = self.model.info.chat_template
+        form = format_of(template)
+        framing = Framing.of(request, rendered, form, reasoning_of(template))
         spec = Spec(
             prompt=rendered.prompt.tokens,
             sampling=request.sampling,
             n=request.n,
             max_tokens=request.max_tokens,
             stop=request.stop,
-            bound=request.box.bound(form, request.bound, thinks=self.model.info.template_thinks),
-            special=envelope(form).specials if request.box.active else (),
+            bound=framing.bound,
+            special=framing.special,
             ignore_eos=request.ignore_eos,
             logprobs=request.logprobs,
             reuse=request.reuse,
@@ -207,12 +270,12 @@ class ChatRun:
             assert self._context is not None
             spec.prompt = self._context
             spec.contexts = [self._context] if request.n == 1 else self._context.fork(request.n)
-        self.parsers = [
-            OutputParser(i, request.box, form=form, thinks=thinks, in_thought=rendered.in_thought)
-            for i in range(request.n)
-        ]
+        self.parsers = [framing.parser(i) for i in range(request.n)]
         if request.think_budget is not None:
-            async with contextlib.aclosing(self._thinking_within(request.think_budget, spec)) as thinking:
+            rest = replace(spec, bound=request.box.bound(form, request.bound))
+            async with contextlib.aclosing(
+                self._thinking_within(request.think_budget, spec, rest, framing.marks)
+            ) as thinking:
                 async for item in thinking:
                     yield item
             return
@@ -287,8 +350,10 @@ class ChatRun:
         context, self._context = self._context, None
         return context
 
-    async def _thinking_within(self, budget: int, spec: Spec) -> AsyncGenerator[Event, None]:
-        """One choice whose reasoning is closed after `budget` tokens: the answer goes on from the thought so far."""
+    async def _thinking_within(
+        self, budget: int, spec: Spec, rest: Spec, marks: tuple[str, str]
+    ) -> AsyncGenerator[Event, None]:
+        """One choice whose reasoning is closed after `budget` tokens: the answer, `rest`, goes on from there."""
         parser = self.parsers[0]
         run = self.run = Run(self.model, spec, self.call, self.admission, self.totals)
         written: list[int] = []
@@ -308,16 +373,17 @@ class ChatRun:
             else:
                 return
         first = run.settle()
-        for item in parser.feed("\n</think>\n\n"):
+        end = f"\n{marks[1]}\n\n"
+        for item in parser.feed(end):
             yield item
-        closing = self.model.encode("\n</think>\n\n", add_special=False, parse_special=True)
+        closing = self.model.encode(end, add_special=False, parse_special=True)
         left = None if spec.max_tokens is None else spec.max_tokens - len(written)
         if left is not None and left <= 0:
             for item in parser.finish("length", None):
                 yield item
             return
         tokens = [*self.rendered.prompt.tokens, *written, *closing] if self.rendered else []
-        rest = replace(spec, prompt=tokens, max_tokens=left)
+        rest = replace(rest, prompt=tokens, max_tokens=left)
         totals = Totals()
         async with contextlib.aclosing(
             Run(self.model, rest, self.call, self.admission, totals).events()

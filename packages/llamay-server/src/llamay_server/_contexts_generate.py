@@ -12,18 +12,20 @@ from litestar.types import ASGIApp
 from ._call import Call, call_of
 from ._contexts import Named, Writer
 from ._contexts_api import GenerateFromContext, child_of, named_of, read_more
-from ._envelopes import envelope, format_of
+from ._envelopes import envelope, format_of, reasoning_of
 from ._errors import ApiError, invalid
 from ._http import Streamed, Whole, read_json, release, sse
 from ._openai_chat import usage
 from ._options import bound, sampling, stop_list, time_limit, urgency
-from ._output import Event, Finished, OutputParser, Reasoning, Text, ToolCall
+from ._output import THINK, Event, Finished, OutputParser, Reasoning, Text, ToolCall
 from ._protocol import Context, Model
 from ._run import Delta, Run, Spec, Totals
 from ._services import Services, services
 from ._tools import Toolbox, openai_choice, openai_tools
 
 PING = b":\n\n"
+_TAIL = 16
+"""Tokens in which the mark that opens a thought is found at the end of a context."""
 
 
 class _Generating:
@@ -45,7 +47,7 @@ class _Generating:
             data.tool_choice, openai_tools(data.tools), data.parallel_tool_calls
         )
         self.form = format_of(model.info.chat_template)
-        self.bound = self.box.bound(self.form, self.bound, thinks=model.info.template_thinks)
+        self.box.bound(self.form, self.bound)  # what cannot be bound is refused before anything is read
         self.keeps = data.commit is not False
         self.totals = Totals()
         if self.n > 1 and not data.choose and self.keeps:
@@ -77,6 +79,14 @@ class _Generating:
     ) -> AsyncGenerator[Event | dict[str, Any], None]:
         data, named, n = self.data, self.named, self.n
         limit = data.max_tokens
+        known, marks = envelope(self.form), None
+        if named.messages is not None:
+            marks = reasoning_of(self.model.info.chat_template)
+        tail = list(contexts[0].tokens)[-_TAIL:]
+        begun = marks is not None and self.model.decode(tail).rstrip().endswith(marks[0])
+        thoughts = None if marks is None else (*marks, begun)
+        bound = self.box.bound(self.form, self.bound, thoughts=thoughts)
+        free = bound is None or bound.kind in ("tools", "after_thoughts")
         spec = Spec(
             prompt=contexts[0],
             contexts=contexts,
@@ -85,8 +95,8 @@ class _Generating:
             n=n,
             max_tokens=None if limit is None or limit < 0 else limit,
             stop=self.stop,
-            bound=self.bound,
-            special=envelope(self.form).specials if self.box.active else (),
+            bound=bound,
+            special=(*(known.specials if self.box.active or known.marks else ()), *(marks or ())),
             ignore_eos=bool(data.ignore_eos),
             priority=urgency(data),
             timeout=time_limit(data),
@@ -94,8 +104,18 @@ class _Generating:
         )
         run = Run(self.model, spec, self.call, self.service.admission, self.totals)
         named.cancel = run.cancel
-        thinks = self.model.info.template_thinks and named.messages is not None
-        parsers = [OutputParser(i, self.box, form=self.form, thinks=thinks) for i in range(n)]
+        thinks = marks is not None and free
+        parsers = [
+            OutputParser(
+                i,
+                self.box,
+                form=self.form,
+                thinks=thinks,
+                in_thought=begun and free,
+                reasoning=marks or THINK,
+            )
+            for i in range(n)
+        ]
         choices: list[dict[str, Any]] = [{"index": i, "text": "", "token_ids": []} for i in range(n)]
         sums = [[0.0, 0] for _ in range(n)]
         start = [len(context) for context in contexts]

@@ -7,113 +7,201 @@ and the reader that finds calls in what was written.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 # ruff: noqa: RUF001 - DeepSeek's marks have full-width bars
-# What stands in a template whose model speaks a format, the most telling first.
-_MARKS: tuple[tuple[tuple[str, ...], str], ...] = (
-    (("[TOOL_CALLS]", "[ARGS]"), "mistral-v11"),
-    (("[TOOL_CALLS]",), "mistral"),
-    (("<｜tool▁calls▁begin｜>", "function<｜tool▁sep｜>"), "deepseek"),
-    (("<｜tool▁calls▁begin｜>",), "deepseek-v3.1"),
-    (("<|channel|>", "to=functions."), "gpt-oss"),
-    (("<tool_call>",), "hermes"),
-    (("<function=",), "functionary"),
-    ((">>>all",), "functionary-v3.2"),
-    (("```tool_call",), "gemma"),
-    (("<|start_header_id|>", '"parameters": '), "llama3"),
+# What stands in a template whose model speaks a format (and what does not), the most telling first.
+_MARKS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
+    (("[TOOL_CALLS]", "[ARGS]"), (), "mistral-v11"),
+    (("[TOOL_CALLS]",), (), "mistral"),
+    (("<｜tool▁calls▁begin｜>", "```json"), (), "deepseek"),
+    (("<｜tool▁calls▁begin｜>",), (), "deepseek-v3.1"),
+    (("<|channel|>", "functions."), (), "gpt-oss"),
+    (("<tool_call>",), (), "hermes"),
+    (("<function=",), ("<parameter=",), "functionary"),
+    ((">>>all",), (), "functionary-v3.2"),
+    (("```tool_call",), (), "gemma"),
+    (("<|start_header_id|>", '"parameters": '), (), "llama3"),
 )
 DEFAULT = "hermes"
+_THOUGHTS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+)
 _NAMED = '{"name": "'
+# White space and order in a call's own JSON are the model's to choose.
+_OBJECTS = ('{"name"', '{ "name"', '{"type"', '{ "type"')
 _WAIT: Literal["wait"] = "wait"
+_WORD = re.compile(r"[A-Za-z0-9_.:/-]*")
 
 
+@functools.lru_cache(maxsize=64)
 def format_of(template: str | None) -> str:
-    """The name of the format that a chat template speaks; one that knows no tools is told of Hermes' in words."""
-    if template is None or "tools" not in template:
+    """The name of the format that a chat template speaks; one that writes no calls is told of Hermes' in words."""
+    if not writes_calls(template):
         return DEFAULT
-    return next((name for marks, name in _MARKS if all(mark in template for mark in marks)), DEFAULT)
+    assert template is not None
+    return next(
+        (
+            name
+            for marks, others, name in _MARKS
+            if all(mark in template for mark in marks) and not any(mark in template for mark in others)
+        ),
+        DEFAULT,
+    )
+
+
+def writes_calls(template: str | None) -> bool:
+    """Whether a template has a place for calls in the turns of the assistant, or at least for tools."""
+    return template is not None and any(
+        word in template.lower() for word in ("tools", "tool_calls", "toolcalls")
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def reasoning_of(template: str | None) -> tuple[str, str] | None:
+    """The marks around the thoughts of a model with this template; None where it does not think first."""
+    if template is None:
+        return None
+    if (marks := envelope(format_of(template)).reasoning) is not None:
+        return marks
+    return next((marks for marks in _THOUGHTS if marks[0] in template), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A call that was read: `arguments` as compact JSON, `id` where the model gave one, and where it ends."""
+
+    name: str
+    arguments: str
+    id: str | None
+    end: int
+
+
+# A call as a row of steps: ("text", literal), ("name", ""), ("id", ""), ("arguments", ""), or ("object", ""), which
+# is a JSON object that holds name, arguments and perhaps an id.
+_Step = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """One format, ready for reading. `specials` are the control tokens that have to be visible in the text."""
+    """One format, ready for reading."""
 
     name: str
     openings: tuple[str, ...]
+    """What begins a call, or a group of them."""
+    marks: tuple[str, ...]
+    """What the format writes around text, which is no part of it."""
     specials: tuple[str, ...]
-    before: str
-    head: str
-    middle: str
-    tail: str
-    between: str
-    after: str
-    json_call: bool
-    """Whether name and arguments are one JSON object, rather than texts around the arguments."""
+    """The control tokens that have to be visible in the text."""
+    prompted: str
+    """What a prompt may end with that belongs to the output."""
+    reasoning: tuple[str, str] | None
+    single: bool
+    before: tuple[str, ...]
+    forms: tuple[tuple[_Step, ...], ...]
+    between: tuple[str, ...]
+    after: tuple[str, ...]
+    tails: tuple[str, ...]
+    """What ends a call, in its different forms."""
 
-    def begins(self, text: str, at: int, first: bool) -> bool | Literal["wait"]:
-        """Whether (another) call begins there; "wait" where more text decides."""
-        starts = (self.before,) if first and self.before else (self.head or _NAMED[:1],)
-        return _starts(text, _skip(text, at), starts)
-
-    def read(self, text: str, *, first: bool, final: bool) -> tuple[str, str, int] | Literal["wait"] | None:
-        """A call at the start of `text`: name, arguments as compact JSON, and where it ends.
-
-        None where there is none, "wait" where more text decides.
-        """
-        at = 0
-        for literal in (self.before if first else "", self.head):
-            if literal:
-                at = _skip(text, at)
-                if (found := _starts(text, at, (literal,))) is not True:
-                    return _WAIT if found and not final else None
-                at += len(literal)
-        name: str | None = None
-        if not self.json_call:
-            at = _skip(text, at)
-            end = text.find(self.middle, at)
-            if end < 0:
-                return None if final else _WAIT
-            name, at = text[at:end].strip(), end + len(self.middle)
-        at = _skip(text, at)
-        if at >= len(text):
-            return None if final else _WAIT
-        if text[at] != "{":
-            return None
-        try:
-            value, end = _DECODER.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            closed = bool(self.tail) and text.find(self.tail, at) >= 0
-            return None if final or closed else _WAIT
-        call = _named(value) if name is None else (name, value)
-        if call is None:
-            return None
-        tail = _skip(text, end)
-        if self.tail:
-            found = _starts(text, tail, (self.tail,))
-            if found == _WAIT and not final:
-                return _WAIT
-            end = tail + len(self.tail) if found is True else end
-        return call[0], json.dumps(call[1], ensure_ascii=False, separators=(",", ":")), end
+    def read(self, text: str, *, first: bool, final: bool) -> Found | Literal["wait"] | None:
+        """A call at the start of `text`. None where there is none, "wait" where more text decides."""
+        waits = False
+        for before in self.before if first else ("",):
+            for form in self.forms:
+                steps: tuple[_Step, ...] = (("text", before), *form) if before else form
+                found = _read(steps, text, final, self.tails)
+                if isinstance(found, Found):
+                    return found
+                waits |= found == _WAIT
+        return _WAIT if waits else None
 
     def pass_over(self, text: str, *, final: bool) -> tuple[int, bool] | Literal["wait"]:
         """After a call: how much is between it and the next, and whether there is a next one."""
         at = _skip(text, 0)
-        if self.after and (found := _starts(text, at, (self.after,))):
+        if self.after and (found := _starts(text, at, self.after)):
             if found is True:
-                return at + len(self.after), False
+                return at + _length(text, at, self.after), False
             return (0, False) if final else _WAIT
-        if self.between and _starts(text, at, (self.between,)) is True:
-            at = _skip(text, at + len(self.between))
+        if self.marks and (found := _starts(text, at, self.marks)):
+            return _WAIT if found == _WAIT and not final else (at, False)
+        if self.between and _starts(text, at, self.between) is True:
+            at = _skip(text, at + _length(text, at, self.between))
         if at >= len(text):
             return (len(text), False) if final else _WAIT
-        found = _starts(text, at, (self.head or _NAMED[:1],))
+        heads = tuple(dict.fromkeys("{" if form[0][0] == "object" else form[0][1] for form in self.forms))
+        found = _starts(text, at, heads)
         if found == _WAIT:
             return (0, False) if final else _WAIT
         return (at, True) if found else (0, False)
+
+    def example(self) -> str:
+        """A call as it is written, in words for a model whose template describes no tools."""
+        text, (steps, *_) = self.before[-1], self.forms
+        for kind, literal in steps:
+            match kind:
+                case "object":
+                    text += _NAMED + 'the function", "arguments": {...}}'
+                case "name":
+                    text += "the function"
+                case "arguments":
+                    text += "{...}"
+                case _:
+                    text += literal
+        return text + next(iter(self.after), "")
+
+
+def _read(
+    steps: Sequence[_Step], text: str, final: bool, tails: Sequence[str]
+) -> Found | Literal["wait"] | None:
+    at = 0
+    words: dict[str, str] = {}
+    call: tuple[str, dict[str, Any], str | None] | None = None
+    row = iter(range(len(steps)))
+    for i in row:
+        kind, literal = steps[i]
+        start = _skip(text, at)
+        if kind == "text":
+            found = _starts(text, start, (literal,))
+            if found is True:
+                at = start + len(literal)
+            elif found == _WAIT and not final:
+                return _WAIT
+            elif call is None:
+                return None
+        elif kind in ("name", "id"):
+            ends = steps[i + 1][1]
+            word = _WORD.match(text, start)
+            assert word is not None
+            rest = word.end() if text.startswith(ends, word.end()) else _skip(text, word.end())
+            found = _starts(text, rest, (ends,))
+            if found is not True or not word[0]:
+                return _WAIT if found and not final else None
+            words[kind], at = word[0], rest + len(ends)
+            next(row)
+        else:
+            if start >= len(text):
+                return None if final else _WAIT
+            if text[start] != "{":
+                return None
+            try:
+                value, at = _DECODER.raw_decode(text, start)
+            except (ValueError, RecursionError):
+                closed = any(tail and text.find(tail, start) >= 0 for tail in tails)
+                return None if final or closed else _WAIT
+            call = (words["name"], value, words.get("id")) if kind == "arguments" else _named(value)
+            if call is None:
+                return None
+    assert call is not None
+    return Found(call[0], json.dumps(call[1], ensure_ascii=False, separators=(",", ":")), call[2], at)
 
 
 class Braces:
@@ -156,34 +244,86 @@ def envelope(name: str) -> Envelope:
 
 
 def _envelope(name: str, form: Mapping[str, Any]) -> Envelope:
-    parts: list[str] = [""]
-    for piece in form["call"]:
-        if piece.get("name") or piece.get("arguments"):
-            parts.append("")
-        else:
-            parts[-1] += piece.get("text", piece.get("special", ""))
-    head, middle, tail = parts
-    json_call = head.endswith(_NAMED)
-    if json_call:
-        head, tail = head.removesuffix(_NAMED), tail.removeprefix("}")
-    pieces = [p for part in ("before", "call", "between", "after") for p in form.get(part, ())]
+    prompted = form.get("prompted", "")
+    call = [{"text": prompted}, *form["call"]] if prompted else form["call"]
+    forms = tuple(dict.fromkeys(_steps(row) for row in _rows(call)))
+    before = _literals(form.get("before", ())) or ("",)
+    says = [prompted + mark for mark in _literals(form.get("say", ()))]
+    marks = says if prompted else [*says, *_literals(form.get("then", ()))]
+    pieces = [p for part in _PARTS for row in _rows(form.get(part, ())) for p in row]
     return Envelope(
         name=name,
-        # White space in a call's own JSON is the model's to choose.
-        openings=tuple(stop.split(":")[0] for stop in form["stop"]),
+        openings=tuple(dict.fromkeys(_openings([*form.get("before", ()), *call]))),
+        marks=tuple(marks),
         specials=tuple(dict.fromkeys(p["special"] for p in pieces if "special" in p)),
-        before=_text(form.get("before", ())).strip(),
-        head=head.strip(),
-        middle=middle.strip() or middle,
-        tail=tail.strip(),
-        between=_text(form.get("between", ())).strip(),
-        after=_text(form.get("after", ())).strip(),
-        json_call=json_call,
+        prompted=prompted,
+        reasoning=tuple(form["reasoning"]) if "reasoning" in form else None,
+        single=bool(form.get("single")),
+        before=tuple(text.strip() for text in before),
+        forms=forms,
+        between=() if prompted else _stripped(form.get("between", ())),
+        after=_stripped(form.get("after", ())),
+        tails=tuple(dict.fromkeys(row[-1][1] for row in forms if row[-1][0] == "text")),
     )
 
 
-def _text(pieces: Sequence[Mapping[str, Any]]) -> str:
-    return "".join(piece.get("text", piece.get("special", "")) for piece in pieces)
+_PARTS = ("before", "call", "between", "after", "say", "then")
+
+
+def _rows(pieces: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    """The ways to go through pieces of which some are optional and some have alternatives; the shortest first."""
+    ways: list[list[list[Mapping[str, Any]]]] = []
+    for piece in pieces:
+        if "optional" in piece:
+            ways.append([[], *_rows(piece["optional"])])
+        elif "any" in piece:
+            ways.append([row for each in piece["any"] for row in _rows(each)])
+        else:
+            ways.append([[piece]])
+    for row in itertools.product(*ways):
+        yield list(itertools.chain.from_iterable(row))
+
+
+def _literals(pieces: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    rows = ("".join(p.get("text", p.get("special", "")) for p in row) for row in _rows(pieces))
+    return tuple(dict.fromkeys(rows)) if pieces else ()
+
+
+def _stripped(pieces: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    return tuple(text for each in _literals(pieces) if (text := each.strip()))
+
+
+def _openings(pieces: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for row in _rows(pieces):
+        first = row[0]
+        if first.get("text") == _NAMED:
+            yield from _OBJECTS
+        else:
+            yield first.get("special") or first["text"].strip()
+
+
+def _steps(row: Iterable[Mapping[str, Any]]) -> tuple[_Step, ...]:
+    """A way to write a call, with neighbouring texts as one."""
+    steps: list[list[str]] = []
+    for piece in row:
+        kind = next(k for k in ("name", "arguments", "id", "text", "special") if k in piece)
+        literal = piece[kind] if kind in ("text", "special") else ""
+        if literal and steps and steps[-1][0] == "text":
+            steps[-1][1] += literal
+        else:
+            steps.append(["text" if literal else kind, literal])
+    at = [kind for kind, _ in steps].index("name")
+    if at and steps[at - 1][1].endswith(_NAMED):
+        closing = steps[-1][1]
+        steps[at - 1][1] = steps[at - 1][1].removesuffix(_NAMED)
+        steps[at:] = [["object", ""], ["text", closing[closing.index("}") + 1 :]]]
+    out = []
+    for n, (kind, literal) in enumerate(steps):
+        # What a name ends with may be the end of the line.
+        keep = literal.strip() or (literal if n and steps[n - 1][0] in ("name", "id") else "")
+        if kind != "text" or keep:
+            out.append((kind, keep))
+    return tuple(out)
 
 
 def _skip(text: str, at: int) -> int:
@@ -200,8 +340,12 @@ def _starts(text: str, at: int, literals: Sequence[str]) -> bool | Literal["wait
     return _WAIT if any(literal.startswith(rest) for literal in literals) else False
 
 
-def _named(value: Any) -> tuple[str, dict[str, Any]] | None:
-    """Name and arguments of a call that is one object, as the formats vary it."""
+def _length(text: str, at: int, literals: Sequence[str]) -> int:
+    return max(len(literal) for literal in literals if text.startswith(literal, at))
+
+
+def _named(value: Any) -> tuple[str, dict[str, Any], str | None] | None:
+    """Name, arguments and id of a call that is one object, as the formats vary it."""
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return None
     arguments = value.get("arguments", value.get("parameters", {}))
@@ -212,7 +356,9 @@ def _named(value: Any) -> tuple[str, dict[str, Any]] | None:
             return None
     if arguments is None:
         arguments = {}
-    return (value["name"], arguments) if isinstance(arguments, dict) else None
+    given = value.get("id")
+    known = given if isinstance(given, str) and given else None
+    return (value["name"], arguments, known) if isinstance(arguments, dict) else None
 
 
 def _no_constant(name: str) -> None:

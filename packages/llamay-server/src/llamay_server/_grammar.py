@@ -70,15 +70,22 @@ class Grammars:
 
     def _compile(self, kind: str, value: Any) -> llamay_grammar.Grammar:
         vocabulary = self.vocabulary()
+        reasoning = None
+        if kind == "after_thoughts":
+            kind, value, reasoning = value["kind"], value["value"], _reasoning(value)
         match kind:
             case "json_schema":
-                return llamay_grammar.compile_json_schema(value, vocabulary)
+                return llamay_grammar.compile_json_schema(value, vocabulary, reasoning=reasoning)
             case "json_schema_canonical":
-                return llamay_grammar.compile_json_schema(value, vocabulary, canonical_escapes=True)
+                return llamay_grammar.compile_json_schema(
+                    value, vocabulary, canonical_escapes=True, reasoning=reasoning
+                )
             case "json_object":
-                return llamay_grammar.compile_json_object(vocabulary)
+                return llamay_grammar.compile_json_object(vocabulary, reasoning=reasoning)
             case "json_object_canonical":
-                return llamay_grammar.compile_json_object(vocabulary, canonical_escapes=True)
+                return llamay_grammar.compile_json_object(
+                    vocabulary, canonical_escapes=True, reasoning=reasoning
+                )
             case "regex":
                 return llamay_grammar.compile_regex(value, vocabulary, whole=True)
             case "grammar":
@@ -87,6 +94,7 @@ class Grammars:
                 form: dict[str, Any] = {key: value[key] for key in ("format", "choice", "parallel", "answer")}
                 # One way to write a call, so that its replay in a later turn is the text that was generated.
                 form |= {"whitespace": "spaced", "property_order": "schema", "canonical_escapes": True}
+                form["reasoning"] = _reasoning(value)
                 try:
                     return llamay_grammar.compile_tools(value["tools"], vocabulary, **form)
                 except llamay_grammar.CompileError:
@@ -97,3 +105,7 @@ class Grammars:
                     )
             case _:
                 raise p.UnsupportedConstraint(f"a constraint of kind {kind} is not available on this server")
+
+
+def _reasoning(value: Any) -> llamay_grammar.Reasoning | None:
+    return None if value["thoughts"] is None else llamay_grammar.Reasoning(*value["thoughts"])

@@ -13,7 +13,7 @@ from ._envelopes import DEFAULT, Braces, Envelope, envelope
 from ._protocol import TokenScore
 from ._tools import Toolbox, new_call_id
 
-THINK, UNTHINK = "<think>", "</think>"
+THINK = ("<think>", "</think>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,8 @@ Event = Text | Reasoning | ToolCall | Finished
 class OutputParser:
     """Takes one choice's text apart.
 
-    `form`: the format of calls. `thinks`: look for reasoning tags. `in_thought`: the prompt already opened them.
+    `form`: the format of calls. `thinks`: look for the marks `reasoning`. `in_thought`: the prompt already opened them.
+    `prompted`: the prompt ended with what the format begins every answer with.
     """
 
     def __init__(
@@ -71,15 +72,22 @@ class OutputParser:
         form: str = DEFAULT,
         thinks: bool = False,
         in_thought: bool = False,
+        reasoning: tuple[str, str] = THINK,
+        prompted: bool = False,
     ) -> None:
         self.index, self.box = index, box
         self.calls = 0
         self.reasoning_tokens = 0
         self._names = {tool.name for tool in box.tools}
-        self._form: Envelope | None = envelope(form) if box.active else None
+        known = envelope(form)
+        self._form: Envelope | None = known if box.active else None
+        self._marks = known.marks
         self._thinks = thinks
+        self._think, self._unthink = reasoning
+        self._thinks_once = known.reasoning is None
+        self._ids: set[str] = set()
         self._mode = "think" if in_thought else "text"
-        self._buffer = ""
+        self._prompted = self._buffer = known.prompted if prompted else ""
         self._scores: list[TokenScore] = []
         self._tokens: list[int] = []
         self._trim = False
@@ -101,7 +109,7 @@ class OutputParser:
             self._braces.feed(text)
         self._scores += scores
         self._tokens += tokens
-        if self._mode == "text" and not (self._thinks or self._trim or self._form):
+        if self._mode == "text" and not (self._thinks or self._trim or self._form or self._marks):
             yield self._text(self._buffer)
             self._buffer = ""
             return
@@ -143,7 +151,10 @@ class OutputParser:
                 return True
             self._trim = False
         tags = self._tags()
-        at, tag = min(((i, t) for t in tags if (i := self._buffer.find(t)) >= 0), default=(-1, ""))
+        at, size = min(((i, -len(t)) for t in tags if (i := self._buffer.find(t)) >= 0), default=(-1, 0))
+        tag = self._buffer[at : at - size]
+        if at >= 0 and not final and any(len(t) > len(tag) and t.startswith(self._buffer[at:]) for t in tags):
+            at = -1  # a longer tag may stand there
         if at < 0:
             keep = 0 if final else self._possible_tag(tags)
             ready = self._buffer[: len(self._buffer) - keep]
@@ -152,16 +163,18 @@ class OutputParser:
                 yield self._reason(ready) if self._mode == "think" else self._text(ready)
             return True
         before = self._buffer[:at]
-        if tag in (THINK, UNTHINK):
+        if self._mode == "think" or tag == self._think or tag in self._marks:
             self._buffer = self._buffer[at + len(tag) :]
             if self._mode == "think":
                 if before.rstrip():
                     yield self._reason(before.rstrip("\n"))
-                self._mode, self._thinks = "text", False
+                self._mode, self._thinks = "text", not self._thinks_once
             else:
                 if before:
                     yield self._text(before)
-                self._mode = "think"
+                if tag == self._think:
+                    self._mode = "think"
+                self._prompted = ""
             self._trim = True
             return False
         self._buffer = self._buffer[at:]
@@ -178,29 +191,32 @@ class OutputParser:
         """The call at the start of the buffer, "wait", or text that turned out to be no call."""
         form = self._form
         assert form is not None
-        if self._braces.open and not final and not (form.tail and form.tail in self._buffer):
+        if self._braces.open and not final and not any(tail in self._buffer for tail in form.tails):
             return "wait"
         found = form.read(self._buffer, first=self._first, final=final)
         if found == "wait":
             return "wait"
-        if found is None or found[0] not in self._names:
+        if found is None or found.name not in self._names:
             # All of what looked like a call stays text; where it ends is where the next one could begin.
             self._mode = "text"
             ends = [i for o in form.openings if (i := self._buffer.find(o, 1)) > 0]
             end = min(ends, default=len(self._buffer))
             if found is not None:
-                end = found[2]
-            elif form.tail and (close := self._buffer.find(form.tail)) >= 0:
-                end = min(end, close + len(form.tail))
+                end = found.end
+            else:
+                closes = [i + len(tail) for tail in form.tails if (i := self._buffer.find(tail)) >= 0]
+                end = min([end, *closes])
             text, self._buffer = self._buffer[:end], self._buffer[end:]
             return text
-        name, arguments, end = found
-        self._buffer = self._buffer[end:]
+        self._buffer = self._buffer[found.end :]
         self._mode = "between"
         self._scores.clear()
         self._tokens.clear()
+        self._prompted = ""
         number, self.calls = self.calls, self.calls + 1
-        return ToolCall(self.index, number, new_call_id(), name, arguments)
+        given = found.id if found.id and found.id not in self._ids else new_call_id()
+        self._ids.add(given)
+        return ToolCall(self.index, number, given, found.name, found.arguments)
 
     def _between(self, *, final: bool) -> bool:
         """Pass over what stands between calls; gives whether more text is needed."""
@@ -219,10 +235,10 @@ class OutputParser:
 
     def _tags(self) -> tuple[str, ...]:
         if self._mode == "think":
-            return (UNTHINK,)
+            return (self._unthink,)
         look = self._form is not None and (self.box.parallel or self.calls == 0)
         calls = self._form.openings if look and self._form is not None else ()
-        return (*calls, THINK) if self._thinks else calls
+        return (*self._marks, *calls, *((self._think,) if self._thinks else ()))
 
     def _possible_tag(self, tags: tuple[str, ...]) -> int:
         """How many characters at the end may be the beginning of a tag (and white space before a call)."""
@@ -244,6 +260,9 @@ class OutputParser:
         return Reasoning(self.index, text)
 
     def _text(self, text: str) -> Text:
+        if text:
+            text = text.removeprefix(self._prompted)  # it is no part of the answer
+            self._prompted = ""
         scores, tokens = tuple(self._scores), tuple(self._tokens)
         self._scores.clear()
         self._tokens.clear()

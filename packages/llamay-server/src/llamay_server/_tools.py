@@ -13,12 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ._envelopes import envelope
 from ._errors import ApiError, invalid
 from ._options import Bound
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 _NAME = re.compile(r"[a-zA-Z0-9_./:-]{1,256}")
 Mode = Literal["none", "auto", "required"]
+THINKABLE = frozenset(("json_schema", "json_object"))
+"""What a document may be that is bound after free thoughts (and beside calls)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,30 +53,35 @@ class Toolbox:
         """Whether calls are looked for in the output."""
         return bool(self.tools) and self.mode != "none"
 
-    def bound(self, form: str, answer: Bound | None, *, thinks: bool) -> Bound | None:
+    def bound(
+        self, form: str, answer: Bound | None, *, thoughts: tuple[str, str, bool] | None = None
+    ) -> Bound | None:
         """What the output must match, written in the model's format `form`; None where it is free.
 
         A demanded call is bound. An optional one is where a tool is strict or an answer without a call has a schema of
-        its own; a model that thinks first stays free, since its thoughts are no part of any grammar.
+        its own. `thoughts`: the marks of a model that thinks first, and whether the prompt has opened them; its
+        thoughts are then free, and what comes after them is bound.
         """
         if not self.active:
-            return answer
+            if answer is None or thoughts is None or answer.kind.removesuffix("_canonical") not in THINKABLE:
+                return answer
+            inner = {"kind": answer.kind, "value": answer.value, "thoughts": thoughts}
+            return Bound("after_thoughts", inner, answer.param)
         auto = self.mode == "auto"
         strict = any(tool.strict for tool in self.tools)
         schema = None
         if auto and answer is not None:
             # Calls are in one spelling anyway, and the answer beside them too.
             kind = answer.kind.removesuffix("_canonical")
-            if thinks or kind not in ("json_schema", "json_object"):
-                what = "tools of a model that thinks first" if thinks else "tools unless it is a JSON schema"
+            if kind not in THINKABLE:
                 raise ApiError(
                     "invalid",
-                    f"{answer.param}: it cannot be combined with {what}.",
+                    f"{answer.param}: it cannot be combined with tools unless it is a JSON schema.",
                     param=answer.param,
                     code="unsupported_parameter",
                 )
             schema = {"type": "object"} if kind == "json_object" else answer.value
-        elif auto and (thinks or not strict):
+        elif auto and not strict:
             return None
         value = {
             "tools": [tool.as_openai() for tool in self.tools],
@@ -82,6 +90,7 @@ class Toolbox:
             "parallel": self.parallel,
             "strict": strict or schema is not None,
             "answer": schema,
+            "thoughts": thoughts,
         }
         return Bound("tools", value, "tools")
 
@@ -191,13 +200,13 @@ def openai_choice(
     raise invalid(f"{where}: use none, auto, required, or name a function", where)
 
 
-def system_text(box: Toolbox) -> str:
-    """The tools in words, for a model whose template has no place for them."""
+def system_text(box: Toolbox, form: str) -> str:
+    """The tools in words, for a model whose template has no place for them; calls in the format `form`."""
     lines = "\n".join(json.dumps(tool.as_openai()["function"], ensure_ascii=False) for tool in box.tools)
     return (
         "You may call functions to help with the request. These are the functions, one JSON description a line:\n"
         f"<tools>\n{lines}\n</tools>\n"
-        f'To call one, write {OPEN}{{"name": "the function", "arguments": {{...}}}}{CLOSE} and nothing after it.'
+        f"To call one, write {envelope(form).example()} and nothing after it."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import datetime
 from types import BuiltinMethodType, MethodType
@@ -260,12 +260,24 @@ def _tojson(
         raise ChatTemplateError("the chat template writes an undefined value as JSON")
     try:
         text = json.dumps(
-            value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+            value,
+            ensure_ascii=ensure_ascii,
+            indent=indent,
+            separators=separators,
+            sort_keys=sort_keys,
+            default=_listed,
         )
     except (TypeError, ValueError, RecursionError) as error:
         raise ChatTemplateError(f"the chat template writes something as JSON that is not: {error}") from None
     check_characters(len(text))
     return text
+
+
+def _listed(value: Any) -> list[Any]:
+    """What `map` and `select` give, as templates written for other engines put it straight into `tojson`."""
+    if isinstance(value, Iterator):
+        return list(value)
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
 
 
 def _safe(value: Any) -> Any:

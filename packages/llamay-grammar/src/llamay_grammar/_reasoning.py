@@ -1,0 +1,62 @@
+"""Thoughts that a model may write before what a grammar binds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ._vocabulary import Vocabulary
+
+__all__ = ["Reasoning"]
+
+_LINES_AFTER = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """The marks around a model's thoughts, such as ``<think>`` and ``</think>``.
+
+    Attributes:
+        open: what begins a thought.
+        close: what ends it.
+        begun: whether the prompt has already written `open`; the document then has to close it first.
+
+    Marks are text in which the names of special tokens (`Vocabulary.special_names`) stand for those tokens.
+
+    """
+
+    open: str
+    close: str
+    begun: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.open or not self.close:
+            raise ValueError("the marks of a thought must not be empty")
+
+
+def spelled(text: str, vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    """Parts of a layout for a text, special tokens in it as tokens."""
+    names = sorted((n for n in vocabulary.special_names if n and n in text), key=len, reverse=True)
+    out: list[dict[str, Any]] = []
+    plain = at = 0
+    while at < len(text):
+        name = next((n for n in names if text.startswith(n, at)), None)
+        if name is None:
+            at += 1
+            continue
+        if plain < at:
+            out.append({"text": text[plain:at]})
+        out.append({"token": vocabulary.special_names[name]})
+        plain = at = at + len(name)
+    if plain < len(text):
+        out.append({"text": text[plain:]})
+    return out
+
+
+def thought(reasoning: Reasoning, vocabulary: Vocabulary) -> dict[str, Any]:
+    """The part of a layout in which the model thinks: free text up to the closing mark, and empty lines."""
+    lines = {"many": {"text": "\n"}, "min": 0, "max": _LINES_AFTER}
+    inside = [{"free": [reasoning.close]}, *spelled(reasoning.close, vocabulary), lines]
+    if reasoning.begun:
+        return {"seq": inside}
+    return {"many": {"seq": [*spelled(reasoning.open, vocabulary), *inside]}, "min": 0, "max": 1}

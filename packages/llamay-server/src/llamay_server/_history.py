@@ -1,0 +1,96 @@
+"""Conversations with tool calls as a model's template takes them.
+
+Clients send what they got from anywhere: several calls in one turn, ids of any shape, "" beside calls. Some templates
+refuse or silently drop such turns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ._envelopes import envelope, format_of
+
+Message = dict[str, Any]
+
+# Mistral's templates refuse an id that is not nine characters long.
+_NINE = re.compile(r"length\s*!=\s*9\b")
+_SHORT = re.compile(r"[A-Za-z0-9]{9}")
+_NONE = re.compile(r"content['\"\]]*\s+is\s+(?:not\s+)?none")
+
+
+def for_template(messages: Sequence[Message], template: str) -> list[Message]:
+    """The messages in the form that this template takes; those it takes as they are stay the same objects."""
+    out = list(messages)
+    if not any(m.get("tool_calls") for m in out):
+        return out
+    if envelope(format_of(template)).single:
+        out = list(_one_by_one(out))
+    if _NINE.search(template):
+        out = _short_ids(out)
+    # A turn that only calls says nothing: templates that ask for none drop its calls where there is a text, and
+    # others write "None".
+    silent = None if _NONE.search(template) else ""
+    return [
+        {**m, "content": silent}
+        if m.get("tool_calls") and not m.get("content") and m.get("content") != silent
+        else m
+        for m in out
+    ]
+
+
+def _one_by_one(messages: Sequence[Message]) -> Iterable[Message]:
+    """Calls made in one turn as turns of their own, each with its result."""
+    at = 0
+    while at < len(messages):
+        message = messages[at]
+        at += 1
+        calls = message.get("tool_calls") or ()
+        if len(calls) < 2:
+            yield message
+            continue
+        results: list[Message] = []
+        while at < len(messages) and messages[at]["role"] == "tool":
+            results.append(messages[at])
+            at += 1
+        for n, call in enumerate(calls):
+            mine = [r for r in results if r.get("tool_call_id") and r["tool_call_id"] == call.get("id")]
+            if not mine and results and not results[0].get("tool_call_id"):
+                mine = results[:1]  # without ids they come in the order of the calls
+            rest = {} if n == 0 else {"content": ""}
+            turn = {**message, **rest, "tool_calls": [call]}
+            if n:
+                turn.pop("reasoning_content", None)
+            yield turn
+            yield from mine
+            results = [r for r in results if not any(r is m for m in mine)]
+        yield from results
+
+
+def _short_ids(messages: Sequence[Message]) -> list[Message]:
+    """Ids of nine letters and digits, the same ones for the same call in every later turn."""
+    out: list[Message] = []
+    waiting: list[str] = []
+    number = 0
+    for message in messages:
+        if calls := message.get("tool_calls"):
+            waiting, short = [], []
+            for call in calls:
+                waiting.append(_nine(call.get("id") or f"call {number}"))
+                short.append({**call, "id": waiting[-1]})
+                number += 1
+            out.append({**message, "tool_calls": short})
+        elif message["role"] == "tool":
+            given = message.get("tool_call_id")
+            known = _nine(given) if given else waiting[0] if waiting else _nine("")
+            waiting = [w for w in waiting if w != known]
+            out.append({**message, "tool_call_id": known})
+        else:
+            out.append(message)
+    return out
+
+
+def _nine(given: str) -> str:
+    return given if _SHORT.fullmatch(given) else hashlib.sha256(given.encode()).hexdigest()[:9]
