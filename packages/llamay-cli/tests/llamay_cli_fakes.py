@@ -187,6 +187,7 @@ class FakeModel:
         self.sampled: list[Sampling] = []
         self.rendered: list[Any] = []
         self.interrupt_after: int | None = None
+        self.template: str | None = None
         self.closed = False
 
     def __enter__(self) -> Self:
@@ -194,6 +195,9 @@ class FakeModel:
 
     def __exit__(self, *args: object) -> None:
         self.close()
+
+    def use_template(self, source: str) -> None:
+        self.template = source
 
     def close(self) -> None:
         self.closed = True

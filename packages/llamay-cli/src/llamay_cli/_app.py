@@ -18,12 +18,16 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "pull": ("_store_verbs:pull", "Fetch a model into the store."),
         "list": ("_store_verbs:list_", "List the models in the store."),
         "show": ("_store_verbs:show", "Show what a model is, and its licence."),
+        "cp": ("_making:cp", "Give a model a second name."),
+        "create": ("_making:create", "Make a model with a prompt and settings of its own."),
         "rm": ("_store_verbs:rm", "Remove models from the store."),
         "quantize": ("_quantize:quantize", "Write a model in smaller formats."),
     },
     "Answers": {
         "run": ("_run:run", "Answer a prompt, or chat."),
         "serve": ("_serve:serve", "Serve models over HTTP."),
+        "ps": ("_remote:ps", "List the models that a running server holds."),
+        "stop": ("_remote:stop", "Have a running server let go of models."),
     },
     "Contexts": {
         "ctx": ("_ctx:ctx", "Build, fork, continue, verify and compare contexts in files."),

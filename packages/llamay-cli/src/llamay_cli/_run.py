@@ -22,6 +22,7 @@ from ._options import (
     take_generation,
     take_sampling,
 )
+from ._own import Own
 from ._terminal import Answer
 from .errors import CliError, Exit
 
@@ -90,13 +91,18 @@ def run(
     if logprobs is not None:
         given["logprobs"] = logprobs
     resolved = loading.resolve(model)
+    own = Own.of(resolved)
+    given = own.sampling | given
     began = time.perf_counter()
-    with loading.load(resolved) as loaded:
+    with own.loading(loading).load(resolved) as loaded:
         load = time.perf_counter() - began
-        generating = take_generation(options, loaded)
+        own.use_template(loaded)
+        generating = own.generating(take_generation(options, loaded))
         from ._session import Session
 
-        session = Session(loaded, raw=raw, system=system)
+        session = Session(
+            loaded, raw=raw, system=own.system if system is None and not raw else system, opening=own.messages
+        )
         if text is None:
             from ._repl import Repl
 

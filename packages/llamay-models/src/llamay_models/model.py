@@ -166,6 +166,21 @@ class Model:
             self._template = ChatTemplate.from_metadata(self.metadata, self.tokenizer)
         return self._template
 
+    def use_template(self, source: str) -> None:
+        """Write conversations with this template, Jinja or Ollama's Go, instead of the file's.
+
+        Raises ChatTemplateError for one that cannot be used, and PromptError where there is no tokenizer.
+        """
+        from llamay_models.chat import ChatTemplate, as_jinja
+
+        words = self._tokenizer()
+        spelled = {
+            role: words.token_text(token)
+            for role in ("bos", "eos")
+            if (token := getattr(words, role)) is not None
+        }
+        self._template = ChatTemplate(as_jinja(source), **spelled)
+
     # -- text and tokens
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:

@@ -2,6 +2,8 @@
 
 from ._app import Application, create_app
 from ._config import Config, ConfigError, add_flags, from_namespace, load_config, show_config
+from ._modelfile import modelfile, parameter_lines
+from ._ollama_create import RecipeError, read_recipe
 from ._serve import main, serve
 from ._store import Profile, Recipe, Status, Store, StoredModel, StoreError
 
@@ -11,6 +13,7 @@ __all__ = [
     "ConfigError",
     "Profile",
     "Recipe",
+    "RecipeError",
     "Status",
     "Store",
     "StoreError",
@@ -20,6 +23,9 @@ __all__ = [
     "from_namespace",
     "load_config",
     "main",
+    "modelfile",
+    "parameter_lines",
+    "read_recipe",
     "serve",
     "show_config",
 ]

@@ -36,4 +36,5 @@ def modelfile(source: str, profile: Profile) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False) if '"""' in text else f'"""{text}"""'
+    plain = '"""' not in text and not text.endswith('"')
+    return json.dumps(text, ensure_ascii=False) if not plain else f'"""{text}"""'

@@ -182,6 +182,7 @@ class Models:
     async def unload(self, entry: Entry) -> None:
         """Give the memory back; the next use loads it again."""
         model, entry.model = entry.model, None
+        entry.keep_alive = self.config.keep_alive  # what a request asked for was for this time
         if model is not None:
             for tell in self.before_unload:
                 tell(entry.name)

@@ -47,6 +47,20 @@ class CreateRequest(Struct, kw_only=True):
     stream: bool | None = None
 
 
+class RecipeError(ValueError):
+    """A description of a model that cannot be made; the message names the field."""
+
+
+def read_recipe(body: Mapping[str, Any]) -> Recipe:
+    """The checked recipe of a body of `/api/create`. Raises `RecipeError`."""
+    try:
+        return recipe_of(msgspec.convert(dict(body), CreateRequest))
+    except msgspec.ValidationError as e:
+        raise RecipeError(str(e).replace("`$.", "`")) from None
+    except ApiError as e:
+        raise RecipeError(e.message) from None
+
+
 def recipe_of(data: CreateRequest) -> Recipe:
     """The checked recipe of a request. Raises a 400 naming the field."""
     for field in ("adapters", "modelfile"):

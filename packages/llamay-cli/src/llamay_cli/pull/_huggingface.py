@@ -45,6 +45,11 @@ class _Remote:
         return PurePosixPath(self.path).name
 
 
+def listed(path: str, size: int) -> _Remote:
+    """Return a file as a hub's list has it, for files that are on this machine."""
+    return _Remote(path, size, None)
+
+
 def fetch(source: HuggingFace, store: Store, folder: Path, options: Options, progress: Progress) -> Fetched:
     """Download the chosen GGUF file (all parts of a split one) and the repository's licence texts."""
     from . import Fetched

@@ -1,0 +1,187 @@
+"""CL-10: Modelfiles, and the models that are made of them."""
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llamay_cli import modelfile
+from llamay_cli.errors import CliError
+from llamay_cli.models import resolve
+from llamay_cli.store import Store
+from llamay_server import Profile
+from llamay_server import modelfile as written
+
+TEXT = '''# a comment
+from ./model.gguf
+Parameter temperature 0.5
+PARAMETER stop "<a b>"
+parameter STOP <c>
+PARAMETER num_ctx 512
+SYSTEM """
+You are "Sam".
+# not a comment
+"""
+TEMPLATE "{{ .Prompt }}\\n"
+MESSAGE user Hi there
+MESSAGE assistant """Two
+lines"""
+LICENSE MIT
+LICENSE """And
+more"""
+REQUIRES 0.14.0
+'''
+
+
+def test_cl10_what_a_modelfile_says() -> None:
+    assert modelfile.read(TEXT) == {
+        "from": "./model.gguf",
+        "parameters": {"temperature": 0.5, "stop": ["<a b>", "<c>"], "num_ctx": 512},
+        "system": '\nYou are "Sam".\n# not a comment\n',
+        "template": "{{ .Prompt }}\n",
+        "messages": [
+            {"role": "user", "content": "Hi there"},
+            {"role": "assistant", "content": "Two\nlines"},
+        ],
+        "license": ["MIT", "And\nmore"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("FROM a\nPARAMETRE x 1", "line 2"),
+        ("FROM a\n\nPARAMETER temperature", "line 3: write PARAMETER NAME VALUE"),
+        ("FROM a\nFROM b", "line 2: there is a FROM already"),
+        ("FROM a\nADAPTER x.gguf", "line 2: ADAPTER is not supported"),
+        ("FROM a\nMESSAGE pope Hi", "line 2: a MESSAGE is of"),
+        ('FROM a\nSYSTEM """never', "line 2: three quotes are not closed"),
+        ('FROM a\nSYSTEM """x""" y', "line 2"),
+        ("FROM", "line 1: FROM says nothing"),
+        ("FROM a\n???", "line 2"),
+        ("SYSTEM x", "no FROM"),
+    ],
+)
+def test_cl10_errors_name_the_line(text: str, words: str) -> None:
+    with pytest.raises(CliError) as caught:
+        modelfile.read(text)
+    assert words in caught.value.message
+
+
+WORDS = (
+    st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1)
+    .map(str.strip)
+    .filter(bool)
+)
+
+
+@given(
+    st.builds(
+        Profile,
+        template=st.none() | WORDS,
+        system=st.none() | WORDS,
+        license=st.lists(WORDS, max_size=2).map(tuple),
+        parameters=st.fixed_dictionaries(
+            {},
+            optional={
+                "temperature": st.floats(0, 2),
+                "num_ctx": st.integers(1, 9),
+                "stop": st.lists(WORDS, min_size=1),
+            },
+        ),
+        messages=st.lists(
+            st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant"]), "content": WORDS}), max_size=2
+        ).map(tuple),
+    )
+)  # fmt: skip
+def test_cl10_what_show_writes_create_reads(profile: Profile) -> None:
+    said = modelfile.read(written("model", profile))
+    assert said.pop("from") == "model"
+    expected = {"template": profile.template, "system": profile.system, "license": list(profile.license)}
+    expected |= {"parameters": dict(profile.parameters), "messages": list(profile.messages)}
+    assert said == {key: value for key, value in expected.items() if value}
+
+
+@given(st.text())
+def test_cl10_no_text_breaks_the_reader(text: str) -> None:
+    with contextlib.suppress(CliError):
+        modelfile.read(text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_model: bytes) -> Path:
+    (tmp_path / "model.gguf").write_bytes(tiny_model)
+    (tmp_path / "Modelfile").write_text(TEXT)
+    return tmp_path
+
+
+@pytest.fixture
+def tiny_model(tmp_path: Path) -> bytes:
+    """A GGUF file with a header and no weights."""
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(tmp_path / "made.gguf", "llama")
+    writer.add_name("tiny")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return (tmp_path / "made.gguf").read_bytes()
+
+
+def test_a_model_is_made_of_a_file_shown_and_made_again(
+    folder: Path, llamay: Callable[..., Any], store: Store
+) -> None:
+    result = llamay("create", "sam", "-f", folder / "Modelfile")
+
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == ""
+    (folder / "model.gguf").unlink()
+    own = resolve("sam").settings()
+    assert own["parameters"] == {"temperature": 0.5, "stop": ["<a b>", "<c>"], "num_ctx": 512}
+    shown = llamay("show", "sam", "--modelfile").stdout
+    assert shown.startswith("FROM sam\n")
+    assert llamay("create", "again", "-f", "-", stdin=shown).exit_code == 0
+    assert {k: v for k, v in resolve("again").settings().items() if k != "parent"} == {
+        k: v for k, v in own.items() if k != "parent"
+    }
+    assert llamay("show", "again", "--system").stdout.strip() == own["system"].strip()
+    assert llamay("show", "again", "--template").stdout == "{{ .Prompt }}\n\n"
+    assert len(list(store.blobs.iterdir())) == 1
+    other = "FROM again\nPARAMETER temperature 1\n"
+    assert llamay("create", "third", "-f", "-", stdin=other).exit_code == 0
+    assert resolve("third").settings()["parameters"]["temperature"] == 1
+    assert llamay("cp", "third", "fourth").exit_code == 0
+    assert resolve("fourth").settings() == resolve("third").settings()
+    assert llamay("rm", "sam", "again", "third").exit_code == 0
+    assert resolve("fourth").path.is_file()
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("FROM nothing-here", 3, "nothing-here"),
+        ("FROM ./nothing.gguf", 3, "does not exist"),
+        ("FROM ./model.gguf\nPARAMETER temperature hot", 1, "temperature"),
+        ("FROM ./model.gguf\nPARAMETER heat 1", 1, "heat"),
+        ("FROM ./model.gguf\nTEMPLATE {{ .Secret }}", 1, ".Secret"),
+        ("FROM ./Modelfile", 1, "GGUF"),
+        ("FROM ./model.gguf\nADAPTER a", 1, "ADAPTER"),
+    ],
+)
+def test_what_cannot_be_made_leaves_nothing(
+    folder: Path, llamay: Callable[..., Any], store: Store, text: str, code: int, words: str
+) -> None:
+    (folder / "Modelfile").write_text(text)
+    result = llamay("create", "new", "-f", folder / "Modelfile")
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert words in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert store.names() == []
+    assert llamay("create", "new", "-f", folder / "none").exit_code == 3
+    assert llamay("cp", "none", "other").exit_code == 3
+    assert json.loads(llamay("list", "--json").stdout) == []
