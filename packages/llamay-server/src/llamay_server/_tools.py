@@ -10,7 +10,7 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ._envelopes import envelope
@@ -84,7 +84,7 @@ class Toolbox:
         elif auto and not strict:
             return None
         value = {
-            "tools": [tool.as_openai() for tool in self.tools],
+            "tools": [replace(tool, parameters=closed(tool.parameters)).as_openai() for tool in self.tools],
             "format": form,
             "choice": "auto" if auto else self.tools[0].name if len(self.tools) == 1 else "required",
             "parallel": self.parallel,
@@ -93,6 +93,38 @@ class Toolbox:
             "thoughts": thoughts,
         }
         return Bound("tools", value, "tools")
+
+
+# Where one of these stands beside properties, the object's names are not only those properties.
+_OPENERS = frozenset(
+    ("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames", "allOf", "anyOf")
+    + ("oneOf", "if", "dependentSchemas", "dependencies", "$ref", "$dynamicRef")
+)
+
+
+def closed(schema: Any) -> Any:
+    """A schema whose objects have no names but the described ones, unless it says otherwise.
+
+    JSON Schema leaves an object open that says nothing, and a function's arguments mean the opposite: a name that the
+    function does not know is an error of the call. Parts that describe an object together with others stay as they are.
+    """
+    if isinstance(schema, list):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    out: dict[str, Any] = dict(schema)
+    for key in ("items", "prefixItems", "additionalProperties"):
+        if key in out:
+            out[key] = closed(out[key])
+    if isinstance(out.get("properties"), Mapping):
+        out["properties"] = {name: closed(value) for name, value in out["properties"].items()}
+        if _OPENERS.isdisjoint(out):
+            out["additionalProperties"] = False
+    elif "allOf" not in out:
+        for key in ("anyOf", "oneOf"):
+            if key in out:
+                out[key] = closed(out[key])
+    return out
 
 
 def make_tool(name: Any, description: Any, parameters: Any, where: str, strict: Any = False) -> Tool:

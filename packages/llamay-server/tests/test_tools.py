@@ -1,0 +1,51 @@
+"""What a tool's schema means for a call that a grammar writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from llamay_server._options import Bound
+from llamay_server._tools import Tool, Toolbox, closed
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"additionalProperties": True},
+        {"additionalProperties": {"type": "string"}},
+        {"patternProperties": {"^x": {}}},
+        {"allOf": [{"properties": {"zip": {}}}]},
+        {"$ref": "#/$defs/more"},
+    ],
+)
+def test_an_object_that_says_more_stays_as_open_as_it_says(said: dict[str, Any]) -> None:
+    assert closed({**CITY, **said}) == {**CITY, **said}
+
+
+def test_arguments_are_closed_at_every_depth_and_free_objects_stay_free() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "places": {"type": "array", "items": CITY},
+            "one": {"anyOf": [CITY, {"type": "null"}]},
+            "any": {"type": "object"},
+        },
+    }
+    shut = closed(schema)
+    assert shut["additionalProperties"] is False
+    assert shut["properties"]["places"]["items"]["additionalProperties"] is False
+    assert shut["properties"]["one"]["anyOf"][0]["additionalProperties"] is False
+    assert shut["properties"]["any"] == {"type": "object"}
+    assert "additionalProperties" not in schema
+
+
+def test_oa26_a_grammar_knows_the_described_arguments_only_and_the_template_the_schema_itself() -> None:
+    box = Toolbox((Tool("weather", "", CITY),), "required")
+    bound = box.bound("hermes", None, thinks=False)
+    assert isinstance(bound, Bound)
+    assert bound.value["tools"][0]["function"]["parameters"] == {**CITY, "additionalProperties": False}
+    assert box.tools[0].as_openai()["function"]["parameters"] == CITY
