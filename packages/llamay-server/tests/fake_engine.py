@@ -284,7 +284,9 @@ class FakeContext:
         for i in range(0, len(tokens), PAGE):
             time.sleep(self.model.prefill_delay)
             if progress:
-                progress("prefill", i, len(tokens))
+                progress("reading", i, len(tokens))
+        if progress:
+            progress("reading", len(tokens), len(tokens))
         self.tokens += tokens
 
     def chances(self, tokens: Sequence[int]) -> list[float]:
@@ -446,10 +448,12 @@ class FakeModel:
         self, tokens: Sequence[int], *, tenant: str = "", progress: p.Progress | None = None
     ) -> FakeContext:
         cached = self.match(list(tokens), tenant)
-        for i in range(0, len(tokens) - cached, PAGE):
+        for i in range(cached, len(tokens), PAGE):
             time.sleep(self.prefill_delay)
             if progress:
-                progress("prefill", i, len(tokens))
+                progress("reading", i, len(tokens))
+        if progress:
+            progress("reading", len(tokens), len(tokens))
         self.remember(list(tokens), tenant)
         return FakeContext(self, tokens, cached)
 

@@ -628,3 +628,147 @@ def test_the_official_client_reads_answers_streams_tools_and_schemas(start):
         {"city": "Oslo"},
         {"city": "Rome"},
     ]
+
+
+def test_lc15_a_stream_tells_how_far_the_prompt_is_read(start):
+    server = start()
+    long = "word " * 60
+    plain = stream(server, messages=[{"role": "user", "content": long}])
+    paths = {
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": "other " + long}]},
+        "/v1/completions": {"prompt": "third " + long},
+        "/completion": {"prompt": "fourth " + long, "n_predict": 5},
+    }
+    for path, body in paths.items():
+        asked = body | {"stream": True, "return_progress": True, "timings_per_token": True, "seed": 5}
+        with server.client.stream("POST", path, json=asked) as r:
+            frames = [f.removeprefix("data: ") for f in r.read().decode().split("\n\n")]
+        chunks = [json.loads(f) for f in frames if f.startswith("{")]
+        told = [c["prompt_progress"] for c in chunks if "prompt_progress" in c]
+        assert told[0]["processed"] == told[0]["cache"]
+        assert told[-1]["processed"] == told[-1]["total"] >= len(long)
+        steps = [t["processed"] for t in told]
+        assert steps == sorted(set(steps)), "no step is told twice"
+        assert len({(t["total"], t["cache"]) for t in told}) == 1
+        assert all("prompt_progress" not in c for c in chunks[-3:])
+    # The text is the same, and nothing is left behind.
+    same = stream(server, messages=[{"role": "user", "content": long}], return_progress=True)
+    words = ["".join(c["choices"][0]["delta"].get("content") or "" for c in cs) for cs in (plain, same)]
+    assert words[0] == words[1]
+    two = stream(server, messages=[{"role": "user", "content": long}], return_progress=True, n=2)
+    assert {c["choices"][0]["index"] for c in two} == {0, 1}
+    server.wait(lambda: server.model.contexts == 0)
+    assert chat(server, return_progress=True).status_code == 200
+
+
+def test_lc15_t06_leaving_while_progress_is_told_frees_the_prompt(start):
+    from .test_transport import leave
+
+    server = start()
+    server.model.prefill_delay = 0.05
+    long = [{"role": "user", "content": "word " * 200}]
+    leave(server, "/v1/chat/completions", {"messages": long, "stream": True, "return_progress": True})
+    server.wait(lambda: server.model.contexts == 0 and server.app.services.admission.waiting == 0)
+    server.wait(lambda: server.metric("llamay_cancelled_total", phase="prefill") == 1)
+
+
+def test_oa31_prompt_logprobs_as_vllm_tells_them(shared):
+    body = {"prompt": ["abc", "xy"], "max_tokens": 1, "prompt_logprobs": 2}
+    for choice, text in zip(
+        shared.client.post("/v1/completions", json=body).json()["choices"], ("abc", "xy"), strict=True
+    ):
+        told = choice["prompt_logprobs"]
+        assert told[0] is None
+        for token, entry in zip(text.encode(), told[1:], strict=True):
+            assert entry[str(token)]["decoded_token"] == chr(token)
+            assert sum(e["rank"] is not None for e in entry.values()) == 2
+        assert choice["logprobs"] is None
+        assert not choice["text"].startswith(text)
+    out = chat(shared, prompt_logprobs=0).json()
+    assert len(out["prompt_logprobs"]) == out["usage"]["prompt_tokens"]
+    assert chat(shared, prompt_logprobs=1, stream=True).status_code == 400
+    assert chat(shared, prompt_logprobs=21).status_code == 400
+
+
+def test_oa31_times_stand_in_every_chunk_when_asked(shared):
+    first, *rest = stream(shared, timings_per_token=True)
+    assert "timings" not in first
+    assert all(c["timings"]["prompt_n"] + c["timings"]["cache_n"] > 0 for c in rest)
+    made = [c["timings"]["predicted_n"] for c in rest]
+    assert made == sorted(made)
+    assert 0 < made[-1] <= 20
+
+
+def test_oa70_lc14_an_overflow_has_the_code_that_agents_read_and_llama_cpps_type_on_its_paths(start):
+    server = start(FakeModel(context_length=50))
+    long = {"messages": [{"role": "user", "content": "x" * 100}], "prompt": "x" * 100}
+    for path, kind in (
+        ("/v1/chat/completions", "invalid_request_error"),
+        ("/v1/completions", "invalid_request_error"),
+        ("/chat/completions", "exceed_context_size_error"),
+        ("/completion", "exceed_context_size_error"),
+    ):
+        for streamed in (False, True):
+            r = server.client.post(path, json=long | {"stream": streamed})
+            error = r.json()["error"]
+            assert (r.status_code, error["type"], error["code"]) == (400, kind, "context_length_exceeded")
+            assert error["n_prompt_tokens"] > error["n_ctx"] == 50
+            assert "maximum context length is 50 tokens" in error["message"]
+            assert "exceeds the available context size" in error["message"]
+
+
+def test_oa71_codes_are_texts_or_null(start):
+    server = start(api_keys=("k",))
+    auth = {"x-api-key": "k"}
+    answers = [
+        server.client.post("/v1/chat/completions", json={}),
+        server.client.post("/v1/chat/completions", json={}, headers=auth),
+        server.client.post("/v1/chat/completions", json={"messages": USER, "model": "x"}, headers=auth),
+        server.client.get("/v1/nothing", headers=auth),
+        server.client.put("/v1/models", headers=auth),
+    ]
+    for r in answers:
+        code = r.json()["error"]["code"]
+        assert code is None or isinstance(code, str)
+
+
+def test_ol20_a_made_models_profile_holds_on_the_other_routes_too(start):
+    from llamay_server._store import Profile
+
+    server = start(
+        FakeModel(script=lambda p: "pirate" if "You are a pirate." in p and "aye" in p else "plain STOP on")
+    )
+    entry = server.app.services.models.entries["fake"]
+    entry.profile = Profile(
+        system="You are a pirate.",
+        parameters={"num_predict": 3, "stop": ["STOP"], "temperature": 0, "seed": -1},
+        messages=({"role": "assistant", "content": "aye"},),
+    )
+    c = server.client
+    answers = {
+        "chat": c.post("/v1/chat/completions", json={"messages": USER}).json()["choices"][0]["message"][
+            "content"
+        ],
+        "messages": c.post("/v1/messages", json={"messages": USER}).json()["content"][0]["text"],
+        "responses": c.post("/v1/responses", json={"input": "hi"}).json()["output"][0]["content"][0]["text"],
+    }
+    assert set(answers.values()) == {"pir"}, answers
+    # What the request says wins.
+    own = [{"role": "system", "content": "Be plain."}, *USER]
+    out = c.post("/v1/chat/completions", json={"messages": own, "max_tokens": 50}).json()["choices"][0]
+    assert out["message"]["content"] == "plain "
+    assert (
+        "on"
+        in chat(server, messages=own, stop="nowhere", max_tokens=50).json()["choices"][0]["message"][
+            "content"
+        ]
+    )
+    # Counting and the template see the same prompt.
+    used = c.post("/v1/chat/completions", json={"messages": USER}).json()["usage"]["prompt_tokens"]
+    assert c.post("/v1/chat/completions/input_tokens", json={"messages": USER}).json()["input_tokens"] == used
+    assert c.post("/v1/messages/count_tokens", json={"messages": USER}).json()["input_tokens"] == used
+    assert c.post("/v1/responses/input_tokens", json={"input": "hi"}).json()["input_tokens"] == used
+    prompt = c.post("/apply-template", json={"messages": USER}).json()["prompt"]
+    assert prompt.index("You are a pirate.") < prompt.index("aye") < prompt.index("hi")
+    assert c.post("/completion", json={"prompt": "x"}).json()["tokens_predicted"] == 3
+    assert c.post("/v1/completions", json={"prompt": "x"}).json()["usage"]["completion_tokens"] == 3

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from litestar import Request, post
 from litestar.types import ASGIApp
 
-from ._anthropic_schema import (
-    Block,
-    CountTokensRequest,
-    DocumentBlock,
-    InputMessage,
-    MessagesRequest,
-    RedactedThinkingBlock,
-    SearchResultBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-)
+from ._anthropic_cache import diagnose, last_breakpoint, marked_tokens
+from ._anthropic_messages import assistant_message, read_messages
+from ._anthropic_schema import Block, CountTokensRequest, MessagesRequest
 from ._call import Call, call_of
 from ._chat import ChatRequest, ChatRun, Message, render
 from ._errors import ApiError, invalid
@@ -34,6 +25,7 @@ from ._output import Event, Finished, Reasoning, Text, ToolCall
 from ._profile import fill, limit, opened, stops
 from ._protocol import Model
 from ._responses_store import Stored
+from ._seen import Seen, SeenPrompts, compare
 from ._services import Services, services
 from ._store import Profile
 from ._tools import Tool, Toolbox, choose, make_tool
@@ -44,132 +36,6 @@ if TYPE_CHECKING:
 PING = sse({"type": "ping"}, "ping")
 # Clients replay it; nothing here depends on it, because the reasoning itself comes back beside it.
 SIGNATURE = "bGxhbWF5"
-_BILLING = "x-anthropic-billing-header:"
-
-
-def read_messages(
-    messages: Sequence[InputMessage], system: str | list[TextBlock] | None, made: Iterable[str] = ()
-) -> list[Message]:
-    """Anthropic's messages in the neutral form: results become tool messages, in the order of their blocks.
-
-    `made` holds the ids of calls made before these messages.
-    """
-    out: list[Message] = []
-    text = (
-        system
-        if isinstance(system, str)
-        else _join(b.text for b in system or () if not b.text.startswith(_BILLING))
-    )
-    if text and not text.startswith(_BILLING):
-        out.append({"role": "system", "content": text})
-    known = set(made)
-    for n, message in enumerate(messages):
-        where = f"messages[{n}]"
-        if isinstance(message.content, str):
-            if message.role == "user" and not message.content:
-                raise invalid(f"{where}.content: it is empty", f"{where}.content")
-            out.append({"role": message.role, "content": message.content})
-        elif message.role == "assistant":
-            out.append(_assistant(message.content, where, known))
-        else:
-            out += _user(message.content, message.role, where, known)
-    return out
-
-
-def _join(texts: Any) -> str:
-    return "\n".join(t for t in texts if t)
-
-
-def _assistant(blocks: Sequence[Block], where: str, known: set[str]) -> Message:
-    texts, thoughts, calls = [], [], []
-    for i, block in enumerate(blocks):
-        match block:
-            case TextBlock():
-                texts.append(block.text)
-            case ThinkingBlock():
-                thoughts.append(block.thinking)
-            case RedactedThinkingBlock():
-                pass
-            case ToolUseBlock():
-                known.add(block.id)
-                function = {"name": block.name, "arguments": block.input or {}}
-                calls.append({"id": block.id, "type": "function", "function": function})
-            case _:
-                raise _wrong_block(block, f"{where}.content[{i}]", "an assistant message")
-    message: Message = {"role": "assistant", "content": "".join(texts) or (None if calls else "")}
-    if thoughts:
-        message["reasoning_content"] = "".join(thoughts)
-    if calls:
-        message["tool_calls"] = calls
-    return message
-
-
-def _user(blocks: Sequence[Block], role: str, where: str, known: set[str]) -> list[Message]:
-    out: list[Message] = []
-    texts: list[str] = []
-
-    def flush() -> None:
-        if texts:
-            out.append({"role": role, "content": _join(texts)})
-            texts.clear()
-
-    for i, block in enumerate(blocks):
-        at = f"{where}.content[{i}]"
-        match block:
-            case TextBlock():
-                texts.append(block.text)
-            case DocumentBlock():
-                texts.append(_document(block, at))
-            case SearchResultBlock():
-                texts.append(_join([block.title, *(_part_text(p, f"{at}.content") for p in block.content)]))
-            case ToolResultBlock():
-                if block.tool_use_id not in known:
-                    raise invalid(
-                        f"{at}.tool_use_id: no tool_use block before it has the id {block.tool_use_id[:80]!r}",
-                        f"{at}.tool_use_id",
-                    )
-                flush()
-                out.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": _result(block, at)})
-            case _:
-                raise _wrong_block(block, at, f"a {role} message")
-    flush()
-    if not out:
-        raise invalid(f"{where}.content: it is empty", f"{where}.content")
-    return out
-
-
-def _wrong_block(block: Block, where: str, place: str) -> Exception:
-    kind = str(block.__struct_config__.tag)
-    if kind == "image":
-        return invalid(f"{where}: this model reads text only, not images", f"{where}.type")
-    return invalid(f"{where}.type: {kind} does not belong into {place}", f"{where}.type")
-
-
-def _document(block: DocumentBlock, where: str) -> str:
-    source = block.source
-    if source.get("type") == "text" and isinstance(source.get("data"), str):
-        return _join([block.title, block.context, source["data"]])
-    if source.get("type") == "content" and isinstance(source.get("content"), str):
-        return _join([block.title, block.context, source["content"]])
-    raise invalid(f"{where}.source.type: only text documents can be read", f"{where}.source.type")
-
-
-def _part_text(part: dict[str, Any], where: str) -> str:
-    if part.get("type") == "text" and isinstance(part.get("text"), str):
-        return str(part["text"])
-    if part.get("type") == "image":
-        raise invalid(f"{where}: this model reads text only, not images", f"{where}.type")
-    raise invalid(f"{where}.type: {str(part.get('type'))[:40]!r} cannot be read; use text", f"{where}.type")
-
-
-def _result(block: ToolResultBlock, where: str) -> str:
-    content = block.content
-    text = (
-        content
-        if isinstance(content, str)
-        else _join(_part_text(p, f"{where}.content") for p in content or ())
-    )
-    return f"Error: {text}" if block.is_error else text
 
 
 def _tools(tools: Sequence[dict[str, Any]] | None, call: Call) -> list[Tool]:
@@ -284,13 +150,16 @@ def read_request(
 class MessageWriter:
     """Writes one message, whole or as events."""
 
-    def __init__(self, run: ChatRun, name: str, data: MessagesRequest) -> None:
-        self.run, self.data = run, data
+    def __init__(self, run: ChatRun, name: str, data: MessagesRequest, prompts: SeenPrompts) -> None:
+        self.run, self.data, self.prompts = run, data, prompts
+        self.marked = 0
+        """Tokens of the prompt up to its last breakpoint."""
+        self.mark = last_breakpoint(data)
         self.shows_thinking = not (data.thinking and data.thinking.display == "omitted")
         self.content: list[dict[str, Any]] = []
         self.tools: list[dict[str, Any]] = []
         self.finished = False
-        self.base = {
+        self.base: dict[str, Any] = {
             "id": f"msg_{secrets.token_hex(12)}",
             "type": "message",
             "role": "assistant",
@@ -299,14 +168,41 @@ class MessageWriter:
 
     def _usage(self, output: int) -> dict[str, Any]:
         prompt, cached = self.run.prompt_usage()
+        written = max(0, self.marked - cached)
+        long = written if self.mark is not None and self.mark[1].ttl == "1h" else 0
         return {
-            "input_tokens": prompt - cached,
-            "cache_creation_input_tokens": 0,
+            "input_tokens": prompt - cached - written,
+            "cache_creation_input_tokens": written,
             "cache_read_input_tokens": cached,
-            "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+            "cache_creation": {
+                "ephemeral_5m_input_tokens": written - long,
+                "ephemeral_1h_input_tokens": long,
+            },
             "output_tokens": output,
             "service_tier": "standard",
         }
+
+    async def _look_back(self) -> None:
+        """Find where the marked part of the prompt ends, and why it missed where that is asked."""
+        run, asked = self.run, self.data.diagnostics
+        if self.mark is None and asked is None:
+            return
+        rendered = await run.prepare()
+        if self.mark is not None:
+            self.marked = await asyncio.to_thread(marked_tokens, run, self.data, self.mark[0])
+        if asked is None:
+            return
+        tokens = rendered.prompt.tokens
+        now = Seen(run.call.owner, run.call.model, run.request, len(tokens))
+        reason = None
+        if asked.previous_message_id is not None:
+            before = self.prompts.find(asked.previous_message_id, run.call.owner)
+            if before is None:
+                reason = {"type": "previous_message_not_found"}
+            else:
+                reason = diagnose(await asyncio.to_thread(compare, before, now, run.model, tokens))
+        self.base["diagnostics"] = {"cache_miss_reason": reason}
+        self.prompts.add(str(self.base["id"]), now)
 
     def _stop(self, end: Finished) -> dict[str, Any]:
         if end.reason == "tool_calls":
@@ -319,6 +215,7 @@ class MessageWriter:
 
     async def whole(self) -> dict[str, Any]:
         """The complete message."""
+        await self._look_back()
         end = Finished(0, "stop")
         async with contextlib.aclosing(self.run.events()) as events:
             async for event in events:
@@ -351,6 +248,7 @@ class MessageWriter:
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """The message as events."""
+        await self._look_back()
         opened: str | None = None
         index = -1
         end = Finished(0, "stop")
@@ -445,7 +343,7 @@ def _prepare(
         run.resume = thread.context
     if data.context:
         run.resume = service.contexts.for_model(data.context, call.owner, name)
-    writer = MessageWriter(run, name, data)
+    writer = MessageWriter(run, name, data, service.prompts)
     writer.tools = thread.items if thread is not None else list(data.tools or ())
     return writer
 
@@ -456,7 +354,7 @@ def _keep(service: Services, writer: MessageWriter, call: Call) -> None:
         return
     said: Message = {"role": "assistant", "content": ""}
     if writer.content:
-        said = _assistant(msgspec.convert(writer.content, list[Block]), "content", set())
+        said = assistant_message(msgspec.convert(writer.content, list[Block]), "content", set())
     messages = [*writer.run.request.messages, said]
     kept = {"id": writer.base["id"], "output": []}
     service.threads.add(

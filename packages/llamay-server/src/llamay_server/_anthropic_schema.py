@@ -9,19 +9,37 @@ from msgspec import Meta, Struct
 from ._options import Count, Int64, Unit
 
 
-class TextBlock(Struct, tag_field="type", tag="text"):
+class CacheControl(Struct):
+    """A breakpoint of the prompt cache."""
+
+    type: Literal["ephemeral"] = "ephemeral"
+    ttl: Literal["5m", "1h"] | None = None
+
+
+class Diagnostics(Struct):
+    """Asks why the prompt cache could not go on from an earlier message; None where there is none yet."""
+
+    previous_message_id: str | None = None
+
+
+class _Block(Struct, kw_only=True):
+    cache_control: CacheControl | None = None
+    """The prompt up to the end of this block is one that will come again."""
+
+
+class TextBlock(_Block, tag_field="type", tag="text"):
     """Words."""
 
     text: str
 
 
-class ImageBlock(Struct, tag_field="type", tag="image"):
+class ImageBlock(_Block, tag_field="type", tag="image"):
     """A picture."""
 
     source: dict[str, Any]
 
 
-class DocumentBlock(Struct, tag_field="type", tag="document"):
+class DocumentBlock(_Block, tag_field="type", tag="document"):
     """A document; only plain text can be read."""
 
     source: dict[str, Any]
@@ -29,7 +47,7 @@ class DocumentBlock(Struct, tag_field="type", tag="document"):
     context: str | None = None
 
 
-class ToolUseBlock(Struct, tag_field="type", tag="tool_use"):
+class ToolUseBlock(_Block, tag_field="type", tag="tool_use"):
     """A call that the assistant made."""
 
     id: str
@@ -37,7 +55,7 @@ class ToolUseBlock(Struct, tag_field="type", tag="tool_use"):
     input: dict[str, Any] | None = None
 
 
-class ToolResultBlock(Struct, tag_field="type", tag="tool_result"):
+class ToolResultBlock(_Block, tag_field="type", tag="tool_result"):
     """What a call gave."""
 
     tool_use_id: str
@@ -58,7 +76,7 @@ class RedactedThinkingBlock(Struct, tag_field="type", tag="redacted_thinking"):
     data: str
 
 
-class SearchResultBlock(Struct, tag_field="type", tag="search_result"):
+class SearchResultBlock(_Block, tag_field="type", tag="search_result"):
     """A search hit as context."""
 
     content: list[dict[str, Any]]
@@ -130,8 +148,8 @@ class MessagesRequest(CountTokensRequest, kw_only=True):
     service_tier: str | None = None
     container: Any = None
     context_management: dict[str, Any] | None = None
-    cache_control: dict[str, Any] | None = None
-    diagnostics: dict[str, Any] | None = None
+    cache_control: CacheControl | None = None
+    diagnostics: Diagnostics | None = None
     ignore_eos: bool | None = None
     context: str | None = None
     cache_salt: Annotated[str, Meta(max_length=512)] | None = None

@@ -48,6 +48,7 @@ from ._models import Models
 from ._protocol import Loader, Model
 from ._responses_store import Responses
 from ._run import Admission
+from ._seen import SeenPrompts
 from ._services import Services
 from ._store import Store
 from ._version import VERSION
@@ -108,6 +109,7 @@ def create_app(
         contexts=Contexts(config, registry, metrics),
         responses=responses,
         threads=threads,
+        prompts=SeenPrompts(),
         markings=Markings(config),
         keyed=bool(keys),
         version=VERSION,

@@ -19,7 +19,7 @@ from ._http import release
 from ._options import Bound
 from ._output import THINK, Event, Finished, OutputParser
 from ._protocol import Context, Model, Progress, Prompt, PromptTooLong
-from ._run import Delta, Reading, Run, Spec, Totals, read_watched
+from ._run import Delta, Reading, Run, Spec, Totals, read_watched, reading_tenant
 from ._tools import Toolbox, call_text, system_text
 
 if TYPE_CHECKING:
@@ -77,8 +77,11 @@ class Rendered:
     dropped: int = 0
 
 
-def render(model: Model, request: ChatRequest) -> Rendered:
-    """The prompt of a request. Raises a 400 where template and request do not fit each other."""
+def render(model: Model, request: ChatRequest, *, open_turn: bool = True) -> Rendered:
+    """The prompt of a request, with the assistant's turn begun unless `open_turn` is false.
+
+    Raises a 400 where template and request do not fit each other.
+    """
     messages, box = request.messages, request.box
     if not messages:
         raise invalid("messages: it is empty; send at least one message", "messages")
@@ -98,7 +101,7 @@ def render(model: Model, request: ChatRequest) -> Rendered:
     prompt = model.render(
         messages,
         tools=tools,
-        add_generation_prompt=not request.continue_final,
+        add_generation_prompt=open_turn and not request.continue_final,
         continue_final=request.continue_final,
         options=options,
     )
@@ -315,7 +318,7 @@ class ChatRun:
         base = self.resume
         held = list(base.tokens) if base is not None else []
         same = min(common(held, tokens), len(tokens) - 1)
-        tenant = self.request.tenant
+        tenant = reading_tenant(self.request.tenant, reuse=self.request.reuse)
         if base is None or same == 0:
             made: list[Context] = []
 

@@ -158,7 +158,8 @@ def read_request(data: ChatCompletionRequest, model: Model, service: Services, c
         stop=stop_list(data.stop),
         logprobs=(data.top_logprobs or 0) if data.logprobs else None,
         ignore_eos=bool(data.ignore_eos),
-        reuse=data.cache_prompt is not False,
+        reuse=data.cache_prompt is not False
+        and uses_cache(data.prompt_cache_options, _marks_prompt(data.messages)),
         priority=urgency(data),
         timeout=time_limit(data),
         tenant=service.tenant(call, data.cache_salt),
@@ -168,6 +169,16 @@ def read_request(data: ChatCompletionRequest, model: Model, service: Services, c
         progress=bool(data.return_progress and data.stream),
         shorten=bool(data.truncate),
     )
+
+
+def uses_cache(options: Mapping[str, Any] | None, marked: bool) -> bool:
+    """Whether a prompt is looked up and kept: in explicit mode only one with a breakpoint is."""
+    return marked or (options or {}).get("mode") != "explicit"
+
+
+def _marks_prompt(messages: Sequence[ChatMessage]) -> bool:
+    parts = [part for m in messages if isinstance(m.content, list) for part in m.content]
+    return any(isinstance(part, TextPart) and part.prompt_cache_breakpoint for part in parts)
 
 
 def _choice(data: ChatCompletionRequest) -> Any:
@@ -182,7 +193,10 @@ def usage(totals: Totals) -> dict[str, Any]:
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,
         "total_tokens": totals.prompt_tokens + totals.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": totals.cached_tokens},
+        "prompt_tokens_details": {
+            "cached_tokens": totals.cached_tokens,
+            "cache_write_tokens": totals.written_tokens,
+        },
         "completion_tokens_details": {"reasoning_tokens": totals.reasoning_tokens},
     }
 

@@ -13,6 +13,7 @@ class TextPart(Struct, tag_field="type", tag="text"):
     """Words."""
 
     text: str
+    prompt_cache_breakpoint: dict[str, Any] | None = None
 
 
 class RefusalPart(Struct, tag_field="type", tag="refusal"):

@@ -255,7 +255,7 @@ class Model(Protocol):
     def context(
         self, tokens: Sequence[int], *, tenant: str = "", progress: Progress | None = None
     ) -> Context:
-        """Read a prompt (blocking)."""
+        """Read a prompt (blocking). Its first report of progress is what was found computed, its last all of it."""
 
     def restore(
         self,

@@ -12,6 +12,7 @@ from ._chat import Message
 from ._errors import ApiError
 from ._http import release
 from ._protocol import Context
+from ._seen import Seen
 
 
 @dataclass(slots=True)
@@ -25,6 +26,8 @@ class Stored:
     messages: list[Message]
     context: Context | None = None
     task: asyncio.Task[None] | None = None
+    seen: Seen | None = None
+    """Its prompt, for a later one to be compared with."""
 
 
 class Responses:

@@ -97,6 +97,8 @@ class Totals:
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    written_tokens: int = 0
+    """Of the prompt, those that were computed and can be found by later requests."""
     completion_tokens: int = 0
     reasoning_tokens: int = 0
     load: float = 0.0
@@ -285,8 +287,7 @@ class Run:
         return self._branches(await in_thread(self._reader(spec.prompt)))
 
     def _reader(self, tokens: Sequence[int]) -> Callable[[Progress], Context]:
-        # What may not be taken from what was computed before is read as a tenant's that has nothing yet.
-        tenant = self.spec.tenant if self.spec.reuse else f"{self.spec.tenant}\x00{secrets.token_hex(16)}"
+        tenant = reading_tenant(self.spec.tenant, reuse=self.spec.reuse)
         return lambda progress: self.model.context(tokens, tenant=tenant, progress=progress)
 
     def _branches(self, base: Context) -> list[Context]:
@@ -372,6 +373,7 @@ class Run:
         made = sum(usage.completion_tokens for usage in usages)
         totals.prompt_tokens += prompt
         totals.cached_tokens += cached
+        totals.written_tokens += prompt - cached if self.spec.reuse else 0
         totals.completion_tokens += made
         totals.decode = max(0.0, time.monotonic() - began - totals.prefill)
         decode = max(0.0, time.monotonic() - began - self._prefill)
@@ -388,6 +390,11 @@ class Run:
             usage__cache_read__input_tokens=cached,
             usage__output_tokens=made,
         )
+
+
+def reading_tenant(tenant: str, *, reuse: bool) -> str:
+    """Whose a prompt is read as: what may not use what was computed before is read for one who has nothing yet."""
+    return tenant if reuse else f"{tenant}\x00{secrets.token_hex(16)}"
 
 
 async def read_watched(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ._models import Models
     from ._responses_store import Responses
     from ._run import Admission
+    from ._seen import SeenPrompts
 
 
 @dataclass(slots=True)
@@ -29,6 +30,7 @@ class Services:
     contexts: Contexts
     responses: Responses
     threads: Responses
+    prompts: SeenPrompts
     markings: Markings
     keyed: bool
     """Whether owners are told apart by keys."""

@@ -97,8 +97,10 @@ class Toolbox:
 
 # Where one of these stands beside properties, the object's names are not only those properties.
 _OPENERS = frozenset(
-    ("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames", "allOf", "anyOf")
-    + ("oneOf", "if", "dependentSchemas", "dependencies", "$ref", "$dynamicRef")
+    (
+        *("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames", "allOf"),
+        *("anyOf", "oneOf", "if", "dependentSchemas", "dependencies", "$ref", "$dynamicRef"),
+    )
 )
 
 
