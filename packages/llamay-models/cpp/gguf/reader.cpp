@@ -115,9 +115,9 @@ Entry read_entry(Cursor& in) {
                       kFetchAgain, value_at);
   if (entry.type == ValueType::kString) {
     Cursor ahead = in;
-    entry.starts.reserve(entry.count);
+    entry.starts.reserve((entry.count + Entry::kStride - 1) / Entry::kStride);
     for (uint64_t i = 0; i < entry.count; ++i) {
-      entry.starts.push_back(ahead.at() - value_at);
+      if (i % Entry::kStride == 0) entry.starts.push_back(ahead.at() - value_at);
       ahead.string(entry.is_array ? "a string of an array" : "a string");
     }
     entry.raw = in.take(ahead.at() - value_at, "strings");
@@ -259,9 +259,13 @@ void place_tensors(std::vector<Tensor>& tensors, uint64_t data_offset, uint64_t 
 }  // namespace
 
 std::string_view string_at(const Entry& entry, uint64_t i) {
-  const uint8_t* start = entry.raw.data() + entry.starts[i];
+  const uint8_t* start = entry.raw.data() + entry.starts[i / Entry::kStride];
   uint64_t length;
   std::memcpy(&length, start, sizeof length);
+  for (uint64_t before = i % Entry::kStride; before; --before) {
+    start += sizeof length + length;
+    std::memcpy(&length, start, sizeof length);
+  }
   return {reinterpret_cast<const char*>(start + sizeof length), length};
 }
 

@@ -20,7 +20,11 @@ struct Entry {
   bool is_array;
   uint64_t count;                ///< elements; 1 for a scalar
   std::span<const uint8_t> raw;  ///< encoded elements, without type and count
-  std::vector<uint64_t> starts;  ///< strings only: offset in raw of each string's length field
+  /// Strings only: offset in raw of every kStride-th string's length field. A start for each would take
+  /// megabytes for the vocabularies and merges of today.
+  std::vector<uint64_t> starts;
+
+  static constexpr uint64_t kStride = 8;
 };
 
 struct Tensor {

@@ -21,7 +21,7 @@ from llamay_models.embedding import take_rank_head
 from llamay_models.engine import Progress
 from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, Trace, Weights, check, fuse
-from llamay_models.tensors import file_tensors, pack
+from llamay_models.tensors import file_tensors, give_up_metadata, pack
 
 # Metadata larger than this are vocabulary: they stay in the file, where the tokenizer reads them.
 _SMALL = 256
@@ -186,7 +186,9 @@ def _packed(program: Program, weights: list[kernels.Weight]) -> Program:
 
 
 def _tokenizer(file: gguf.GGUFFile) -> tokenizer.Tokenizer | None:
-    return tokenizer.from_gguf(file) if "tokenizer.ggml.model" in file.metadata else None
+    made = tokenizer.from_gguf(file) if "tokenizer.ggml.model" in file.metadata else None
+    give_up_metadata(file)
+    return made
 
 
 def _name(file: gguf.GGUFFile) -> str:

@@ -113,18 +113,31 @@ def _pack(source: Tensor, threads: kernels.Threads, dequantized: bool) -> kernel
     return weight
 
 
+def give_up_metadata(file: GGUFFile) -> None:
+    """Tell the system that what stands before the tensors is not needed for now: mostly vocabulary, some megabytes."""
+    ends: dict[int, int] = {}
+    for info in file.tensors.values():
+        start = info.data.ctypes.data - info.offset  # of the part that has this tensor
+        ends[start] = min(ends.get(start, info.offset), info.offset)
+    for start, length in ends.items():
+        _give_up_range(start, start + length)
+
+
 def _give_up(data: np.ndarray[Any, Any]) -> None:
     """Tell the system that these pages of the mapped file are not needed again.
 
     Otherwise memory would hold every weight twice. The mapping stays: a later read would fetch the page
     once more.
     """
+    _give_up_range(data.ctypes.data, data.ctypes.data + data.nbytes)
+
+
+def _give_up_range(begin: int, end: int) -> None:
     advise = _madvise()
     if advise is None:
         return
     page = mmap.PAGESIZE
-    begin = -(-data.ctypes.data // page) * page
-    end = (data.ctypes.data + data.nbytes) // page * page
+    begin, end = -(-begin // page) * page, end // page * page
     if end > begin:
         advise(begin, end - begin, mmap.MADV_DONTNEED)
 
