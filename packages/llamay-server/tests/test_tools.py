@@ -45,7 +45,7 @@ def test_arguments_are_closed_at_every_depth_and_free_objects_stay_free() -> Non
 
 def test_oa26_a_grammar_knows_the_described_arguments_only_and_the_template_the_schema_itself() -> None:
     box = Toolbox((Tool("weather", "", CITY),), "required")
-    bound = box.bound("hermes", None, thinks=False)
+    bound = box.bound("hermes", None)
     assert isinstance(bound, Bound)
     assert bound.value["tools"][0]["function"]["parameters"] == {**CITY, "additionalProperties": False}
     assert box.tools[0].as_openai()["function"]["parameters"] == CITY
