@@ -335,3 +335,32 @@ def test_a_thread_goes_on_from_its_reply_without_reading_it_again(start):
     r = ask(server, thread={"type": "continue", "previous_message_id": "msg_none"})
     assert r.status_code == 404
     assert r.json()["error"]["details"] == {"error_code": "thread_not_found"}
+
+
+def test_an08_a_long_prefill_is_kept_alive_by_pings(start):
+    server = start(ping_interval=0.05)
+    server.model.prefill_delay = 0.3
+    events = stream(server)
+    pings = [e for e in events if e["type"] == "ping"]
+    assert pings[0] == {"type": "ping"}
+    rebuild([e for e in events if e["type"] != "ping"])
+
+
+def test_an10_keys_versions_and_betas_in_all_their_forms(start):
+    server = start(api_keys=("k",))
+    body = {"model": "fake", "max_tokens": 2, "messages": USER}
+    for headers in (
+        {"x-api-key": "k"},
+        {"authorization": "Bearer k"},
+        {"x-api-key": "k", "anthropic-version": "2023-06-01", "anthropic-beta": "a-1,b-2,unheard-of"},
+    ):
+        for path in ("/v1/messages", "/v1/messages?beta=true"):
+            assert server.client.post(path, json=body, headers=headers).status_code == 200
+    assert server.client.post("/v1/messages", json=body, headers={"x-api-key": "no"}).status_code == 401
+
+
+def test_an27_a_body_over_the_limit_has_the_originals_type(start):
+    server = start(max_body=1000)
+    r = ask(server, messages=[{"role": "user", "content": "x" * 2000}])
+    assert (r.status_code, r.json()["error"]["type"]) == (413, "request_too_large")
+    assert r.json()["type"] == "error"

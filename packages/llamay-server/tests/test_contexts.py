@@ -321,7 +321,7 @@ def test_j11_cx11_prefixes_are_not_shared_between_keys(start):
     assert cached("a", cache_prompt=False) == 0
 
 
-def test_cx12_limits_are_429_with_numbers(start):
+def test_cx12_j12_limits_are_429_with_numbers(start):
     server = start(max_contexts=3, max_context_tokens=1000)
     a = make(server, prompt="x" * 100)
     r = server.client.post(f"/v1/contexts/{a['id']}/fork?n=5")
@@ -438,7 +438,7 @@ def test_explain_miss_names_where_a_prompt_parts_from_a_context(shared):
     assert same["first_difference"] is None
 
 
-def test_cx08_a_context_moves_once_and_says_where_it_went(start):
+def test_cx08_j24_a_context_moves_once_and_says_where_it_went(start):
     there = start(api_keys=("ann:k",))
     here = start(move_targets=(there.url,))
     a = make(here, prompt="once", label="mine", marking="internal")

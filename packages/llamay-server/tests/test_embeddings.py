@@ -20,7 +20,7 @@ def post(server, path, **body):
 # -- OpenAI
 
 
-def test_openai_embeddings_have_the_originals_shape(shared):
+def test_oa50_openai_embeddings_have_the_originals_shape(shared):
     body = post(shared, "/v1/embeddings", model="fake", input=TEXTS).json()
     assert body["object"] == "list"
     assert body["model"] == "fake"
@@ -30,7 +30,7 @@ def test_openai_embeddings_have_the_originals_shape(shared):
     np.testing.assert_allclose([d["embedding"] for d in body["data"]], expected(TEXTS), atol=1e-7)
 
 
-def test_base64_is_little_endian_float32(shared):
+def test_oa51_base64_is_little_endian_float32(shared):
     body = post(shared, "/v1/embeddings", input=TEXTS[0], encoding_format="base64").json()
     raw = base64.b64decode(body["data"][0]["embedding"])
     assert np.array_equal(np.frombuffer(raw, "<f4"), expected(TEXTS[:1])[0])
@@ -44,7 +44,7 @@ def test_base64_is_little_endian_float32(shared):
         (["a", [33]], [[BOS, 97], [33]]),
     ],
 )
-def test_input_may_be_tokens(shared, value, texts):
+def test_oa50_input_may_be_tokens(shared, value, texts):
     body = post(shared, "/v1/embeddings", input=value).json()
     np.testing.assert_allclose([d["embedding"] for d in body["data"]], FakeModel().embed(texts), atol=1e-7)
 
@@ -54,7 +54,7 @@ def test_control_tokens_in_a_text_are_text(shared):
     assert body["usage"]["prompt_tokens"] == 11
 
 
-def test_dimensions_are_passed_on(shared):
+def test_oa52_dimensions_are_passed_on(shared):
     body = post(shared, "/v1/embeddings", input=TEXTS, dimensions=8).json()
     np.testing.assert_allclose(
         [d["embedding"] for d in body["data"]], expected(TEXTS, dimensions=8), atol=1e-7
@@ -77,7 +77,7 @@ def test_dimensions_are_passed_on(shared):
         ({"input": "x" * 5000}, None),
     ],
 )
-def test_wrong_input_is_a_400(shared, body, param):
+def test_oa52_wrong_input_is_a_400(shared, body, param):
     r = post(shared, "/v1/embeddings", **body)
     if body.get("input") in ("", [""]):  # this vocabulary puts a token before every text
         assert r.status_code == 200
@@ -135,7 +135,7 @@ def test_text_embeddings_inference_gets_a_list_of_lists(shared):
 # -- Ollama
 
 
-def test_ollama_embed(shared):
+def test_ol15_ollama_embed(shared):
     body = post(shared, "/api/embed", model="fake", input=TEXTS).json()
     assert body["model"] == "fake"
     assert body["prompt_eval_count"] == sum(len(t) + 1 for t in TEXTS)
@@ -145,7 +145,7 @@ def test_ollama_embed(shared):
     assert len(post(shared, "/api/embed", model="fake", input="x", dimensions=4).json()["embeddings"][0]) == 4
 
 
-def test_ollama_cuts_what_is_too_long_unless_told_not_to(shared):
+def test_ol15_ollama_cuts_what_is_too_long_unless_told_not_to(shared):
     long = "x" * 5000
     assert post(shared, "/api/embed", input=long).json()["prompt_eval_count"] == 4096
     r = post(shared, "/api/embed", input=long, truncate=False)
@@ -153,7 +153,7 @@ def test_ollama_cuts_what_is_too_long_unless_told_not_to(shared):
     assert "context" in r.json()["error"]
 
 
-def test_ollamas_older_route_leaves_the_length_alone(shared):
+def test_ol15_ollamas_older_route_leaves_the_length_alone(shared):
     body = post(shared, "/api/embeddings", model="fake", prompt="hi").json()
     np.testing.assert_allclose(body["embedding"], expected(["hi"], normalize=False)[0], atol=1e-7)
     assert post(shared, "/api/embeddings", model="fake", prompt="").json() == {"embedding": []}
@@ -174,7 +174,7 @@ def test_the_ollama_client_reads_them(shared):
 
 
 @pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/v1/reranking", "/reranking", "/v2/rerank"])
-def test_reranking_in_jinas_shape(shared, path):
+def test_lc12_reranking_in_jinas_shape(shared, path):
     body = post(shared, path, model="fake", query="hello world", documents=TEXTS[::-1]).json()
     assert body["object"] == "list"
     assert body["model"] == "fake"
@@ -184,7 +184,7 @@ def test_reranking_in_jinas_shape(shared, path):
     assert all("document" not in r for r in body["results"])
 
 
-def test_the_best_few_with_their_documents(shared):
+def test_lc12_the_best_few_with_their_documents(shared):
     documents = [TEXTS[2], {"text": TEXTS[0]}, TEXTS[1]]
     body = post(
         shared, "/v1/rerank", query="hello world", documents=documents, top_n=2, return_documents=True
@@ -192,7 +192,7 @@ def test_the_best_few_with_their_documents(shared):
     assert [(r["index"], r["document"]["text"]) for r in body["results"]] == [(1, TEXTS[0]), (2, TEXTS[1])]
 
 
-def test_reranking_in_the_shape_of_text_embeddings_inference(shared):
+def test_lc12_reranking_in_the_shape_of_text_embeddings_inference(shared):
     body = post(shared, "/rerank", query="hello world", texts=TEXTS[::-1]).json()
     assert [r["index"] for r in body] == [2, 1, 0]
     assert set(body[0]) == {"index", "score"}
@@ -215,7 +215,7 @@ def test_reranking_in_the_shape_of_text_embeddings_inference(shared):
     ],
     ids=str,
 )
-def test_a_wrong_ranking_is_a_400(shared, body):
+def test_lc12_a_wrong_ranking_is_a_400(shared, body):
     assert post(shared, "/v1/rerank", **body).status_code == 400
 
 

@@ -75,7 +75,7 @@ def post(server, path, **body):
     return server.client.post(path, json=body)
 
 
-def test_infill_answers_in_llama_cpps_shape(start):
+def test_lc09_infill_answers_in_llama_cpps_shape(start):
     server = start(filler())
     r = post(server, "/infill", input_prefix="def f(", input_suffix="    return x\n", n_predict=8, seed=1)
     assert r.status_code == 200, r.text

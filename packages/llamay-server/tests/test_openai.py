@@ -699,7 +699,7 @@ def test_oa31_times_stand_in_every_chunk_when_asked(shared):
     assert 0 < made[-1] <= 20
 
 
-def test_oa70_lc14_an_overflow_has_the_code_that_agents_read_and_llama_cpps_type_on_its_paths(start):
+def test_oa63_oa70_lc14_an_overflow_has_the_code_that_agents_read_and_llama_cpps_type_on_its_paths(start):
     server = start(FakeModel(context_length=50))
     long = {"messages": [{"role": "user", "content": "x" * 100}], "prompt": "x" * 100}
     for path, kind in (

@@ -144,7 +144,7 @@ def test_rs10_rs11_input_in_all_its_forms(shared):
     assert ask(shared, input=[{"type": "item_reference", "id": "none"}]).status_code == 404
 
 
-def test_rs12_a_previous_response_is_gone_on_from_without_reading_it_again(start):
+def test_rs12_cx13_a_previous_response_is_gone_on_from_without_reading_it_again(start):
     server = start()
     one = ask(server, input="word " * 100, max_output_tokens=10).json()
     held = one["usage"]["total_tokens"]
@@ -313,3 +313,33 @@ def test_the_official_client_streams_parses_and_goes_on(start):
             model="fake", input="more", previous_response_id=final.id, max_output_tokens=5
         )
         assert after.usage.input_tokens_details.cached_tokens > 0
+
+
+def test_rs19_a_stream_is_not_resumed_and_that_is_said(shared):
+    out = ask(shared, max_output_tokens=2).json()
+    r = shared.client.get(f"/v1/responses/{out['id']}?stream=true&starting_after=3")
+    assert r.status_code == 400
+    assert r.json()["error"]["param"] == "stream"
+
+
+def test_rs23_ag02_a_replayed_turn_begins_as_the_first_one_ended(start):
+    server = start(
+        FakeModel(script=lambda p: "It is cold." if "freezing" in p else call_text("weather", city="Oslo"))
+    )
+    fixed = {
+        "instructions": "Be brief. " * 30,
+        "tools": [{**TOOL, "strict": False}, {"type": "web_search"}],
+        "prompt_cache_key": "session-1",
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "max_output_tokens": 200,
+    }
+    first = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Weather? " * 20}]}
+    ]
+    one = ask(server, input=first, **fixed).json()
+    (call,) = one["output"]
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "freezing"}
+    two = ask(server, input=[*first, call, result], **fixed).json()
+    assert two["output"][0]["content"][0]["text"] == "It is cold."
+    assert two["usage"]["input_tokens_details"]["cached_tokens"] >= 0.95 * one["usage"]["input_tokens"]

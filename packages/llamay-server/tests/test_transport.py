@@ -131,7 +131,35 @@ def test_t06_a_client_that_leaves_while_several_choices_run_frees_all_of_them(st
     server.wait(lambda: server.model.live == 0 and server.model.contexts == 0 and server.model.ended == 4)
 
 
-def test_t06_a_client_that_leaves_while_the_model_loads_abandons_the_load(start, tmp_path):
+@pytest.mark.parametrize("stream", [False, True])
+def test_t06_a_client_that_leaves_while_a_grammar_compiles_frees_its_place(start, stream):
+    server = start()
+    begun, end = threading.Event(), threading.Event()
+
+    def slow(kind, value):
+        begun.set()
+        assert end.wait(10)
+        return server.model.constraint_made(kind, value)
+
+    server.model.constraint_made, server.model.constraint = server.model.constraint, slow
+    body = CHAT | {"regex": "yes", "stream": stream}
+    leaver = threading.Thread(target=leave, args=(server, "/v1/chat/completions", body))
+    leaver.start()
+    assert begun.wait(5)
+    admission = server.app.services.admission
+    server.wait(lambda: admission.waiting == 1)
+    leaver.join()
+    assert server.wait(lambda: admission.waiting == admission.running == 0) < 0.25
+    server.wait(lambda: server.metric("llamay_cancelled_total", phase="compile") == 1)
+    # The compiler is not waited for, and nothing was submitted.
+    end.set()
+    server.model.constraint = server.model.constraint_made
+    assert server.model.ended == 0
+    assert "yes" in server.client.post("/v1/chat/completions", json=CHAT | {"regex": "yes"}).text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_t06_a_client_that_leaves_while_the_model_loads_abandons_the_load(start, tmp_path, stream):
     from fake_engine import FakeModel
 
     state = {"steps": 0, "abandoned": False}
@@ -148,8 +176,13 @@ def test_t06_a_client_that_leaves_while_the_model_loads_abandons_the_load(start,
         return FakeModel("slow")
 
     server = start(FakeModel(), f"slow={tmp_path / 'slow.gguf'}", loader=loader)
-    leave(server, "/v1/chat/completions", CHAT | {"model": "slow"})
-    server.wait(lambda: state["abandoned"])
+    leaver = threading.Thread(
+        target=leave, args=(server, "/v1/chat/completions", CHAT | {"model": "slow", "stream": stream})
+    )
+    leaver.start()
+    server.wait(lambda: state["steps"] > 0)
+    leaver.join()
+    assert server.wait(lambda: state["abandoned"]) < 0.25
     server.wait(lambda: server.metric("llamay_cancelled_total", phase="load") == 1)
     # The next request begins anew and is answered.
     assert server.client.post("/v1/chat/completions", json=CHAT | {"model": "slow"}).status_code == 200
@@ -166,6 +199,33 @@ def test_t07_deltas_are_whole_characters_and_equal_the_plain_text(start):
     ) as r:
         chunks = [json.loads(f[6:]) for f in frames(r.read().decode())[:-1]]
     assert "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks) == smile
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "told"),
+    [
+        ("one STOP two", "STOP", "one "),
+        ("one STO two", "STOP", "one STO two"),  # what was held back comes when it is no stop string
+        ("one STO", "STOP", "one STO"),
+        ("SSTOP", "STOP", "S"),
+        ("aab aaab", "aaab", "aab "),
+        ("naïve é", "é", "naïve "),  # one character in two tokens
+        ("日本語", "本", "日"),
+        ("x👩‍👩‍👧y", "👧y", "x👩‍👩‍"),
+    ],
+)
+def test_t08_a_stop_string_is_never_shown_in_part_however_tokens_divide_it(start, text, stop, told):
+    server = start()
+    server.model.script = lambda prompt: text
+    body = CHAT | {"stop": stop, "max_tokens": 100}
+    whole = server.client.post("/v1/chat/completions", json=body).json()["choices"][0]
+    assert whole["message"]["content"] == told
+    with server.client.stream("POST", "/v1/chat/completions", json=body | {"stream": True}) as r:
+        chunks = [json.loads(f[6:])["choices"][0] for f in frames(r.read().decode())[:-1]]
+    deltas = [c["delta"].get("content") or "" for c in chunks]
+    assert "".join(deltas) == told
+    for n in range(len(deltas)):
+        assert told.startswith("".join(deltas[:n]))
 
 
 @pytest.mark.parametrize("limit", range(1, 9))

@@ -12,7 +12,7 @@ from litestar.types import ASGIApp
 from msgspec import Meta, Struct
 
 from ._call import Call, call_of
-from ._errors import invalid
+from ._errors import ApiError, invalid
 from ._http import Whole, read_json
 from ._ollama import KeepAlive, Options, keep_alive_seconds
 from ._openai_completions import read_prompts
@@ -37,6 +37,17 @@ def read_texts(value: Any, model: Model, where: str) -> list[list[int]]:
 async def _embed(
     service: Services, call: Call, model: Model, texts: Sequence[Sequence[int]], **options: Any
 ) -> tuple[Embeddings, int]:
+    limit = model.info.context_length
+    for i, ids in enumerate(texts):
+        if len(ids) > limit:
+            raise ApiError(
+                "overflow",
+                f"Text {i} is too large to embed: it has {len(ids)} tokens, and this model's maximum context "
+                f"length is {limit} tokens, so it exceeds the available context size.",
+                param="input",
+                code="context_length_exceeded",
+                extra={"n_prompt_tokens": len(ids), "n_ctx": limit},
+            )
     vectors = await read_through(
         service.admission, call, lambda progress: model.embed(texts, progress=progress, **options)
     )

@@ -55,6 +55,8 @@ _BODIES: dict[str, Any] = {
     "/v1/messages": _anthropic_schema.MessagesRequest,
     "/v1/messages/count_tokens": _anthropic_schema.CountTokensRequest,
     "/lora-adapters": list[_llamacpp.AdapterScale],
+    "/score": _rerank.ScoreRequest,
+    "/v1/score": _rerank.ScoreRequest,
     "/v1/decisions": _decisions.DecisionRequest,
     "/v1/systemone": _decisions.SystemOneRequest,
     "/tokenize": _llamacpp.TokenizeRequest,
