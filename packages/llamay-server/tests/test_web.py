@@ -120,3 +120,91 @@ def test_the_api_page_lists_the_routes(page):
     page.wait_for_selector("details")
     page.click("summary >> text=POST /v1/contexts/{context_id}/fork")
     assert page.locator("details[open] td >> text=label").count() == 1
+
+
+def test_a_message_is_edited_as_a_branch_of_its_own_and_branches_are_deleted_with_their_contexts(page):
+    say(page, "first", 2)
+    say(page, "second", 4)
+    page.click("article.user >> nth=1 >> text=Edit")
+    assert page.input_value("#input") == "second"
+    assert page.locator("article").count() == 2
+    say(page, "otherwise", 4)
+    assert page.locator(".branch").count() == 6
+    page.hover(".branch >> nth=2")
+    page.click(".branch >> nth=2 >> .drop")
+    assert page.locator(".branch").count() == 4
+    assert "otherwise" in page.inner_text("article.user >> nth=1")
+    page.server.wait(lambda: len(list(page.server.app.services.contexts.of(""))) == 2)
+
+
+def test_the_keyboard_is_enough(page):
+    say(page, "first", 2)
+    page.server.model.script = lambda prompt: "word " * 2000
+    page.server.model.decode_delay = 0.01
+    page.fill("#input", "long")
+    page.press("#input", "Enter")
+    until(page, "document.querySelector('article:last-child')?.textContent.includes('word')")
+    page.keyboard.press("Escape")
+    until(page, "document.querySelector('#status').textContent === 'Stopped.'")
+    assert page.locator("article.cut").count() == 1
+    page.focus("#input")
+    page.keyboard.press("ArrowUp")
+    assert page.input_value("#input") == "long"
+    page.keyboard.press("Alt+n")
+    assert page.locator("article").count() == 0
+    page.focus(".branch >> nth=0 >> button >> nth=0")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.locator("article").count() == 2
+
+
+def test_another_model_reads_the_conversation_and_goes_on(page):
+    say(page, "first", 2)
+    page.select_option("#model", "other")
+    say(page, "second", 4)
+    models = {named.model for named in page.server.app.services.contexts.of("")}
+    assert models == {"fake", "other"}
+    page.reload()
+    page.wait_for_selector("article")
+    until(page, "document.querySelector('#model').value === 'other'")
+
+
+def test_what_goes_wrong_is_said_and_can_be_tried_again(page):
+    say(page, "first", 2)
+    page.server.model.fail_after = 3
+    page.fill("#input", "second")
+    page.press("#input", "Enter")
+    until(page, "document.querySelector('#status').className === 'error'")
+    assert page.inner_text("#status")
+    page.server.model.fail_after = None
+    page.problems = []
+    page.click(".branch.user >> nth=1 >> button >> nth=0")
+    page.click("article.user >> nth=1 >> text=Edit")
+    page.press("#input", "Enter")
+    until(
+        page, "document.querySelectorAll('article').length === 4 && !document.querySelector('#send').disabled"
+    )
+    assert "You said second." in page.inner_text("article:last-child")
+
+
+def test_a_narrow_window_has_the_branches_in_a_drawer(page):
+    page.set_viewport_size({"width": 390, "height": 780})
+    say(page, "first", 2)
+    assert not page.is_visible("#tree")
+    page.click("#menu")
+    page.wait_for_selector("#tree", state="visible")
+    page.click(".branch >> nth=0 >> button >> nth=0")
+    page.wait_for_selector("#tree", state="hidden")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_what_models_write_becomes_elements_and_never_markup(page):
+    page.server.model.script = lambda prompt: (
+        "# Head\n\n| a | b |\n|---|---|\n| 1 | **2** |\n\n- one\n  - inner `x`\n- two\n\n> quoted\n\n"
+        "```py\nx = 1\n```\n\n<script>document.title='broken'</script> [link](javascript:alert(1))"
+    )
+    say(page, "go", 2)
+    for selector in ("h3", "table th", "td strong", "ul ul li code", "blockquote p", ".code pre code"):
+        assert page.locator(f"article.assistant {selector}").count() >= 1, selector
+    assert page.locator("article a, article script").count() == 0
+    assert page.title() == "llamay"

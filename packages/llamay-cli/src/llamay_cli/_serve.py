@@ -89,7 +89,7 @@ def _plain(value: Any) -> Any:
 def _entry(model: str, offline: bool, mode: Mode) -> str:
     name, equals, what = model.partition("=")
     resolved = resolve(what if equals else model, mode=mode, offline=offline)
-    return f"{name if equals else resolved.name}={resolved.path}"
+    return f"{name if equals else resolved.name.removesuffix('.gguf')}={resolved.path}"
 
 
 def _all() -> list[str]:

@@ -29,18 +29,42 @@ function fields(schema, spec) {
   return table;
 }
 
+function part(path) {
+  if (path.startsWith("/v1/contexts")) return "Contexts";
+  if (path.startsWith("/api")) return "Ollama";
+  if (path.startsWith("/v1/messages")) return "Anthropic";
+  return path.startsWith("/v1/") ? "OpenAI" : "llama.cpp and operation";
+}
+
+function route(verb, path, operation, spec) {
+  const box = el("details", undefined, el("summary", undefined, el("b", verb.toUpperCase()), ` ${path}`));
+  box.append(el("p", operation.description ?? operation.summary));
+  const body = operation.requestBody?.content?.["application/json"]?.schema;
+  if (body) box.append(fields(body, spec));
+  return box;
+}
+
+document.getElementById("find").oninput = (event) => {
+  const wanted = event.target.value.trim().toLowerCase();
+  for (const section of target.querySelectorAll("section")) {
+    for (const box of section.querySelectorAll("details")) box.hidden = !box.textContent.toLowerCase().includes(wanted);
+    section.hidden = !section.querySelector("details:not([hidden])");
+  }
+};
+
 try {
   const response = await fetch("/openapi.json", { headers: key ? { Authorization: `Bearer ${key}` } : {} });
   if (!response.ok) throw new Error(`The server answered ${response.status}; set the API key on the chat page.`);
   const spec = await response.json();
+  const parts = new Map();
   for (const [path, operations] of Object.entries(spec.paths)) {
     for (const [verb, operation] of Object.entries(operations)) {
-      const box = el("details", undefined, el("summary", `${verb.toUpperCase()} ${path}`), el("p", operation.description ?? operation.summary));
-      const body = operation.requestBody?.content?.["application/json"]?.schema;
-      if (body) box.append(fields(body, spec));
-      target.append(box);
+      const name = operation.tags?.[0] ?? part(path);
+      if (!parts.has(name)) parts.set(name, []);
+      parts.get(name).push(route(verb, path, operation, spec));
     }
   }
+  for (const [name, routes] of parts) target.append(el("section", undefined, el("h2", name), ...routes));
 } catch (error) {
   target.append(el("p", error.message));
 }

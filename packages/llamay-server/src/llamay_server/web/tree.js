@@ -6,15 +6,22 @@ const STORE = "llamay.tree";
 export class Tree {
   constructor() {
     this.nodes = new Map();
+    this.below = new Map();
     this.current = null;
     this.next = 1;
   }
 
   add(parent, role, content, more = {}) {
     const node = { id: this.next++, parent: parent?.id ?? null, role, content, ...more };
-    this.nodes.set(node.id, node);
+    this.#put(node);
     this.current = node.id;
     return node;
+  }
+
+  #put(node) {
+    this.nodes.set(node.id, node);
+    if (!this.below.has(node.parent)) this.below.set(node.parent, []);
+    this.below.get(node.parent).push(node);
   }
 
   get(id) {
@@ -22,21 +29,37 @@ export class Tree {
   }
 
   children(id) {
-    return [...this.nodes.values()].filter((n) => n.parent === id);
+    return this.below.get(id) ?? [];
   }
 
   path(id = this.current) {
     const out = [];
-    for (let node = this.get(id); node; node = this.get(node.parent)) out.unshift(node);
-    return out;
+    for (let node = this.get(id); node; node = this.get(node.parent)) out.push(node);
+    return out.reverse();
   }
 
+  // A node with all that follows it; gives them.
   remove(id) {
-    for (const child of this.children(id)) this.remove(child.id);
     const node = this.get(id);
-    if (this.current === id) this.current = node.parent;
-    this.nodes.delete(id);
-    return node;
+    const gone = [];
+    const walk = [node];
+    while (walk.length) {
+      const each = walk.pop();
+      gone.push(each);
+      walk.push(...this.children(each.id));
+      this.nodes.delete(each.id);
+      this.below.delete(each.id);
+    }
+    this.below.set(node.parent, this.children(node.parent).filter((n) => n !== node));
+    if (!this.nodes.has(this.current)) this.current = node.parent;
+    return gone;
+  }
+
+  // The last message of the branch on which a node is, as it was gone on with first.
+  leaf(id) {
+    let node = this.get(id);
+    for (let next = node; next; [next] = this.children(next.id)) node = next;
+    return node?.id ?? null;
   }
 
   // Messages up to a node, as the API takes them.
@@ -61,12 +84,14 @@ export class Tree {
     try {
       const value = JSON.parse(localStorage.getItem(STORE));
       if (value) {
-        tree.nodes = new Map(value.nodes.map((n) => [n.id, n]));
+        const known = new Set(value.nodes.map((n) => n.id));
+        for (const node of value.nodes) if (node.parent === null || known.has(node.parent)) tree.#put(node);
         tree.current = tree.nodes.has(value.current) ? value.current : null;
         tree.next = value.next;
       }
     } catch {
       localStorage.removeItem(STORE);
+      return new Tree();
     }
     return tree;
   }
