@@ -196,7 +196,7 @@ def test_ol20_what_a_model_was_made_with_holds_until_a_request_says_otherwise(st
         ({"files": {"a.gguf": "GOOD"}, "model": "../evil"}, "model name"),
     ],
 )
-def test_ol20_what_cannot_be_made_is_refused_by_name(
+def test_j19_ol20_what_cannot_be_made_is_refused_by_name(
     start: Any, tmp_path: Path, body: dict[str, Any], says: str
 ) -> None:
     server = start()

@@ -53,7 +53,7 @@ def test_every_dialect_gives_the_engines_embeddings_to_the_last_bit(server, expe
     assert np.array_equal(np.float32(tei), expected)
 
 
-def test_many_clients_and_a_stream_do_not_show(server, expected):
+def test_oa54_many_clients_and_a_stream_do_not_show(server, expected):
     text = {"prompt": "Once", "max_tokens": 60, "seed": 3}
     alone = server.client.post("/v1/completions", json=text).json()["choices"][0]["text"]
     out = []

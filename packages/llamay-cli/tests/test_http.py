@@ -50,7 +50,7 @@ def test_a_cut_connection_is_resumed_and_only_the_rest_is_asked_for(
     assert web.requests[1][1]["if-range"] == '"one"'
 
 
-def test_a_killed_pull_goes_on_in_the_next_one(
+def test_pl04_a_killed_pull_goes_on_in_the_next_one(
     web: Any, store: Store, gguf: Any, serve_ranges: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = gguf(100_000)
@@ -69,7 +69,7 @@ def test_a_killed_pull_goes_on_in_the_next_one(
     assert web.requests[-1][1]["range"] == "bytes=60000-"
 
 
-def test_a_file_that_changed_meanwhile_is_fetched_from_the_start(
+def test_pl04_a_file_that_changed_meanwhile_is_fetched_from_the_start(
     web: Any, store: Store, gguf: Any, serve_ranges: Any
 ) -> None:
     old, new = gguf(50_000, 1), gguf(50_000, 2)
@@ -80,7 +80,7 @@ def test_a_file_that_changed_meanwhile_is_fetched_from_the_start(
     assert fetch(web, store) == new
 
 
-def test_a_server_that_ignores_ranges_is_read_from_the_start(
+def test_pl04_a_server_that_ignores_ranges_is_read_from_the_start(
     web: Any, store: Store, gguf: Any, serve_ranges: Any, respond: Any
 ) -> None:
     body = gguf(50_000)
@@ -135,7 +135,7 @@ def test_a_weak_etag_is_no_promise(web: Any, store: Store, gguf: Any, serve_rang
     assert "if-range" not in web.requests[1][1]
 
 
-def test_a_wrong_digest_installs_nothing_and_keeps_what_the_name_meant(
+def test_pl05_a_wrong_digest_installs_nothing_and_keeps_what_the_name_meant(
     web: Any, store: Store, gguf: Any, serve_ranges: Any
 ) -> None:
     web.routes[MODEL] = serve_ranges(gguf(5_000, 1))
@@ -175,7 +175,7 @@ def test_what_is_no_gguf_file_is_refused_at_its_first_bytes(web: Any, store: Sto
     assert len(sent) < 100
 
 
-def test_a_file_over_the_limit_is_refused_before_it_is_fetched(
+def test_pl09_a_file_over_the_limit_is_refused_before_it_is_fetched(
     web: Any, store: Store, gguf: Any, serve_ranges: Any
 ) -> None:
     web.routes[MODEL] = serve_ranges(gguf(50_000))
@@ -184,7 +184,7 @@ def test_a_file_over_the_limit_is_refused_before_it_is_fetched(
         fetch(web, store, limits=Limits(model=10_000))
 
 
-def test_an_endless_answer_ends_at_the_limit(web: Any, store: Store) -> None:
+def test_pl09_an_endless_answer_ends_at_the_limit(web: Any, store: Store) -> None:
     def endless(handler: Handler) -> None:
         handler.send_response(200)
         handler.send_header("Connection", "close")
@@ -202,7 +202,7 @@ def test_an_endless_answer_ends_at_the_limit(web: Any, store: Store) -> None:
         fetch(web, store, limits=Limits(model=1 << 20))
 
 
-def test_a_full_disk_is_noticed_before_the_download(
+def test_pl10_a_full_disk_is_noticed_before_the_download(
     web: Any, store: Store, gguf: Any, serve_ranges: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     web.routes[MODEL] = serve_ranges(gguf(50_000))
@@ -213,7 +213,7 @@ def test_a_full_disk_is_noticed_before_the_download(
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 429, 408])
-def test_a_busy_server_is_asked_again(
+def test_pl06_a_busy_server_is_asked_again(
     web: Any, store: Store, gguf: Any, serve_ranges: Any, respond: Any, status: int
 ) -> None:
     body, good = gguf(5_000), serve_ranges(gguf(5_000))
@@ -229,7 +229,9 @@ def test_a_busy_server_is_asked_again(
     ("status", "kind"),
     [(401, RefusedError), (403, RefusedError), (404, NotFoundError), (400, UnreachableError)],
 )
-def test_a_refusal_is_final(web: Any, store: Store, respond: Any, status: int, kind: type[CliError]) -> None:
+def test_pl06_a_refusal_is_final(
+    web: Any, store: Store, respond: Any, status: int, kind: type[CliError]
+) -> None:
     web.routes[MODEL] = lambda handler: respond(handler, b"no", status=status)
 
     with pytest.raises(kind, match=str(status)):
@@ -237,7 +239,7 @@ def test_a_refusal_is_final(web: Any, store: Store, respond: Any, status: int, k
     assert len(web.requests) == 1
 
 
-def test_a_server_that_never_gets_further_is_given_up(web: Any, store: Store, respond: Any) -> None:
+def test_pl06_a_server_that_never_gets_further_is_given_up(web: Any, store: Store, respond: Any) -> None:
     web.routes[MODEL] = lambda handler: respond(handler, b"", status=503)
 
     with pytest.raises(UnreachableError, match="503"):
@@ -245,7 +247,7 @@ def test_a_server_that_never_gets_further_is_given_up(web: Any, store: Store, re
     assert len(web.requests) == http_module.ATTEMPTS
 
 
-def test_redirects_are_followed_and_loops_are_not(
+def test_pl02_redirects_are_followed_and_loops_are_not(
     web: Any, store: Store, gguf: Any, serve_ranges: Any, respond: Any
 ) -> None:
     web.routes["/real"] = serve_ranges(gguf(5_000))
@@ -257,7 +259,9 @@ def test_redirects_are_followed_and_loops_are_not(
         fetch(web, store)
 
 
-def test_a_redirect_to_plain_http_elsewhere_is_refused(web: Any, store: Store, respond: Any) -> None:
+def test_pl02_pl11_a_redirect_to_plain_http_elsewhere_is_refused(
+    web: Any, store: Store, respond: Any
+) -> None:
     web.routes[MODEL] = lambda handler: respond(handler, b"", status=302, Location="http://192.0.2.1/x.gguf")
 
     with pytest.raises(RefusedError, match="plain http"):
@@ -282,7 +286,7 @@ def test_the_parts_of_a_split_model_come_along(web: Any, store: Store, gguf: Any
     assert [file.name for file in store.get("m").models] == [f"m-{i:05d}-of-00003.gguf" for i in (1, 2, 3)]
 
 
-def test_offline_means_no_request(web: Any, store: Store) -> None:
+def test_hf05_offline_means_no_request(web: Any, store: Store) -> None:
     with pytest.raises(CliError, match="--offline"):
         fetch(web, store, offline=True)
     assert web.requests == []

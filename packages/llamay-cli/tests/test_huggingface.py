@@ -51,7 +51,7 @@ def fetch(store: Store, text: str = "hf:o/r", **options: Any) -> Entry:
     return pull(source, store, Options(**options))
 
 
-def test_the_file_comes_by_commit_with_licence_and_digest(hub: Hub, store: Store, gguf: Any) -> None:
+def test_hf02_the_file_comes_by_commit_with_licence_and_digest(hub: Hub, store: Store, gguf: Any) -> None:
     hub.add("r-Q4_K_M.gguf", gguf(5000))
     hub.add("r-Q8_0.gguf", gguf(9000))
     hub.add_text("LICENSE", b"be kind")
@@ -65,7 +65,7 @@ def test_the_file_comes_by_commit_with_licence_and_digest(hub: Hub, store: Store
     assert [f.name for f in entry.manifest.files] == ["r-Q4_K_M.gguf", "LICENSE"]
 
 
-def test_bytes_that_are_not_those_of_the_list_are_refused(hub: Hub, store: Store, gguf: Any) -> None:
+def test_hf03_bytes_that_are_not_those_of_the_list_are_refused(hub: Hub, store: Store, gguf: Any) -> None:
     hub.add("r-Q4_K_M.gguf", gguf(5000, 1))
     hub.web.routes[f"/o/r/resolve/{COMMIT}/r-Q4_K_M.gguf"] = hub.serve_ranges(gguf(5000, 2))
 
@@ -90,7 +90,7 @@ def test_bytes_that_are_not_those_of_the_list_are_refused(hub: Hub, store: Store
         {"lfs": {"oid": "0" * 64, "size": "5000"}},
     ],
 )
-def test_a_hostile_list_is_refused_before_anything_is_fetched(
+def test_pl07_pl09_j18_a_hostile_list_is_refused_before_anything_is_fetched(
     hub: Hub, store: Store, gguf: Any, change: dict[str, Any]
 ) -> None:
     hub.add("r-Q4_K_M.gguf", gguf(5000), **change)
@@ -126,7 +126,7 @@ def test_a_document_over_its_limit_is_refused(hub: Hub, store: Store, gguf: Any)
         fetch(store, limits=Limits(document=50))
 
 
-def test_the_token_goes_to_the_hub_and_not_to_where_it_redirects(
+def test_pl02_hf02_the_token_goes_to_the_hub_and_not_to_where_it_redirects(
     hub: Hub, store: Store, gguf: Any, respond: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
@@ -148,7 +148,7 @@ def test_the_token_goes_to_the_hub_and_not_to_where_it_redirects(
     ("code", "status", "kind", "hint"),
     [("GatedRepo", 403, RefusedError, "accept it at"), ("RepoNotFound", 401, NotFoundError, "HF_TOKEN")],
 )
-def test_a_closed_door_says_how_it_opens(
+def test_hf04_a_closed_door_says_how_it_opens(
     hub: Hub, store: Store, respond: Any, code: str, status: int, kind: type[CliError], hint: str
 ) -> None:
     hub.web.routes["/api/models/o/r/revision/main"] = lambda handler: respond(
@@ -180,7 +180,7 @@ def files(*paths: str) -> list[_Remote]:
         ),
     ],
 )
-def test_the_file_that_is_meant_is_chosen(
+def test_hf01_the_file_that_is_meant_is_chosen(
     there: tuple[str, ...], asked: str | None, chosen: list[str]
 ) -> None:
     found = choose(files(*there), HuggingFace("o", "r", asked))
@@ -201,7 +201,7 @@ def test_what_is_not_there_is_told(there: tuple[str, ...], asked: str | None, me
         choose(files(*there), HuggingFace("o", "r", asked))
 
 
-def test_the_saved_token_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hf04_the_saved_token_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from llamay_cli.pull import _huggingface
 
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))

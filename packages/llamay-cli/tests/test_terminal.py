@@ -46,7 +46,7 @@ def test_a_string_without_an_end_does_not_swallow_the_answer() -> None:
 @given(
     st.lists(st.text(alphabet=st.sampled_from("ab\n\t é日😀\x1b[]P;0m\\\x07\x9b\x9c\r\x18\x7f"), max_size=20))
 )
-def test_nothing_that_steers_gets_through_however_it_is_cut(pieces: list[str]) -> None:
+def test_j21_nothing_that_steers_gets_through_however_it_is_cut(pieces: list[str]) -> None:
     cleaner = Cleaner()
     shown = "".join(cleaner.feed(piece) for piece in pieces)
 

@@ -68,7 +68,7 @@ def test_nothing_of_the_contents_shows(tmp_path, pool):
     assert KEY.secret in pickle.dumps(KEY)
 
 
-def test_two_saves_of_one_context_share_no_key_stream(tmp_path, pool):
+def test_j23_two_saves_of_one_context_share_no_key_stream(tmp_path, pool):
     context = filled(pool)
     context.save(tmp_path / "a", key=KEY)
     context.save(tmp_path / "b", key=KEY)
@@ -98,7 +98,7 @@ def refused(pool, data, **options):
     return caught.value.part
 
 
-def test_every_single_byte_corruption_and_every_truncation_is_refused(tmp_path, pool):
+def test_j23_every_single_byte_corruption_and_every_truncation_is_refused(tmp_path, pool):
     with filled(pool, 70) as context:
         context.save(tmp_path / "s", key=KEY)
     good = (tmp_path / "s").read_bytes()
@@ -125,7 +125,7 @@ def forge(data, old, new):
     return head + crc64(head).to_bytes(8, "little") + manifest + data[72 + size :]
 
 
-def test_whoever_changes_the_manifest_is_found_out(tmp_path, pool):
+def test_j23_whoever_changes_the_manifest_is_found_out(tmp_path, pool):
     with filled(pool, 70) as context:
         context.owner, context.marking = "alice", "secret"
         context.save(tmp_path / "s", key=KEY, identity=Identity(weights="a"))

@@ -88,6 +88,26 @@ def test_oa52_wrong_input_is_a_400(shared, body, param):
         assert param in (r.json()["error"]["param"] or r.json()["error"]["message"])
 
 
+def test_oa53_what_is_too_long_is_told_with_both_numbers(shared):
+    for path, body in (
+        ("/v1/embeddings", {"input": ["ok", "x" * 5000]}),
+        ("/embedding", {"content": "x" * 5000}),
+        ("/embed", {"inputs": "x" * 5000}),
+    ):
+        r = post(shared, path, **body)
+        error = r.json()["error"]
+        assert (r.status_code, error["code"]) == (400, "context_length_exceeded")
+        assert "too large" in error["message"]
+        assert (error["n_prompt_tokens"], error["n_ctx"]) == (5001, 4096)
+
+
+def test_oa54_a_text_has_the_same_embedding_alone_and_among_others(shared):
+    many = post(shared, "/v1/embeddings", input=TEXTS).json()["data"]
+    for text, told in zip(TEXTS, many, strict=True):
+        alone = post(shared, "/v1/embeddings", input=text).json()["data"][0]
+        assert alone["embedding"] == told["embedding"]
+
+
 def test_a_model_without_embeddings_says_so(start):
     model = FakeModel()
     model.fail = "this model gives none"

@@ -94,6 +94,45 @@ def test_ol04_ol05_ol06_reasons_loading_and_keeping(start, tmp_path):
         assert post(server, "/api/chat", messages=USER, keep_alive=good).status_code == 200
 
 
+def test_ol07_names_are_found_with_and_without_their_tag_and_echoed_as_asked(shared):
+    for name in ("fake", "fake:latest"):
+        assert post(shared, "/api/chat", model=name, messages=USER).json()["model"] == name
+        assert post(shared, "/api/show", model=name).status_code == 200
+    for name in ("fake:q4", "FAKE", "other/fake", "../fake", "x" * 5000):
+        assert post(shared, "/api/chat", model=name, messages=USER).status_code == 404, name[:20]
+
+
+def test_ol22_openais_routes_have_openais_defaults_and_this_one_ollamas(start, monkeypatch):
+    server = start()
+    seen = []
+    submit = server.model.submit
+    monkeypatch.setattr(server.model, "submit", lambda work: seen.append(dict(work.sampling)) or submit(work))
+    server.client.post("/v1/chat/completions", json={"messages": USER, "max_tokens": 2})
+    server.client.post("/api/chat", json={"model": "fake", "messages": USER, "stream": False})
+    openai, ollama = seen
+    assert (openai["temperature"], openai["top_p"], openai["top_k"]) == (1.0, 1.0, 0)
+    assert (ollama["temperature"], ollama["top_p"], ollama["top_k"]) == (0.8, 0.9, 40)
+
+
+def test_ol23_what_ollama_lacks_is_here_without_breaking_its_shapes(start):
+    server = start()
+    forced = post(
+        server, "/api/chat", messages=USER, tools=[TOOL], tool_choice="required", options={"num_predict": 99}
+    )
+    assert forced.json()["message"]["tool_calls"][0]["function"]["name"] == "weather"
+    c = server.client
+    chat = {"model": "fake", "messages": USER, "max_tokens": 2}
+    assert (
+        len(c.post("/v1/chat/completions", json=chat | {"n": 2, "logit_bias": {"97": 5}}).json()["choices"])
+        == 2
+    )
+    assert c.post("/v1/rerank", json={"query": "a", "documents": ["a"]}).status_code == 200
+    assert c.post("/v1/messages/count_tokens", json={"messages": USER}).json()["input_tokens"] > 0
+    assert c.get("/metrics").status_code == 200
+    keyed = start(api_keys=("k",))
+    assert keyed.client.get("/api/tags").json() == {"error": keyed.client.get("/api/tags").json()["error"]}
+
+
 def test_ol08_generate_goes_on_from_its_context_and_refuses_what_it_cannot(shared):
     one = post(shared, "/api/generate", prompt="hi").json()
     two = post(shared, "/api/generate", prompt="more", context=one["context"]).json()
@@ -251,7 +290,7 @@ class Shelf:
         status({"status": "success"})
 
 
-def test_ol19_ol21_ol28_a_store_is_listed_copied_deleted_and_pulled_into(monkeypatch):
+def test_pl03_pl08_ol19_ol21_ol28_a_store_is_listed_copied_deleted_and_pulled_into(monkeypatch):
     from . import conftest
 
     shelf = Shelf()

@@ -326,3 +326,94 @@ def test_requests_in_threads_do_not_mix(shared):
         again = dict(results)
         one(i)
         assert results[i] == again[i]
+
+
+@pytest.mark.parametrize(
+    "name", ["messages", "tools", "tokenize", "chat_template", "add_generation_prompt", "bos_token"]
+)
+def test_j08_a_template_option_cannot_replace_what_the_server_sets(shared, name):
+    for path, body in (
+        ("/v1/chat/completions", CHAT),
+        ("/v1/responses", {"input": "hi", "max_output_tokens": 2}),
+    ):
+        r = shared.client.post(path, json=body | {"chat_template_kwargs": {name: True}})
+        assert r.status_code == 400
+        assert name in r.json()["error"]["message"]
+    r = shared.client.post(
+        "/v1/chat/completions", json=CHAT | {"chat_template_kwargs": {"enable_thinking": False}}
+    )
+    assert r.status_code == 200
+
+
+def test_j10_j16_pictures_are_neither_fetched_nor_decoded(shared):
+    """A model that reads text only has no use for them, so no address is looked up and no bomb unpacked."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.3)
+        here = f"http://127.0.0.1:{listener.getsockname()[1]}/x.png"
+        bomb = "data:image/png;base64," + "A" * 200_000
+        addresses = [
+            *(
+                here,
+                bomb,
+                "http://169.254.169.254/latest",
+                "file:///etc/passwd",
+                "ftp://x/y",
+                "gopher://x",
+                "",
+            ),
+            *(
+                "http://0x7f.1/",
+                "http://[::ffff:127.0.0.1]/",
+                "http://a@127.0.0.1\\@b/",
+                "data:image/svg+xml,<svg/>",
+            ),
+        ]
+        for url in addresses:
+            bodies = {
+                "/v1/chat/completions": {"type": "image_url", "image_url": {"url": url}},
+                "/v1/responses": {"type": "input_image", "image_url": url},
+                "/v1/messages": {"type": "image", "source": {"type": "url", "url": url}},
+            }
+            for path, part in bodies.items():
+                key = "input" if path == "/v1/responses" else "messages"
+                r = shared.client.post(
+                    path, json={key: [{"role": "user", "content": [part]}], "max_tokens": 2}
+                )
+                assert r.status_code == 400, (path, url)
+                assert "/etc" not in r.text
+                assert "127.0.0.1" not in r.text
+            r = shared.client.post(
+                "/api/chat", json={"model": "fake", "messages": [{"role": "user", "images": [url]}]}
+            )
+            assert r.status_code == 400
+        with pytest.raises(TimeoutError):
+            listener.accept()
+
+
+def test_j17_tensors_and_pickles_are_no_input(shared):
+    pickled = "gASVHwAAAAAAAACMBXBvc2l4lIwGc3lzdGVtlJOUjARlY2hvlIWUUpQu"
+    part = {"type": "image_embeds", "data": pickled}
+    for path, body in (
+        ("/v1/completions", {"prompt_embeds": pickled}),
+        ("/v1/completions", {"prompt": {"embeds": pickled}}),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": [part]}]},
+        ),
+        ("/v1/contexts", {"embeds": pickled}),
+    ):
+        assert shared.client.post(path, json=body).status_code == 400, path
+    import llamay_server
+
+    sources = Path(llamay_server.__file__).parent.glob("*.py")
+    assert not [f.name for f in sources if "pickle" in f.read_text()]
+
+
+def test_j12_one_owner_cannot_take_the_places_of_another():
+    with running(api_keys=("ann:a", "bob:b"), max_contexts=3) as server:
+        c, ann, bob = server.client, {"x-api-key": "a"}, {"x-api-key": "b"}
+        held = c.post("/v1/contexts", json={"prompt": "mine"}, headers=bob).json()["id"]
+        made = [c.post("/v1/contexts", json={"prompt": f"{i}"}, headers=ann).status_code for i in range(6)]
+        assert made == [201, 201, 201, 429, 429, 429]
+        assert c.get(f"/v1/contexts/{held}", headers=bob).status_code == 200
+        assert c.post("/v1/contexts", json={"prompt": "more"}, headers=bob).status_code == 201

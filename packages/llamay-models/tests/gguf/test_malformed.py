@@ -221,7 +221,7 @@ def stored(tmp_path: Path) -> Callable[[Raw | bytes], Path]:
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_malformed_file_gives_one_clear_error(name: str, stored: Callable[[Raw | bytes], Path]) -> None:
+def test_j05_malformed_file_gives_one_clear_error(name: str, stored: Callable[[Raw | bytes], Path]) -> None:
     case, words = MALFORMED[name]
     path = stored(case)
     start = time.monotonic()

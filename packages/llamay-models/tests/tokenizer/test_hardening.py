@@ -40,7 +40,7 @@ def changed(keys: dict[str, Any], **changes: Any) -> dict[str, Any]:
         ({"add_bos_token": True, "bos_token_id": np.uint32(0xFFFFFFFF)}, "there is no such token"),
     ],
 )
-def test_damaged_byte_level_vocabularies(
+def test_j06_damaged_byte_level_vocabularies(
     write_vocabulary: Write, byte_level_keys: dict[str, Any], changes: dict[str, Any], words: str
 ) -> None:
     file = write_vocabulary(changed(byte_level_keys, **changes))
@@ -57,7 +57,7 @@ def test_damaged_byte_level_vocabularies(
         ({"scores": ["1"]}, "must be an array of floats"),
     ],
 )
-def test_damaged_sentencepiece_vocabularies(
+def test_j06_damaged_sentencepiece_vocabularies(
     write_vocabulary: Write, sentencepiece_keys: dict[str, Any], changes: dict[str, Any], words: str
 ) -> None:
     with pytest.raises((tokenizer.TokenizerError, gguf.GGUFError), match=words):

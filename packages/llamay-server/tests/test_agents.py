@@ -1,0 +1,158 @@
+"""Section G: what coding agents do to a server beside asking it (the agents themselves run in tests/server)."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from fake_engine import FakeModel
+
+from llamay_server._tools import Tool, Toolbox
+
+from .test_openai import call_text
+from .test_transport import leave
+
+# The words that the schemas of Codex, OpenCode and Claude Code hold.
+SCHEMA = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "pattern": "^/[a-z]+$", "maxLength": 20},
+        "url": {"type": "string", "format": "uri"},
+        "lines": {"type": "array", "items": {"type": "integer", "exclusiveMinimum": 0}, "maxItems": 3},
+        "mode": {"type": "string", "enum": ["a", "b"], "default": "a"},
+    },
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+def bytes_vocabulary():
+    llamay_grammar = pytest.importorskip("llamay_grammar")
+    tokens = [bytes([i]) for i in range(256)] + [b""]
+    return llamay_grammar.Vocabulary(tokens, special={256: "</s>"}, end=[256])
+
+
+def tools_bound(tools, mode="required"):
+    bound = Toolbox(tuple(tools), mode).bound("hermes", None)
+    assert bound is not None
+    return bound
+
+
+def compiled(vocabulary, value):
+    """As the server compiles it: to the letter for strict tools, else as far as it goes."""
+    from llamay_server._grammar import Grammars
+
+    grammars = Grammars(None, 257)
+    grammars._vocabulary = vocabulary
+    return grammars.constraint("tools", value)
+
+
+def test_ag03_the_schemas_of_agents_compile_and_what_is_loosened_is_told():
+    vocabulary = bytes_vocabulary()
+    made = compiled(vocabulary, tools_bound([Tool("edit", "", SCHEMA)]).value)
+    for text in (b'<tool_call>\n{"name": "edit", "arguments": {"path": "/ab"',):
+        for byte in text:
+            made.accept(byte)
+    odd = {"type": "object", "properties": {"x": {"type": "string", "pattern": r"^(a)\1$"}}}
+    loose = compiled(vocabulary, tools_bound([Tool("f", "", odd)]).value)
+    assert loose.warnings, "a word that is not enforced is told"
+    from llamay_server._protocol import UnsupportedConstraint
+
+    with pytest.raises(UnsupportedConstraint):
+        compiled(vocabulary, tools_bound([Tool("f", "", odd, strict=True)]).value)
+
+
+def test_ag05_two_hundred_tools_compile_in_seconds_and_are_kept():
+    vocabulary = bytes_vocabulary()
+    value = tools_bound([Tool(f"tool_{i}", "does", SCHEMA) for i in range(200)]).value
+    began = time.process_time()
+    compiled(vocabulary, value)
+    first = time.process_time() - began
+    began = time.process_time()
+    compiled(vocabulary, value)
+    assert first < 10
+    assert time.process_time() - began < max(first / 2, 0.05)
+
+
+def test_ag04_a_limit_above_the_context_is_clamped_on_every_route(start):
+    server = start(FakeModel(context_length=200, script=lambda p: "done"))
+    user = [{"role": "user", "content": "hi"}]
+    for path, body in (
+        ("/v1/chat/completions", {"messages": user, "max_tokens": 32_000}),
+        ("/v1/messages", {"messages": user, "max_tokens": 32_000}),
+        ("/v1/responses", {"input": "hi", "max_output_tokens": 32_000}),
+        ("/v1/completions", {"prompt": "hi", "max_tokens": 32_000}),
+        ("/completion", {"prompt": "hi", "n_predict": 32_000}),
+        (
+            "/api/generate",
+            {"model": "fake", "prompt": "hi", "stream": False, "options": {"num_predict": 32_000}},
+        ),
+    ):
+        r = server.client.post(path, json=body)
+        assert r.status_code == 200, (path, r.text)
+        assert "done" in r.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"input": "hi", "max_output_tokens": 4000}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4000}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 4000}),
+    ],
+)
+def test_ag06_an_agent_that_is_killed_in_its_stream_frees_its_place(start, path, body):
+    server = start()
+    server.model.decode_delay = 0.01
+    leaver = threading.Thread(
+        target=leave, args=(server, path, body | {"stream": True, "ignore_eos": True}, 0.3)
+    )
+    leaver.start()
+    server.wait(lambda: server.app.services.admission.running == 1)
+    leaver.join()
+    assert server.wait(lambda: server.model.live == 0) < 0.25
+    server.wait(lambda: server.model.contexts == 0 and server.app.services.admission.running == 0)
+    assert not server.app.services.responses._kept
+
+
+def test_ag07_a_turn_is_found_however_its_call_is_spelled_on_the_way_back(start):
+    server = start(FakeModel(script=lambda p: "ok" if "cold" in p else call_text("weather", city="Oslo")))
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+    user = [{"role": "user", "content": "weather? " * 20}]
+    c = server.client
+    one = c.post("/v1/chat/completions", json={"messages": user, "tools": tools, "max_tokens": 200}).json()
+    call = one["choices"][0]["message"]["tool_calls"][0]
+    spelled = ['{"city":"Oslo"}', '{ "city" : "Oslo" }', call["function"]["arguments"]]
+    counts = set()
+    for arguments in spelled:
+        for content in ("", None):
+            function = {"name": "weather", "arguments": arguments}
+            said = {"role": "assistant", "content": content, "tool_calls": [{**call, "function": function}]}
+            messages = [*user, said, {"role": "tool", "tool_call_id": call["id"], "content": "cold"}]
+            two = c.post(
+                "/v1/chat/completions", json={"messages": messages, "tools": tools, "max_tokens": 20}
+            ).json()
+            counts.add(two["usage"]["prompt_tokens"])
+            assert (
+                two["usage"]["prompt_tokens_details"]["cached_tokens"] >= 0.95 * one["usage"]["prompt_tokens"]
+            )
+    assert len(counts) == 1
+
+
+def test_ag08_a_title_request_beside_the_main_one_evicts_nothing(start):
+    server = start()
+    main = [{"role": "system", "content": "You edit code. " * 30}, {"role": "user", "content": "fix it"}]
+    title = [{"role": "system", "content": "You name things."}, {"role": "user", "content": "fix it"}]
+    ask = lambda messages: server.client.post(  # noqa: E731
+        "/v1/chat/completions", json={"messages": messages, "max_tokens": 5}
+    ).json()["usage"]
+    ask(main)
+    threads = [threading.Thread(target=ask, args=(m,)) for m in (title, main, title)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    again = ask([*main, {"role": "assistant", "content": "done"}, {"role": "user", "content": "more"}])
+    assert again["prompt_tokens_details"]["cached_tokens"] >= 0.95 * len("You edit code. " * 30)
