@@ -14,11 +14,14 @@ import llamay_kernels as kernels
 import llamay_kv
 from llamay_models import gguf, tokenizer
 from llamay_models._cache_layout import PRECISIONS, Precision, cache_layout
+from llamay_models._draft import check_draft
 from llamay_models._packed_cache import PackedCache, identity_of, shapes
 from llamay_models._processors import usable_processors
 from llamay_models.architectures import find
 from llamay_models.embedding import take_rank_head
 from llamay_models.engine import Progress
+from llamay_models.engine._pace import Stall
+from llamay_models.errors import ModelError
 from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, Trace, Weights, check, fuse
 from llamay_models.tensors import file_tensors, give_up_metadata, pack
@@ -42,7 +45,8 @@ def load(
     max_rows: int = 512,
     max_sequences: int = 64,
     max_queue: int = 1024,
-    draft: Model | None = None,
+    max_stall: str = "2.5x",
+    draft: Model | str | PathLike[str] | None = None,
     speculation: bool = True,
     dequantized: bool = False,
     packed_cache: str | PathLike[str] | None = None,
@@ -72,8 +76,10 @@ def load(
         max_rows: the most tokens that one step computes.
         max_sequences: the most contexts that read or write at a time; more wait.
         max_queue: how many requests may wait; more are refused with QueueFull.
-        draft: a smaller loaded model of the same vocabulary, which guesses tokens ahead. It may guess for
-            several models, and must be closed after them.
+        max_stall: how long a step that reads prompts may take while texts are being written: "2.5x", times as
+            long as one that only writes, or "50ms". More reads prompts faster, less lets texts flow.
+        draft: a smaller model of the same vocabulary, which guesses tokens ahead: a path, loaded and closed
+            with this model, or a loaded one, which may guess for several and must be closed after them.
         speculation: whether tokens are guessed ahead and confirmed several at a time, where that is
             faster. What is written does not depend on it.
         dequantized: compute with the weights dequantized to F32, for verification. Slow and large.
@@ -86,8 +92,8 @@ def load(
             abandons the load.
 
     Raises ModelError (GGUFError, ArchitectureError, MetadataError, TensorError) for a file that cannot be
-    used, before anything is computed; OSError where it cannot be read; ValueError for an argument out of
-    range.
+    used, before anything is computed, and for a draft of another vocabulary; OSError where it cannot be
+    read; ValueError for an argument out of range.
 
     """
     threads = usable_processors() if threads is None else threads
@@ -98,6 +104,8 @@ def load(
         raise ValueError(f"prefix_cache must be a number of bytes, or 0 for none, not {prefix_cache}")
     if kv not in PRECISIONS:
         raise ValueError(f"kv must be one of {', '.join(PRECISIONS)}, not {kv!r}")
+
+    stall = Stall.parse(max_stall)
 
     file = gguf.open(path)
     architecture, config = find(file.metadata)
@@ -128,6 +136,7 @@ def load(
             weights = _kept(PackedCache(packed_cache), file, program, workers, sha256, progress)
         words = reading.result()
     plan = kernels.Plan(program.records, program.widths, weights, max_rows=max_rows)
+    guesser = None if draft is None else _guesser(draft, threads, words, config.vocab)
     return Model(
         Parts(
             path=file.path,
@@ -150,7 +159,9 @@ def load(
             disk_cache=_disk(disk_cache),
             max_queue=max_queue,
             speculation=speculation or draft is not None,
-            draft=draft,
+            stall=stall,
+            draft=guesser,
+            owns_draft=guesser is not draft,
             owns_disk=not isinstance(disk_cache, llamay_kv.DiskCache),
             rank_head=rank_head,
         )
@@ -172,6 +183,22 @@ def _kept(
         weights = pack(program.tensors, workers, progress=progress)
         cache.write(identity, weights, workers)
     return weights
+
+
+def _guesser(
+    draft: Model | str | PathLike[str], threads: int, words: tokenizer.Tokenizer | None, vocab: int
+) -> Model:
+    """Return the draft model, loaded if it is a path. Raises ModelError if it cannot guess for this one."""
+    if isinstance(draft, Model):
+        check_draft(words, draft, vocab)
+        return draft
+    loaded = load(draft, threads=threads, prefix_cache=0, speculation=False)
+    try:
+        check_draft(words, loaded, vocab)
+    except ModelError:
+        loaded.close()
+        raise
+    return loaded
 
 
 def _disk(cache: str | PathLike[str] | llamay_kv.DiskCache | None) -> llamay_kv.DiskCache | None:

@@ -15,6 +15,7 @@ import llamay_kernels as kernels
 import llamay_kv as kv
 from llamay_models.architectures import Transformer
 from llamay_models.engine import Context, Engine, Progress, Runner
+from llamay_models.engine._pace import Stall
 from llamay_models.engine._prefixes import Prefixes
 from llamay_models.engine._reading import Kind, Reader
 from llamay_models.engine._state import State
@@ -57,6 +58,8 @@ class Parts:
     max_queue: int = 1024
     speculation: bool = True
     draft: Model | None = None
+    owns_draft: bool = False
+    stall: Stall | None = None
 
 
 class Model:
@@ -115,6 +118,7 @@ class Model:
             max_queue=parts.max_queue,
             speculation=parts.speculation,
             draft=None if parts.draft is None else parts.draft.engine,
+            stall=parts.stall,
         )
         # The engine's thread knows nothing of this object: dropping it, or leaving Python, ends the thread.
         weakref.finalize(self, self.engine.close)
@@ -346,7 +350,9 @@ class Model:
         self.engine.close()
         for context in list(self._contexts):
             context.close()
-        self._parts = self._hidden = None
+        parts, self._parts, self._hidden = self._parts, None, None
+        if parts is not None and parts.draft is not None and parts.owns_draft:
+            parts.draft.close()
 
     def __enter__(self) -> Self:
         return self

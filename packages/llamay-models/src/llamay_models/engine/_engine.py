@@ -11,6 +11,7 @@ import llamay_kv as kv
 from llamay_models.engine._constraint import Bounds
 from llamay_models.engine._generation import Channel, Generation
 from llamay_models.engine._loop import Loop
+from llamay_models.engine._pace import Stall
 from llamay_models.engine._prefixes import Prefixes
 from llamay_models.engine._request import Request
 from llamay_models.engine._runner import Runner
@@ -50,7 +51,8 @@ class Engine:
         prefixes: what was computed before; None where nothing is kept.
 
     `max_queue` bounds how many wait; `submit` refuses more with QueueFull. `speculation` lets tokens be guessed
-    from the text itself, and by a `draft` engine of the same vocabulary, where that is faster; no text changes.
+    from the text itself, and by a `draft` engine of the same vocabulary, where that is faster; no text changes. `stall`
+    bounds how long texts that are written wait for prompts that are read.
 
     """
 
@@ -67,6 +69,7 @@ class Engine:
         max_queue: int = 1024,
         speculation: bool = True,
         draft: Engine | None = None,
+        stall: Stall | None = None,
     ) -> None:
         self.pool = pool
         self.prefixes = prefixes
@@ -75,8 +78,8 @@ class Engine:
         self._vocabulary = vocabulary
         self._vocab = runner.plan.output_width
         self._speculation = speculation
-        self._draft = DraftModel(draft) if draft is not None else None
-        self._loop = Loop(runner, pool, self.max_sequences, max_queue, prefixes, name, vocabulary)
+        self._draft = DraftModel(draft, self._vocab) if draft is not None else None
+        self._loop = Loop(runner, pool, self.max_sequences, max_queue, prefixes, name, vocabulary, stall)
 
     @property
     def stats(self) -> Stats:

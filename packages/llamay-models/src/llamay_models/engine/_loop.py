@@ -17,7 +17,7 @@ from typing import TypeVar
 import llamay_kv as kv
 from llamay_models.engine._endings import Endings
 from llamay_models.engine._generation import Channel, wake_held
-from llamay_models.engine._pace import Pace
+from llamay_models.engine._pace import Pace, Stall
 from llamay_models.engine._places import Places
 from llamay_models.engine._prefixes import Prefixes
 from llamay_models.engine._replay import Replays
@@ -52,6 +52,7 @@ class Loop:
         prefixes: Prefixes | None = None,
         name: str = "model",
         vocabulary: object = None,
+        stall: Stall | None = None,
     ) -> None:
         self.stats = Stats()
         self.histograms = Histograms()
@@ -59,7 +60,7 @@ class Loop:
         self._runner: Runner | None = runner
         self._pool = pool
         self._max_queue = max_queue
-        self._pace = Pace(runner.max_rows)
+        self._pace = Pace(runner.max_rows, stall)
         self._prefixes = prefixes
         self._inbox: deque[Sequence] = deque()
         self._calls: deque[Callable[[], None]] = deque()

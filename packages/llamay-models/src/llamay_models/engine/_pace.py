@@ -2,31 +2,62 @@
 
 from __future__ import annotations
 
-STALL = 2.5
-"""A step that reads beside writers may take so many times as long as one that only writes,"""
-STALL_SECONDS = 0.05
-"""or this long, if that is more."""
+import re
+from dataclasses import dataclass
 
 _FIRST = 32  # rows before anything is known
 _LEAST = 8  # rows that a step reads whatever it takes: the prompt would never end
+_STALL = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(x|ms|s)")
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """How long a step that reads may take while texts are being written.
+
+    So many `times` as long as one that only writes, or so many `seconds`, whichever is more.
+    """
+
+    times: float = 2.5
+    seconds: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Stall:
+        """Read `2.5x` (times as long as a step that only writes), `50ms` or `0.2s`. Raises ValueError."""
+        match = _STALL.fullmatch(text.strip().lower())
+        if match is None:
+            raise ValueError(f"max_stall is {text!r}; write 2.5x (times as long as without), 50ms or 0.2s")
+        value, unit = float(match[1]), match[2]
+        if unit == "x":
+            if value <= 1.0:
+                raise ValueError(
+                    f"max_stall is {text!r}; a step cannot take less than it takes without reading: "
+                    "write more than 1x"
+                )
+            return cls(times=value)
+        return cls(times=1.0, seconds=value / 1000 if unit == "ms" else value)
+
+    def bound(self, writing_step: float) -> float:
+        """Return the seconds that a step may take where one that only writes takes so many."""
+        return max(self.times * writing_step, self.seconds)
 
 
 class Pace:
     """Bounds the time of a step.
 
-    While nothing is being written a step takes all the rows there are; otherwise as many as took about as long
-    as a step may take when they were last tried. How long a row takes depends on how much is before it, and on
-    how many come with it, so this is found separately for each depth, by powers of two, and followed as it
-    changes.
+    While nothing is being written a step takes all the rows there are; otherwise as many as the time that it may
+    take is enough for, by what rows took when they were last read. How long a row takes depends on how much is
+    before it, and on how many come with it, so this is found separately for each depth, by powers of two, and
+    followed as it changes: at once where rows take longer, slowly where they take less.
 
     Results do not depend on it: how a prompt is cut does not change a bit of what is computed.
     """
 
-    def __init__(self, max_rows: int, stall: float = STALL, stall_seconds: float = STALL_SECONDS) -> None:
+    def __init__(self, max_rows: int, stall: Stall | None = None) -> None:
         self._max_rows = max_rows
-        self._stall, self._stall_seconds = stall, stall_seconds
+        self._stall = stall or Stall()
         self._writing_step = 0.0
         self._row = 0.0
+        self._seconds: dict[int, float] = {}  # a row, by depth
         self._rows: dict[int, float] = {}
         self._writers = _Line(0.98)
 
@@ -60,13 +91,20 @@ class Pace:
         extra = max(1e-9, seconds - (self._writing_step if writing else 0.0))
         self._row = _blend(self._row, extra / reading)
         if writing and self._writing_step:
-            target = max(self._stall * self._writing_step, self._stall_seconds) - self._writing_step
-            bucket = depth.bit_length()
-            rows = self._at(bucket)
-            # Fewer rows than were allowed say nothing of how many would have been too many.
-            if reading >= rows / 2 or extra > target:
-                rows *= min(1.5, max(0.5, target / extra))
-            self._rows[bucket] = min(float(self._max_rows), max(1.0, rows))
+            target = self._stall.bound(self._writing_step) - self._writing_step
+            self._follow(depth.bit_length(), extra, reading, max(target, 1e-9))
+
+    def _follow(self, bucket: int, extra: float, reading: int, target: float) -> None:
+        rows = self._at(bucket)
+        # Fewer rows than were allowed say nothing of how many would have been too many.
+        if reading >= rows / 2 or extra > target:
+            seconds, known = extra / reading, self._seconds.get(bucket)
+            if known is not None:
+                seconds = known + (0.5 if seconds > known else 0.15) * (seconds - known)
+            self._seconds[bucket] = seconds
+            # What was not tried is approached step by step: many rows may take longer each than few.
+            rows = min(target / seconds, 2.0 * max(rows, reading))
+        self._rows[bucket] = min(float(self._max_rows), max(1.0, rows))
 
     def _at(self, bucket: int) -> float:
         """Rows at a depth: what was found there, or what the next smaller known depth lets expect."""

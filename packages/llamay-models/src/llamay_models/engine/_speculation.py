@@ -132,10 +132,14 @@ class ModelDrafter:
 
 
 class DraftModel:
-    """A smaller model of the same vocabulary that guesses for a larger one, for all its texts in one batch."""
+    """A smaller model of the same vocabulary that guesses for a larger one, for all its texts in one batch.
 
-    def __init__(self, engine: Engine) -> None:
+    `vocab` is how many tokens the larger one has. One may be padded to more than the other.
+    """
+
+    def __init__(self, engine: Engine, vocab: int) -> None:
         self._engine = engine
+        self._vocab = vocab
         self.pool = engine.pool
 
     def propose(self, asks: Sequence[tuple[ModelDrafter, int]]) -> list[list[int]]:
@@ -157,8 +161,11 @@ class DraftModel:
                 for i, row in zip(list(active), logits, strict=True):
                     ask, most = asks[i]
                     # The next position, as the sequence's own sampler counts it.
-                    guesses[i].append(ask.sampler.sample(row, len(scratch[i]), None, None))
-                    if len(guesses[i]) >= most or len(scratch[i]) + 1 >= self._engine.ctx_size:
+                    guess = ask.sampler.sample(row, len(scratch[i]), None, None)
+                    if guess < self._vocab:
+                        guesses[i].append(guess)
+                    full = len(guesses[i]) >= most or len(scratch[i]) + 1 >= self._engine.ctx_size
+                    if full or guess >= self._vocab:
                         active.remove(i)
                 if active:
                     logits = _read(runner, [scratch[i] for i in active], [guesses[i][-1:] for i in active])
