@@ -116,17 +116,6 @@ def sampling_options(command: F) -> F:
     return command
 
 
-_LETTERS = {
-    "e": "penalties",
-    "d": "dry",
-    "s": "top_n_sigma",
-    "k": "top_k",
-    "y": "typ_p",
-    "p": "top_p",
-    "m": "min_p",
-    "x": "xtc",
-    "t": "temperature",
-}
 _BIAS = re.compile(r"(\d{1,12})([+-].+)")
 
 
@@ -142,11 +131,15 @@ def _biases(context: click.Context, option: click.Parameter, values: Sequence[st
 
 
 def _sequence(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    unknown = [letter for letter in value or "" if letter not in _LETTERS]
-    if unknown:
-        known = ", ".join(f"{letter} {name}" for letter, name in _LETTERS.items())
-        raise click.BadParameter(f"{unknown[0]!r} is no sampler; they are {known}")
-    return None if value is None else tuple(_LETTERS[letter] for letter in value)
+    if value is None:
+        return None
+    from llamay_models.engine import sampler_letters
+    from llamay_models.errors import SamplingError
+
+    try:
+        return sampler_letters(value)
+    except SamplingError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def generation_options(command: F) -> F:

@@ -123,21 +123,23 @@ std::string_view text_of(nb::handle text) {
   return {data, static_cast<size_t>(size)};
 }
 
-std::vector<uint32_t> encode(const Tokenizer& self, nb::handle text, std::span<const Span> trusted) {
+std::vector<uint32_t> encode(const Tokenizer& self, nb::handle text, std::span<const Span> trusted,
+                             bool continuation = false) {
   const std::string_view bytes = text_of(text);
   std::vector<uint32_t> ids;
   if (bytes.size() < 256) {
-    self.encode(bytes, trusted, ids);
+    self.encode(bytes, trusted, ids, continuation);
   } else {
     nb::gil_scoped_release nogil;
-    self.encode(bytes, trusted, ids);
+    self.encode(bytes, trusted, ids, continuation);
   }
   return ids;
 }
 
-std::vector<uint32_t> encode_text(const Tokenizer& self, nb::handle text, bool parse_special) {
+std::vector<uint32_t> encode_text(const Tokenizer& self, nb::handle text, bool parse_special,
+                                  bool continuation = false) {
   const Span all{0, UINT32_MAX};
-  return encode(self, text, {&all, parse_special ? size_t{1} : 0});
+  return encode(self, text, {&all, parse_special ? size_t{1} : 0}, continuation);
 }
 
 nb::list to_list(const std::vector<uint32_t>& ids) {
@@ -220,12 +222,15 @@ void bind_tokenizer(nb::module_& m) {
       .def("__len__", [](const Tokenizer& t) { return t.vocabulary().size(); })
       .def(
           "encode",
-          [](const Tokenizer& t, nb::handle text, bool special) {
-            return to_list(encode_text(t, text, special));
+          [](const Tokenizer& t, nb::handle text, bool special, bool continuation) {
+            return to_list(encode_text(t, text, special, continuation));
           },
-          "text"_a, "parse_special"_a,
-          nb::sig("def encode(self, text: str | bytes, parse_special: bool) -> list[int]"),
-          "The ids of a text, without BOS and EOS. Releases the GIL for all but short texts.")
+          "text"_a, "parse_special"_a, "continuation"_a = false,
+          nb::sig("def encode(self, text: str | bytes, parse_special: bool, continuation: bool = False) -> "
+                  "list[int]"),
+          "The ids of a text, without BOS and EOS. Before a continuation no space is put. Releases the GIL "
+          "for all but\n"
+          "short texts.")
       .def(
           "encode_array",
           [](const Tokenizer& t, nb::handle text, bool special) {

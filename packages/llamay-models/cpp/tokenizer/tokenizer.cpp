@@ -97,13 +97,13 @@ std::unique_ptr<Algorithm> make_spm(const Vocabulary& vocabulary, std::span<cons
   return std::make_unique<SpmAlgorithm>(vocabulary, scores, unknown, add_space_prefix);
 }
 
-void Tokenizer::encode(std::string_view text, std::span<const Span> trusted,
-                       std::vector<uint32_t>& out) const {
+void Tokenizer::encode(std::string_view text, std::span<const Span> trusted, std::vector<uint32_t>& out,
+                       bool continuation) const {
   if (text.size() > kMaxTextBytes)
     throw FormatError("the text is " + std::to_string(text.size()) + " bytes long; 1 GiB is the most",
                       "encode it in parts");
   if (text.empty()) return;
-  bool after_special = true;
+  bool after_special = !continuation;
   Encoding encoding{out, PieceCache(text.size(), out)};
   for (const Fragment& f : special_.partition(text, trusted)) {
     if (f.id != kNoToken)

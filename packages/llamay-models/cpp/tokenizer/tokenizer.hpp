@@ -47,9 +47,10 @@ class Tokenizer {
 
   const Vocabulary& vocabulary() const { return *vocabulary_; }
 
-  /// Append the ids of `text`; see SpecialTokens::partition for `trusted`. Throws FormatError beyond
-  /// kMaxTextBytes.
-  void encode(std::string_view text, std::span<const Span> trusted, std::vector<uint32_t>& out) const;
+  /// Append the ids of `text`; see SpecialTokens::partition for `trusted`. A continuation goes on from other
+  /// text, so no space is put before it. Throws FormatError beyond kMaxTextBytes.
+  void encode(std::string_view text, std::span<const Span> trusted, std::vector<uint32_t>& out,
+              bool continuation = false) const;
 
  private:
   std::unique_ptr<Vocabulary> vocabulary_;

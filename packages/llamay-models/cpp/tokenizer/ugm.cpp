@@ -43,8 +43,8 @@ class UgmAlgorithm final : public Algorithm {
     user_defined_ = Trie(std::move(user_defined));
   }
 
-  void encode(std::string_view text, bool, Encoding& encoding) const override {
-    const std::string input = normalize(text);
+  void encode(std::string_view text, bool after_special, Encoding& encoding) const override {
+    const std::string input = normalize(text, !after_special);
     if (input.empty()) return;
     struct Step {
       double score = -DBL_MAX;
@@ -82,10 +82,11 @@ class UgmAlgorithm final : public Algorithm {
   }
 
  private:
-  std::string normalize(std::string_view text) const {
+  /// A continuation goes on inside of a word that has begun.
+  std::string normalize(std::string_view text, bool continuation) const {
     std::string out;
     out.reserve(text.size() * 3 / 2 + 3);
-    bool in_word = false, begun = false;
+    bool in_word = continuation, begun = continuation;
     const auto append = [&](std::string_view part) {
       for (const char c : part) {
         if (c == ' ') {

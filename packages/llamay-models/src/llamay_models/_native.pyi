@@ -106,9 +106,10 @@ class Tokenizer:
 
     def __len__(self) -> int: ...
 
-    def encode(self, text: str | bytes, parse_special: bool) -> list[int]:
+    def encode(self, text: str | bytes, parse_special: bool, continuation: bool = False) -> list[int]:
         """
-        The ids of a text, without BOS and EOS. Releases the GIL for all but short texts.
+        The ids of a text, without BOS and EOS. Before a continuation no space is put. Releases the GIL for all but
+        short texts.
         """
 
     def encode_array(self, text: str | bytes, parse_special: bool) -> NDArray[numpy.int32]:

@@ -187,13 +187,25 @@ class Model:
 
     # -- text and tokens
 
-    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+    def encode(
+        self,
+        text: str,
+        *,
+        add_special: bool = True,
+        parse_special: bool = False,
+        continuation: bool = False,
+    ) -> list[int]:
         """Text to token ids.
 
         `add_special` adds what the model wants at the beginning; control tokens written out in the text count
-        as such only with `parse_special`.
+        as such only with `parse_special`. A `continuation` goes on from other text: nothing is put before it,
+        neither a beginning token nor the space that SentencePiece vocabularies begin a text with.
         """
-        return list(self._tokenizer().encode(text, add_special=add_special, parse_special=parse_special))
+        return list(
+            self._tokenizer().encode(
+                text, add_special=add_special, parse_special=parse_special, continuation=continuation
+            )
+        )
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Token ids to text. Bytes that make no character become U+FFFD."""

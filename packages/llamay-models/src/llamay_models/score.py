@@ -55,7 +55,7 @@ def score(
 ) -> Score:
     """Return how likely the model finds a text; see `Model.score`.
 
-    A text is encoded by itself, after what is given, with the model's beginning token before the whole.
+    A text is encoded by itself, as a continuation of what is given, with the model's beginning token before the whole.
     """
     if not 0 <= top <= MAX_LOGPROBS:
         raise PromptError(f"top must be from 0 to {MAX_LOGPROBS}, not {top}")
@@ -64,13 +64,14 @@ def score(
     if isinstance(text, str):
         # What comes first has the beginning token, which the model is not asked for.
         words = model.tokenizer
+        goes_on = bool(given) and words is not None and not words.is_special(given[-1])
         head = (
             [words.bos]
             if not given and words is not None and words.adds_bos and words.bos is not None
             else []
         )
         given = [*given, *head]
-        text = model.encode(text, add_special=False)
+        text = model.encode(text, add_special=False, continuation=goes_on)
     tokens = [*given, *text]
     if not text:
         raise PromptError("there is no text to score; give at least one token")

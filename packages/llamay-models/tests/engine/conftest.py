@@ -28,8 +28,11 @@ class Letters:
     eog = frozenset({0})
     bos, adds_bos = None, False
 
-    def encode(self, text, *, add_special=True, parse_special=False):
+    def encode(self, text, *, add_special=True, parse_special=False, continuation=False):
         return [ord(c) - 92 for c in text]
+
+    def is_special(self, token):
+        return token == 0
 
     def token_bytes(self, token):
         return b"" if token == 0 else PIECES[token - 1 : token] if token < 5 else chr(token + 92).encode()
@@ -47,13 +50,10 @@ class Letters:
 class Pairs(Letters):
     """Token 60 is the letters of tokens 10 and 11, and the tokenizer prefers it."""
 
-    def is_special(self, token):
-        return token == 0
-
     def token_bytes(self, token):
         return b"fg" if token == 60 else super().token_bytes(token)
 
-    def encode(self, text, *, add_special=True, parse_special=False):
+    def encode(self, text, *, add_special=True, parse_special=False, continuation=False):
         out = []
         for t in super().encode(text):
             if t == 11 and out and out[-1] == 10:

@@ -171,6 +171,33 @@ def test_a_sentencepiece_text_cannot_spell_a_control_token_by_merging(
     assert sentencepiece.decode(sentencepiece.encode("<0x0A>", add_special=False)) == "<0x0A>"
 
 
+@BOUNDED
+@given(
+    text=st.text(alphabet="helo wrd€", min_size=1, max_size=20),
+    more=st.text(alphabet="helo wrd€", max_size=20),
+)
+def test_a_continuation_is_the_text_that_was_given(
+    sentencepiece: tokenizer.Tokenizer, byte_level: tokenizer.Tokenizer, text: str, more: str
+) -> None:
+    for ours in (sentencepiece, byte_level):
+        begun = ours.encode(text)
+        assert ours.decode([*begun, *ours.encode(more, add_special=False, continuation=True)]) in (
+            text + more,
+            "<s>" + text + more,
+        )
+
+
+def test_no_space_is_put_before_a_continuation(sentencepiece: tokenizer.Tokenizer) -> None:
+    for special in (True, False):  # nothing goes before what goes on
+        ids = sentencepiece.encode("hello world", add_special=special, continuation=True)
+        assert texts(sentencepiece, ids)[-1] == "▁world"
+        assert "▁hello" not in texts(sentencepiece, ids)
+        assert 1 not in ids
+    assert texts(sentencepiece, sentencepiece.encode(" world", add_special=False, continuation=True)) == [
+        "▁world"
+    ]
+
+
 def test_the_space_before_a_sentencepiece_text_is_dropped_again(sentencepiece: tokenizer.Tokenizer) -> None:
     for text in ("hello", " hello", "  hello", "", " "):
         ids = sentencepiece.encode(text)

@@ -43,6 +43,16 @@ _FILE_TYPES = {
     18: "Q6_K",
     32: "BF16",
 }
+
+
+def read_samplers(value: list[str] | str) -> tuple[str, ...]:
+    """The names of samplers that a request means. Raises ValueError."""
+    try:
+        return llamay_models.engine.read_samplers(value)
+    except errors.SamplingError as e:
+        raise ValueError(str(e)) from None
+
+
 _SAMPLING = frozenset(f.name for f in dataclasses.fields(llamay_models.Sampling)) - {"logprobs"}
 
 

@@ -173,47 +173,14 @@ def time_limit(fields: SamplingFields) -> float | None:
     return min(limits, default=None)
 
 
-_LETTERS = {
-    "e": "penalties",
-    "d": "dry",
-    "s": "top_n_sigma",
-    "k": "top_k",
-    "y": "typ_p",
-    "p": "top_p",
-    "m": "min_p",
-    "x": "xtc",
-    "t": "temperature",
-}
-_ALIASES = {
-    "typical_p": "typ_p",
-    "typical": "typ_p",
-    "typ": "typ_p",
-    "nucleus": "top_p",
-    "temp": "temperature",
-}
-
-
 def samplers(value: list[str] | str) -> tuple[str, ...]:
     """Names of samplers in their order, from llama.cpp's list of names, its letters, or names with semicolons."""
-    whole = (
-        isinstance(value, list) or ";" in value or value.replace("-", "_") in {*_LETTERS.values(), *_ALIASES}
-    )
-    names = value if isinstance(value, list) else value.split(";") if whole else list(value)
-    if len(names) > 64:
-        raise invalid(f"samplers: at most 64 names, not {len(names)}", "samplers")
-    out = []
-    for name in names:
-        plain = name.strip().lower().replace("-", "_")
-        known = _ALIASES.get(plain, plain) if whole else _LETTERS.get(name, "")
-        if known not in _LETTERS.values():
-            choices = (
-                ", ".join(_LETTERS.values())
-                if whole
-                else ", ".join(f"{letter} {of}" for letter, of in _LETTERS.items())
-            )
-            raise invalid(f"samplers: {name[:40]!r} is none of {choices}", "samplers")
-        out.append(known)
-    return tuple(out)
+    from ._adapter import read_samplers  # the engine alone knows them, and takes a while to import
+
+    try:
+        return read_samplers(value)
+    except ValueError as e:
+        raise invalid(f"samplers: {str(e).removeprefix('samplers: ')}", "samplers") from None
 
 
 def unsupported(name: str, why: str = "this server does not support it") -> ApiError:

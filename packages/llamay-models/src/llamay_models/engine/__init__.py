@@ -6,7 +6,7 @@ from llamay_models.engine._engine import Engine, Progress
 from llamay_models.engine._generation import FinishReason, Generation, Piece, Timings, TokenScore, Usage
 from llamay_models.engine._request import Request
 from llamay_models.engine._runner import Runner
-from llamay_models.engine._sampling import Sampling
+from llamay_models.engine._sampling import Sampling, read_samplers, sampler_letters
 from llamay_models.engine._stats import Histogram, Histograms, Stats
 
 __all__ = [
@@ -26,4 +26,6 @@ __all__ = [
     "TokenConstraint",
     "TokenScore",
     "Usage",
+    "read_samplers",
+    "sampler_letters",
 ]

@@ -115,12 +115,13 @@ class Context:
     def extend(self, more: str | Sequence[int], *, progress: Progress | None = None) -> Self:
         """Read more text, or tokens, after the last one. Returns itself. Blocks.
 
-        Text is taken as plain text: names of control tokens in it are not control tokens. Raises
+        Text is taken as plain text: names of control tokens in it are not control tokens; it goes on from the text
+        before it, so no space is put before it, unless a control token is. Raises
         PromptError, PromptTooLong, OutOfMemory; the context is then as it was, also where `progress`
         raised.
         """
         if isinstance(more, str):
-            more = self.model.encode(more, add_special=False)
+            more = self.model.encode(more, add_special=False, continuation=self._ends_in_text())
         tokens = self.model.engine.check(more)
         channel = Channel()
         state = self._begin(channel)
@@ -275,6 +276,12 @@ class Context:
         """Read the state, between two steps if the engine is at work on it."""
         self._check_open()
         return function() if self._busy is None else self.model.engine.call(function)
+
+    def _ends_in_text(self) -> bool:
+        """Whether more text would go on from text, and not from a control token or from nothing."""
+        last = self._look(lambda: self._state.last(1))
+        words = self.model.tokenizer
+        return bool(last) and words is not None and not words.is_special(last[0])
 
     def _settle(self) -> None:
         """Compute what is pending, so that the logits are there."""

@@ -12,6 +12,8 @@ from llamay_models.errors import SamplingError
 MAX_LOGPROBS = 1024
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
 """The stages, in the order in which they are applied unless another is given."""
+SAMPLER_LETTERS = dict(zip("edskypmxt", SAMPLERS, strict=True))
+"""What llama.cpp calls them in one letter."""
 DRY_SEQUENCE_BREAKERS = ("\n", ":", '"', "*")
 _MAX_BREAKERS, _MAX_BREAKER = 64, 40
 
@@ -47,8 +49,8 @@ class Sampling:
         dry_sequence_breakers: texts that repetitions do not reach over.
         mirostat: 1 or 2 steers the surprise towards mirostat_tau bits, learning at the rate mirostat_eta,
             in place of all samplers but the temperature; 0 is off.
-        samplers: the stages in the order in which they are applied, as a sequence of names or as one text
-            with semicolons; a stage that is not named is not applied.
+        samplers: the stages in the order in which they are applied, as a sequence of names or as one text, of
+            names with semicolons or of llama.cpp's letters; a stage that is not named is not applied.
         logit_bias: token id -> number added to its logit; -inf forbids it.
         logprobs: how many alternatives to report with each token; None reports no probabilities, 0 only
             the chosen token's.
@@ -105,7 +107,7 @@ class Sampling:
             raise SamplingError(
                 f"post_sampling_logprobs must be True or False, not {self.post_sampling_logprobs!r}"
             )
-        object.__setattr__(self, "samplers", _samplers(self.samplers))
+        object.__setattr__(self, "samplers", read_samplers(self.samplers))
         object.__setattr__(self, "dry_sequence_breakers", _breakers(self.dry_sequence_breakers))
 
     def seeded(self) -> Sampling:
@@ -128,18 +130,37 @@ class Sampling:
         return -1 if -1 in spans else max(spans)
 
 
-def _samplers(value: object) -> tuple[str, ...]:
+def read_samplers(value: object) -> tuple[str, ...]:
+    """Return the names of samplers in order: from a sequence of names, one text of names with semicolons, or letters.
+
+    Names may be those of llama.cpp and its clients. Raises SamplingError naming what is unknown.
+    """
+    if isinstance(value, str) and ";" not in value and _plain(value) not in _ALIASES:
+        return sampler_letters(value)
     names = value.split(";") if isinstance(value, str) else value
     if not isinstance(names, Sequence) or len(names) > 64:
-        raise SamplingError(f"samplers must be names of samplers, not {value!r}")
+        raise SamplingError(f"samplers must be at most 64 names of samplers, not {str(value)[:80]!r}")
     out = []
     for name in names:
-        known = _ALIASES.get(name.strip().lower().replace("-", "_")) if isinstance(name, str) else None
+        known = _ALIASES.get(_plain(name)) if isinstance(name, str) else None
         if known is None and name != "":
-            raise SamplingError(f"samplers must be among {', '.join(SAMPLERS)}, not {name!r}")
+            raise SamplingError(f"samplers must be among {', '.join(SAMPLERS)}, not {str(name)[:40]!r}")
         if known is not None:
             out.append(known)
     return tuple(out)
+
+
+def sampler_letters(text: str) -> tuple[str, ...]:
+    """Return the names of samplers that llama.cpp's letters mean, in order. Raises SamplingError."""
+    unknown = next((letter for letter in text if letter not in SAMPLER_LETTERS), None)
+    if unknown is not None or len(text) > 64:
+        known = ", ".join(f"{letter} {name}" for letter, name in SAMPLER_LETTERS.items())
+        raise SamplingError(f"samplers: {unknown or text[:64]!r} is no sampler; they are {known}, at most 64")
+    return tuple(SAMPLER_LETTERS[letter] for letter in text)
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("-", "_")
 
 
 def _breakers(value: object) -> tuple[str, ...]:

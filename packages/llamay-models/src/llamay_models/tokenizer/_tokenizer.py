@@ -78,7 +78,12 @@ class Tokenizer:
         return bool(self._suffix)
 
     def encode(
-        self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False
+        self,
+        text: str | bytes,
+        *,
+        add_special: bool = True,
+        parse_special: bool = False,
+        continuation: bool = False,
     ) -> list[int]:
         """Return the ids of a text; bytes need not be UTF-8.
 
@@ -87,14 +92,16 @@ class Tokenizer:
             add_special: put the tokens before and after it that the file asks for (BOS, EOS, …).
             parse_special: read control tokens such as <|im_start|> that the text spells out as these tokens.
                 Leave it off for text from outside. Tokens marked as user-defined count either way.
+            continuation: the text goes on from other text. Where a vocabulary has a space put before every
+                text, none is put before this one; what goes before a text is left out.
 
         Raises:
             UnicodeEncodeError: a str holds lone surrogates.
             ValueError: the text is longer than 1 GiB.
 
         """
-        ids = self._native.encode(text, parse_special)
-        return [*self._prefix, *ids, *self._suffix] if add_special else ids
+        ids = self._native.encode(text, parse_special, continuation)
+        return [*(() if continuation else self._prefix), *ids, *self._suffix] if add_special else ids
 
     def encode_array(
         self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False
