@@ -201,6 +201,55 @@ def model_options(command: F) -> F:
     return command
 
 
+def engine_options(command: F) -> F:
+    """Add what a verb that writes a lot may give the engine: a draft model, memory, and folders. As of the server."""
+    for decorate in reversed(
+        (
+            click.option(
+                "--draft",
+                metavar="MODEL",
+                envvar="LLAMAY_DRAFT",
+                help="A smaller model of the same vocabulary that guesses ahead; no answer changes.",
+            ),
+            click.option(
+                "--ctx-mem-budget",
+                metavar="SIZE",
+                envvar="LLAMAY_CTX_MEM_BUDGET",
+                callback=_size,
+                help="Memory for keys and values, as 512m or 4g.  [default: a quarter of the machine's]",
+            ),
+            click.option(
+                "--ctx-spill-dir",
+                metavar="DIR",
+                envvar="LLAMAY_CTX_SPILL_DIR",
+                help="Where contexts that are not at work go, encrypted, when that is not enough.",
+            ),
+            click.option(
+                "--prefix-cache-dir",
+                metavar="DIR",
+                envvar="LLAMAY_PREFIX_CACHE_DIR",
+                help="Where what was read is kept for the next time.",
+            ),
+        )
+    ):
+        command = decorate(command)
+    return command
+
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
+_SPILL = 64 << 30
+
+
+def _size(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    match = _SIZE.fullmatch(value.strip())
+    size = 0 if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+    if size < 1:
+        raise click.BadParameter(f"{value!r} is not a size; write 512m or 4g")
+    return size
+
+
 _CTX_SIZE = "Tokens that a context may hold.  [default: what the model was made for]"
 _THREADS = "CPU threads.  [default: one per core]"
 _PACKED_CACHE = "Keep weights here as kernels read them (as large as the model): later starts are faster."
@@ -234,6 +283,10 @@ class Loading:
     offline: bool = False
     progress: Mode = "auto"
     packed_cache: Path | None = None
+    draft: str | None = None
+    ctx_mem_budget: int | None = None
+    ctx_spill_dir: str | None = None
+    prefix_cache_dir: str | None = None
 
     @classmethod
     def take(cls, options: dict[str, Any]) -> Loading:
@@ -245,6 +298,8 @@ class Loading:
             options.pop("offline"),
             cast(Mode, options.pop("progress")),
             options.pop("packed_cache"),
+            # Only some verbs have these.
+            *(options.pop(name, None) for name in _ENGINE),
         )
 
     def resolve(self, model: str) -> Resolved:
@@ -257,6 +312,7 @@ class Loading:
         """Load it, with progress."""
         from ._progress import reporting
 
+        more |= self._engine()
         with reporting(self.progress) as report:
             return load_model()(
                 resolved.path,
@@ -268,6 +324,25 @@ class Loading:
                 progress=report,
                 **more,
             )
+
+    def _engine(self) -> dict[str, Any]:
+        """What `engine_options` asked for, as arguments of `load`."""
+        found: dict[str, Any] = {}
+        if self.draft is not None:
+            found["draft"] = self.resolve(self.draft).path
+        if self.ctx_mem_budget is not None:
+            found["kv_budget"] = self.ctx_mem_budget
+        if self.prefix_cache_dir is not None:
+            found["disk_cache"] = self.prefix_cache_dir
+        if self.ctx_spill_dir is not None:
+            import llamay_kv
+
+            Path(self.ctx_spill_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+            found["spill"] = llamay_kv.Spill(self.ctx_spill_dir, _SPILL)
+        return found
+
+
+_ENGINE = ("draft", "ctx_mem_budget", "ctx_spill_dir", "prefix_cache_dir")
 
 
 def load_model() -> Callable[..., Model]:

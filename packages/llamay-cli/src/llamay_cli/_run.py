@@ -14,6 +14,7 @@ from ._completion import complete_model
 from ._interrupt import Interrupts
 from ._options import (
     Loading,
+    engine_options,
     generation_options,
     model_options,
     read_text,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 @generation_options
 @sampling_options
 @model_options
+@engine_options
 @click.option(
     "--logprobs", type=click.IntRange(0, 1024), metavar="N", help="With --json: N alternatives a token."
 )

@@ -69,10 +69,12 @@ def serve(
         if showing:
             click.echo(show_config(config, origin))
             return
-        served = [_entry(model, offline, typing.cast(Mode, progress)) for model in (*models, *config.models)]
+        mode = typing.cast(Mode, progress)
+        served = [_entry(model, offline, mode) for model in (*models, *config.models)]
+        drafts = tuple(_entry(draft, offline, mode, named=False) for draft in config.drafts)
         run_server(
             served or _all(),
-            config=dataclasses.replace(config, models=()),
+            config=dataclasses.replace(config, models=(), drafts=drafts),
             store=ServerStore(offline=offline),
         )
     except ConfigError as error:
@@ -86,9 +88,12 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _entry(model: str, offline: bool, mode: Mode) -> str:
+def _entry(model: str, offline: bool, mode: Mode, *, named: bool = True) -> str:
+    """NAME=PATH of a model; where it was given no name, its own, or none at all."""
     name, equals, what = model.partition("=")
     resolved = resolve(what if equals else model, mode=mode, offline=offline)
+    if not equals and not named:
+        return str(resolved.path)
     return f"{name if equals else resolved.name.removesuffix('.gguf')}={resolved.path}"
 
 

@@ -16,7 +16,7 @@ import llamay_models
 from llamay_models import errors
 
 from . import _protocol as p
-from ._config import Config
+from ._config import Config, ConfigError
 from ._envelopes import reasoning_of
 from ._snapshot_key import read_key
 
@@ -59,6 +59,10 @@ _SAMPLING = frozenset(f.name for f in dataclasses.fields(llamay_models.Sampling)
 def load(config: Config) -> p.Loader:
     """A loader with this configuration's settings."""
     key = read_key(config.ctx_key) if config.ctx_key else None
+    try:
+        llamay_models.engine.Stall.parse(config.max_stall)
+    except ValueError as e:
+        raise ConfigError(str(e)) from None
     # One folder and one budget for all models, which may load at the same time.
     disk = None
     if config.prefix_cache_dir:
@@ -70,7 +74,7 @@ def load(config: Config) -> p.Loader:
             key=key,
         )
 
-    def loader(path: Path, *, progress: p.Progress | None = None) -> p.Model:
+    def loader(path: Path, *, progress: p.Progress | None = None, draft: Path | None = None) -> p.Model:
         try:
             model = llamay_models.load(
                 path,
@@ -81,6 +85,8 @@ def load(config: Config) -> p.Loader:
                 spill=_spill(config, key),
                 prefix_cache=None if config.prefix_cache < 0 else config.prefix_cache,
                 disk_cache=disk,
+                max_stall=config.max_stall,
+                draft=draft,
                 progress=progress,
             )
         except errors.LlamayError as e:

@@ -58,6 +58,14 @@ class Config:
     )
     threads: int = _setting(0, "threads per model; 0 takes the number of cores")
     kv: str = _setting("f16", "precision of K/V: f32, f16, vq8 or q8")
+    drafts: tuple[str, ...] = _setting(
+        (),
+        "smaller models of the same vocabulary that guess ahead: PATH for the default model, NAME=PATH for another",
+    )
+    max_stall: str = _setting(
+        "2.5x",
+        "how long a step may take that reads a prompt while texts are written: 2.5x (times as long as without) or 50ms",
+    )
     ctx_mem_budget: int = _setting(
         0, "bytes of memory for the K/V of contexts, per model; 0 lets the engine choose", unit="bytes"
     )

@@ -142,7 +142,7 @@ class Models:
                 raise Abandoned
 
         try:
-            model = await asyncio.to_thread(lambda: loader(path, progress=progress))
+            model = await asyncio.to_thread(lambda: loader(path, progress=progress, **self._draft(entry)))
             if entry.profile.template is not None:
                 try:
                     model.use_template(entry.profile.template)
@@ -161,6 +161,14 @@ class Models:
         entry.model, entry.loaded_at = model, time.monotonic()
         self.metrics.models_loaded.inc()
         return model
+
+    def _draft(self, entry: Entry) -> dict[str, Path]:
+        """The model that guesses for this one, where one does."""
+        for text in self.config.drafts:
+            name, equals, path = text.partition("=")
+            if entry.name == name if equals else entry is next(iter(self.entries.values())):
+                return {"draft": Path(path if equals else text)}
+        return {}
 
     async def _make_room(self, wanted: Entry) -> None:
         limit = self.config.max_loaded_models

@@ -355,5 +355,5 @@ class NotSupported(EngineError):
 class Loader(Protocol):
     """Loads a model from a path: blocking, with progress; raising from the callback abandons it."""
 
-    def __call__(self, path: Path, *, progress: Progress | None = None) -> Model:
-        """The loaded model."""
+    def __call__(self, path: Path, *, progress: Progress | None = None, draft: Path = ...) -> Model:
+        """The loaded model. `draft` is given only where a smaller model guesses for it."""

@@ -4,6 +4,7 @@ from llamay_models.engine._constraint import TokenConstraint
 from llamay_models.engine._context import Context
 from llamay_models.engine._engine import Engine, Progress
 from llamay_models.engine._generation import FinishReason, Generation, Piece, Timings, TokenScore, Usage
+from llamay_models.engine._pace import Stall
 from llamay_models.engine._request import Request
 from llamay_models.engine._runner import Runner
 from llamay_models.engine._sampling import Sampling, read_samplers, sampler_letters
@@ -21,6 +22,7 @@ __all__ = [
     "Request",
     "Runner",
     "Sampling",
+    "Stall",
     "Stats",
     "Timings",
     "TokenConstraint",
