@@ -60,6 +60,12 @@ struct AttentionSegment {
   size_t partials;  // floats from the start of the task's partials: a record for each block and row
 };
 
+/// A block of keys and values of one head; pages null: none.
+struct AttentionPlace {
+  const KvPages* pages;
+  uint32_t kv_head, block;
+};
+
 /// Tokens that are computed together for one key/value head, and where the blocks they see lie. Those of one
 /// context are one segment; contexts with pages in common have a segment for these, then one each. A token
 /// meets its segments in increasing order of position.
@@ -70,8 +76,9 @@ struct AttentionTask {
   uint32_t n_segments;
   const AttentionToken* tokens;
   const AttentionSegment* segments;
-  float* partials;  // for attend_blocks and merge
-  float* scratch;   // attention_scratch() floats, 64-byte aligned
+  float* partials;        // for attend_blocks and merge
+  float* scratch;         // attention_scratch() floats, 64-byte aligned
+  AttentionPlace next{};  // what is probably read after this task; only to fetch it early
 };
 
 constexpr size_t lanes_up(size_t n) { return (n + 15) / 16 * 16; }

@@ -113,18 +113,28 @@ class Attention {
     }
   }
 
-  /// How far the next block's keys and values are from this one's. Blocks lie too far apart, and are too
-  /// short, for the hardware to follow.
+  /// How far the keys and values that come next are from this block's: those of the next block, of the next
+  /// segment's first, or of what the thread probably does after this task. Blocks lie too far apart, and are
+  /// too short, for the hardware to follow, and asked for in one go most would be refused.
   void look_ahead(bool more) {
-    const KvPages& p = *segment_->pages;
     keys_ahead_ = values_ahead_ = 0;
-    if (!more || (1u << p.page_shift) < kAttentionBlock) return;
-    const auto from_here = [&](auto at) {
-      return reinterpret_cast<const char*>(at(start_ + kAttentionBlock)) -
-             reinterpret_cast<const char*>(at(start_));
+    const KvPages& here = *segment_->pages;
+    AttentionPlace next{&here, t_.kv_head, start_ / kAttentionBlock + 1};
+    if (!more)
+      next = segment_ + 1 == t_.segments + t_.n_segments
+                 ? t_.next
+                 : AttentionPlace{segment_[1].pages, t_.kv_head, segment_[1].block_begin};
+    if (!next.pages || (1u << here.page_shift) < kAttentionBlock ||
+        next.pages->page_shift != here.page_shift || next.pages->dtype != here.dtype)
+      return;
+    const uint32_t start = next.block * kAttentionBlock;
+    const auto distance = [](const auto* to, const auto* from) {
+      return reinterpret_cast<const char*>(to) - reinterpret_cast<const char*>(from);
     };
-    keys_ahead_ = from_here([&](uint32_t position) { return keys_at<K>(p, s_, t_.kv_head, position); });
-    values_ahead_ = from_here([&](uint32_t position) { return values_at<V>(p, s_, t_.kv_head, position); });
+    keys_ahead_ =
+        distance(keys_at<K>(*next.pages, s_, next.kv_head, start), keys_at<K>(here, s_, t_.kv_head, start_));
+    values_ahead_ = distance(values_at<V>(*next.pages, s_, next.kv_head, start),
+                             values_at<V>(here, s_, t_.kv_head, start_));
   }
 
   float* partial(uint32_t block, uint32_t row) const {

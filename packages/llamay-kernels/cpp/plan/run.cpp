@@ -158,7 +158,7 @@ void Run::thread(unsigned t) {
         if (!work.writes.empty())
           share(phase(1), work.writes.size(), own, [&](std::size_t k) { write(n, work.writes[k]); });
         share(phase(2), work.items.size(), own, [&](std::size_t k) {
-          attention(n, work.items[k], own, only_write);
+          attention(n, k, own, only_write);
           mark_record(t, n.record);
         });
         break;

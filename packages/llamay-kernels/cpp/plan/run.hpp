@@ -72,7 +72,9 @@ class Run {
   // run_attention.cpp
   const KvPages& pages(const Node& n, uint32_t lease) const;
   void write(const Node& n, const AttentionWork::Write& w) const;
-  void attention(const Node& n, const AttentionWork::Item& item, const Own& own, bool only_write);
+  void attention(const Node& n, std::size_t item, const Own& own, bool only_write);
+  /// Where an item begins to read.
+  AttentionPlace place(const Node& n, const AttentionWork& work, std::size_t item) const;
 
   /// What happened on the calling thread since the last mark belongs to `sum`.
   void mark(unsigned t, uint64_t& sum) {

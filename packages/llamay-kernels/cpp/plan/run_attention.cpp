@@ -26,9 +26,18 @@ void Run::write(const Node& n, const AttentionWork::Write& w) const {
                    value(n.c) + row * v_stride + std::size_t{w.kv_head} * s.v_dim, v_stride);
 }
 
-void Run::attention(const Node& n, const AttentionWork::Item& item, const Own& own, bool only_write) {
+AttentionPlace Run::place(const Node& n, const AttentionWork& work, std::size_t index) const {
+  if (index >= work.items.size()) return {};
+  const AttentionWork::Item& item = work.items[index];
+  const bool whole = item.split < 0;
+  const AttentionWork::Segment& s = work.segments[work.units[item.unit].segment + (whole ? 0 : item.segment)];
+  return {&pages(n, s.lease), item.kv_head, whole ? s.block_begin : item.block_begin};
+}
+
+void Run::attention(const Node& n, std::size_t number, const Own& own, bool only_write) {
   const AttentionShape& s = program_.shapes[n.shape];
   AttentionWork& work = scratch_.attention[n.shape];
+  const AttentionWork::Item& item = work.items[number];
   const AttentionWork::Unit& unit = work.units[item.unit];
   std::array<AttentionSegment, kSegments> segments;
   uint32_t n_segments = 0;
@@ -48,8 +57,9 @@ void Run::attention(const Node& n, const AttentionWork::Item& item, const Own& o
     tokens[i] = {value(n.a) + (std::size_t{from.row} * s.heads + head) * s.k_dim,
                  value(n.out) + (std::size_t{from.row} * s.heads + head) * s.v_dim, from.position};
   }
-  AttentionTask task{&s,      item.kv_head, unit.tokens, n_segments, tokens.data(), segments.data(),
-                     nullptr, own.attention};
+  AttentionTask task{&s,         item.kv_head,  unit.tokens,
+                     n_segments, tokens.data(), segments.data(),
+                     nullptr,    own.attention, place(n, work, number + n_threads_)};  // threads take turns
   if (item.split < 0) return attention_.attend(task);
 
   const auto index = static_cast<std::size_t>(item.split);

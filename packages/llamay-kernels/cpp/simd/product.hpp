@@ -31,29 +31,30 @@ LLAMAY_LANES void tile(const float* const* a, const T* b, size_t stride, size_t 
   f32x16 sum[rows][vectors];
   for (int r = 0; r < rows; ++r)
     for (int j = 0; j < vectors; ++j) sum[r][j] = accumulate ? load(c[r] + at + 16 * j) : zero();
-  const auto whole = [&](auto fetch) LLAMAY_LAMBDA {
+  const auto walk = [&](auto fetch, auto load_last) LLAMAY_LAMBDA {
     for (size_t i = 0; i < depth; ++i, b += stride) {
       fetch(b);
       for (int j = 0; j < vectors; ++j) {
-        const f32x16 v = load_lanes(b + 16 * j);
+        const f32x16 v = j + 1 < vectors ? load_lanes(b + 16 * j) : load_last(b + 16 * j);
         for (int r = 0; r < rows; ++r) sum[r][j] = fma(splat(a[r][i]), v, sum[r][j]);
       }
     }
   };
-  if (last == 16 && ahead) {
-    whole([ahead](const T* at) {
-      for (size_t line = 0; line < 16 * vectors * sizeof(T); line += 64)
-        __builtin_prefetch(reinterpret_cast<const char*>(at) + ahead + line, 0, 2);
-    });
-  } else if (last == 16) {
-    whole([](const T*) {});
-  } else {
-    for (size_t i = 0; i < depth; ++i, b += stride)
-      for (int j = 0; j < vectors; ++j) {
-        const f32x16 v = j + 1 < vectors ? load_lanes(b + 16 * j) : load_lanes(b + 16 * j, last);
-        for (int r = 0; r < rows; ++r) sum[r][j] = fma(splat(a[r][i]), v, sum[r][j]);
-      }
-  }
+  const auto nothing = [](const T*) {};
+  const auto fetch = [&](const T* at) {
+    for (size_t line = 0; line < 16 * vectors * sizeof(T); line += 64)
+      __builtin_prefetch(reinterpret_cast<const char*>(at) + ahead + line, 0, 2);
+  };
+  const auto all = [](const T* at) { return load_lanes(at); };
+  const auto some = [&](const T* at) { return load_lanes(at, last); };
+  if (last == 16 && ahead)
+    walk(fetch, all);
+  else if (last == 16)
+    walk(nothing, all);
+  else if (ahead)
+    walk(fetch, some);
+  else
+    walk(nothing, some);
   for (int r = 0; r < rows; ++r)
     for (int j = 0; j < vectors; ++j) store(c[r] + at + 16 * j, sum[r][j]);
 }
