@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "llamay/kv_view.h"
+#include "plan/cutting.hpp"
 #include "plan/lease.hpp"
 #include "plan/program.hpp"
 #include "plan/schedule.hpp"
@@ -74,6 +75,7 @@ class Plan {
   std::vector<std::size_t> rope_floats_;  // of one row, before each rotation's table and, at the end, of all
   double max_frequency_ = 0;
   std::size_t attention_scratch_ = 0;  // floats
+  mutable Cutting cutting_;
   mutable std::mutex idle_mutex_;
   mutable std::vector<std::unique_ptr<Scratch>> idle_;
   std::atomic<bool> measuring_{false};

@@ -73,6 +73,7 @@ void Run::choose_threads() {
         work += seen * step_.counts[i] * s.heads * (s.k_dim + s.v_dim);
       }
   n_threads_ = threads_.useful(work);
+  shares_ = plan_.cutting_.shares(learns_cutting());
 }
 
 void Run::lay_out() {
@@ -185,11 +186,11 @@ void Run::execute() {
   if (profile_) mark(0, profile_->prepare_ns);
   const auto start = std::chrono::steady_clock::now();
   threads_.help(n_threads_, [](void* self, unsigned t) { static_cast<Run*>(self)->thread(t); }, this);
-  if (n_threads_ > 1)
-    threads_.learn(
-        n_threads_,
-        static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count()),
-        waited_ns_);
+  if (n_threads_ == 1) return;
+  const auto took =
+      static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
+  threads_.learn(n_threads_, took, waited_ns_);
+  if (learns_cutting()) plan_.cutting_.took(shares_, took);
 }
 
 }  // namespace llamay

@@ -29,9 +29,9 @@ class Run {
   /// A product cut into tiles of rows and chunks of groups.
   struct Cut {
     std::size_t row_tile, row_tiles, chunk, items;
-    // Chunks get smaller towards the end: a round gives each of so many threads one, together half of what is
-    // left. 0: all are of one size.
-    std::size_t round;
+    // A round gives each of so many threads one chunk, together one part in `divisor` of what is left: where
+    // it is more than 1, chunks get smaller towards the end. 0: all are of one size.
+    std::size_t round, divisor;
     std::size_t groups;
 
     struct Range {
@@ -47,6 +47,8 @@ class Run {
   void choose_threads();
   void lay_out();
   void thread(unsigned t);
+  /// Only steps of one row with an output are alike enough to be compared.
+  bool learns_cutting() const { return n_threads_ == threads_.size() && step_.rows == 1 && step_.wanted; }
   std::size_t rows(bool selected) const { return selected ? step_.wanted : step_.rows; }
   float* value(int v) const;
   std::byte* activation(int a) const;
@@ -101,6 +103,7 @@ class Run {
   const MatmulTable& matmul_;
   const AttentionTable& attention_;
   unsigned n_threads_ = 1;
+  bool shares_ = true;  // cutting.hpp
   std::size_t n_stages_ = 0;
   std::byte* spaces_[kSpaces] = {};
   float* ropes_ = nullptr;
