@@ -54,7 +54,7 @@ def upload(server: Any) -> None:
     assert server.client.post(f"/api/blobs/{DIGEST}", content=STORIES.read_bytes()).status_code == 201
 
 
-def test_ol20_a_blob_is_kept_only_when_it_is_what_its_digest_says(start: Any, tmp_path: Path) -> None:
+def test_ol20_j19_a_blob_is_kept_only_when_it_is_what_its_digest_says(start: Any, tmp_path: Path) -> None:
     server = start(max_blob=STORIES.stat().st_size)
     blob = f"/api/blobs/{DIGEST}"
     assert server.client.head(blob).status_code == 404

@@ -374,3 +374,33 @@ def test_completions_say_which_model_made_them_as_chats_do(server):
     once, again = complete(server, max_tokens=1), complete(server, max_tokens=2)
     assert once["system_fingerprint"] == again["system_fingerprint"]
     assert once["system_fingerprint"].startswith("llamay-")
+
+
+def test_j11_what_one_owner_computed_saves_no_other_owner_a_step():
+    from llamay_server_tests.conftest import running
+
+    from llamay_server import Config
+    from llamay_server._adapter import load
+
+    prompt = "Once upon a time, there was a little girl named Lily. " * 12
+    with running(
+        f"stories={STORIES}", loader=load(Config(threads=1)), api_keys=("ann:a", "bob:b", "cat:c")
+    ) as server:
+
+        def ask(key):
+            """Tokens that the answer says were cached, and tokens that the engine computed for it."""
+            before = server.metric("llamay_engine_prompt_tokens_total", model="stories")
+            body = {"prompt": prompt, "max_tokens": 1, "temperature": 0}
+            r = server.client.post("/v1/completions", json=body, headers={"x-api-key": key})
+            usage = r.json()["usage"]
+            after = server.metric("llamay_engine_prompt_tokens_total", model="stories")
+            return usage["prompt_tokens_details"]["cached_tokens"], after - before
+
+        cached, computed = ask("a")
+        assert cached == 0
+        # The work is the same to the token, and so is the time: there is nothing for bob to measure.
+        assert ask("b") == (0, computed)
+        cached, again = ask("a")
+        assert cached > 100
+        assert again < computed / 2
+        assert ask("c") == (0, computed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import socket
@@ -170,6 +171,41 @@ def test_j15_headers_are_bounded(shared):
     out = raw(shared, b"GET /" + b"a" * (1 << 20) + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert out == b"" or out.split(b" ")[1] in (b"400", b"404", b"414")
     assert shared.client.get("/health").status_code == 200
+
+
+def test_j15_a_slow_head_is_given_up_and_a_kept_connection_is_not(start):
+    server = start(head_timeout=0.3)
+    host, port = server.url.removeprefix("http://").split(":")
+
+    def closed(s) -> float:
+        began = time.monotonic()
+        s.settimeout(5)
+        assert s.recv(1000) == b""
+        return time.monotonic() - began
+
+    for sent in (b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "):
+        with socket.create_connection((host, int(port))) as s:
+            s.sendall(sent)
+            assert 0.1 < closed(s) < 2
+    with socket.create_connection((host, int(port))) as s:
+        for _ in range(3):
+            s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            s.settimeout(5)
+            assert b"200 OK" in s.recv(4000)
+            time.sleep(0.5)
+        s.sendall(b"GET /health")
+        assert 0.1 < closed(s) < 2
+    # A byte now and then does not help.
+    with socket.create_connection((host, int(port))) as s:
+        began = time.monotonic()
+        with contextlib.suppress(OSError):
+            while time.monotonic() - began < 5:
+                s.sendall(b"x")
+                time.sleep(0.02)
+        assert time.monotonic() - began < 2
+    server.model.decode_delay = 0.05
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 15, "ignore_eos": True}
+    assert server.client.post("/v1/chat/completions", json=body).status_code == 200
 
 
 def test_j15_a_slow_body_is_given_up(start):

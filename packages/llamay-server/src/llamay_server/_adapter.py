@@ -449,6 +449,8 @@ class Engine:
         out: dict[str, float] = {f"{k}_total": v for k, v in dataclasses.asdict(engine.stats).items()}
         pool = self.model.pool
         out |= {"queued": engine.queued, "active": engine.active, "kv_bytes": pool.used_bytes}
+        out |= {"kv_pages": sum(pool.live_pages), "kv_budget_bytes": pool.budget_bytes}
+        out |= {"kv_peak_bytes": pool.peak_bytes}
         out |= {f"spill_{k}": v for k, v in pool.spill_counters().items()}
         return out
 

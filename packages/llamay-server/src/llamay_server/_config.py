@@ -106,6 +106,9 @@ class Config:
     max_body: int = _setting(128 << 20, "bytes of a request body, unpacked", unit="bytes")
     max_snapshot: int = _setting(64 << 30, "bytes of an uploaded snapshot", unit="bytes")
     max_blob: int = _setting(256 << 30, "bytes of an uploaded model file", unit="bytes")
+    head_timeout: float = _setting(
+        30.0, "time in which the head of a request must arrive whole", unit="seconds"
+    )
     body_timeout: float = _setting(60.0, "time in which the next part of a body must arrive", unit="seconds")
     request_timeout: float = _setting(0.0, "longest time of one request; 0 is no limit", unit="seconds")
     ping_interval: float = _setting(
@@ -151,8 +154,16 @@ class Config:
             raise ConfigError(f"port is {self.port}; it must be from 0 to 65535")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ConfigError("tls_cert and tls_key belong together; give both or neither")
+        if self.profile == "enterprise" and self.prefix_cache_dir and not self.ctx_key:
+            raise ConfigError(
+                "prefix_cache_dir keeps on the disk what was computed, which the enterprise profile wants encrypted: "
+                "set ctx_key"
+            )
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise ConfigError(f"log_level is {self.log_level!r}; it must be debug, info, warning or error")
+        for name in ("head_timeout", "body_timeout", "ping_interval"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be more than 0 seconds")
         for name in ("max_queue", "max_n", "max_body", "max_snapshot", "max_blob", "max_contexts"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")

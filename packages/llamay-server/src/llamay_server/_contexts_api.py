@@ -148,7 +148,7 @@ async def create(request: Request[Any, Any, Any]) -> ASGIApp:
             messages=messages,
             prompt_length=len(ids),
         )
-    service.metrics.context_ops.labels("create").inc()
+    service.metrics.context_ops.labels(named.model, "create").inc()
     view = named.view() | {"cached_tokens": context.cached_tokens}
     return Whole(view, status=201, headers={"location": f"/v1/contexts/{named.id}"})
 
@@ -212,7 +212,7 @@ async def remove(request: Request[Any, Any, Any]) -> ASGIApp:
     service, call = services(request), call_of(request.scope)
     named = named_of(request, service, call)
     service.contexts.drop(named, "deleted")
-    service.metrics.context_ops.labels("delete").inc()
+    service.metrics.context_ops.labels(named.model, "delete").inc()
     return Whole({"id": named.id, "object": "context.deleted", "deleted": True})
 
 
@@ -232,7 +232,7 @@ async def fork(request: Request[Any, Any, Any]) -> ASGIApp:
         raise invalid(f"n: it must be from 1 to {service.config.max_n}", "n")
     service.contexts.check_room(call.owner, n, n * len(named.context))
     made = [child_of(service, named, context, data.label) for context in named.context.fork(n)]
-    service.metrics.context_ops.labels("fork").inc(n)
+    service.metrics.context_ops.labels(named.model, "fork").inc(n)
     views = [child.view() for child in made]
     return Whole({"object": "list", "data": views, "ids": [child.id for child in made]}, status=201)
 
@@ -263,7 +263,7 @@ async def truncate(request: Request[Any, Any, Any]) -> ASGIApp:
         if data.tokens < named.prompt_length:
             writer.messages, writer.prompt_length = None, 0
         writer.commit()
-    service.metrics.context_ops.labels("truncate").inc()
+    service.metrics.context_ops.labels(named.model, "truncate").inc()
     return Whole(named.view())
 
 
@@ -281,7 +281,7 @@ async def extend(request: Request[Any, Any, Any]) -> ASGIApp:
         if not service.contexts.is_live(named):
             raise ApiError("conflict", f"Context {named.id} was deleted meanwhile.", retry=False)
         writer.commit()
-    service.metrics.context_ops.labels("extend").inc()
+    service.metrics.context_ops.labels(named.model, "extend").inc()
     return Whole(named.view() | {"reused_tokens": reused, "read_tokens": added})
 
 

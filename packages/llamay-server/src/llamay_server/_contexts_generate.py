@@ -148,7 +148,7 @@ class _Generating:
                 choice["context"] = child.id
         elif n == 1 and self.keeps:
             writer.commit()
-        self.service.metrics.context_ops.labels("generate").inc()
+        self.service.metrics.context_ops.labels(self.named.model, "generate").inc()
         answer["context"] = named.view() | {"busy": None}
         answer["usage"] = usage(self.totals)
         yield answer

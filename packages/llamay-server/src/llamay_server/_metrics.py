@@ -40,7 +40,7 @@ class Metrics:
         self._stats: Callable[[], Mapping[str, Mapping[str, float]]] = dict
         self.refused = counter("refused", "Requests refused before work began", "reason")
         self.truncated = counter("truncated", "Conversations shortened to fit, at the client's wish", "model")
-        self.context_ops = counter("context_operations", "Operations on contexts", "operation")
+        self.context_ops = counter("context_operations", "Operations on contexts", "model", "operation")
         self.snapshot_bytes = counter("snapshot_bytes", "Snapshot bytes moved", "direction")
         self.first_token = histogram("time_to_first_token", "From arrival to the first text", _LONG)
         self.between = histogram("time_between_pieces", "Between two pieces of text of one choice", _SHORT)

@@ -19,6 +19,7 @@ from ._config import Config, ConfigError, add_flags, from_namespace, show_config
 from ._logs import configure
 from ._protocol import Loader, Model
 from ._store import Store
+from ._wire import protocol
 
 log = logging.getLogger("llamay.server")
 
@@ -109,7 +110,7 @@ def make_server(application: Application) -> Server:
             date_header=True,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=5,
-            http="h11",  # whatever else is installed: its headers are bounded
+            http=protocol(config.head_timeout),  # whatever else is installed: its heads are bounded
             h11_max_incomplete_event_size=64 << 10,
             lifespan="on",
             ws="none",

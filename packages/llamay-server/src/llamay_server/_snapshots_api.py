@@ -87,7 +87,7 @@ async def snapshot(request: Request[Any, Any, Any]) -> ASGIApp:
             raise _no_room(e) from e
         finally:
             release(copy)
-        service.metrics.context_ops.labels("snapshot").inc()
+        service.metrics.context_ops.labels(named.model, "snapshot").inc()
         return _Download(stack.pop_all(), path, named.id, service.metrics.snapshot_bytes)
     raise AssertionError("unreachable")
 
@@ -117,7 +117,7 @@ async def restore(request: Request[Any, Any, Any]) -> ASGIApp:
         named = service.contexts.add(
             context, owner=call.owner, model=entry.name, label=label, marking=context.marking or marking
         )
-    service.metrics.context_ops.labels("restore").inc()
+    service.metrics.context_ops.labels(named.model, "restore").inc()
     return Whole(named.view(), status=201, headers={"location": f"/v1/contexts/{named.id}"})
 
 
@@ -171,7 +171,7 @@ async def move(request: Request[Any, Any, Any]) -> ASGIApp:
         except OSError as e:
             raise _no_room(e) from e
         service.contexts.moved(named, target.url, new_id)
-    service.metrics.context_ops.labels("move").inc()
+    service.metrics.context_ops.labels(named.model, "move").inc()
     return Whole({"id": named.id, "object": "context.moved", "moved": {"server": target.url, "id": new_id}})
 
 
