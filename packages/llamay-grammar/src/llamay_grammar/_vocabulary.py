@@ -6,12 +6,14 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _grammar
+from ._tokenizer_json import read_tokenizer_json
 
 if TYPE_CHECKING:
     from ._compile import Grammar
@@ -71,7 +73,7 @@ class Vocabulary:
             raise ValueError(f"a token of more than {_MAX_TOKEN_BYTES} bytes")
         names: dict[str, int] = {}
         if isinstance(special, Mapping):
-            names = {name: int(i) for i, name in special.items()}
+            names = {name: int(i) for i, name in special.items() if name}
         special_ids = sorted({int(i) for i in special})
         end_ids = sorted({int(i) for i in end})
         for i in (*special_ids, *end_ids):
@@ -88,6 +90,44 @@ class Vocabulary:
         self.digest: bytes = h.digest()
         self._grammars: OrderedDict[Any, Grammar] = OrderedDict()
         self._lock = threading.Lock()
+
+    @classmethod
+    def from_tokenizer_json(
+        cls,
+        source: str | Path | Mapping[str, Any],
+        *,
+        end: Iterable[int | str],
+        size: int | None = None,
+        cache_limit: int = 256 << 20,
+    ) -> Vocabulary:
+        """Return the vocabulary of a ``tokenizer.json`` (byte-level BPE, or SentencePiece's BPE and Unigram).
+
+        Args:
+            source: the file, its text (transformers: ``tokenizer.backend_tokenizer.to_str()``), or the parsed
+                document.
+            end: end-of-sequence tokens, as ids or by name.
+            size: how many logits the model has, where these are more than there are tokens; nothing may ever choose
+                the others.
+            cache_limit: bytes of masks to remember.
+
+        Raises:
+            ValueError: it is no such file, a name of `end` is not in it, or `size` is too small.
+
+        """
+        tokens, special = read_tokenizer_json(source)
+        by_name = {text.decode(errors="replace"): n for n, text in enumerate(tokens)}
+        by_name |= {name: token for token, name in special.items() if name}
+        ends = []
+        for each in end:
+            if isinstance(each, str) and each not in by_name:
+                raise ValueError(f"there is no token called {each!r}")
+            ends.append(by_name[each] if isinstance(each, str) else int(each))
+        if size is not None:
+            if size < len(tokens):
+                raise ValueError(f"there are {len(tokens)} tokens, more than a size of {size}")
+            special |= dict.fromkeys(range(len(tokens), size), "")
+            tokens += [b""] * (size - len(tokens))
+        return cls(tokens, special=special, end=ends, cache_limit=cache_limit)
 
     def __len__(self) -> int:
         return int(self._native.size)
