@@ -176,6 +176,7 @@ void Expander::Impl::finish() {
     for (auto& s : a.rest_slots) dominated(s);
   }
   if (std::none_of(p.arrays.begin(), p.arrays.end(), [](auto& a) { return a.deep; })) return;
+  p.deep = true;
   find_plenty(arrays, objects);
   for (size_t i = 0; i < p.arrays.size(); ++i) {
     try {

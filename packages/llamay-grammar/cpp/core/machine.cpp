@@ -192,6 +192,7 @@ void Machine::step(const Thread& in, uint8_t b, Threads& out, Scratch& s) const 
 
 // check: whether threads that only lead to repeated items are dropped.
 void Machine::step(const Thread& in, uint8_t b, bool check, Threads& out, Scratch& s) const {
+  if (!p_.deep) return read(in, in, b, check, out, s);
   const size_t first = out.size();
   if (in.text) {
     Thread t = in;

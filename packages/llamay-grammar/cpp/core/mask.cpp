@@ -71,8 +71,17 @@ struct Masker::Walk {
   std::vector<uint32_t>* record = nullptr;   // what a crossing sets
   std::vector<uint32_t>* touched = nullptr;  // what is set in a mask of its own
   std::vector<std::vector<uint32_t>> zeros;  // masks that are lent out and come back cleared
-  std::vector<std::unique_ptr<Threads>> pool;
+  // Lists of threads, one for each level of the walk: kept, since a mask takes less time than allocating them.
+  using Pool = std::vector<std::unique_ptr<Threads>>;
+  static Pool& kept_pool() {
+    thread_local Pool p;
+    return p;
+  }
+  Pool pool = std::move(kept_pool());
   size_t depth = 0;
+  ~Walk() { kept_pool() = std::move(pool); }
+  Walk(const Walk&) = delete;
+  Walk& operator=(const Walk&) = delete;
 
   Walk(const Machine& machine, const Vocabulary& vocabulary, uint32_t* out, Scratch& scratch,
        CrossingList* list)

@@ -96,6 +96,7 @@ struct Program {
   uint32_t max_whitespace = 32;
   bool schema_order = false;
   bool canonical_escapes = false;
+  bool deep = false;  // some array is
   std::vector<std::string> warnings;
   // A content that contains no JSON and no rule, only one lexeme, has masks that depend on nothing else.
   size_t memory() const;

@@ -109,6 +109,11 @@ void Trie::build(std::vector<std::pair<std::string_view, uint32_t>> tokens) {
       nodes_[n].below |= from(c);
       nodes_[n].height = std::max(nodes_[n].height, nodes_[c].height + 1);
     }
+  kid_from_.resize(kid_nodes_.size()), kid_heights_.resize(kid_nodes_.size());
+  for (size_t k = 0; k < kid_nodes_.size(); ++k) {
+    kid_from_[k] = from(kid_nodes_[k]);
+    kid_heights_[k] = static_cast<uint16_t>(std::min<uint32_t>(height(kid_nodes_[k]), 0xFFFF));
+  }
 }
 
 }  // namespace llamay::grammar

@@ -53,17 +53,21 @@ class Trie {
   uint8_t byte(uint32_t n) const { return nodes_[n].byte; }
   uint64_t below(uint32_t n) const { return nodes_[n].below; }  // classes of the bytes strictly below n
   uint64_t from(uint32_t n) const { return nodes_[n].below | nodes_[n].here; }  // and of the byte of n
+  uint64_t at(uint32_t n) const { return nodes_[n].here; }  // the class of the byte of n
   uint32_t height(uint32_t n) const { return nodes_[n].height; }  // longest path below n, in bytes
   bool leaf(uint32_t n) const { return nodes_[n].n_kids == 0; }
 
   struct Kids {
     const uint8_t* bytes;
     const uint32_t* nodes;
+    const uint64_t* from;     // from(n) and height(n) of each
+    const uint16_t* heights;  // capped
     uint32_t n;
   };
   Kids kids(uint32_t n) const {
     const Node& x = nodes_[n];
-    return {kid_bytes_.data() + x.kids, kid_nodes_.data() + x.kids, x.n_kids};
+    return {kid_bytes_.data() + x.kids, kid_nodes_.data() + x.kids, kid_from_.data() + x.kids,
+            kid_heights_.data() + x.kids, x.n_kids};
   }
   // kNoNode when there is none.
   uint32_t child(uint32_t n, uint8_t b) const {
@@ -80,7 +84,7 @@ class Trie {
   // The tokens that end at n or below.
   uint32_t n_below(uint32_t n) const { return first(nodes_[n].end) - nodes_[n].first; }
   uint32_t n_tokens() const { return static_cast<uint32_t>(tokens_.size()); }
-  size_t memory() const { return nodes_.size() * sizeof(Node) + kid_bytes_.size() * 5 + tokens_.size() * 4; }
+  size_t memory() const { return nodes_.size() * sizeof(Node) + kid_bytes_.size() * 15 + tokens_.size() * 4; }
 
  private:
   struct Node {
@@ -95,6 +99,8 @@ class Trie {
   // The children of a node side by side, so that a walk looks at bytes that lie together.
   std::vector<uint8_t> kid_bytes_;
   std::vector<uint32_t> kid_nodes_, tokens_;
+  std::vector<uint64_t> kid_from_;
+  std::vector<uint16_t> kid_heights_;
 };
 
 }  // namespace llamay::grammar

@@ -133,10 +133,11 @@ uint64_t loop_classes(const Lang& l, uint32_t s, bool json) {
 // `near_dangers` looks kNear steps ahead only, which is what most tokens need and finite languages allow.
 // Too many classes do no harm.
 constexpr uint32_t kNear = 16;
+static_assert(kNear < 0xFFFF, "heights are capped");
 
-void find_dangers(const Lang& l) {
-  const size_t n = l.n_states(), k = l.n_classes;
-  std::vector<uint64_t> column(k, 0);
+// The classes of bytes of each class of the automaton.
+std::vector<uint64_t> columns(const Lang& l) {
+  std::vector<uint64_t> column(l.n_classes, 0);
   for (uint32_t c = 0; c < 128; ++c)
     column[l.ascii_class[c]] |= uint64_t{1} << byte_class(static_cast<uint8_t>(c));
   for (size_t i = 0; i < l.range_start.size(); ++i) {
@@ -146,6 +147,12 @@ void find_dangers(const Lang& l) {
       if (hi >= kLeadClasses[j].lo && lo <= kLeadClasses[j].hi)
         column[l.range_class[i]] |= uint64_t{1} << (kFirstLeadClass + j);
   }
+  return column;
+}
+
+void find_dangers(const Lang& l) {
+  const size_t n = l.n_states(), k = l.n_classes;
+  const std::vector<uint64_t> column = columns(l);
   constexpr size_t kMaxWork = 1000000;
   auto spread = [&](auto ends, size_t rounds) {
     std::vector<uint64_t> out(n, 0), before;
@@ -196,6 +203,74 @@ uint64_t danger(const Lang& l, uint32_t s, uint32_t length, uint32_t min) {
          (min == 0 && length <= kNear ? l.near_dangers[s] & l.dangers[s] : l.dangers[s]);
 }
 
+// Classes of which at most kTogether bytes, in any order, stay inside when they are read from state s: tokens made
+// of them alone need not be walked even where the automaton counts. First the letters and digits, then what can join
+// them.
+constexpr uint32_t kTogether = 24;
+
+class Together {
+ public:
+  Together(const Lang& l, uint32_t s) : l_(l), s_(s), column_(columns(l)), seen_(l.n_states(), 0) {}
+
+  uint64_t find(uint64_t allowed) {
+    const uint64_t live = ~dead(s_) & allowed;
+    uint64_t out = 0;
+    for (char c : std::string_view("azAZ059")) out |= uint64_t{1} << byte_class(static_cast<uint8_t>(c));
+    out &= live;
+    for (int round = 0;; ++round) {
+      const uint64_t lost = deaths(out) & out;
+      if (work_ > kMaxWork || round == 4) return 0;
+      if (!lost) break;
+      out &= ~lost;
+    }
+    if (!out) return 0;
+    for (uint32_t b = 0; b < 64; ++b) {
+      const uint64_t with = out | uint64_t{1} << b;
+      if (with == out || !(live >> b & 1)) continue;
+      if ((deaths(with) & with) == 0) out = with;
+      if (work_ > kMaxWork) break;
+    }
+    return out;
+  }
+
+ private:
+  static constexpr size_t kMaxWork = 200000;
+  const Lang& l_;
+  uint32_t s_;
+  std::vector<uint64_t> column_;
+  std::vector<uint32_t> seen_;
+  uint32_t mark_ = 0;
+  size_t work_ = 0;
+
+  uint64_t dead(uint32_t state) const {
+    uint64_t out = 0;
+    for (uint32_t c = 0; c < l_.n_classes; ++c)
+      if (l_.table[size_t{state} * l_.n_classes + c] == kDead) out |= column_[c];
+    return out;
+  }
+  // Everything that is dead somewhere on a path of these classes; ends early where one of them is.
+  uint64_t deaths(uint64_t classes) {
+    std::vector<uint32_t> now{s_}, next;
+    seen_[s_] = ++mark_;
+    uint64_t out = 0;
+    for (uint32_t depth = 0; depth < kTogether && !now.empty(); ++depth) {
+      next.clear();
+      for (uint32_t state : now) {
+        out |= dead(state);
+        if ((work_ += 2 * l_.n_classes) > kMaxWork) return ~uint64_t{0};
+        for (uint32_t c = 0; c < l_.n_classes; ++c) {
+          const uint32_t t = l_.table[size_t{state} * l_.n_classes + c];
+          if (t == kDead || !(column_[c] & classes) || seen_[t] == mark_) continue;
+          seen_[t] = mark_;
+          next.push_back(t);
+        }
+      }
+      std::swap(now, next);
+    }
+    return out;
+  }
+};
+
 // Classes that no JSON string has inside.
 const uint64_t kNotInString = [] {
   uint64_t out = uint64_t{1} << kClassBroken;
@@ -209,15 +284,18 @@ class Maker {
   Maker(const Vocabulary& v, const Lang& l, const EntryKey& k, bool measured)
       : v_(v), l_(l), k_(k), trie_(v.trie(k.trie)), measured_(measured) {
     loops_.assign(l.n_states(), kUnknown);
+    if (k.scan == 0 && k.min == 0 && !l.trie && l.n_states() > 1)
+      together_ = Together(l, k.state).find(is_json(k.kind) ? ~kNotInString : ~(uint64_t{1} << kClassBroken));
   }
 
   // Most tokens stay inside: `out` begins as those that stay inside any string, and what is not among them
   // here is taken away.
-  static bool mostly_inside(const Lang& l, const EntryKey& k) {
-    if (!is_json(k.kind) || k.scan != 0 || l.uid == lang_any()->uid) return false;
+  bool mostly_inside() const {
+    if (!is_json(k_.kind) || k_.scan != 0 || l_.uid == lang_any()->uid) return false;
     const uint64_t letters = uint64_t{1} << byte_class('a') | uint64_t{1} << byte_class('z');
-    const uint64_t loops = loop_classes(l, k.state, true);
-    return (danger(l, k.state, 1, k.min) & letters) == 0 || (loops & letters) == letters;
+    const uint64_t loops = loop_classes(l_, k_.state, true);
+    return (danger(l_, k_.state, 1, k_.min) & letters) == 0 || (loops & letters) == letters ||
+           (together_ & letters) == letters;
   }
   void begin_with(const Entry& any, Entry& out) {
     out.dense = any.dense;
@@ -226,7 +304,9 @@ class Maker {
 
   void run(Entry& out) {
     Spot s{k_.state, k_.scan, 0};
-    descend(k_.node, s, depth_of(k_.node));
+    root_depth_ = depth_of(k_.node);
+    descend(k_.node, s, root_depth_, true);
+    out.needs = needs_;
     std::sort(exits_.begin(), exits_.end(), [](auto& a, auto& b) { return a.label < b.label; });
     for (size_t i = 0; i < exits_.size();) {
       size_t j = i;
@@ -268,6 +348,9 @@ class Maker {
   const Trie& trie_;
   bool measured_;
   uint32_t* from_any_ = nullptr;
+  uint64_t together_ = 0;
+  uint32_t root_depth_ = 0;
+  uint64_t needs_ = 0;
   std::vector<uint64_t> loops_;
   std::vector<Entry::Measured> inside_;
   std::vector<uint32_t> whole_;  // subtrees taken as a whole
@@ -297,16 +380,34 @@ class Maker {
     for (uint32_t i = 0; i < n; ++i) exits_.push_back({label, t[i], count, depth});
   }
 
-  // Whether every token below c, read from state s, stays inside.
-  bool safe(uint32_t c, const Spot& at, uint64_t loops) const {
-    if (at.scan != 0) return false;
-    // A limit that is farther than the longest of them is none.
-    if (k_.max != kInf && uint64_t{at.count} + trie_.height(c) + 1 + l_.longest_min > k_.max) return false;
-    const uint64_t classes = trie_.from(c);
-    if ((classes & ~loops) == 0) return true;
-    if (is_json(k_.kind) && (classes & kNotInString) != 0) return false;
-    return (classes & danger(l_, at.state, trie_.height(c) + 1, k_.min)) == 0;
+  // Which classes of bytes may be in tokens that certainly stay inside when they are read from a state.
+  struct Harmless {
+    uint64_t loops, dangers, near;
+    uint64_t together;  // of at most `steps` bytes
+    uint32_t steps;
+    bool ask;  // whether the classes say anything here
+  };
+  // together: whether all bytes since the root are of the classes that go together.
+  Harmless harmless(const Spot& at, uint32_t depth, bool together) {
+    if (at.scan != 0) return {0, 0, 0, 0, 0, false};
+    const uint64_t not_inside = is_json(k_.kind) ? kNotInString : uint64_t{1} << kClassBroken;
+    const uint32_t read = depth - root_depth_;
+    return {loop(at.state),
+            danger(l_, at.state, kNear + 1, k_.min) | not_inside,
+            danger(l_, at.state, kNear, k_.min) | not_inside,
+            together ? together_ : 0,
+            read < kTogether ? kTogether - read : 0,
+            true};
   }
+  bool safe(const Harmless& h, uint64_t classes, uint32_t height, uint32_t count) const {
+    if (!h.ask) return false;
+    // A limit that is farther than the longest of them is none.
+    if (k_.max != kInf && (uint64_t{count} + height + 1 + l_.longest_min > k_.max || height == 0xFFFF))
+      return false;
+    return (classes & ~h.loops) == 0 || ((classes & ~h.together) == 0 && height < h.steps) ||
+           (classes & (height < kNear ? h.near : h.dangers)) == 0;
+  }
+  void need(uint64_t count) { needs_ = std::max(needs_, count); }
 
   const uint32_t* many(uint32_t c) const { return k_.trie == TrieId::All ? v_.bitmap(c) : nullptr; }
 
@@ -319,12 +420,13 @@ class Maker {
     for (uint32_t i = 0, n = trie_.n_below(c); i < n; ++i) from_any_[t[i] / 32] &= ~(1u << (t[i] % 32));
   }
 
-  void descend(uint32_t node, Spot at, uint32_t depth) {
-    const uint64_t loops = at.scan == 0 ? loop(at.state) : 0;
+  void descend(uint32_t node, const Spot& at, uint32_t depth, bool together) {
+    const Harmless here = harmless(at, depth, together);
     const Trie::Kids kids = trie_.kids(node);
     for (uint32_t k = 0; k < kids.n; ++k) {
       const uint32_t c = kids.nodes[k];
-      if (safe(c, at, loops)) {
+      if (safe(here, kids.from[k], kids.heights[k], at.count)) {
+        need(kids.heights[k] == 0xFFFF ? UINT64_MAX : uint64_t{at.count} + kids.heights[k] + 1 + l_.longest_min);
         if (from_any_) continue;
         if (const uint32_t* map = many(c); map && !measured_) {
           if (whole_.empty()) whole_.assign(v_.words(), 0);
@@ -352,10 +454,12 @@ class Maker {
         for (uint32_t i = 0, n = trie_.n_at(c); i < n; ++i)
           inside_.push_back({t[i], to.count + (to.scan != 0)});
       }
+      need(uint64_t{to.count} + (to.scan != 0 ? 1 + l_.longest_min : l_.min_len[to.state]));
       // A lexeme without a closing character may end after each of its bytes.
       if (k_.kind == Lexeme::Plain && to.scan == 0 && to.count >= k_.min)
         if (uint32_t label = l_.label(to.state); label != kDead) leave(c, label, to.count, depth + 1, true);
-      if (!trie_.leaf(c)) descend(c, to, depth + 1);
+      if (!trie_.leaf(c))
+        descend(c, to, depth + 1, together && to.scan == 0 && (trie_.at(c) & ~together_) == 0);
     }
   }
 
@@ -423,7 +527,7 @@ EntryPtr Vocabulary::make(const EntryKey& key, const Lang& lang) const {
   auto out = std::make_shared<Entry>();
   Maker maker(*this, lang, key, uniform);
   EntryPtr any;
-  if (!uniform && Maker::mostly_inside(lang, key)) {
+  if (!uniform && maker.mostly_inside()) {
     any = entry(key.kind, *lang_any(), 0, 0, 0, kInf, key.node, key.trie);
     if (!any->dense.empty()) maker.begin_with(*any, *out);
   }
@@ -433,6 +537,10 @@ EntryPtr Vocabulary::make(const EntryKey& key, const Lang& lang) const {
 
 EntryPtr Vocabulary::entry(Lexeme kind, const Lang& lang, uint32_t state, uint32_t scan, uint32_t min,
                            uint32_t max, uint32_t node, TrieId trie) const {
+  // Most limits are so far away that they change nothing. Below kShortest characters it is hardly worth asking.
+  constexpr uint32_t kShortest = 16;
+  if (max != kInf && max >= kShortest)
+    if (EntryPtr e = entry(kind, lang, state, scan, min, kInf, node, trie); max >= e->needs) return e;
   EntryKey key{lang.uid, state, scan, min, max, node, kind, trie};
   {
     std::shared_lock<std::shared_mutex> hold(lock_);

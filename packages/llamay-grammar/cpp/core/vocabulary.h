@@ -27,6 +27,8 @@ struct Entry {
     Trie rest;           // what the tokens have after its end
   };
   std::vector<Exit> exits;
+  // Of an entry without a limit of lengths: what limit changes nothing, in code points.
+  uint64_t needs = 0;
 
   // Of languages with one state, where only the length of a token matters: enough to derive the entry for any
   // limit.
