@@ -71,7 +71,8 @@ struct Masker::Walk {
   std::vector<uint32_t>* record = nullptr;   // what a crossing sets
   std::vector<uint32_t>* touched = nullptr;  // what is set in a mask of its own
   std::vector<std::vector<uint32_t>> zeros;  // masks that are lent out and come back cleared
-  // Lists of threads, one for each level of the walk: kept, since a mask takes less time than allocating them.
+  // Lists of threads, one for each level of the walk: kept, since a mask takes less time than allocating
+  // them.
   using Pool = std::vector<std::unique_ptr<Threads>>;
   static Pool& kept_pool() {
     thread_local Pool p;

@@ -53,7 +53,7 @@ class Trie {
   uint8_t byte(uint32_t n) const { return nodes_[n].byte; }
   uint64_t below(uint32_t n) const { return nodes_[n].below; }  // classes of the bytes strictly below n
   uint64_t from(uint32_t n) const { return nodes_[n].below | nodes_[n].here; }  // and of the byte of n
-  uint64_t at(uint32_t n) const { return nodes_[n].here; }  // the class of the byte of n
+  uint64_t at(uint32_t n) const { return nodes_[n].here; }                      // the class of the byte of n
   uint32_t height(uint32_t n) const { return nodes_[n].height; }  // longest path below n, in bytes
   bool leaf(uint32_t n) const { return nodes_[n].n_kids == 0; }
 

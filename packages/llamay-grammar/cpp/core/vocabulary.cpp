@@ -44,6 +44,7 @@ Vocabulary::Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const s
   // Every grammar has free strings: what they need is made now, so that no document waits for it.
   const Lang& any = *lang_any();
   entry(Lexeme::JsonString, any, 0, 0, 0, kInf, 0, TrieId::All);
+  kept({any.uid, 0, 0, 0, kMeasured, 0, Lexeme::JsonString, TrieId::All}, any);
   for (TrieId which : {TrieId::All, TrieId::Symbols}) {
     const Trie& t = trie(which);
     for (uint32_t n = 1; n < t.size(); ++n)
@@ -153,19 +154,41 @@ std::vector<uint64_t> columns(const Lang& l) {
 void find_dangers(const Lang& l) {
   const size_t n = l.n_states(), k = l.n_classes;
   const std::vector<uint64_t> column = columns(l);
-  constexpr size_t kMaxWork = 1000000;
-  auto spread = [&](auto ends, size_t rounds) {
-    std::vector<uint64_t> out(n, 0), before;
+  // Work that is not worth a mask: without an answer every class is dangerous.
+  constexpr size_t kMaxWork = 300000;
+  auto first = [&](auto ends) {
+    std::vector<uint64_t> out(n, 0);
     for (size_t s = 0; s < n; ++s)
       for (size_t c = 0; c < k; ++c)
         if (ends(l.table[s * k + c])) out[s] |= column[c];
-    size_t work = 0;
-    while (before = out, rounds-- > 0) {
-      if ((work += n * k) > kMaxWork) return std::vector<uint64_t>(n, ~uint64_t{0});
+    return out;
+  };
+  const std::vector<uint64_t> everything(n, ~uint64_t{0});
+  // In so many steps at most.
+  auto near = [&](std::vector<uint64_t> out) {
+    if (n * k * kNear > kMaxWork) return everything;
+    for (uint32_t round = 0; round < kNear; ++round) {
+      const std::vector<uint64_t> before = out;
       for (size_t s = 0; s < n; ++s)
         for (size_t c = 0; c < k; ++c)
           if (uint32_t t = l.table[s * k + c]; t != kDead) out[s] |= before[t];
       if (out == before) break;
+    }
+    return out;
+  };
+  // Ever. States lead to later ones mostly, so going backwards ends soon.
+  auto far = [&](std::vector<uint64_t> out) {
+    size_t work = 0;
+    for (bool more = true; more;) {
+      more = false;
+      if ((work += n * k) > kMaxWork) return everything;
+      for (size_t s = n; s-- > 0;) {
+        uint64_t all = out[s];
+        for (size_t c = 0; c < k; ++c)
+          if (uint32_t t = l.table[s * k + c]; t != kDead) all |= out[t];
+        more |= all != out[s];
+        out[s] = all;
+      }
     }
     return out;
   };
@@ -183,8 +206,8 @@ void find_dangers(const Lang& l) {
       for (uint32_t q : from[queue[i]])
         if (l.to_few[q] == kInf) l.to_few[q] = l.to_few[queue[i]] + 1, queue.push_back(q);
   }
-  l.dangers = spread([&](uint32_t t) { return t == kDead || !l.infinite(t); }, kMaxWork);
-  l.near_dangers = spread([](uint32_t t) { return t == kDead; }, kNear);
+  l.dangers = far(first([&](uint32_t t) { return t == kDead || !l.infinite(t); }));
+  l.near_dangers = near(first([](uint32_t t) { return t == kDead; }));
 }
 
 }  // namespace
@@ -203,71 +226,62 @@ uint64_t danger(const Lang& l, uint32_t s, uint32_t length, uint32_t min) {
          (min == 0 && length <= kNear ? l.near_dangers[s] & l.dangers[s] : l.dangers[s]);
 }
 
-// Classes of which at most kTogether bytes, in any order, stay inside when they are read from state s: tokens made
-// of them alone need not be walked even where the automaton counts. First the letters and digits, then what can join
-// them.
-constexpr uint32_t kTogether = 24;
-
+// Classes of which at most `steps` bytes, in any order, stay inside when they are read from a state: tokens
+// made of them alone need not be walked even where the automaton counts. First the letters and digits, then
+// what can join them.
 class Together {
  public:
-  Together(const Lang& l, uint32_t s) : l_(l), s_(s), column_(columns(l)), seen_(l.n_states(), 0) {}
+  uint64_t classes = 0;
+  uint32_t steps = 0;
 
-  uint64_t find(uint64_t allowed) {
-    const uint64_t live = ~dead(s_) & allowed;
-    uint64_t out = 0;
-    for (char c : std::string_view("azAZ059")) out |= uint64_t{1} << byte_class(static_cast<uint8_t>(c));
-    out &= live;
-    for (int round = 0;; ++round) {
-      const uint64_t lost = deaths(out) & out;
-      if (work_ > kMaxWork || round == 4) return 0;
-      if (!lost) break;
-      out &= ~lost;
+  Together() = default;
+  Together(const Lang& l, uint32_t s, uint64_t allowed) : l_(&l), s_(s), column_(columns(l)) {
+    seen_.assign(l.n_states(), 0);
+    const uint64_t live = ~dead(s) & allowed;
+    for (char c : std::string_view("azAZ059")) classes |= uint64_t{1} << byte_class(static_cast<uint8_t>(c));
+    classes &= live;
+    steps = classes ? lasts(classes) : 0;
+    for (uint32_t b = 0; b < 64 && steps > 0; ++b) {
+      const uint64_t with = classes | uint64_t{1} << b;
+      if (with != classes && (live >> b & 1) && lasts(with) >= steps) classes = with;
     }
-    if (!out) return 0;
-    for (uint32_t b = 0; b < 64; ++b) {
-      const uint64_t with = out | uint64_t{1} << b;
-      if (with == out || !(live >> b & 1)) continue;
-      if ((deaths(with) & with) == 0) out = with;
-      if (work_ > kMaxWork) break;
-    }
-    return out;
   }
 
  private:
+  static constexpr uint32_t kMost = 24;
   static constexpr size_t kMaxWork = 200000;
-  const Lang& l_;
-  uint32_t s_;
+  const Lang* l_ = nullptr;
+  uint32_t s_ = 0;
   std::vector<uint64_t> column_;
-  std::vector<uint32_t> seen_;
+  std::vector<uint32_t> seen_, now_, next_;
   uint32_t mark_ = 0;
   size_t work_ = 0;
 
   uint64_t dead(uint32_t state) const {
     uint64_t out = 0;
-    for (uint32_t c = 0; c < l_.n_classes; ++c)
-      if (l_.table[size_t{state} * l_.n_classes + c] == kDead) out |= column_[c];
+    for (uint32_t c = 0; c < l_->n_classes; ++c)
+      if (l_->table[size_t{state} * l_->n_classes + c] == kDead) out |= column_[c];
     return out;
   }
-  // Everything that is dead somewhere on a path of these classes; ends early where one of them is.
-  uint64_t deaths(uint64_t classes) {
-    std::vector<uint32_t> now{s_}, next;
+  // How many bytes of these classes certainly stay inside.
+  uint32_t lasts(uint64_t of) {
+    now_.assign(1, s_);
     seen_[s_] = ++mark_;
-    uint64_t out = 0;
-    for (uint32_t depth = 0; depth < kTogether && !now.empty(); ++depth) {
-      next.clear();
-      for (uint32_t state : now) {
-        out |= dead(state);
-        if ((work_ += 2 * l_.n_classes) > kMaxWork) return ~uint64_t{0};
-        for (uint32_t c = 0; c < l_.n_classes; ++c) {
-          const uint32_t t = l_.table[size_t{state} * l_.n_classes + c];
-          if (t == kDead || !(column_[c] & classes) || seen_[t] == mark_) continue;
+    for (uint32_t depth = 0; depth < kMost; ++depth) {
+      next_.clear();
+      for (uint32_t state : now_) {
+        if ((work_ += 2 * l_->n_classes) > kMaxWork || (dead(state) & of) != 0) return depth;
+        for (uint32_t c = 0; c < l_->n_classes; ++c) {
+          const uint32_t t = l_->table[size_t{state} * l_->n_classes + c];
+          if (t == kDead || !(column_[c] & of) || seen_[t] == mark_) continue;
           seen_[t] = mark_;
-          next.push_back(t);
+          next_.push_back(t);
         }
       }
-      std::swap(now, next);
+      if (next_.empty()) return kMost;
+      std::swap(now_, next_);
     }
-    return out;
+    return kMost;
   }
 };
 
@@ -285,7 +299,7 @@ class Maker {
       : v_(v), l_(l), k_(k), trie_(v.trie(k.trie)), measured_(measured) {
     loops_.assign(l.n_states(), kUnknown);
     if (k.scan == 0 && k.min == 0 && !l.trie && l.n_states() > 1)
-      together_ = Together(l, k.state).find(is_json(k.kind) ? ~kNotInString : ~(uint64_t{1} << kClassBroken));
+      together_ = Together(l, k.state, ~(is_json(k.kind) ? kNotInString : uint64_t{1} << kClassBroken));
   }
 
   // Most tokens stay inside: `out` begins as those that stay inside any string, and what is not among them
@@ -295,7 +309,7 @@ class Maker {
     const uint64_t letters = uint64_t{1} << byte_class('a') | uint64_t{1} << byte_class('z');
     const uint64_t loops = loop_classes(l_, k_.state, true);
     return (danger(l_, k_.state, 1, k_.min) & letters) == 0 || (loops & letters) == letters ||
-           (together_ & letters) == letters;
+           ((together_.classes & letters) == letters && together_.steps > 2);
   }
   void begin_with(const Entry& any, Entry& out) {
     out.dense = any.dense;
@@ -348,7 +362,7 @@ class Maker {
   const Trie& trie_;
   bool measured_;
   uint32_t* from_any_ = nullptr;
-  uint64_t together_ = 0;
+  Together together_;
   uint32_t root_depth_ = 0;
   uint64_t needs_ = 0;
   std::vector<uint64_t> loops_;
@@ -395,8 +409,8 @@ class Maker {
     return {loop(at.state),
             danger(l_, at.state, kNear + 1, k_.min) | not_inside,
             danger(l_, at.state, kNear, k_.min) | not_inside,
-            together ? together_ : 0,
-            read < kTogether ? kTogether - read : 0,
+            together ? together_.classes : 0,
+            read < together_.steps ? together_.steps - read : 0,
             true};
   }
   bool safe(const Harmless& h, uint64_t classes, uint32_t height, uint32_t count) const {
@@ -426,7 +440,8 @@ class Maker {
     for (uint32_t k = 0; k < kids.n; ++k) {
       const uint32_t c = kids.nodes[k];
       if (safe(here, kids.from[k], kids.heights[k], at.count)) {
-        need(kids.heights[k] == 0xFFFF ? UINT64_MAX : uint64_t{at.count} + kids.heights[k] + 1 + l_.longest_min);
+        need(kids.heights[k] == 0xFFFF ? UINT64_MAX
+                                       : uint64_t{at.count} + kids.heights[k] + 1 + l_.longest_min);
         if (from_any_) continue;
         if (const uint32_t* map = many(c); map && !measured_) {
           if (whole_.empty()) whole_.assign(v_.words(), 0);
@@ -459,7 +474,7 @@ class Maker {
       if (k_.kind == Lexeme::Plain && to.scan == 0 && to.count >= k_.min)
         if (uint32_t label = l_.label(to.state); label != kDead) leave(c, label, to.count, depth + 1, true);
       if (!trie_.leaf(c))
-        descend(c, to, depth + 1, together && to.scan == 0 && (trie_.at(c) & ~together_) == 0);
+        descend(c, to, depth + 1, together && to.scan == 0 && (trie_.at(c) & ~together_.classes) == 0);
     }
   }
 
@@ -521,13 +536,18 @@ EntryPtr Vocabulary::make(const EntryKey& key, const Lang& lang) const {
   // One looping state: everything but the length is the same for every window.
   const bool uniform =
       lang.n_states() == 1 && !lang.trie && lang.infinite(0) && key.scan == 0 && key.kind != Lexeme::Plain;
-  if (uniform && (key.min > 0 || key.max != kInf))
-    return derive(*entry(key.kind, lang, key.state, 0, 0, kInf, key.node, key.trie), key.min, key.max,
-                  key.trie);
+  if (uniform && key.max != kMeasured && (key.min > 0 || key.max != kInf)) {
+    EntryKey all = key;
+    all.min = 0, all.max = kMeasured;
+    return derive(*kept(all, lang), key.min, key.max, key.trie);
+  }
   auto out = std::make_shared<Entry>();
-  Maker maker(*this, lang, key, uniform);
+  EntryKey free = key;
+  const bool measured = key.max == kMeasured;
+  if (measured) free.max = kInf;
+  Maker maker(*this, lang, free, measured);
   EntryPtr any;
-  if (!uniform && maker.mostly_inside()) {
+  if (!measured && maker.mostly_inside()) {
     any = entry(key.kind, *lang_any(), 0, 0, 0, kInf, key.node, key.trie);
     if (!any->dense.empty()) maker.begin_with(*any, *out);
   }
@@ -537,11 +557,15 @@ EntryPtr Vocabulary::make(const EntryKey& key, const Lang& lang) const {
 
 EntryPtr Vocabulary::entry(Lexeme kind, const Lang& lang, uint32_t state, uint32_t scan, uint32_t min,
                            uint32_t max, uint32_t node, TrieId trie) const {
-  // Most limits are so far away that they change nothing. Below kShortest characters it is hardly worth asking.
+  // Most limits are so far away that they change nothing. Below kShortest characters it is hardly worth
+  // asking.
   constexpr uint32_t kShortest = 16;
   if (max != kInf && max >= kShortest)
     if (EntryPtr e = entry(kind, lang, state, scan, min, kInf, node, trie); max >= e->needs) return e;
-  EntryKey key{lang.uid, state, scan, min, max, node, kind, trie};
+  return kept({lang.uid, state, scan, min, max, node, kind, trie}, lang);
+}
+
+EntryPtr Vocabulary::kept(const EntryKey& key, const Lang& lang) const {
   {
     std::shared_lock<std::shared_mutex> hold(lock_);
     if (auto it = cache_.find(key); it != cache_.end()) return it->second;

@@ -114,6 +114,8 @@ class Vocabulary {
   size_t cache_limit = size_t{256} << 20;
 
  private:
+  static constexpr uint32_t kMeasured = kInf - 1;  // as a limit: none, but with the length of every token
+  EntryPtr kept(const EntryKey& key, const Lang& lang) const;
   EntryPtr make(const EntryKey& key, const Lang& lang) const;
   EntryPtr derive(const Entry& base, uint32_t min, uint32_t max, TrieId trie) const;
   void split_whitespace();
