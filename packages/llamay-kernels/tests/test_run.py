@@ -268,3 +268,31 @@ def test_runs_of_one_plan_may_overlap(shared_pool):
     for w in workers:
         w.join()
     assert not failures
+
+
+@pytest.mark.parametrize("n_threads", [2, 3, 5, 15])
+def test_a_prompt_is_the_same_whoever_takes_which_rows(n_threads):
+    """Threads begin with rows of their own and then take what others have left."""
+    rng = np.random.default_rng(8)
+    two = (GroupSpec((LayerSpec(2, 2, 8, 8), LayerSpec(3, 2, 8, 8))),)
+    weights = [TABLE] + [
+        weight(rng.standard_normal(shape)) for shape in ((16, 32), (1, 32), (64, 32), (64, 32), (32, 64))
+    ]
+    records = [
+        ("embed", (0,), (), (0,), {}),
+        ("linear", (1,), (0,), (1,), {}),
+        ("attention", (2,), (0, 1, 1), (), ATTENTION),
+        ("rms_norm", (3,), (2,), (2,), {"eps": 1e-5}),
+        ("glu", (4,), (3,), (3, 4), {"act": "silu"}),
+        ("linear_add", (5,), (2, 4), (5,), {}),
+        ("attention", (6,), (5, 1, 1), (), {**ATTENTION, "layer": 3, "window": 100}),
+    ]
+    plan = Plan(records, [32, 16, 32, 32, 64, 32, 32], weights, max_rows=400)
+    n = 333
+    tokens = rng.integers(0, 10, n).astype(np.int32)
+    expected = step(Context(two).reserve(n), n, plan=plan, tokens=tokens)
+    threads = Threads(n_threads, grain=0)
+    for _ in range(5):
+        assert same_bits(
+            step(Context(two).reserve(n), n, plan=plan, tokens=tokens, threads=threads), expected
+        )

@@ -113,10 +113,7 @@ void Run::lay_out() {
     scratch_.phases = std::make_unique<Phase[]>(phases);
     scratch_.n_phases = phases;
   }
-  for (std::size_t i = 0; i < phases; ++i) {
-    scratch_.phases[i].next.store(0, std::memory_order_relaxed);
-    scratch_.phases[i].done.store(0, std::memory_order_relaxed);
-  }
+  for (std::size_t i = 0; i < phases; ++i) scratch_.phases[i].reset();
 }
 
 float* Run::value(int v) const {
@@ -143,7 +140,7 @@ void Run::thread(unsigned t) {
     if (const std::size_t n = rows(stage.selected); !stage.rows.empty() && n) {
       // A few rows go through all steps of the stage while they are near.
       const std::size_t chunk = std::clamp<std::size_t>(n / (4 * n_threads_), 1, 16);
-      share(phase(0), (n + chunk - 1) / chunk, own, [&](std::size_t c) {
+      share_rows(phase(0), (n + chunk - 1) / chunk, 1, own, [&](std::size_t c) {
         const std::size_t from = c * chunk, to = std::min(from + chunk, n);
         if (i == 0) fill_ropes(from, to);
         whole_rows(stage, from, to, own);
@@ -158,8 +155,18 @@ void Run::thread(unsigned t) {
         const bool only_write = step_.wanted == 0 && i + 1 == n_stages_;
         if (!work.writes.empty())
           share(phase(1), work.writes.size(), own, [&](std::size_t k) { write(n, work.writes[k]); });
-        share(phase(2), work.items.size(), own, [&](std::size_t k) {
-          attention(n, k, own, only_write);
+        const std::size_t units = work.units.size(), items = work.items.size();
+        if (scratch_.leases.size() == 1 && units > 1 && work.splits.empty()) {
+          // The units of a prompt stand in the order of falling positions.
+          share_rows(phase(2), units, items / units, own, [&](std::size_t k) {
+            const std::size_t unit = units - 1 - k % units;
+            attention(n, unit * (items / units) + k / units, items, own, only_write);
+            mark_record(t, n.record);
+          });
+          break;
+        }
+        share(phase(2), items, own, [&](std::size_t k) {
+          attention(n, k, k + n_threads_, own, only_write);  // threads take turns
           mark_record(t, n.record);
         });
         break;
@@ -172,7 +179,7 @@ void Run::thread(unsigned t) {
         break;
       default: {
         const Cut c = cut(stage, n);
-        share(phase(2), c.items, own, [&](std::size_t k) {
+        share_rows(phase(2), c.row_tiles, c.items / c.row_tiles, own, [&](std::size_t k) {
           n.kind == Node::Kind::glu ? glu(stage, n, c, k, own) : linear(stage, n, c, k);
           mark_record(t, n.record);
         });

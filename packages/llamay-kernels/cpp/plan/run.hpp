@@ -55,6 +55,13 @@ class Run {
   /// Runs piece(i) for each i < count, shared with the other threads; returns when all pieces are done.
   template <class F>
   void share(Phase& phase, std::size_t count, const Own& own, F piece);
+  /// The same for `each` pieces of each of so many stretches of rows; piece(i) is of stretch i % stretches. A
+  /// thread begins with the stretches that it has in all stages, the last of them first, so that what it
+  /// reads is mostly what it wrote: cores may have no cache in common. Then it takes what others have left.
+  template <class F>
+  void share_rows(Phase& phase, std::size_t stretches, std::size_t each, const Own& own, F piece);
+  /// Waits until `count` pieces are done, so many of them by this thread.
+  void meet(Phase& phase, std::size_t count, uint32_t done, const Own& own);
 
   // run_rows.cpp: what works on whole rows.
   void whole_rows(const Stage& stage, std::size_t from, std::size_t to, const Own& own);
@@ -74,7 +81,8 @@ class Run {
   // run_attention.cpp
   const KvPages& pages(const Node& n, uint32_t lease) const;
   void write(const Node& n, const AttentionWork::Write& w) const;
-  void attention(const Node& n, std::size_t item, const Own& own, bool only_write);
+  /// next: the item that the thread probably takes after this one.
+  void attention(const Node& n, std::size_t item, std::size_t next, const Own& own, bool only_write);
   /// Where an item begins to read.
   AttentionPlace place(const Node& n, const AttentionWork& work, std::size_t item) const;
 
@@ -120,9 +128,28 @@ void Run::share(Phase& phase, std::size_t count, const Own& own, F piece) {
     for (std::size_t i = 0; i < count; ++i) piece(i);
     return;
   }
-  const auto n = static_cast<uint32_t>(count);
   uint32_t done = 0;
-  for (uint32_t i; (i = phase.next.fetch_add(1, std::memory_order_relaxed)) < n; ++done) piece(i);
+  for (uint32_t i; (i = phase.next.fetch_add(1, std::memory_order_relaxed)) < count; ++done) piece(i);
+  meet(phase, count, done, own);
+}
+
+template <class F>
+void Run::share_rows(Phase& phase, std::size_t stretches, std::size_t each, const Own& own, F piece) {
+  if (n_threads_ == 1 || n_threads_ > Phase::kHomes || stretches < n_threads_)
+    return share(phase, stretches * each, own, piece);
+  uint32_t done = 0;
+  for (unsigned i = 0; i < n_threads_; ++i) {
+    const unsigned t = (own.thread + i) % n_threads_;
+    const std::size_t first = stretches * t / n_threads_, end = stretches * (t + 1) / n_threads_,
+                      width = end - first;
+    for (std::size_t k; (k = phase.taken[t].fetch_add(1, std::memory_order_relaxed)) < width * each; ++done)
+      piece(k / width * stretches + end - 1 - k % width);
+  }
+  meet(phase, stretches * each, done, own);
+}
+
+inline void Run::meet(Phase& phase, std::size_t count, uint32_t done, const Own& own) {
+  const auto n = static_cast<uint32_t>(count);
   if (done && phase.done.fetch_add(done) + done == n) {
     phase.done.notify_all();
     return;

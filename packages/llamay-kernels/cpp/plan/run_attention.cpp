@@ -34,7 +34,7 @@ AttentionPlace Run::place(const Node& n, const AttentionWork& work, std::size_t 
   return {&pages(n, s.lease), item.kv_head, whole ? s.block_begin : item.block_begin};
 }
 
-void Run::attention(const Node& n, std::size_t number, const Own& own, bool only_write) {
+void Run::attention(const Node& n, std::size_t number, std::size_t next, const Own& own, bool only_write) {
   const AttentionShape& s = program_.shapes[n.shape];
   AttentionWork& work = scratch_.attention[n.shape];
   const AttentionWork::Item& item = work.items[number];
@@ -57,9 +57,8 @@ void Run::attention(const Node& n, std::size_t number, const Own& own, bool only
     tokens[i] = {value(n.a) + (std::size_t{from.row} * s.heads + head) * s.k_dim,
                  value(n.out) + (std::size_t{from.row} * s.heads + head) * s.v_dim, from.position};
   }
-  AttentionTask task{&s,         item.kv_head,  unit.tokens,
-                     n_segments, tokens.data(), segments.data(),
-                     nullptr,    own.attention, place(n, work, number + n_threads_)};  // threads take turns
+  AttentionTask task{&s,      item.kv_head,  unit.tokens,         n_segments, tokens.data(), segments.data(),
+                     nullptr, own.attention, place(n, work, next)};
   if (item.split < 0) return attention_.attend(task);
 
   const auto index = static_cast<std::size_t>(item.split);

@@ -36,9 +36,19 @@ class Block {
 /// Pieces of work that several threads take. It is over when all pieces are done, whoever did them: a thread
 /// that was late or lost its processor is waited for only if it holds a piece.
 struct alignas(64) Phase {
+  static constexpr unsigned kHomes = 14;  // what fits a line
+
   std::atomic<uint32_t> next{0};
   std::atomic<uint32_t> done{0};
+  std::atomic<uint32_t> taken[kHomes] = {};  // of each thread's own, where threads have their own
+
+  void reset() {
+    next.store(0, std::memory_order_relaxed);
+    done.store(0, std::memory_order_relaxed);
+    for (auto& n : taken) n.store(0, std::memory_order_relaxed);
+  }
 };
+static_assert(sizeof(Phase) == 64);
 
 /// What one run works in. Runs borrow it from their plan, so that in steady state nothing is allocated.
 class Scratch {
