@@ -116,7 +116,7 @@ def test_ol20_a_go_template_is_used_as_ollama_uses_it(start: Any) -> None:
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Oh"}]
     messages.append({"role": "user", "content": "Go"})
     r = server.client.post("/apply-template", json={"model": "new", "messages": messages})
-    assert r.json()["prompt"] == "<u>Hi<a>Oh</a><u>Go<a>"
+    assert r.json()["prompt"] == "<s>Be brief.<u>Hi<a>Oh</a><u>Go<a>"
 
 
 def test_ol20_what_a_model_was_made_with_holds_until_a_request_says_otherwise(start: Any) -> None:
@@ -232,3 +232,52 @@ def test_ol20_a_missing_source_is_404_and_a_closed_store_403(start: Any) -> None
     assert make(closed, **{"from": "x"}).status_code == 403
     assert closed.client.post(f"/api/blobs/{DIGEST}", content=b"x").status_code == 403
     assert closed.client.head(f"/api/blobs/{DIGEST}").status_code == 403
+
+
+def test_ol21_ol28_the_official_client_pulls_from_a_registry_and_runs_what_came(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import http.server
+    import threading
+
+    ollama = pytest.importorskip("ollama")
+    layer = "application/vnd.ollama.image."
+    texts = {"template": "{{ .System }}|{{ .Prompt }}", "system": "Be brief.", "params": '{"num_predict": 3}'}
+    blobs = {DIGEST: STORIES.read_bytes()}
+    layers = [{"mediaType": f"{layer}model", "digest": DIGEST, "size": STORIES.stat().st_size}]
+    for kind, text in texts.items():
+        digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+        blobs[digest] = text.encode()
+        layers.append({"mediaType": layer + kind, "digest": digest, "size": len(text)})
+    files = {f"/v2/library/lily/blobs/{digest}": data for digest, data in blobs.items()}
+    files["/v2/library/lily/manifests/1b"] = json.dumps({"schemaVersion": 2, "layers": layers}).encode()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            data = files.get(self.path)
+            self.send_response(200 if data else 404)
+            self.send_header("Content-Length", str(len(data or b"")))
+            self.end_headers()
+            self.wfile.write(data or b"")
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as registry:
+        threading.Thread(target=registry.serve_forever, args=(0.01,), daemon=True).start()
+        monkeypatch.setenv("LLAMAY_OLLAMA_REGISTRY", f"http://127.0.0.1:{registry.server_port}")
+        server = start()
+        client = ollama.Client(host=server.url)
+        lines = list(client.pull("lily:1b", stream=True))
+        assert lines[0].status == "pulling manifest"
+        assert lines[-1].status == "success"
+        counted = [line for line in lines if line.digest == DIGEST]
+        assert counted[-1].completed == counted[-1].total == STORIES.stat().st_size
+        assert client.chat("lily:1b", [{"role": "user", "content": "Hi"}]).eval_count <= 3
+        assert client.show("lily:1b").template == texts["template"]
+        assert "lily:1b" in {m.model for m in client.list().models}
+        with pytest.raises(ollama.ResponseError, match="file does not exist"):
+            client.pull("nothing")
+        assert client.delete("lily:1b").status == "success"
+        client._client.close()
+        registry.shutdown()

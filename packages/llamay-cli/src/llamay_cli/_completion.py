@@ -6,7 +6,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 SHELLS = ("bash", "zsh", "fish")
-SOURCES = ("pypi:", "hf:", "https://")
+SOURCES = ("pypi:", "hf:", "ollama:", "https://")
 
 
 @click.command(short_help="Print the completion script of a shell.")

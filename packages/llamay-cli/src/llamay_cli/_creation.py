@@ -146,7 +146,9 @@ def told(status: Status) -> Callable[[str, int, int], None]:
     """Return a progress callback that words stages as Ollama does."""
 
     def progress(stage: str, done: int, total: int) -> None:
-        line: dict[str, Any] = {"status": stage, "completed": done}
+        line: dict[str, Any] = {"status": str(stage), "completed": done}
+        if (digest := getattr(stage, "digest", None)) is not None:
+            line["digest"] = digest
         status({**line, "total": total} if total else line)
 
     return progress

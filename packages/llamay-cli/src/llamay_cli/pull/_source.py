@@ -20,6 +20,8 @@ _HF = re.compile(
 _HF_URL = re.compile(
     rf"/(?P<owner>{_HF_PART})/(?P<repo>{_HF_PART})(?:/(?:resolve|blob)/(?P<revision>[^/]+)/(?P<file>.+))?"
 )
+REGISTRY, LIBRARY = "registry.ollama.ai", "library"
+_NAME_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _SPLIT_SUFFIX = re.compile(r"-\d{5}-of-\d{5}$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
@@ -92,7 +94,54 @@ class Local:
         return _slug(self.path.name)
 
 
-Source = PyPI | HuggingFace | Url | Local
+@dataclass(frozen=True)
+class Ollama:
+    """A model of Ollama's registry, or of another one that speaks as it does."""
+
+    host: str
+    namespace: str
+    model: str
+    tag: str
+
+    def __str__(self) -> str:
+        return f"ollama:{self._short()}:{self.tag}"
+
+    def default_name(self) -> str:
+        """Return the name as Ollama shows it, without the tag that goes without saying."""
+        return self._short().replace(":", "-") + ("" if self.tag == "latest" else f":{self.tag}")
+
+    def _short(self) -> str:
+        if (self.host, self.namespace) == (REGISTRY, LIBRARY):
+            return self.model
+        return (
+            f"{self.namespace}/{self.model}"
+            if self.host == REGISTRY
+            else f"{self.host}/{self.namespace}/{self.model}"
+        )
+
+
+Source = PyPI | HuggingFace | Url | Local | Ollama
+
+
+def ollama_name(name: str) -> tuple[str, ...] | None:
+    """Host, namespace, model and tag, with Ollama's defaults; None for what cannot be a name."""
+    path, _, tag = name.rpartition(":") if ":" in name.rsplit("/", 1)[-1] else (name, "", "latest")
+    parts = path.removeprefix("https://").split("/")
+    if len(parts) > 3:
+        return None
+    defaults = (REGISTRY, LIBRARY)[: 3 - len(parts)]
+    whole = (*defaults, *parts, tag)
+    # The host may have a port.
+    good = all(
+        _NAME_PART.fullmatch(part) and ".." not in part for part in (whole[0].replace(":", ""), *whole[1:])
+    )
+    return whole if good else None
+
+
+def ollama(name: str) -> Ollama | None:
+    """Return what a name means to Ollama; None for what cannot be one."""
+    parts = ollama_name(name)
+    return None if parts is None else Ollama(*parts)
 
 
 def parse(text: str) -> Source | None:
@@ -103,10 +152,18 @@ def parse(text: str) -> Source | None:
             return _pypi(rest, text)
         case "hf":
             return _huggingface(_HF.fullmatch(rest), text)
+        case "ollama":
+            if (found := ollama(rest.removeprefix("//"))) is None:
+                raise CliError(
+                    f"{text!r} is not ollama:MODEL, ollama:MODEL:TAG or ollama:HOST/NAMESPACE/MODEL"
+                )
+            return found
         case "http" | "https":
             return _url(text)
         case "file":
             return _local(Path(rest.removeprefix("//")))
+    if text.lower().startswith(("registry.ollama.ai/", "ollama.com/library/")):
+        return ollama(text.lower().replace("ollama.com/library/", f"{REGISTRY}/{LIBRARY}/"))
     if text.lower().startswith(("hf.co/", "huggingface.co/")):
         return _huggingface(_HF.fullmatch(text.partition("/")[2]), text)
     if (
