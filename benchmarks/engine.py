@@ -8,8 +8,9 @@
 - branches: 32 branches of a context of 2,048 tokens against one.
 - second turn: a conversation of 4,096 tokens, sent again with one more turn: time to its first token against the first.
 - gaps: the time between tokens of 4 running texts while a prompt of 8,192 tokens arrives: its 99th percentile against
-  the median when nothing arrives.
-- overhead: of the engine's thread at 8 streams, the share that is not inside the plan.
+  the median when nothing arrives, and how fast the prompt is read meanwhile, for each of `--stalls`.
+- overhead: of the engine's thread at 8 streams, the share that is not inside the plan: greedy, sampled, and bound by a
+  grammar.
 - speculation: a text that repeats what its prompt says, with guesses and without.
 """
 
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import llamay
+import llamay_grammar
 
 PARTS = ("streams", "branches", "turns", "gaps", "overhead", "speculation")
 GREEDY = llamay.Sampling(temperature=0)
@@ -38,11 +40,34 @@ def prompt_of(model: llamay.Model, n: int, seed: int = 0) -> list[int]:
     return [(i * 7919 + seed * 104729 + 13) % (model.vocab_size - 512) + 256 for i in range(n)]
 
 
-def run_streams(model: llamay.Model, n: int, tokens: int, sampling: llamay.Sampling = GREEDY) -> float:
+def letters(model: llamay.Model) -> Any:
+    """A grammar that never ends: what its masks cost, and no more."""
+    words = model.tokenizer
+    assert words is not None
+    pieces = [words.token_bytes(t) for t in range(words.vocab_size)]
+    pieces += [b""] * (model.vocab_size - len(pieces))
+    special = [t for t in range(len(pieces)) if t >= words.vocab_size or words.is_special(t)]
+    vocabulary = llamay_grammar.Vocabulary(pieces, special=special, end=words.eog)
+    return llamay_grammar.compile_regex("([a-z]+ )*", vocabulary, whole=True)
+
+
+def run_streams(
+    model: llamay.Model,
+    n: int,
+    tokens: int,
+    sampling: llamay.Sampling = GREEDY,
+    grammar: llamay_grammar.Grammar | None = None,
+) -> float:
     """Tokens per second of n texts, from when the last prompt was read to the end of the first text."""
     requests = [
         llamay.Request(
-            prompt_of(model, 16, i), sampling, tokens, ignore_eos=True, reuse=False, speculate=False
+            prompt_of(model, 16, i),
+            sampling,
+            tokens,
+            constraint=None if grammar is None else grammar.matcher(),
+            ignore_eos=True,
+            reuse=False,
+            speculate=False,
         )
         for i in range(n)
     ]
@@ -156,6 +181,18 @@ class Gaps:
 
 
 def gaps(model: llamay.Model, options: argparse.Namespace) -> dict[str, Any]:
+    """Gaps of 4 texts without and with a long prompt, for each bound of how long texts may wait."""
+    found = {}
+    for stall in options.stalls.split(","):
+        with llamay.load(
+            model.path, threads=options.threads, max_stall=stall, prefix_cache=0, speculation=False
+        ) as one:
+            run_streams(one, 2, 8)
+            found[stall] = stalled(one)
+    return found
+
+
+def stalled(model: llamay.Model) -> dict[str, Any]:
     """Gaps of 4 texts without and with a long prompt."""
     length = min(8192, model.context_size - 64)
     texts = Gaps(model, 4)
@@ -172,6 +209,7 @@ def gaps(model: llamay.Model, options: argparse.Namespace) -> dict[str, Any]:
     return {
         "prompt_tokens": length,
         "seconds": end - begin,
+        "prompt_tokens_per_second": length / (end - begin),
         "quiet_median": statistics.median(quiet),
         "median": statistics.median(loud),
         "p99": p99,
@@ -184,12 +222,13 @@ def gaps(model: llamay.Model, options: argparse.Namespace) -> dict[str, Any]:
 def overhead(model: llamay.Model, options: argparse.Namespace) -> dict[str, Any]:
     """The share of the engine's time outside the plan, at 8 streams."""
     found: dict[str, Any] = {}
-    for name, sampling in (("greedy", GREEDY), ("sampled", SAMPLED)):
+    kinds = {"greedy": (GREEDY, None), "sampled": (SAMPLED, None), "grammar": (SAMPLED, letters(model))}
+    for name, (sampling, grammar) in kinds.items():
         shares, steps = [], []
         for _ in range(options.rounds):
             stats = model.engine.stats
             before = (stats.busy_seconds, stats.run_seconds, stats.steps)
-            run_streams(model, 8, options.tokens, sampling)
+            run_streams(model, 8, options.tokens, sampling, grammar)
             busy, run, n = (
                 stats.busy_seconds - before[0],
                 stats.run_seconds - before[1],
@@ -233,6 +272,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--stalls", default="2.5x,50ms", help="what max_stall is for gaps, separated by commas"
+    )
     parser.add_argument("--peer-python", metavar="PYTHON", help="a Python that has xllamacpp")
     options = parser.parse_args()
     wanted = options.only.split(",")

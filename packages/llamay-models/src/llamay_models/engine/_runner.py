@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,8 @@ class Runner:
         self.plan = plan
         self.threads = threads
         self.max_rows = plan.max_rows
+        self.seconds = 0.0
+        """How long the plan took, the last time."""
         self._tokens = np.zeros(self.max_rows, np.int32)
         self._positions = np.zeros(self.max_rows, np.int32)
         self._wanted = np.zeros(self.max_rows, np.int32)
@@ -74,13 +77,8 @@ class Runner:
         self._positions[:size] = positions
         self._wanted[:last] = wanted
         out = self._out[:last]
-        self.plan.run(
-            self._tokens[:size],
-            self._positions[:size],
-            leases,
-            counts,
-            self._wanted[:last],
-            out,
-            self.threads,
-        )
+        arrays = self._tokens[:size], self._positions[:size], self._wanted[:last]
+        began = time.perf_counter()
+        self.plan.run(arrays[0], arrays[1], leases, counts, arrays[2], out, self.threads)
+        self.seconds = time.perf_counter() - began
         return out

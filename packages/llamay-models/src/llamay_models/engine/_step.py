@@ -120,7 +120,6 @@ class Stepper:
         logits = runner.rows(sum(share.wanted for share in batch))
         draws, late = self._lay_out(batch, logits)
         masks = self._fill_aside(late)
-        began = time.perf_counter()
         try:
             runner.run(batch)
         except Exception as error:  # one bad sequence must not take the others with it
@@ -132,13 +131,12 @@ class Stepper:
             if masks is not None:
                 masks.result()
         now = time.perf_counter()
-        seconds = now - began
         draw_all([*draws, *late], runner.threads)
         hold_wakes()
         writing, reading, depth = self._deliver(batch, logits, now, runner)
         self._stats.rows += writing + reading
-        self._stats.run_seconds += seconds
-        pace.observe(seconds, writing, reading, depth // reading if reading else 0)
+        self._stats.run_seconds += runner.seconds
+        pace.observe(runner.seconds, writing, reading, depth // reading if reading else 0)
 
     def _lay_out(self, batch: list[Share], logits: list[Floats]) -> tuple[list[Draw], list[Draw]]:
         """Return what is to be drawn after the run, and that of it whose masks are not known yet."""
