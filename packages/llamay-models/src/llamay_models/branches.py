@@ -33,6 +33,7 @@ class Branch:
         score: what branches are ordered by; the higher the better.
         finish_reason: why it ended; None for one that may go on.
         parent: of a tree, the branch it continues.
+        constraint: what it followed, at the end of its text: to go on under it, or a fork of it.
 
     """
 
@@ -43,6 +44,7 @@ class Branch:
     score: float
     finish_reason: str | None = None
     parent: Branch | None = field(default=None, repr=False)
+    constraint: TokenConstraint | None = field(default=None, repr=False)
 
     @property
     def depth(self) -> int:
@@ -99,6 +101,7 @@ def explore(
     depth: int = 3,
     sampling: Sampling | None = None,
     done: Callable[[Branch], bool] | None = None,
+    constraint: TokenConstraint | None = None,
     **options: Any,
 ) -> list[Branch]:
     """Search a tree of texts level by level; return the leaves that are left, the best first.
@@ -113,15 +116,17 @@ def explore(
         width: how many of a level are kept.
         depth: how many levels.
         sampling: as in `Context.generate`.
-        done: which branches need not go on; without it, those whose text ended.
+        done: which branches need not go on; without it, those whose text ended, and those that the constraint
+            lets go no further.
+        constraint: every path from the root follows it; it must be able to fork.
         options: of `Context.generate`: max_tokens (of one level), stop, ignore_eos.
 
     """
     if min(branch, width, depth) < 1:
         raise ContextError("branch, width and depth must be 1 or more")
-    over = done or (lambda b: b.finish_reason == "stop" and b.context.model.engine.ends(b.tokens))
+    over = done or _over
     leaves: list[Branch] = []
-    level: list[tuple[Context, Branch | None, TokenConstraint | None]] = [(context, None, None)]
+    level: list[tuple[Context, Branch | None, TokenConstraint | None]] = [(context, None, constraint)]
     for _ in range(depth):
         found = _ranked([*_expand(level, branch, sampling, options), *leaves], score)
         kept, dropped = found[:width], found[width:]
@@ -130,7 +135,7 @@ def explore(
         for b in dropped:
             b.close()
         leaves = [b for b in kept if over(b)]
-        level = [(b.context, b, None) for b in kept if not over(b)]
+        level = [(b.context, b, b.constraint) for b in kept if not over(b)]
         if not level:
             break
     return sorted([*leaves, *(b for _, b, _ in level if b is not None)], key=lambda b: -b.score)
@@ -298,7 +303,7 @@ def _expand(
     running = model.engine.call(start)
     try:
         branches = []
-        for (context, parent, _), generation in zip(pairs, running, strict=True):
+        for (context, parent, bound), generation in zip(pairs, running, strict=True):
             logprob = sum(s.logprob for s in generation.scores)
             n_tokens = max(1, len(generation.tokens))
             branches.append(
@@ -310,6 +315,7 @@ def _expand(
                     logprob / n_tokens,
                     generation.finish_reason,
                     parent,
+                    bound,
                 )
             )
     except BaseException:
@@ -319,6 +325,16 @@ def _expand(
             context.close()
         raise
     return branches
+
+
+def _over(branch: Branch) -> bool:
+    """Whether a text has ended, or may go no further."""
+    engine = branch.context.model.engine
+    if branch.finish_reason == "stop" and engine.ends(branch.tokens):
+        return True
+    if branch.constraint is None or branch.finish_reason == "error":
+        return branch.finish_reason == "error"
+    return Bounds(branch.constraint, branch.context.model.vocab_size, engine.end_tokens).finished
 
 
 def _ranked(branches: list[Branch], score: Score | None) -> list[Branch]:

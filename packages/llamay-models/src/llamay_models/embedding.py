@@ -60,6 +60,7 @@ def pooled(
     texts: Sequence[str | Sequence[int]],
     pooling: Pooling,
     progress: Progress | None = None,
+    tenant: str | None = "",
 ) -> list[Doubles]:
     """Return a state of float64 (width,) for each text; see `embed`."""
     width = model.embedding_length
@@ -77,7 +78,8 @@ def pooled(
             tokens = tokens[:1]  # attention is causal: what follows changes nothing
         pool = _Pool(width, pooling, len(tokens))
         pools.append(pool)
-        readings.append(Reading("hidden", tokens, 0 if pooling == "mean" else len(tokens) - 1, pool.take))
+        first = 0 if pooling == "mean" else len(tokens) - 1
+        readings.append(Reading("hidden", tokens, first, pool.take, tenant))
     tell = None if progress is None else lambda done: progress("embedding", done, len(readings))
     model.reader.read(readings, tell)
     return [pool.value for pool in pools]
@@ -90,6 +92,7 @@ def embed(
     *,
     normalize: bool = True,
     dimensions: int | None = None,
+    tenant: str | None = "",
     progress: Progress | None = None,
 ) -> Floats:
     """Return float32 (n, dimensions): an embedding of each text; see `Model.embed`."""
@@ -103,7 +106,7 @@ def embed(
     if dimensions is not None and not 1 <= dimensions <= width:
         raise ValueError(f"dimensions must be from 1 to {width}, not {dimensions}")
     out = np.zeros((len(many), dimensions or width), np.float32)
-    for i, state in enumerate(pooled(model, many, pooling, progress)):
+    for i, state in enumerate(pooled(model, many, pooling, progress, tenant)):
         short = state[:dimensions]
         out[i] = unit(short) if normalize else short
     return out
@@ -180,6 +183,7 @@ def rerank(
     query: str,
     documents: Sequence[str],
     *,
+    tenant: str | None = "",
     progress: Progress | None = None,
 ) -> Floats:
     """Return float32 (n,): how well each document answers the query; see `Model.rerank`."""
@@ -188,8 +192,8 @@ def rerank(
     head = model.rank_head
     if head is not None:
         prompts = [_pair(model, query, document) for document in documents]
-        return np.array([head.score(s) for s in pooled(model, prompts, "last", progress)], np.float32)
-    states = pooled(model, [query, *documents], default_pooling(model), progress)
+        return np.array([head.score(s) for s in pooled(model, prompts, "last", progress, tenant)], np.float32)
+    states = pooled(model, [query, *documents], default_pooling(model), progress, tenant)
     first, *others = [unit(s) for s in states]
     return np.array([math.fsum(first * other) for other in others], np.float32)
 

@@ -279,6 +279,7 @@ class Model:
         *,
         normalize: bool = True,
         dimensions: int | None = None,
+        tenant: str | None = "",
         progress: Progress | None = None,
     ) -> Floats:
         """Return an embedding of each text, text or token ids: float32 (n, dimensions).
@@ -286,22 +287,34 @@ class Model:
         Blocks. `pooling` is "mean", "last" or "cls" (the first token); None takes what the file asks for,
         else the last. `normalize` gives each length 1. `dimensions` keeps the first so many, for models
         that were trained for it (Kusupati et al. 2022, https://arxiv.org/abs/2205.13147). Texts of all
-        callers are read in one batch, and are the same bit for bit as alone. Raises PromptError for an
-        empty text, PromptTooLong, OutOfMemory; ValueError for an argument out of range.
+        callers are read in one batch, and are the same bit for bit as alone. What was computed for the
+        `tenant`, or for everybody, is not computed again, and kept for later; None reuses and keeps
+        nothing. Raises PromptError for an empty text, PromptTooLong, OutOfMemory; ValueError for an
+        argument out of range.
         """
         from llamay_models.embedding import embed
 
-        return embed(self, texts, pooling, normalize=normalize, dimensions=dimensions, progress=progress)
+        return embed(
+            self, texts, pooling, normalize=normalize, dimensions=dimensions, tenant=tenant, progress=progress
+        )
 
-    def rerank(self, query: str, documents: Sequence[str], *, progress: Progress | None = None) -> Floats:
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        tenant: str | None = "",
+        progress: Progress | None = None,
+    ) -> Floats:
         """Return how well each document answers the query, the higher the better: float32 (n,).
 
         With the file's own rank head what that says: a logit, or the probability of the first class (`yes`)
-        of several. Without one the cosine of the two embeddings, from -1 to 1. Blocks. Raises as `embed`.
+        of several. Without one the cosine of the two embeddings, from -1 to 1. Blocks. `tenant`, and what
+        is raised, as of `embed`.
         """
         from llamay_models.embedding import rerank
 
-        return rerank(self, query, documents, progress=progress)
+        return rerank(self, query, documents, tenant=tenant, progress=progress)
 
     def score(
         self,
@@ -309,17 +322,18 @@ class Model:
         *,
         given: str | Sequence[int] = (),
         top: int = 0,
+        tenant: str | None = "",
         progress: Progress | None = None,
     ) -> Score:
         """Return how likely the model finds a text, token by token, after what is `given`.
 
         Blocks. Of a text with nothing given, the first token has no probability: there is nothing that
-        foretells it. `top` adds the likeliest tokens of each place. Raises PromptError, PromptTooLong,
-        OutOfMemory.
+        foretells it. `top` adds the likeliest tokens of each place; `tenant` is that of `embed`. Raises
+        PromptError, PromptTooLong, OutOfMemory.
         """
         from llamay_models.score import score
 
-        return score(self, text, given=given, top=top, progress=progress)
+        return score(self, text, given=given, top=top, tenant=tenant, progress=progress)
 
     def restore(
         self,

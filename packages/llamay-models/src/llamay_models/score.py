@@ -51,6 +51,7 @@ def score(
     *,
     given: str | Sequence[int] = (),
     top: int = 0,
+    tenant: str | None = "",
     progress: Progress | None = None,
 ) -> Score:
     """Return how likely the model finds a text; see `Model.score`.
@@ -87,7 +88,7 @@ def score(
 
     ids = model.engine.check(tokens)[:-1]
     if ids:
-        model.reader.read([Reading("logits", ids, first, take)], None)
+        model.reader.read([Reading("logits", ids, first, take, tenant)], None)
     if progress is not None:
         progress("scoring", len(text), len(text))
     return Score(tuple(tokens[n:]), logprobs, tuple(tops))

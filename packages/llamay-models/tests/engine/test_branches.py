@@ -229,3 +229,49 @@ class TestExplore:
         for b in explore(context, score=lambda b: b.score, depth=2, max_tokens=4, sampling=SEEDED):
             b.close()
         assert model.pool.used_bytes == used
+
+    def test_every_path_follows_the_constraint_from_the_root_on(self, make_model):
+        model = make_model()
+        context = model.context(prompt_of(20))
+        options = {"branch": 3, "width": 2, "depth": 3, "sampling": SEEDED, "max_tokens": 4}
+        found = explore(context, score=lambda b: b.score, constraint=Sparse(), **options)
+        assert found
+        for b in found:
+            levels = []
+            while b is not None:
+                levels.insert(0, b.tokens)
+                b = b.parent
+            path = [t for tokens in levels for t in tokens]
+            assert len(path) == 12
+            assert all(t % 2 == (sum(path[:i]) % 3 > 0) for i, t in enumerate(path))
+        assert [b.constraint.taken for b in found] == [list(b.context.tokens)[20:] for b in found]
+
+    def test_a_constraint_also_takes_the_token_that_ends_a_level(self, make_model):
+        """A stop string ends a level, not the document."""
+        model = make_model()
+        context = model.context(prompt_of(20))
+        found = explore(
+            context, score=lambda b: b.score, constraint=Sparse(), depth=4, sampling=SEEDED,
+            max_tokens=30, stop=[chr(t + 92) for t in range(5, 60, 7)],
+        )  # fmt: skip
+        assert any(b.depth > 0 for b in found)
+        for b in found:
+            assert b.constraint.taken == list(b.context.tokens)[20:]
+
+    def test_a_text_that_may_go_no_further_is_a_leaf(self, make_model):
+        class Short(Sparse):
+            def fill_mask(self, mask):
+                super().fill_mask(mask)
+                if len(self.taken) >= 6:
+                    mask[:] = 0
+                    mask[0] = 1
+
+            def fork(self):
+                return Short(self.taken)
+
+        context = make_model().context(prompt_of(20))
+        found = explore(
+            context, score=lambda b: b.score, constraint=Short(), depth=5, sampling=SEEDED, max_tokens=6
+        )
+        assert [b.depth for b in found] == [0, 0]
+        assert all(len(b.tokens) == 6 for b in found)

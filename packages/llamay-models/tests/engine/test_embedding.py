@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -261,3 +262,91 @@ def test_scoring_nothing_says_so(make_model):
         make_model().score("")
     with pytest.raises(PromptError, match="top must be from 0 to 1024, not -1"):
         make_model().score([5, 6], top=-1)
+
+
+# -- what is known, and memory
+
+
+def watch(model):
+    """A list that gets the number of tokens of each step that texts are read in."""
+    steps, run = [], model.reader._compute
+
+    def compute(runner, batch):
+        steps.append(sum(len(rows.tokens) for _, rows in batch))
+        run(runner, batch)
+
+    model.reader._compute = compute
+    return steps
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_what_was_computed_before_is_not_computed_again(make_model, name):
+    model, plain = make_model(name, prefix_cache=1 << 24), make_model(name)
+    steps = watch(model)
+    text = TEXTS[3]
+    first = model.embed([text], "last")
+    assert sum(steps) == len(text)
+    steps.clear()
+    assert np.array_equal(model.embed([text], "last"), first)
+    assert np.array_equal(first, plain.embed([text], "last"))
+    assert sum(steps) < 20  # what is left of the last page
+    steps.clear()
+    scored = model.score([9, 20, 7], given=text)
+    assert sum(steps) < 20 + 3
+    assert np.array_equal(scored.logprobs, plain.score([9, 20, 7], given=text).logprobs)
+    steps.clear()
+    assert np.array_equal(model.embed([text], "mean"), plain.embed([text], "mean"))
+    assert sum(steps) == len(text)  # every state is wanted
+    # A text that is written finds it too, and it finds a text that was written.
+    assert model.engine.submit(Request([*text, 9], Sampling(temperature=0), 4)).wait()
+    assert model.engine.stats.cached_tokens >= len(text) // 16 * 16
+
+
+def test_what_belongs_to_one_is_not_found_by_another(make_model):
+    model = make_model(prefix_cache=1 << 24)
+    counted = watch(model)
+    text = TEXTS[3]
+    for tenant, expected in (
+        ("ann", len(text)),
+        ("bob", len(text)),
+        ("ann", 0),
+        (None, len(text)),
+        ("bob", 0),
+    ):
+        counted.clear()
+        model.embed([text], "last", tenant=tenant)
+        assert sum(counted) == expected if expected else sum(counted) < 20
+
+
+def test_texts_wait_for_the_memory_of_streams_that_end(make_model, gate):
+    page = sum(make_model().pool.page_bytes)
+    model, plain = make_model(budget=12 * page), make_model()
+    running = model.engine.submit(
+        Request([9, 20] * 40, Sampling(seed=1), 30, constraint=gate, ignore_eos=True)
+    )
+    while not running.usage.completion_tokens:
+        time.sleep(0.001)
+    threading.Timer(0.3, gate.open).start()
+    got = model.embed([TEXTS[3], TEXTS[0]], "mean")
+    assert np.array_equal(got, plain.embed([TEXTS[3], TEXTS[0]], "mean"))
+    assert running.wait(30)
+    assert running.error is None
+    model.pool.audit()
+    assert model.pool.used_bytes == 0
+
+
+def test_a_stream_gets_the_memory_that_texts_can_do_without(make_model):
+    page = sum(make_model().pool.page_bytes)
+    model, plain = make_model(budget=12 * page, max_rows=16), make_model()
+    expected = plain.engine.submit(Request([9, 20] * 40, Sampling(seed=1), 60, ignore_eos=True)).tokens
+    results, vectors = [], []
+    reading = threading.Thread(target=lambda: vectors.append(model.embed([TEXTS[3]] * 6, "mean")))
+    reading.start()
+    for _ in range(4):
+        results.append(
+            model.engine.submit(Request([9, 20] * 40, Sampling(seed=1), 60, ignore_eos=True)).tokens
+        )
+    reading.join(60)
+    assert results == [expected] * 4
+    assert np.array_equal(vectors[0], plain.embed([TEXTS[3]] * 6, "mean"))
+    assert model.pool.used_bytes == 0

@@ -424,14 +424,16 @@ class Engine:
     ) -> p.Embeddings:
         """Pooled as the file says, else the last token's."""
         with _translated():
-            return self.model.embed(texts, normalize=normalize, dimensions=dimensions, progress=progress)
+            return self.model.embed(
+                texts, normalize=normalize, dimensions=dimensions, tenant=None, progress=progress
+            )
 
     def score(
         self, tokens: Sequence[int], *, top: int = 0, progress: p.Progress | None = None
     ) -> list[p.TokenScore]:
         """The model's own probabilities, before any sampling."""
         with _translated():
-            found = self.model.score(tokens, top=top, progress=progress)
+            found = self.model.score(tokens, top=top, tenant=None, progress=progress)
         each = zip(found.tokens, found.logprobs.tolist(), found.top, strict=True)
         return [p.TokenScore(token, logprob, best) for token, logprob, best in each]
 
@@ -440,7 +442,7 @@ class Engine:
     ) -> list[float]:
         """By the file's rank head, else by the cosine of embeddings."""
         with _translated():
-            scores: list[float] = self.model.rerank(query, documents, progress=progress).tolist()
+            scores: list[float] = self.model.rerank(query, documents, tenant=None, progress=progress).tolist()
             return scores
 
     def stats(self) -> Mapping[str, float]:

@@ -79,7 +79,11 @@ class Engine:
         self._vocab = runner.plan.output_width
         self._speculation = speculation
         self._draft = DraftModel(draft, self._vocab) if draft is not None else None
-        self._loop = Loop(runner, pool, self.max_sequences, max_queue, prefixes, name, vocabulary, stall)
+        self.lenders: list[Callable[[], bool]] = []
+        """Called on the engine's thread when a text finds no memory: whoever holds pages that he can do without."""
+        self._loop = Loop(
+            runner, pool, self.max_sequences, max_queue, prefixes, name, vocabulary, stall, self.lenders
+        )
 
     @property
     def stats(self) -> Stats:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import llamay_kv as kv
@@ -53,6 +53,7 @@ class Loop:
         name: str = "model",
         vocabulary: object = None,
         stall: Stall | None = None,
+        lenders: Iterable[Callable[[], bool]] = (),
     ) -> None:
         self.stats = Stats()
         self.histograms = Histograms()
@@ -79,7 +80,13 @@ class Loop:
             self.wake.set,
         )
         self._stepper = Stepper(
-            self._places, prefixes, pool.page_tokens, self._endings, self.stats, self.histograms
+            self._places,
+            prefixes,
+            pool.page_tokens,
+            self._endings,
+            self.stats,
+            self.histograms,
+            lenders,
         )
         self._scheduler = Scheduler(
             self._places, prefixes, pool.page_tokens, runner.max_rows, self._endings, self._stepper.advance

@@ -7,6 +7,7 @@ of the streams, and are as small as those that read prompts: nobody's stream wai
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -22,35 +23,47 @@ if TYPE_CHECKING:
 Kind = Literal["hidden", "logits"]
 # Bytes of outputs that one step makes: a row of a large vocabulary takes a megabyte.
 _OUTPUT = 64 << 20
+_PATIENCE = 0.005  # seconds, between looks whether there is memory
 
 
 class Reading:
     """One text: its tokens, and who takes the outputs.
 
     `take(begin, rows)` gets the outputs of tokens begin, begin + 1, ... from number `first` on, in order, on
-    the engine's thread. It has to copy what it keeps.
+    the engine's thread. It has to copy what it keeps. `first` moves on with what was taken. What is before it need
+    not be computed where it is known: of what belongs to the `tenant`, or to everybody; None reuses and keeps nothing.
     """
 
-    __slots__ = ("abandoned", "context", "done", "error", "first", "kind", "take", "tokens")
+    __slots__ = ("abandoned", "context", "done", "error", "first", "kind", "take", "tenant", "tokens")
 
     def __init__(
-        self, kind: Kind, tokens: Sequence[int], first: int, take: Callable[[int, Floats], None]
+        self,
+        kind: Kind,
+        tokens: list[int],
+        first: int,
+        take: Callable[[int, Floats], None],
+        tenant: str | None = "",
     ) -> None:
         self.kind = kind
         self.tokens = tokens
         self.first = first
         self.take = take
+        self.tenant = tenant
         self.context: kv.Context | None = None
         self.error: Exception | None = None
         self.done = False
         self.abandoned = False
 
     def end(self, error: Exception | None = None) -> None:
-        """Give back what it holds."""
+        """Be done, and give back what it holds."""
+        self.drop()
+        self.error, self.done = error, True
+
+    def drop(self) -> None:
+        """Give back what it holds. It can go on from what is known then."""
         if self.context is not None:
             self.context.close()
             self.context = None
-        self.error, self.done = error, True
 
 
 class Reader:
@@ -62,6 +75,7 @@ class Reader:
         self._queue: deque[Reading] = deque()
         # Whoever holds it makes the steps, also those of the others: they would only wait for each other.
         self._turn = threading.Lock()
+        engine.lenders.append(self._give_back)
 
     def read(self, readings: Sequence[Reading], progress: Callable[[int], None] | None = None) -> None:
         """Read texts, and return when all are done; `progress` gets how many are.
@@ -75,7 +89,8 @@ class Reader:
                 while (left := sum(not r.done for r in readings)) and not any(r.error for r in readings):
                     if progress is not None:
                         progress(len(readings) - left)
-                    self._engine.call(self._step)
+                    if not self._engine.call(self._step):
+                        time.sleep(_PATIENCE)  # the streams have all the memory; some of them ends first
         finally:
             if any(not r.done for r in readings):
                 for reading in readings:
@@ -97,16 +112,27 @@ class Reader:
             reading.end()
             self._queue.remove(reading)
 
-    def _step(self) -> None:
+    def _give_back(self) -> bool:
+        """Let go of all pages; what was read stays known for as long as nobody needs them. Whether there were any."""
+        holding = [r for r in self._queue if r.context is not None]
+        for reading in holding:
+            self._keep(reading)
+            reading.drop()
+        return bool(holding)
+
+    def _step(self) -> bool:
+        """Read on. False if that has to wait for memory."""
         self._sweep()
         if not self._queue:
-            return
+            return True
         kind = self._queue[0].kind
         runner = self._runners(kind)
         batch = self._gather(kind, runner)
         if batch:
             self._compute(runner, batch)
+        ended = any(r.done for r in self._queue)
         self._queue = deque(r for r in self._queue if not r.done)
+        return bool(batch) or ended
 
     def _gather(self, kind: Kind, runner: Runner) -> list[tuple[Reading, Rows]]:
         room = max(1, min(self._engine.room, runner.max_rows))
@@ -118,10 +144,12 @@ class Reader:
             if not room or not outputs:
                 break
             rows = self._reserve(reading, room, outputs, alone=not batch)
+            if rows is None and not batch and not reading.done and self._give_back():
+                rows = self._reserve(reading, room, outputs, alone=True)
             if rows is None:
                 if reading.done:
                     continue
-                break  # its pages are in use by those before it
+                break  # its pages are in use by those before it, or by streams
             room -= len(rows.tokens)
             outputs -= rows.wanted
             batch.append((reading, rows))
@@ -130,17 +158,38 @@ class Reader:
     def _reserve(self, reading: Reading, room: int, outputs: int, *, alone: bool) -> Rows | None:
         try:
             if reading.context is None:
-                reading.context = self._engine.pool.context()
+                reading.context = self._begin(reading)
             at, size = len(reading.context), len(reading.tokens)
-            end = min(size, at + room)
+            end = min(size, at + min(room, self._chunk))
             if end > reading.first:
                 end = min(end, max(at, reading.first) + outputs)
             lease = reading.context.reserve(end - at)
         except kv.OutOfPages as error:
-            if alone:
+            if alone and not self._engine.active and not self._held_by_others(reading):
                 reading.end(OutOfMemory(f"no K/V memory is left to read this text: {error}"))
             return None
         return Rows(lease, reading.tokens[at:end], at, max(0, end - max(at, reading.first)))
+
+    def _held_by_others(self, reading: Reading) -> bool:
+        return any(r.context is not None for r in self._queue if r is not reading)
+
+    def _begin(self, reading: Reading) -> kv.Context:
+        """Return a context with what is known of a text, up to where outputs are wanted."""
+        prefixes = self._engine.prefixes
+        if prefixes is None or reading.tenant is None or not reading.first:
+            return self._engine.pool.context()
+        return prefixes.match(reading.tokens[: reading.first], reading.tenant)
+
+    @property
+    def _chunk(self) -> int:
+        prefixes = self._engine.prefixes
+        return (prefixes and prefixes.chunk) or self._engine.ctx_size
+
+    def _keep(self, reading: Reading) -> None:
+        """Let others find what was read."""
+        prefixes = self._engine.prefixes
+        if prefixes is not None and reading.tenant is not None and reading.context is not None:
+            prefixes.keep(reading.context, reading.tenant)
 
     def _compute(self, runner: Runner, batch: list[tuple[Reading, Rows]]) -> None:
         try:
@@ -157,6 +206,7 @@ class Reader:
                         self._compute(runner, [(reading, again)])
             return
         done = 0
+        windowed = self._engine.prefixes is not None and self._engine.prefixes.windowed
         for reading, rows in batch:
             rows.lease.commit(rows.tokens)
             end = rows.position + len(rows.tokens)
@@ -165,7 +215,11 @@ class Reader:
             try:
                 if rows.wanted:
                     reading.take(end - rows.wanted, mine)
+                    reading.first = end
                 if end == len(reading.tokens):
+                    self._keep(reading)
                     reading.end()
+                elif windowed:
+                    self._keep(reading)
             except Exception as error:
                 reading.end(error)

@@ -230,12 +230,12 @@ class Sequence:
         text = writing.text.feed(token)
         if text:
             self._let_out(writing, text)
+        if writing.bounds is not None:
+            writing.bounds.accept(token)  # also before a stop string ends the text: it may go on in another
         if writing.text.stopped is not None:
             channel.stop_sequence = writing.text.stopped
             self.ending = ("stop", None)
             return
-        if writing.bounds is not None:
-            writing.bounds.accept(token)
         if channel.completion_tokens >= writing.limit:
             self.ending = ("length", None)
 

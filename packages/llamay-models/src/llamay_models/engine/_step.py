@@ -7,6 +7,7 @@ what is done between two runs of the plan is what the engine costs.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import llamay_kv as kv
@@ -36,6 +37,7 @@ class Stepper:
         endings: Endings,
         stats: Stats,
         histograms: Histograms,
+        lenders: Iterable[Callable[[], bool]] = (),
     ) -> None:
         self._places = places
         self._prefixes = prefixes
@@ -43,6 +45,7 @@ class Stepper:
         self._endings = endings
         self._stats = stats
         self._histograms = histograms
+        self._lenders = lenders
         self._aside: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
@@ -109,6 +112,8 @@ class Stepper:
         others = [s for s in self._places.running if s not in taken and not s.suspended and not s.finished]
         victim = max(others, key=lambda s: (-s.priority, s.order))
         if victim is sequence and not taken and len(others) == 1:
+            if any(lend() for lend in self._lenders):
+                return True
             self._endings.end(sequence, OutOfMemory(f"no K/V memory is left for this text: {error}"))
             return False
         self._places.suspend(victim)
