@@ -29,7 +29,7 @@ def build(model: Model, kind: str, text: str, *, canonical_escapes: bool = False
             case "regex":
                 grammar = llamay_grammar.compile_regex(text, words, whole=True)
             case _:
-                grammar = llamay_grammar.compile_gbnf(_file_or_text(text), words)
+                grammar = llamay_grammar.compile_gbnf(_grammar(text), words)
     except llamay_grammar.CompileError as error:
         raise CliError(f"--{kind}: {error}") from None
     for warning in grammar.warnings:
@@ -52,18 +52,32 @@ def vocabulary(model: Model) -> llamay_grammar.Vocabulary:
 
 def _schema(text: str) -> str:
     """Return JSON text: the argument itself, or the file it names."""
-    source = _file_or_text(text)
+    inline = text.lstrip().startswith(("{", "[")) or text.strip() in ("true", "false")
+    source = text if inline else _read("schema", text, "give JSON, or the name of a file with JSON")
+    where = "--schema" if inline else f"--schema: {text}"
     try:
         json.loads(source)
-    except (ValueError, RecursionError) as error:
-        where = "" if source is text else f" in {text}"
+    except RecursionError:
+        raise CliError(f"{where} is nested too deep") from None
+    except ValueError as error:
         raise CliError(
-            f"--schema{where} is not JSON: {error}", "give JSON, or the name of a file with JSON"
+            f"{where} is not JSON: {error}", "give JSON, or the name of a file with JSON"
         ) from None
     return source
 
 
-def _file_or_text(text: str) -> str:
-    if text.lstrip().startswith(("{", "[", "true", "false")) or "\n" in text:
+def _grammar(text: str) -> str:
+    """Return a grammar: the argument itself, or the file it names."""
+    if "::=" in text:
         return text
-    return read_text(text) if text == "-" or Path(text).is_file() else text
+    return _read("grammar", text, "give GBNF (root ::= ...), or the name of a file with it")
+
+
+def _read(kind: str, name: str, hint: str) -> str:
+    try:
+        found = name == "-" or Path(name).is_file()
+    except (OSError, ValueError):  # too long for a name, or no name at all
+        found = False
+    if not found:
+        raise CliError(f"--{kind}: there is no file {printable(name[:200])!r}", hint)
+    return read_text(name)
