@@ -220,7 +220,7 @@ def test_samplers_are_known_by_all_their_names():
     ("option", "value", "message"),
     [
         ("samplers", "top_k;tail_free", "samplers must be among penalties, dry, .* not 'tail_free'"),
-        ("samplers", 3, "samplers must be at most 64 names of samplers, not .3."),
+        ("samplers", 3, "samplers must be at most 64 names of samplers, not 3"),
         ("samplers", [None], "samplers must be among .* not None"),
         ("dry_sequence_breakers", "abc", "dry_sequence_breakers must be at most 64 texts"),
         ("dry_sequence_breakers", [""], "dry_sequence_breakers must be texts of 1 to 40 characters, not ''"),

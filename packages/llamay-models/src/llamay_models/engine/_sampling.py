@@ -139,12 +139,12 @@ def read_samplers(value: object) -> tuple[str, ...]:
         return sampler_letters(value)
     names = value.split(";") if isinstance(value, str) else value
     if not isinstance(names, Sequence) or len(names) > 64:
-        raise SamplingError(f"samplers must be at most 64 names of samplers, not {str(value)[:80]!r}")
+        raise SamplingError(f"samplers must be at most 64 names of samplers, not {value!r:.80}")
     out = []
     for name in names:
         known = _ALIASES.get(_plain(name)) if isinstance(name, str) else None
         if known is None and name != "":
-            raise SamplingError(f"samplers must be among {', '.join(SAMPLERS)}, not {str(name)[:40]!r}")
+            raise SamplingError(f"samplers must be among {', '.join(SAMPLERS)}, not {name!r:.60}")
         if known is not None:
             out.append(known)
     return tuple(out)
