@@ -31,12 +31,14 @@ void AttentionWork::plan(const AttentionShape& shape, std::span<const Lease> lea
     else
       long_lease(shape, leases[i], i);
   }
-  gather(shape, leases, attentions);
+  gather(shape, leases, attentions, threads);
   const uint64_t whole = uint64_t{units.size()} * shape.kv_heads;
-  // Some pieces for each thread, so that none waits long for the last.
-  share_out(
-      shape, leases,
-      threads == 1 || whole >= 4 * threads ? 1 : ceil_divide(4 * threads, static_cast<uint32_t>(whole)));
+  // Some pieces for each thread, so that none waits long for the last; but pieces of a unit cost a merge.
+  const bool even = whole >= 2 * threads && whole % threads == 0;
+  share_out(shape, leases,
+            threads == 1 || even || whole >= 4 * threads
+                ? 1
+                : ceil_divide(4 * threads, static_cast<uint32_t>(whole)));
   if (splits.size() > capacity_) {
     left = std::make_unique<std::atomic<uint32_t>[]>(splits.size());
     capacity_ = splits.size();
@@ -63,7 +65,16 @@ void AttentionWork::long_lease(const AttentionShape& shape, const Lease& lease, 
 
 /// Makes units of the leases in order_, together where they have pages in common and a unit has room.
 void AttentionWork::gather(const AttentionShape& shape, std::span<const Lease> leases,
-                           std::span<const std::size_t> attentions) {
+                           std::span<const std::size_t> attentions, unsigned threads) {
+  // Where they need several units, let these be as many as threads can have alike.
+  uint32_t total = 0, most = shape.tile();
+  for (const uint32_t i : order_) total += leases[i].count;
+  if (total > most) {
+    const uint32_t least = ceil_divide(total, most);
+    uint32_t n = least;
+    while (n < 2 * least && n * shape.kv_heads % threads) ++n;
+    if (n * shape.kv_heads % threads == 0) most = ceil_divide(total, n);
+  }
   common_.clear();
   if (order_.size() > 1) {
     const SharedPages pages(leases, attentions);
@@ -77,7 +88,7 @@ void AttentionWork::gather(const AttentionShape& shape, std::span<const Lease> l
       const uint32_t more = leases[order_[end]].count, both = std::min(common, common_[end - 1]);
       const uint32_t seen = std::max(shape.first_visible(leases[order_[end - 1]].start),
                                      shape.first_visible(leases[order_[end]].start));
-      if (both <= seen / kAttentionBlock || count + more > shape.tile()) break;
+      if (both <= seen / kAttentionBlock || count + more > most) break;
       count += more;
       common = both;
     }

@@ -70,7 +70,7 @@ class AttentionWork {
  private:
   void long_lease(const AttentionShape& shape, const Lease& lease, uint32_t index);
   void gather(const AttentionShape& shape, std::span<const Lease> leases,
-              std::span<const std::size_t> attentions);
+              std::span<const std::size_t> attentions, unsigned threads);
   void branch(const AttentionShape& shape, std::span<const Lease> leases, std::size_t begin, std::size_t end,
               uint32_t first_block, uint32_t first_token);
   void share_out(const AttentionShape& shape, std::span<const Lease> leases, uint32_t pieces);
