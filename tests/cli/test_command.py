@@ -24,7 +24,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 START = "Once upon a time"
 
 
-def test_help_imports_nothing_heavy(environment: dict[str, str]) -> None:
+def test_cl09_help_imports_nothing_heavy(environment: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "llamay_cli", "--help"],
         capture_output=True,
@@ -80,7 +80,7 @@ def test_what_is_piped_in_follows_the_argument_and_not_the_option(llamay: Run, s
     assert left.stdout == once.stdout
 
 
-def test_an_answer_that_nobody_reads_any_more_ends_quietly(
+def test_cl05_an_answer_that_nobody_reads_any_more_ends_quietly(
     environment: dict[str, str], stories: Path
 ) -> None:
     process = subprocess.Popen(
@@ -170,7 +170,7 @@ def test_a_split_model_is_pulled_whole_and_says_the_same(llamay: Run, data: Path
     assert llamay("ctx", "run", "a.llamay", "--temperature", 0, "-n", 20).stdout == ours.stdout
 
 
-def test_the_store_from_pull_to_rm(llamay: Run, stories: Path) -> None:
+def test_cl11_the_store_from_pull_to_rm(llamay: Run, stories: Path) -> None:
     assert llamay("pull", stories, "--name", "me/stories:260k").returncode == 0
 
     listed = json.loads(llamay("list", "--json").stdout)
@@ -306,7 +306,7 @@ def chat(environment: dict[str, str], stories: Path) -> Iterator[Callable[[str, 
     os.waitpid(pid, 0)
 
 
-def test_a_chat_in_a_terminal(chat: Callable[[str, str], str], tmp_path: Path) -> None:
+def test_cl03_cl15_a_chat_in_a_terminal(chat: Callable[[str, str], str], tmp_path: Path) -> None:
     chat("", ">")
     assert "Lily" in chat(f"{START} there was\r", "max-tokens is reached")
     assert "no command /nonsense" in chat("/nonsense\r", "/help shows")

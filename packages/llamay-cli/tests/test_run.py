@@ -12,7 +12,7 @@ from llamay_cli import _options
 from llamay_models import Sampling
 
 
-def test_the_answer_alone_goes_to_stdout(fake: Any, llamay: Callable[..., Any]) -> None:
+def test_cl03_the_answer_alone_goes_to_stdout(fake: Any, llamay: Callable[..., Any]) -> None:
     fake.setup = lambda model: model.script.append("Paris.")
 
     result = llamay("run", fake.path, "-p", "Where?")
@@ -144,7 +144,7 @@ def test_raw_text_is_continued_as_it_is(fake: Any, llamay: Callable[..., Any]) -
     assert fake.model.open[0].tokens[: len("\0Once\n")] == fake.model.encode("Once\n")
 
 
-def test_stdin_is_the_prompt_when_there_is_no_other(fake: Any, llamay: Callable[..., Any]) -> None:
+def test_cl03_stdin_is_the_prompt_when_there_is_no_other(fake: Any, llamay: Callable[..., Any]) -> None:
     assert llamay("run", fake.path, stdin="from a pipe\n").exit_code == 0
     assert fake.model.rendered[0][0]["content"] == "from a pipe"
 
@@ -171,7 +171,7 @@ def test_verbose_prints_timings_on_stderr(fake: Any, llamay: Callable[..., Any])
     assert [line.split()[0] for line in result.stderr.splitlines()] == ["load", "prompt", "answer"]
 
 
-def test_ctrl_c_keeps_what_was_said_and_exits_130(fake: Any, llamay: Callable[..., Any]) -> None:
+def test_cl05_ctrl_c_keeps_what_was_said_and_exits_130(fake: Any, llamay: Callable[..., Any]) -> None:
     def setup(model: Any) -> None:
         model.script.append("a long story")
         model.interrupt_after = 6

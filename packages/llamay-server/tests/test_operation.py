@@ -158,3 +158,93 @@ def test_a_stream_limit_and_a_queue_limit_are_told_apart(start):
     thread.join()
     assert refused.status_code == 429
     assert server.metric("llamay_refused_total", reason="streams") == 1
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """A key and a certificate for localhost that signs itself."""
+    import datetime
+
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), False)
+        .sign(key, hashes.SHA256())
+    )
+    (tmp_path / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (tmp_path / "key.pem").write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
+    return {"tls_cert": str(tmp_path / "cert.pem"), "tls_key": str(tmp_path / "key.pem")}
+
+
+def test_https_answers_and_plain_http_does_not(start, certificate):
+    import ssl
+
+    import httpx
+
+    server = start(**certificate)
+    assert server.url.startswith("https://127.0.0.1:")
+    trust = ssl.create_default_context(cafile=certificate["tls_cert"])
+    url = server.url.replace("127.0.0.1", "localhost")
+    with httpx.Client(base_url=url, verify=trust) as client:
+        assert client.get("/health").json() == {"status": "ok"}
+        body = {"messages": SAID, "max_tokens": 5, "stream": True}
+        assert client.post("/v1/chat/completions", json=body).text.endswith("data: [DONE]\n\n")
+        # The page is of this very origin, scheme included.
+        assert client.get("/v1/models", headers={"origin": url}).status_code == 200
+        assert client.get("/v1/models", headers={"origin": url.replace("https", "http")}).status_code == 403
+    with pytest.raises(httpx.HTTPError):
+        httpx.get(server.url.replace("https", "http") + "/health")
+
+
+def test_a_certificate_that_is_not_there_is_named(certificate, tmp_path):
+    from llamay_server import create_app
+    from llamay_server._serve import make_server
+
+    config = Config(**(certificate | {"tls_key": str(tmp_path / "none.pem")}))
+    with pytest.raises(ConfigError, match=r"tls_key .*none\.pem"):
+        make_server(create_app([FakeModel()], config=config))
+
+
+def test_of_several_models_only_so_many_are_loaded_and_the_idle_one_goes(start, tmp_path):
+    closed = []
+
+    class Disk(FakeModel):
+        def close(self):
+            closed.append(self.info.name)
+
+    server = start(
+        f"a={tmp_path / 'a'}",
+        f"b={tmp_path / 'b'}",
+        loader=lambda path, progress=None: Disk(path.name, script=lambda p: "word " * 50),
+        max_loaded_models=1,
+    )
+    held = lambda: {m["name"] for m in server.client.get("/api/ps").json()["models"]}  # noqa: E731
+    server.wait(lambda: held() == {"a"})
+    body = {"messages": SAID, "max_tokens": 3}
+    assert server.client.post("/v1/chat/completions", json=body | {"model": "b"}).status_code == 200
+    assert (held(), closed) == ({"b"}, ["a"])
+    server.app.services.models.entries["b"].model.decode_delay = 0.05
+    with server.client.stream(
+        "POST", "/v1/chat/completions", json=body | {"model": "b", "stream": True, "max_tokens": 40}
+    ) as r:
+        next(r.iter_raw())
+        refused = server.client.post("/v1/chat/completions", json=body | {"model": "a"})
+        assert refused.status_code == 503
+        assert "in use" in refused.json()["error"]["message"]
+    server.wait(
+        lambda: server.client.post("/v1/chat/completions", json=body | {"model": "a"}).status_code == 200
+    )
+    assert held() == {"a"}

@@ -478,6 +478,11 @@ def _grammars(tokenizer: Any, size: int) -> Any:
     return Grammars(tokenizer, size)
 
 
+def _tensors(path: Path) -> list[tuple[str, str, tuple[int, ...]]]:
+    with llamay_models.gguf.open(path) as file:
+        return [(name, tensor.format, tuple(tensor.shape)) for name, tensor in file.tensors.items()]
+
+
 def _info(model: llamay_models.Model) -> p.ModelInfo:
     metadata, words = model.metadata, model.tokenizer
     source = metadata.get("tokenizer.chat_template")
@@ -507,5 +512,6 @@ def _info(model: llamay_models.Model) -> p.ModelInfo:
         template_takes_tools=source is not None and "tools" in source,
         template_thinks=reasoning_of(source) is not None,
         sampling_options=_SAMPLING,
+        tensors=lambda: _tensors(model.path),
         fill_tokens={role: token for role, token in roles.items() if role.startswith("fill_")},
     )

@@ -15,10 +15,11 @@ from msgspec import Struct
 
 from ._call import call_of
 from ._errors import ApiError, invalid
+from ._fill import can_fill
 from ._http import Abandoned, Streamed, Whole, ndjson, read_json
 from ._modelfile import modelfile, parameter_lines
 from ._models import Entry
-from ._protocol import ModelInfo
+from ._protocol import Model, ModelInfo
 from ._services import Services, services
 from ._store import Store, StoredModel, StoreError
 
@@ -73,12 +74,17 @@ def _details(info: ModelInfo | None) -> dict[str, Any]:
     return out
 
 
-def _capabilities(info: ModelInfo) -> list[str]:
+def _capabilities(model: Model) -> list[str]:
+    info = model.info
+    if info.metadata.get(f"{info.architecture}.pooling_type") is not None:
+        return ["embedding"]
     out = ["completion"]
     if info.chat_template:
         out.append("tools")
     if info.template_thinks:
         out.append("thinking")
+    if can_fill(model):
+        out.append("insert")
     return out
 
 
@@ -178,6 +184,7 @@ async def show(request: Request[Any, Any, Any]) -> ASGIApp:
         }
         facts.setdefault("general.architecture", info.architecture)
         facts.setdefault(f"{info.architecture}.context_length", info.context_length)
+        tensors = await asyncio.to_thread(info.tensors) if data.verbose and info.tensors else []
         source = info.path if service.config.expose_paths and info.path else entry.name
         return Whole(
             {
@@ -189,7 +196,10 @@ async def show(request: Request[Any, Any, Any]) -> ASGIApp:
                 "details": _details(info) | {"parent_model": profile.parent},
                 "messages": list(profile.messages),
                 "model_info": facts,
-                "capabilities": _capabilities(info),
+                "tensors": [
+                    {"name": name, "type": kind, "shape": list(shape)} for name, kind, shape in tensors
+                ],
+                "capabilities": _capabilities(model),
                 "modified_at": _when(modified),
             }
         )

@@ -103,6 +103,11 @@ class ModelInfo:
     fill_tokens: Mapping[str, int] = field(default_factory=dict)
     """Of filling in the middle: fill_prefix, fill_suffix, fill_middle; fill_repo and fill_file where it has them."""
 
+    tensors: Callable[[], Sequence[tuple[str, str, tuple[int, ...]]]] | None = field(
+        default=None, compare=False
+    )
+    """Reads name, format and shape of the tensors from the file."""
+
     @property
     def fingerprint(self) -> str:
         """A short text that changes with the model and how it was quantized."""

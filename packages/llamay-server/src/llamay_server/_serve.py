@@ -91,6 +91,8 @@ def make_server(application: Application) -> Server:
     config = application.services.config
     if config.uds:
         _clear_socket(Path(config.uds))
+    for name in ("tls_cert", "tls_key"):
+        _readable(name, getattr(config, name))
     asgi: Any = application
     if config.otel_endpoint:
         from ._telemetry import traced
@@ -117,6 +119,14 @@ def make_server(application: Application) -> Server:
         ),
         application,
     )
+
+
+def _readable(name: str, path: str) -> None:
+    try:
+        if path:
+            Path(path).read_bytes()
+    except OSError as e:
+        raise ConfigError(f"{name} {path}: {e.strerror}") from None
 
 
 def _clear_socket(path: Path) -> None:
