@@ -16,7 +16,7 @@ uint32_t ceil_divide(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 }  // namespace
 
 void AttentionWork::plan(const AttentionShape& shape, std::span<const Lease> leases,
-                         std::span<const std::size_t> attentions, unsigned threads) {
+                         std::span<const std::size_t> attentions, unsigned threads, bool shares) {
   tokens.clear();
   segments.clear();
   units.clear();
@@ -34,7 +34,8 @@ void AttentionWork::plan(const AttentionShape& shape, std::span<const Lease> lea
   gather(shape, leases, attentions, threads);
   const uint64_t whole = uint64_t{units.size()} * shape.kv_heads;
   // Some pieces for each thread, so that none waits long for the last; but pieces of a unit cost a merge.
-  const bool even = whole >= 2 * threads && whole % threads == 0;
+  const bool even = whole >= (shares ? 1 : 2) * threads && whole % threads == 0 &&
+                    (shape.kv_heads % threads == 0 || units_alike());
   share_out(shape, leases,
             threads == 1 || even || whole >= 4 * threads
                 ? 1
@@ -128,6 +129,21 @@ void AttentionWork::branch(const AttentionShape& shape, std::span<const Lease> l
     branch(shape, leases, i, stop, std::max(common, first_block), first_token);
     first_token += count;
   }
+}
+
+/// Whether no unit takes much longer than another.
+bool AttentionWork::units_alike() const {
+  uint64_t least = ~uint64_t{0}, most = 0;
+  for (const Unit& u : units) {
+    uint64_t work = 0;
+    for (uint32_t i = u.segment; i < u.segment + u.segments; ++i) {
+      const Segment& s = segments[i];
+      work += uint64_t{s.block_end - s.block_begin} * (s.token_end - s.token_begin);
+    }
+    least = std::min(least, work);
+    most = std::max(most, work);
+  }
+  return most <= least + least / 4;
 }
 
 void AttentionWork::share_out(const AttentionShape& shape, std::span<const Lease> leases, uint32_t pieces) {

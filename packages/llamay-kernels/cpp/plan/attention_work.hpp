@@ -54,9 +54,9 @@ class AttentionWork {
     uint32_t token, tokens;  // counted from the lease's first row
   };
 
-  /// attentions: those of this shape, as indices into a lease's pages.
+  /// attentions: those of this shape, as indices into a lease's pages. shares: threads are equally fast.
   void plan(const AttentionShape& shape, std::span<const Lease> leases,
-            std::span<const std::size_t> attentions, unsigned threads);
+            std::span<const std::size_t> attentions, unsigned threads, bool shares);
 
   std::vector<Token> tokens;
   std::vector<Segment> segments;
@@ -73,6 +73,7 @@ class AttentionWork {
               std::span<const std::size_t> attentions, unsigned threads);
   void branch(const AttentionShape& shape, std::span<const Lease> leases, std::size_t begin, std::size_t end,
               uint32_t first_block, uint32_t first_token);
+  bool units_alike() const;
   void share_out(const AttentionShape& shape, std::span<const Lease> leases, uint32_t pieces);
   void cut(const AttentionShape& shape, std::span<const Lease> leases, uint32_t unit, uint32_t pieces);
 

@@ -29,7 +29,8 @@ Run::Run(const Plan& plan, const Step& step, Scratch& scratch, Threads& threads,
   n_stages_ = step_.wanted ? schedule_.stages.size() : schedule_.last_attention;
   scratch_.attention.resize(program_.shapes.size());
   for (std::size_t i = 0; i < program_.shapes.size(); ++i)
-    scratch_.attention[i].plan(program_.shapes[i], scratch_.leases, plan_.needs_.of_shape[i], n_threads_);
+    scratch_.attention[i].plan(program_.shapes[i], scratch_.leases, plan_.needs_.of_shape[i], n_threads_,
+                               shares_);
   lay_out();
 }
 
