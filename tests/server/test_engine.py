@@ -72,6 +72,97 @@ def test_t22_the_same_text_streamed_whole_in_a_batch_and_on_each_api(server):
     assert several[1]["text"] == complete(server, **(options | {"seed": 8}))["choices"][0]["text"]
 
 
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+HOW = {"temperature": 0.9, "top_k": 40, "top_p": 0.9, "seed": 7}
+TURN = [{"role": "user", "content": PROMPT}]
+CONVERSATIONS = {
+    "/v1/chat/completions": {"messages": TURN, "max_tokens": 32, **HOW},
+    "/v1/responses": {"input": PROMPT, "max_output_tokens": 32, **HOW},
+    "/v1/messages": {"messages": TURN, "max_tokens": 32, **HOW},
+    "/api/chat": {
+        "model": "stories",
+        "messages": TURN,
+        "options": {"num_predict": 32, "repeat_penalty": 1.0, **HOW},
+    },
+}
+
+
+def said(path: str, answer: dict) -> str:
+    """The words of a whole answer."""
+    match path:
+        case "/v1/chat/completions":
+            return answer["choices"][0]["message"]["content"]
+        case "/v1/responses":
+            return answer["output"][0]["content"][0]["text"]
+        case "/v1/messages":
+            return answer["content"][0]["text"]
+        case _:
+            return answer["message"]["content"]
+
+
+def streamed(path: str, text: str) -> str:
+    """The words of a stream, each frame of which must be valid by itself."""
+    if path == "/api/chat":
+        return "".join(json.loads(line)["message"]["content"] for line in text.splitlines())
+    frames = [
+        json.loads(f.rsplit("data: ", 1)[1])
+        for f in text.split("\n\n")
+        if f.rsplit("data: ", 1)[-1][:1] == "{"
+    ]
+    if path == "/v1/chat/completions":
+        return "".join(f["choices"][0]["delta"].get("content") or "" for f in frames)
+    if path == "/v1/responses":
+        return "".join(f["delta"] for f in frames if f["type"] == "response.output_text.delta")
+    return "".join(f["delta"].get("text", "") for f in frames if f["type"] == "content_block_delta")
+
+
+def test_t21_t22_a_conversation_is_answered_alike_on_every_api_streamed_whole_and_among_eight(tmp_path):
+    from llamay_server_tests.conftest import running
+
+    from llamay_server import Config
+    from llamay_server._adapter import load
+
+    file = tmp_path / "template.jinja"
+    file.write_text(CHATML)
+    with running(f"stories={STORIES}", loader=load(Config()), chat_template_file=str(file)) as server:
+
+        def ask(path: str, stream: bool) -> str:
+            with httpx.Client(base_url=server.url, timeout=120) as c:
+                r = c.post(path, json=CONVERSATIONS[path] | {"stream": stream})
+            assert r.status_code == 200, r.text
+            return streamed(path, r.content.decode()) if stream else said(path, r.json())
+
+        wanted = ask("/v1/chat/completions", False)
+        assert len(wanted) > 20
+        every = [(path, stream) for path in CONVERSATIONS for stream in (False, True)]
+        assert {each: ask(*each) for each in every} == dict.fromkeys(every, wanted)
+        answers: dict[tuple[str, bool], str] = {}
+        threads = [
+            threading.Thread(target=lambda each=each: answers.__setitem__(each, ask(*each))) for each in every
+        ]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert answers == dict.fromkeys(every, wanted)
+        usage = [
+            server.client.post(path, json=CONVERSATIONS[path] | {"stream": False}).json()
+            for path in CONVERSATIONS
+        ]
+        assert usage[0]["usage"]["prompt_tokens"] == usage[1]["usage"]["input_tokens"]
+        read = [v for k, v in usage[2]["usage"].items() if k.endswith("input_tokens")]
+        assert sum(read) == usage[3]["prompt_eval_count"] == usage[0]["usage"]["prompt_tokens"]
+        assert (
+            usage[0]["usage"]["completion_tokens"]
+            == usage[1]["usage"]["output_tokens"]
+            == usage[2]["usage"]["output_tokens"]
+            == usage[3]["eval_count"]
+        )
+
+
 def test_cx03_cx05_forks_and_restored_contexts_go_on_exactly(server):
     c = server.client
     cid = c.post("/v1/contexts", json={"prompt": PROMPT}).json()["id"]
