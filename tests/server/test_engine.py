@@ -459,6 +459,12 @@ def test_a_template_file_stands_in_for_the_models_own(tmp_path):
         r = server.client.post("/v1/chat/completions", json=ask)
         assert r.status_code == 400
         assert "faulty" in r.text
+    file.write_text("{{ nobody.said }}")
+    with running(f"stories={STORIES}", loader=load(Config()), chat_template_file=str(file)) as server:
+        for path in ("/v1/chat/completions", "/apply-template"):
+            r = server.client.post(path, json=ask)
+            assert r.status_code == 400, "what a template cannot write is no error of the server"
+            assert "template" in r.text
 
 
 def test_completions_say_which_model_made_them_as_chats_do(server):

@@ -154,6 +154,16 @@ def test_lc08_the_template_is_what_chat_reads(shared):
     assert len(ids) == counted == used["prompt_tokens"]
 
 
+def test_lc08_oa29_the_assistants_turn_is_begun_unless_the_request_says_not_to(shared):
+    body = {"messages": USER, "add_generation_prompt": False}
+    prompt = shared.client.post("/apply-template", json=body).json()["prompt"]
+    assert prompt.endswith("hi<|im_end|>\n")
+    counted = shared.client.post("/chat/completions/input_tokens", json=body).json()["input_tokens"]
+    used = shared.client.post("/v1/chat/completions", json=body | {"max_tokens": 1}).json()["usage"]
+    ids = shared.client.post("/tokenize", json={"content": prompt}).json()["tokens"]
+    assert used["prompt_tokens"] == counted == len(ids)
+
+
 def test_lc10_adapters_are_none_and_scales_of_none_are_refused(shared):
     assert shared.client.get("/lora-adapters").json() == []
     assert shared.client.post("/lora-adapters", json=[]).json() == []

@@ -108,7 +108,11 @@ def translate(error: BaseException, path: Path | None = None) -> BaseException:
     text = str(error)
     if path is not None:
         text = text.replace(str(path), "the snapshot").replace("the snapshot the snapshot", "the snapshot")
+    from llamay_models.chat import ChatTemplateError
+
     match error:
+        case ChatTemplateError():
+            return p.BadPrompt(text)
         case errors.PromptTooLong():
             return p.PromptTooLong(error.tokens, error.limit)
         case errors.PromptError() | errors.SamplingError() | errors.ContextError():

@@ -51,9 +51,9 @@ def marked_tokens(run: ChatRun, data: MessagesRequest, count: int) -> int:
     end = len(request.messages) - len(read_messages(data.messages[count:], None, calls))
     # Templates write no conversation without a turn: the beginning of an empty one still belongs to what was marked.
     turns = request.messages[:end] if count else [*request.messages[:end], {"role": "user", "content": ""}]
-    marked = replace(request, messages=turns, continue_final=False)
+    marked = replace(request, messages=turns, continue_final=False, open_turn=False)
     try:
-        return min(common(render(run.model, marked, open_turn=False).prompt.tokens, tokens), len(tokens) - 1)
+        return min(common(render(run.model, marked).prompt.tokens, tokens), len(tokens) - 1)
     except (ApiError, EngineError):
         return 0  # a template that writes no conversation as short as that
 

@@ -55,6 +55,8 @@ class ChatRequest:
     priority: int = 0
     timeout: float | None = None
     continue_final: bool = False
+    open_turn: bool = True
+    """Begin the assistant's turn at the end of the prompt."""
     think: bool | None = None
     think_budget: int | None = None
     """Tokens after which reasoning is ended for the model, so that it answers."""
@@ -77,11 +79,8 @@ class Rendered:
     dropped: int = 0
 
 
-def render(model: Model, request: ChatRequest, *, open_turn: bool = True) -> Rendered:
-    """The prompt of a request, with the assistant's turn begun unless `open_turn` is false.
-
-    Raises a 400 where template and request do not fit each other.
-    """
+def render(model: Model, request: ChatRequest) -> Rendered:
+    """The prompt of a request. Raises a 400 where template and request do not fit each other."""
     messages, box = request.messages, request.box
     if not messages:
         raise invalid("messages: it is empty; send at least one message", "messages")
@@ -101,7 +100,7 @@ def render(model: Model, request: ChatRequest, *, open_turn: bool = True) -> Ren
     prompt = model.render(
         messages,
         tools=tools,
-        add_generation_prompt=open_turn and not request.continue_final,
+        add_generation_prompt=request.open_turn and not request.continue_final,
         continue_final=request.continue_final,
         options=options,
     )

@@ -111,6 +111,7 @@ def _template_request(data: TemplateRequest, entry: Entry) -> ChatRequest:
         sampling={},
         box=box,
         continue_final=ends_open,
+        open_turn=data.add_generation_prompt is not False,
     )
 
 

@@ -164,6 +164,7 @@ def read_request(data: ChatCompletionRequest, model: Model, service: Services, c
         timeout=time_limit(data),
         tenant=service.tenant(call, data.cache_salt),
         continue_final=continue_final,
+        open_turn=data.add_generation_prompt is not False,
         think=think,
         template=template,
         progress=bool(data.return_progress and data.stream),
