@@ -205,6 +205,13 @@ def test_lc13_texts_are_scored_against_each_other_in_their_order(shared):
     )
 
 
+@pytest.mark.parametrize(
+    "prompt", [[{}, -36], [1, {"prompt_string": "x"}], [[1, None]], [], [[]], {"x": 1}, [True, "x", 2.5]]
+)
+def test_lc05_prompts_that_are_none_are_400(shared, prompt):
+    assert shared.client.post("/completion", json={"prompt": prompt, "n_predict": 1}).status_code == 400
+
+
 def test_lc16_j13_after_a_broken_grammar_the_next_request_works(shared):
     r = shared.client.post("/completion", json={"prompt": "x", "grammar": "no rules here"})
     assert r.status_code == 400

@@ -199,7 +199,7 @@ def _native_prompt(value: Any, model: Model, where: str) -> list[int]:
             raise invalid(f"{where}.multimodal_data: this model reads text only", f"{where}.multimodal_data")
         if not isinstance(value := value.get("prompt_string"), str):
             raise invalid(f"{where}.prompt_string: it must be text", f"{where}.prompt_string")
-    if not isinstance(value, list) or not any(isinstance(v, str) for v in value):
+    if not isinstance(value, list) or all(isinstance(v, int) for v in value):
         return read_prompts([value] if isinstance(value, list) else value, model, where)[0]
     ids: list[int] = []
     for i, item in enumerate(value):

@@ -89,6 +89,7 @@ _STREAMS = {
     "/completions": "text/event-stream",
     "/infill": "text/event-stream",
     "/v1/responses": "text/event-stream",
+    "/responses": "text/event-stream",
     "/v1/messages": "text/event-stream",
     "/v1/contexts/{context_id}/generate": "text/event-stream",
     "/api/generate": "application/x-ndjson",
