@@ -199,7 +199,9 @@ def test_rs15_text_format(start):
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
     out = ask(server, text={"format": {"type": "json_schema", "name": "x", "schema": schema}}).json()
     assert json.loads(out["output"][0]["content"][0]["text"]) == {"n": 7}
-    assert ask(server, text={"format": {"type": "json_schema", "name": "x"}}).status_code == 400
+    for wrong in ({}, {"schema": "{}"}):
+        refused = ask(server, text={"format": {"type": "json_schema", "name": "x"} | wrong})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "text.format.schema")
 
 
 def test_rs16_sealed_reasoning_round_trips(start):

@@ -237,8 +237,10 @@ class Bound(Struct, frozen=True):
     param: str
 
 
-def bound(fields: SamplingFields, response_format: Any = None) -> Bound | None:
-    """The one constraint that a request asks for. Two at once are refused."""
+def bound(
+    fields: SamplingFields, response_format: Any = None, param: str = "response_format"
+) -> Bound | None:
+    """The one constraint that a request asks for, `param` being where `response_format` is. Two are refused."""
     found: list[Bound] = []
     if fields.grammar:
         found.append(Bound("grammar", fields.grammar, "grammar"))
@@ -272,7 +274,7 @@ def bound(fields: SamplingFields, response_format: Any = None) -> Bound | None:
         if kind is None:
             raise unsupported(where)
         found.append(Bound(kind, _schema(value, where) if key == "json" else value, where))
-    if (form := format_bound(response_format)) is not None:
+    if (form := format_bound(response_format, param)) is not None:
         found.append(form)
     if canonical is True:
         found = [Bound(_CANONICAL.get(b.kind, b.kind), b.value, b.param) for b in found]
@@ -308,12 +310,15 @@ def format_bound(form: Any, param: str = "response_format") -> Bound | None:
             else Bound("json_schema", schema, f"{param}.schema")
         )
     if kind == "json_schema":
-        inner = form.get("json_schema", form)
+        # Chat has name and schema one level down, Responses and Messages beside the type.
+        inner, where = form, f"{param}.schema"
+        if "json_schema" in form or param == "response_format":
+            inner, where = form.get("json_schema", form), f"{param}.json_schema.schema"
         if not isinstance(inner, dict) or "schema" not in inner:
-            raise invalid(f"{param}.json_schema.schema: it is missing", f"{param}.json_schema.schema")
+            raise invalid(f"{where}: it is missing", where)
         if not isinstance(inner["schema"], dict | bool):
-            raise invalid(f"{param}.json_schema.schema: it must be an object", f"{param}.json_schema.schema")
-        return Bound("json_schema", inner["schema"], f"{param}.json_schema")
+            raise invalid(f"{where}: it must be an object", where)
+        return Bound("json_schema", inner["schema"], where)
     raise invalid(
         f"{param}.type: {str(kind)[:40]!r} is unknown; use text, json_object or json_schema", f"{param}.type"
     )

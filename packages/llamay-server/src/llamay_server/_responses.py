@@ -69,7 +69,7 @@ def read_request(
         messages=messages,
         sampling=sampling(data, model),
         box=openai_choice(data.tool_choice, read_tools(data.tools, call), data.parallel_tool_calls),
-        bound=bound(data, _format(text.format) if text is not None else None),
+        bound=bound(data, text.format if text is not None else None, "text.format"),
         max_tokens=0 if prewarms(data) else data.max_output_tokens,
         logprobs=(data.top_logprobs or 0) if scored else None,
         ignore_eos=bool(data.ignore_eos),
@@ -89,13 +89,6 @@ def read_request(
 def _marks_prompt(items: Sequence[Mapping[str, Any]]) -> bool:
     parts = [part for item in items if isinstance(item.get("content"), list) for part in item["content"]]
     return any(isinstance(part, Mapping) and part.get("prompt_cache_breakpoint") for part in parts)
-
-
-def _format(form: Mapping[str, Any] | None) -> Any:
-    """`text.format` holds name and schema beside its type, where chat has them one level down."""
-    if form is None or form.get("type") != "json_schema":
-        return form
-    return {"type": "json_schema", "json_schema": {k: v for k, v in form.items() if k != "type"}}
 
 
 def _keep(service: Services, writer: ResponseWriter, items: list[dict[str, Any]], call: Call) -> Stored:
