@@ -16,37 +16,6 @@ from llamay_models.gguf import TensorData, write
 WIDTH, HIDDEN, VOCAB, LAYERS, HEADS = 256, 512, 300, 2, 4
 TOKENS = [(i * 71 + 5) % VOCAB for i in range(70)]
 
-# What random bytes must not set: the 16-bit scales of a block, at these offsets.
-_SCALES = {
-    "IQ2_XXS": (0,),
-    "IQ2_XS": (0,),
-    "IQ2_S": (0,),
-    "IQ3_XXS": (0,),
-    "IQ3_S": (0,),
-    "IQ1_S": (0,),
-}
-
-
-def encoded(values: np.ndarray[Any, Any], name: str, seed: int) -> np.ndarray[Any, Any]:
-    """Return values in a format; of one that is only read, random blocks with a small scale."""
-    try:
-        return np.frombuffer(kernels.quantize(values, name), np.uint8)
-    except ValueError as error:
-        if "can be read but not written" not in str(error):
-            raise
-    block, nbytes = kernels.FORMATS[name]
-    blocks = np.random.default_rng(seed).integers(0, 256, (values.size // block, nbytes), np.uint8)
-    scale = np.float16(0.002).view(np.uint16)
-    if name == "IQ1_M":  # its scale is spread over the high bits of four words
-        words = blocks[:, -8:].copy().view(np.uint16)
-        words &= 0x0FFF
-        words |= (np.uint16(scale) >> np.array([0, 4, 8, 12], np.uint16) & 15) << 12
-        blocks[:, -8:] = words.view(np.uint8)
-    else:
-        for at in _SCALES[name]:
-            blocks[:, at : at + 2] = np.array([scale], np.uint16).view(np.uint8)
-    return blocks
-
 
 def model_in(path: Path, name: str) -> Path:
     """Write a small model whose every matrix has the format."""
@@ -57,7 +26,9 @@ def model_in(path: Path, name: str) -> Path:
         if len(shape) == 1:
             tensors.append(TensorData(tensor, "F32", shape, values + np.float32(1)))
         else:
-            tensors.append(TensorData(tensor, name, shape, encoded(values, name, len(tensors))))
+            tensors.append(
+                TensorData(tensor, name, shape, np.frombuffer(kernels.quantize(values, name), np.uint8))
+            )
 
     put("token_embd.weight", VOCAB, WIDTH)
     put("output_norm.weight", WIDTH)

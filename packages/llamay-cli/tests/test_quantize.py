@@ -82,7 +82,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force(llamay: Llamay, source: 
     ("arguments", "code", "words"),
     [
         (("--type", "Q9"), 1, "there is no type 'Q9'"),
-        (("--type", "Q8_0", "--output-type", "IQ1_S"), 1, "IQ1_S can be read but not written"),
+        (("--type", "Q8_0", "--output-type", "IQ9_S"), 1, "there is no format 'IQ9_S' to write"),
         ((), 2, "Missing option '--type'"),
     ],
 )

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from llamay_kernels._kernels import FORMATS
 
 BLOCK_FORMATS = [name for name, (block, _) in FORMATS.items() if block > 1]
-# Without a quantizer of ours.
-READ_ONLY = ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"]
+# That name eight weights, or four, at once.
+GRIDS = ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"]
 # Where a block keeps its f16 scales: random bytes there are NaN or infinity too often to see anything else.
 SCALE_OFFSETS = {
     "Q4_0": [0],

@@ -68,7 +68,7 @@ class Digest {
 std::vector<uint8_t> weight_bytes(Format format, size_t count, bool any_bytes, Random& random) {
   const FormatTraits& t = traits(format);
   std::vector<uint8_t> bytes(count / t.block * t.block_bytes);
-  if (any_bytes || !can_quantize(format)) {
+  if (any_bytes) {
     for (uint8_t& b : bytes) b = static_cast<uint8_t>(random.next());
   } else {
     std::vector<float> values(count);

@@ -179,21 +179,6 @@ void quantize_blocks(const float* values, size_t count, void* out) {
 
 }  // namespace
 
-bool can_quantize(Format format) {
-  switch (format) {
-    case Format::IQ2_XXS:
-    case Format::IQ2_XS:
-    case Format::IQ2_S:
-    case Format::IQ3_XXS:
-    case Format::IQ3_S:
-    case Format::IQ1_S:
-    case Format::IQ1_M:
-      return false;
-    default:
-      return true;
-  }
-}
-
 void quantize_codes(Format format, const float* values, size_t count, void* out) {
   switch (format) {
     case Format::IQ4_NL:
@@ -207,7 +192,7 @@ void quantize_codes(Format format, const float* values, size_t count, void* out)
     case Format::TQ2_0:
       return quantize_blocks<BlockTQ2_0, 256>(values, count, out);
     default:
-      return;
+      return quantize_grids(format, values, count, out);
   }
 }
 

@@ -212,9 +212,6 @@ Array<float> dequantize_data(const Buffer& buffer, const std::string& format, in
 nb::bytes quantize_values(nb::ndarray<const float, nb::c_contig, nb::device::cpu> values,
                           const std::string& format) {
   const FormatTraits& t = format_named(format);
-  if (!can_quantize(t.format))
-    fail(std::string(t.name) +
-         " can be read but not written: its grids want a search over examples of activations");
   const size_t bytes = bytes_of(t, static_cast<int64_t>(values.size()), "the number of values");
   if (values.ndim() > 0 && t.block > 1 && values.shape(values.ndim() - 1) % t.block != 0)
     fail("rows must be a multiple of " + std::to_string(t.block) + " values, the block of " + t.name +
@@ -389,14 +386,13 @@ void bind_matmul(nb::module_& m) {
         "format, as float32 (count,).\n\n"
         "Raises ValueError when the format is unknown or the sizes do not fit. "
         "Formulas: docs/arithmetic.md.");
-  m.def("quantize", &quantize_values, "values"_a, "format"_a,
-        "Round float32 values, row by row, to the format; returns its bytes.\n\n"
-        "Formats with one level of scales, but for IQ4_NL, give the bytes of GGML's reference "
-        "quantizers. Raises ValueError "
-        "when the format is\n"
-        "unknown or one of IQ1, IQ2 and IQ3, which can only be read, a row is not a multiple of its block, "
-        "or a format with blocks "
-        "meets NaN or infinity.");
+  m.def(
+      "quantize", &quantize_values, "values"_a, "format"_a,
+      "Round float32 values, row by row, to the format; returns its bytes.\n\n"
+      "Formats with one level of scales, but for IQ4_NL, give the bytes of GGML's reference quantizers; the "
+      "others are searched for.\n"
+      "Raises ValueError when the format is unknown, a row is not a multiple of its block, or a format with "
+      "blocks meets NaN or infinity.");
 
   // For tests: one kernel, one set, any split.
   m.def("matmul", &multiply, "weight"_a, "x"_a, nb::kw_only(), "bias"_a.none() = nb::none(),

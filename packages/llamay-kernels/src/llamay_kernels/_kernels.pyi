@@ -170,8 +170,8 @@ def quantize(values: Annotated[NDArray[numpy.float32], dict(order='C', device='c
     """
     Round float32 values, row by row, to the format; returns its bytes.
 
-    Formats with one level of scales, but for IQ4_NL, give the bytes of GGML's reference quantizers. Raises ValueError when the format is
-    unknown or one of IQ1, IQ2 and IQ3, which can only be read, a row is not a multiple of its block, or a format with blocks meets NaN or infinity.
+    Formats with one level of scales, but for IQ4_NL, give the bytes of GGML's reference quantizers; the others are searched for.
+    Raises ValueError when the format is unknown, a row is not a multiple of its block, or a format with blocks meets NaN or infinity.
     """
 
 def matmul(weight: Weight, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], *, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, residual: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, row_splits: Sequence[int] = [], group_splits: Sequence[int] = [], isa: str | None = None) -> NDArray[numpy.float32]:

@@ -84,8 +84,6 @@ def decide(
                     f"{file.path}: the tensor {name} has the format {info.format}, which cannot be read;"
                     f" the formats are {', '.join(sorted(kernels.FORMATS))}"
                 )
-            if target != info.format:
-                _check_writable(target)
         nbytes = FORMATS[target].nbytes(info.shape)
         decisions.append(Decision(name, info.shape, info.format, target, info.nbytes, nbytes))
     return decisions
@@ -162,15 +160,6 @@ def _known_format(name: str) -> str:
             f"there is no format {name!r} to write; the formats are {', '.join(sorted(kernels.FORMATS))}"
         )
     return name
-
-
-def _check_writable(name: str) -> None:
-    """Raise for a format that the kernels read but do not write, before anything is converted."""
-    block, _ = kernels.FORMATS[name]
-    try:
-        kernels.quantize(np.zeros(block, np.float32), name)
-    except ValueError as error:
-        raise QuantizeError(str(error)) from error
 
 
 def _is_weight(info: TensorInfo) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,20 @@ def _plain(file_type: int, name: str) -> Mix:
     return _mix(file_type, name, output=name)
 
 
+_fewest: Any = {
+    "output": "Q5_K",
+    "embedding": "Q2_K",
+    "attn_v": grouped("Q4_K", "Q2_K"),
+    "ffn_down": early("Q2_K"),
+}
+_few: Any = {
+    "output": "Q5_K",
+    "embedding": "IQ3_S",
+    "attn_v": grouped("Q4_K", "IQ3_S"),
+    "ffn_down": early("IQ3_S"),
+    "attn_output": "IQ3_S",
+}
+
 MIXES: dict[str, Mix] = {
     "F32": _plain(0, "F32"),
     "F16": _plain(1, "F16"),
@@ -116,22 +131,35 @@ MIXES: dict[str, Mix] = {
     "Q5_K_S": _mix(16, "Q5_K"),
     "Q5_K_M": _mix(17, "Q5_K", attn_v=outer("Q6_K"), ffn_down=outer("Q6_K"), attn_qkv="Q6_K"),
     "Q6_K": _mix(18, "Q6_K"),
+    "IQ1_S": _mix(24, "IQ1_S", **_fewest, attn_output="IQ2_XXS"),
+    "IQ1_M": _mix(31, "IQ1_M", **_fewest, attn_output="IQ2_XXS"),
+    "IQ2_XXS": _mix(19, "IQ2_XXS", **_fewest),
+    "IQ2_XS": _mix(20, "IQ2_XS", **_fewest),
+    "IQ2_S": _mix(28, "IQ2_XS", **_few),
+    "IQ2_M": _mix(29, "IQ2_S", **_few),
+    "IQ3_XXS": _mix(
+        23,
+        "IQ3_XXS",
+        output="Q5_K",
+        embedding="IQ3_S",
+        attn_v=grouped("Q4_K", "IQ3_S"),
+        ffn_down=lambda place: "Q4_K" if place.early else "Q3_K",
+        attn_output="IQ3_S",
+    ),
+    "IQ3_S": _mix(26, "IQ3_S", attn_v=grouped("Q4_K")),
     "IQ4_NL": _mix(25, "IQ4_NL", attn_v=grouped("Q5_K"), ffn_down=early("Q5_K")),
     "IQ4_XS": _mix(30, "IQ4_XS", attn_v=grouped("Q5_K"), ffn_down=early("Q5_K")),
     "TQ1_0": _mix(36, "TQ1_0", embedding="Q4_K"),
     "TQ2_0": _mix(37, "TQ2_0", embedding="Q4_K"),
     "MXFP4": _mix(38, "MXFP4", output="Q8_0"),
 }
-"""The mixes by llama.cpp's names.
-
-Those of IQ1, IQ2 and IQ3 are not here: their formats can be read but not written, because their grids want an
-importance matrix.
-"""
+"""The mixes by llama.cpp's names."""
 
 _NARROWER = {
     "Q2_K": "IQ4_NL",
     "Q3_K": "IQ4_NL",
     "IQ4_XS": "IQ4_NL",
+    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"), "IQ4_NL"),
     "TQ1_0": "Q4_0",
     "TQ2_0": "Q4_0",
     "Q4_K": "Q5_0",
