@@ -58,6 +58,8 @@ class Cell:
     best: dict[tuple[str, str], str] = field(default_factory=dict)
     broken: dict[tuple[str, str, int], str] = field(default_factory=dict)
     deaths: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    flash: set[tuple[str, str]] = field(default_factory=set)
+    """Peers and measures for which flash attention is known to be faster with this shape: in any format."""
 
     def arguments(self) -> list[str]:
         """Return what every engine is told."""

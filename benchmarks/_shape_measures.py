@@ -11,7 +11,8 @@ from _engines import EngineError, cold_start
 from _shape_budget import Share
 from _shape_cell import BRANCHES, Cell, Peer, Sizes, request_for, shortened
 
-VARIANTS = ("repacked", "plain", "repacked+plain-attention")
+PLAIN_ATTENTION = "+plain-attention"
+VARIANTS = ("repacked", "plain", f"repacked{PLAIN_ATTENTION}")
 
 
 def measure(name: str, cell: Cell, sizes: Sizes, share: Share, say: Callable[[str], None]) -> dict[str, Any]:
@@ -85,6 +86,8 @@ def fastest(
     like = {"prefill-long": "prefill", "depth": "decode", "streams": "decode", "branches": "decode"}
     known = cell.best.get((peer.name, like.get(name, name))) if short else None
     variants = [known] if known else list(options.variants)
+    if options.budget and (peer.name, name) in cell.flash:
+        variants = [v for v in variants if not v.endswith(PLAIN_ATTENTION)]
     # The one that is known may do one sequence but not several: then the others are tried.
     variants += [v for v in VARIANTS if known and parallel > 1 and v != known]
     for variant in variants:
@@ -105,7 +108,9 @@ def fastest(
     failed.pop(peer.name, None)
     best = cell.best[peer.name, name] = max(rates, key=lambda variant: rates[variant])
     say(f"    {peer.name}: " + ", ".join(f"{v} {rate:.1f}" for v, rate in rates.items()) + " tokens/s")
-    if options.budget:
+    if len(rates) == len(options.variants) and not best.endswith(PLAIN_ATTENTION):
+        cell.flash.add((peer.name, name))
+    if options.budget and name != "prefill":  # after which decode tries them all again
         cell.keep_best(peer.name, parallel, best)
     return best
 

@@ -116,6 +116,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> list[dict[st
         for name in one.measures:
             budget.expect(weight(name, one.threads, options, one.size))
     best: dict[tuple[str, str], dict[tuple[str, str], str]] = {}
+    flash: dict[str, set[tuple[str, str]]] = {}
     began, left = time.monotonic(), 0
     for one in wanted:
         if options.deadline and time.monotonic() - began > options.deadline:
@@ -126,6 +127,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> list[dict[st
         rivals = peers if one.threads == max(options.threads) or not options.budget else []
         cell = Cell(one.model, one.kind, one.path, one.threads, rivals, context_of(one.path), options)
         cell.best = best.setdefault((one.model, one.kind), {})
+        cell.flash = flash.setdefault(one.model, set())
         try:
             for name in one.measures:
                 share = budget.share(weight(name, one.threads, options, one.size))
