@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
+import random
 import re
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers import accepts, mask_bits
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import llamay_grammar as lg
@@ -124,6 +126,102 @@ def test_gbnf_masks_are_what_trying_every_token_says(awkward_vocabulary: lg.Voca
     assert matcher.is_complete
 
 
+LEFT_RECURSIVE = {
+    "through another rule": (
+        'root ::= a\na ::= b "x" | "w"\nb ::= a "y" | "z"',
+        'root ::= (("z" "x") | "w") ("yx")*',
+    ),
+    "through three": (
+        'root ::= a\na ::= b "1" | c "2"\nb ::= c "3" | "b"\nc ::= a "4" | "c"',
+        'root ::= ("c31" | "b1" | "c2") ("431" | "42")*',
+    ),
+    "with nesting": (
+        'root ::= call\ncall ::= access "(" call? ")" | "f"\naccess ::= call "." [a-b] | call',
+        'root ::= call\ncall ::= "f" (("." [a-b])? "(" call? ")")*',
+    ),
+    "in a group": ('root ::= (root "+" | "-") "a" | "b"', 'root ::= ("-a" | "b") ("+a")*'),
+    "ambiguous": (
+        'root ::= e\ne ::= t | "(" e ")"\nt ::= e "+" e | "a"',
+        'root ::= e\ne ::= p ("+" p)*\np ::= "a" | "(" e ")"',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT_RECURSIVE)
+def test_left_recursion_says_the_same_as_a_repetition(name: str, bytes_vocabulary: lg.Vocabulary) -> None:
+    left, right = (lg.compile_gbnf(text, bytes_vocabulary) for text in LEFT_RECURSIVE[name])
+    rng = random.Random(name)
+    for _ in range(30):
+        a, b = left.matcher(), right.matcher()
+        for _ in range(24):
+            allowed = mask_bits(a)
+            assert allowed == mask_bits(b)
+            token = rng.choice(allowed)
+            if token == 256:
+                break
+            a.accept(token), b.accept(token)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@given(
+    rules=st.fixed_dictionaries(
+        {
+            rule: st.lists(st.lists(st.sampled_from("abcxyz"), max_size=3), min_size=1, max_size=3)
+            for rule in "abc"
+        }
+    )
+)
+def test_rules_that_begin_with_each_other_say_what_they_say(
+    rules: dict[str, list[list[str]]], bytes_vocabulary: lg.Vocabulary
+) -> None:
+    """Against the least fixed point of the rules, cut at a length."""
+    longest = 4
+    language: dict[str, set[str]] = {rule: set() for rule in rules}
+    while True:
+        found = {}
+        for rule, alternatives in rules.items():
+            texts = set()
+            for parts in alternatives:
+                so_far = {""}
+                for part in parts:
+                    ends = language.get(part, {part})
+                    so_far = {x + y for x in so_far for y in ends if len(x + y) <= longest}
+                texts |= so_far
+            found[rule] = texts
+        if found == language:
+            break
+        language = found
+
+    def spelled(parts: list[str]) -> str:
+        return " ".join(p if p in rules else f'"{p}"' for p in parts) or '""'
+
+    lines = (f"{rule} ::= " + " | ".join(map(spelled, alternatives)) for rule, alternatives in rules.items())
+    try:
+        grammar = lg.compile_gbnf("root ::= a\n" + "\n".join(lines), bytes_vocabulary)
+    except lg.CompileError as error:
+        why = str(error)
+        assume("may be empty" not in why and "no finite text" not in why)
+        raise
+    for n in range(longest + 1):
+        for letters in itertools.product("xyz", repeat=n):
+            text = "".join(letters)
+            try:
+                accepted = accepts(grammar, text.encode())
+            except ValueError as error:
+                assume("too ambiguous" not in str(error))
+                raise
+            assert accepted == (text in language["a"]), text
+
+
+def test_left_recursion_behind_what_may_be_left_out(bytes_vocabulary: lg.Vocabulary) -> None:
+    text = 'root ::= a\na ::= s b "x" | "w"\nb ::= s a "y" | "z"\ns ::= " "?'
+    grammar = lg.compile_gbnf(text, bytes_vocabulary)
+    for good in (b"w", b"zx", b" zx", b"wyx", b"  zxyx", b" wyxyx", b"   wyxyxyx"[1:]):
+        assert accepts(grammar, good), good
+    for bad in (b" w", b"x", b"wx", b"zy", b"   zx"):
+        assert not accepts(grammar, bad), bad
+
+
 def test_direct_left_recursion_is_rewritten(bytes_vocabulary: lg.Vocabulary) -> None:
     grammar = lg.compile_gbnf('root ::= root "+" root | "a" | "(" root ")"', bytes_vocabulary)
     assert accepts(grammar, b"a+a+(a+a)" + b"+a" * 30)
@@ -154,7 +252,7 @@ def test_ebnf(bytes_vocabulary: lg.Vocabulary) -> None:
         ("root ::= foo", "'foo'"),
         ('root ::= "a', "line 1"),
         ('root ::= "a" root', "no finite text"),
-        ('root ::= a\na ::= b "x"\nb ::= a "y" | "z"', "left-recursive"),
+        ('root ::= a\na ::= b a "x" | ""\nb ::= a | ""', "may be empty: a -> a"),
         ('root ::= "a"\nroot ::= "b"', "twice"),
         ("other ::= [a-z]", "no rule 'root'"),
         ("root ::= [z-a]", "wrong order"),

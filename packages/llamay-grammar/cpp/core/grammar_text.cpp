@@ -81,6 +81,28 @@ class TextReader {
     if (v > kMaxCodePoint || (v >= 0xD800 && v < 0xE000)) fail("not a character");
     return v;
   }
+  // From its opening bracket on; `character` reads one, in the notation's way of writing it.
+  template <class Character>
+  Expr character_class(Character character) {
+    ++i_;
+    Expr e;
+    e.kind = Expr::Set;
+    bool negative = take('^');
+    while (true) {
+      if (!more()) fail("a character class without its closing bracket");
+      if (take(']')) break;
+      uint32_t lo = character(), hi = lo;
+      if (at('-') && i_ + 1 < p_.size() && p_[i_ + 1] != ']') {
+        ++i_;
+        hi = character();
+        if (hi < lo) fail("a character range in the wrong order");
+      }
+      e.set.add(lo, hi);
+    }
+    e.set.normalise();
+    if (negative) e.set = e.set.complement();
+    return e;
+  }
   static Expr repeat(Expr e, uint32_t min, uint32_t max) {
     Expr r;
     r.kind = Expr::Repeat, r.min = min, r.max = max;
@@ -259,24 +281,7 @@ class Gbnf : TextReader {
   }
 
   Expr set() {
-    ++i_;
-    Expr e;
-    e.kind = Expr::Set;
-    bool negative = take('^');
-    while (true) {
-      if (!more()) fail("a character class without its closing bracket");
-      if (take(']')) break;
-      uint32_t lo = character(), hi = lo;
-      if (at('-') && i_ + 1 < p_.size() && p_[i_ + 1] != ']') {
-        ++i_;
-        hi = character();
-        if (hi < lo) fail("a character range in the wrong order");
-      }
-      e.set.add(lo, hi);
-    }
-    e.set.normalise();
-    if (negative) e.set = e.set.complement();
-    return e;
+    return character_class([&] { return character(); });
   }
 };
 
@@ -385,31 +390,11 @@ class Ebnf : TextReader {
   }
 
   Expr set() {
-    ++i_;
-    Expr e;
-    e.kind = Expr::Set;
-    bool negative = take('^');
-    auto character = [&]() -> uint32_t {
-      if (at("#x")) {
-        i_ += 2;
-        return hex(8, false);
-      }
-      return p_[i_++];
-    };
-    while (true) {
-      if (!more()) fail("a character class without its closing bracket");
-      if (take(']')) break;
-      uint32_t lo = character(), hi = lo;
-      if (at('-') && i_ + 1 < p_.size() && p_[i_ + 1] != ']') {
-        ++i_;
-        hi = character();
-        if (hi < lo) fail("a character range in the wrong order");
-      }
-      e.set.add(lo, hi);
-    }
-    e.set.normalise();
-    if (negative) e.set = e.set.complement();
-    return e;
+    return character_class([&]() -> uint32_t {
+      if (!at("#x")) return p_[i_++];
+      i_ += 2;
+      return hex(8, false);
+    });
   }
 };
 

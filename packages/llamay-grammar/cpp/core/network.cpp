@@ -84,87 +84,26 @@ void NetworkBuilder::first_rules(const Expr& e, std::vector<uint32_t>& out) cons
   }
 }
 
-// r ::= r a | b becomes r ::= b a*.
-void NetworkBuilder::left_recursion(RuleInfo& r, uint32_t number) {
-  auto begins = [&](const Expr& e) {
-    if (e.kind == Expr::Rule) return e.arg == number;
-    return e.kind == Expr::Sequence && !e.kids.empty() && e.kids[0].kind == Expr::Rule &&
-           e.kids[0].arg == number;
-  };
-  std::vector<Expr> alternatives;
-  if (r.body.kind == Expr::Choice)
-    alternatives = r.body.kids;
-  else
-    alternatives = {r.body};
-  if (std::none_of(alternatives.begin(), alternatives.end(), begins)) return;
-  Expr base, tails;
-  base.kind = tails.kind = Expr::Choice;
-  for (Expr& a : alternatives) {
-    if (!begins(a)) {
-      base.kids.push_back(std::move(a));
-    } else if (a.kind == Expr::Sequence && a.kids.size() > 1) {
-      a.kids.erase(a.kids.begin());
-      tails.kids.push_back(std::move(a));
-    }
+std::vector<uint32_t> NetworkBuilder::uses(const Expr& body) {
+  std::vector<uint32_t> out;
+  std::vector<const Expr*> todo{&body};
+  while (!todo.empty()) {
+    const Expr* e = todo.back();
+    todo.pop_back();
+    if (e->kind == Expr::Rule) out.push_back(e->arg);
+    for (auto& k : e->kids) todo.push_back(&k);
   }
-  if (tails.kids.empty()) {
-    r.body = std::move(base);
-    return;
-  }
-  Expr star, seq;
-  star.kind = Expr::Repeat, star.min = 0, star.max = kInf;
-  star.kids.push_back(std::move(tails));
-  seq.kids.push_back(std::move(base));
-  seq.kids.push_back(std::move(star));
-  r.body = std::move(seq);
+  return out;
 }
 
+// A rule is recursive when it can reach itself.
 void NetworkBuilder::mark_recursive() {
-  // Depth-first search over "uses"; a rule is recursive when it can reach itself.
-  const size_t n = rules_.size();
-  std::vector<std::vector<uint32_t>> uses(n);
-  for (size_t i = 0; i < n; ++i) {
-    std::vector<const Expr*> todo{&rules_[i].body};
-    while (!todo.empty()) {
-      const Expr* e = todo.back();
-      todo.pop_back();
-      if (e->kind == Expr::Rule) uses[i].push_back(e->arg);
-      for (auto& k : e->kids) todo.push_back(&k);
-    }
-  }
-  // Tarjan's components, iteratively.
-  std::vector<uint32_t> index(n, kNone), low(n, 0), stack;
-  std::vector<bool> on(n, false);
-  uint32_t next = 0;
-  for (uint32_t root = 0; root < n; ++root) {
-    if (index[root] != kNone) continue;
-    std::vector<std::pair<uint32_t, size_t>> work{{root, 0}};
-    while (!work.empty()) {
-      auto [v, i] = work.back();
-      if (i == 0) index[v] = low[v] = next++, stack.push_back(v), on[v] = true;
-      if (i < uses[v].size()) {
-        ++work.back().second;
-        uint32_t w = uses[v][i];
-        if (index[w] == kNone)
-          work.emplace_back(w, 0);
-        else if (on[w])
-          low[v] = std::min(low[v], index[w]);
-        if (w == v) rules_[v].recursive = true;
-        continue;
-      }
-      work.pop_back();
-      if (!work.empty()) low[work.back().first] = std::min(low[work.back().first], low[v]);
-      if (low[v] == index[v]) {
-        bool many = stack.back() != v;
-        uint32_t w;
-        do {
-          w = stack.back();
-          stack.pop_back(), on[w] = false;
-          if (many) rules_[w].recursive = true;
-        } while (w != v);
-      }
-    }
-  }
+  std::vector<std::vector<uint32_t>> used;
+  for (auto& r : rules_) used.push_back(uses(r.body));
+  for (auto& group : components(used))
+    for (uint32_t v : group)
+      if (group.size() > 1 || std::find(used[v].begin(), used[v].end(), v) != used[v].end())
+        rules_[v].recursive = true;
 }
 
 bool NetworkBuilder::regular(const Expr& e) {
@@ -308,7 +247,6 @@ void NetworkBuilder::finish(const std::string& root) {
   auto it = names_.find(root);
   if (it == names_.end()) throw CompileError("rule", "", "the grammar has no rule '" + root + "'");
   for (auto& r : rules_) resolve(r.body, r, 0);
-  for (uint32_t i = 0; i < rules_.size(); ++i) left_recursion(rules_[i], i);
   for (bool more = true; more;) {
     more = false;
     budget_.check_time();
@@ -330,21 +268,7 @@ void NetworkBuilder::finish(const std::string& root) {
       for (auto& k : e->kids) todo.push_back(&k);
     }
   }
-  for (uint32_t i = 0; i < rules_.size(); ++i) {
-    std::vector<bool> seen(rules_.size(), false);
-    std::vector<uint32_t> todo;
-    first_rules(rules_[i].body, todo);
-    while (!todo.empty()) {
-      uint32_t r = todo.back();
-      todo.pop_back();
-      if (r == i)
-        throw CompileError("rule", "",
-                           "the rule '" + rules_[i].name + "' is left-recursive through other rules");
-      if (seen[r]) continue;
-      seen[r] = true;
-      first_rules(rules_[r].body, todo);
-    }
-  }
+  left_recursion(it->second);
   mark_recursive();
   uint32_t start = state(), end = state();
   p_.net[end].final = true;

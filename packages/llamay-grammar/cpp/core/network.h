@@ -27,9 +27,9 @@ class NetworkBuilder {
   // Rules may be used before they are defined. Throws for a second definition.
   void define(const std::string& name, Expr body);
   bool defined(const std::string& name) const { return names_.count(name) > 0; }
-  // Builds the network with `root` as its start. Parts without recursion become automata. Direct left
-  // recursion is rewritten as repetition; throws CompileError("rule", ...) for other left recursion, for
-  // rules that are not defined and for grammars that describe no finite text.
+  // Builds the network with `root` as its start. Parts without recursion become automata. Left recursion is
+  // rewritten as repetition; throws CompileError("rule", ...) where it hides behind a recursive rule that may
+  // be empty, for rules that are not defined and for grammars that describe no finite text.
   void finish(const std::string& root);
 
  private:
@@ -44,7 +44,16 @@ class NetworkBuilder {
   };
 
   void resolve(Expr& e, const RuleInfo& in, uint32_t depth);
-  void left_recursion(RuleInfo& r, uint32_t number);
+  // Left recursion: left_recursion.cpp.
+  using Parts = std::vector<Expr>;
+  void left_recursion(uint32_t root);
+  void rewrite(const std::vector<uint32_t>& group);
+  void heads(Parts parts, const std::vector<bool>& group, std::vector<Parts>& out, uint32_t depth = 0);
+  [[noreturn]] void too_many() const;
+  std::string left_cycle() const;
+  // The strongly connected components of a graph, the ones that others lead to first.
+  static std::vector<std::vector<uint32_t>> components(const std::vector<std::vector<uint32_t>>& uses);
+  static std::vector<uint32_t> uses(const Expr& e);  // the rules in it
   void mark_recursive();
   bool nullable(const Expr& e) const;
   bool productive(const Expr& e) const;

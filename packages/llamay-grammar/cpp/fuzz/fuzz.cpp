@@ -124,6 +124,12 @@ std::string schema(int depth) {
         break;
       case 17:
         add("uniqueItems", "true");
+        if (chance(60)) {  // over objects and arrays, where items are compared as documents
+          add("type", "\"array\"");
+          add("items", chance(50) ? "{\"type\":\"object\",\"properties\":{\"a\":" + sub() +
+                                        "},\"additionalProperties\":" + (chance(50) ? "false" : "true") + "}"
+                                  : "{\"type\":\"array\",\"items\":" + sub() + ",\"maxItems\":2}");
+        }
         break;
       case 18:
         add("contains", sub());
@@ -277,7 +283,7 @@ int main(int argc, char** argv) {
     std::string source = kind < 7 ? schema(4) : kind < 8 ? pattern() : gbnf();
     if (chance(5) && !source.empty()) source[below(source.size())] = static_cast<char>(below(256));
     options.whitespace = static_cast<Whitespace>(below(3)), options.max_whitespace = chance(50) ? 2 : 20,
-    options.schema_order = chance(30);
+    options.schema_order = chance(30), options.canonical_escapes = chance(30);
     options.mode = chance(80) ? CompileMode::Exact : CompileMode::Approximate;
     try {
       GrammarPtr g = kind < 7   ? compile_json_schema(source, v, options)

@@ -299,8 +299,8 @@ def compile_gbnf(
 ) -> Grammar:
     """Compile a grammar in llama.cpp's GBNF.
 
-    Rules without recursion become one automaton each; the others are a network of rules with a stack. Direct left
-    recursion is rewritten as repetition, other left recursion is refused.
+    Rules without recursion become one automaton each; the others are a network of rules with a stack. Left
+    recursion is rewritten as repetition; one that hides behind a recursive rule that may be empty is refused.
 
     Raises:
         CompileError: with line and column, or naming the rule.
