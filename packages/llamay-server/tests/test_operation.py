@@ -236,14 +236,18 @@ def test_of_several_models_only_so_many_are_loaded_and_the_idle_one_goes(start, 
     body = {"messages": SAID, "max_tokens": 3}
     assert server.client.post("/v1/chat/completions", json=body | {"model": "b"}).status_code == 200
     assert (held(), closed) == ({"b"}, ["a"])
-    server.app.services.models.entries["b"].model.decode_delay = 0.05
-    with server.client.stream(
-        "POST", "/v1/chat/completions", json=body | {"model": "b", "stream": True, "max_tokens": 40}
-    ) as r:
-        next(r.iter_raw())
-        refused = server.client.post("/v1/chat/completions", json=body | {"model": "a"})
-        assert refused.status_code == 503
-        assert "in use" in refused.json()["error"]["message"]
+    entry = server.app.services.models.entries["b"]
+    entry.model.blocked.set()
+    at_work = threading.Thread(
+        target=server.client.post, args=("/v1/chat/completions",), kwargs={"json": body | {"model": "b"}}
+    )
+    at_work.start()
+    server.wait(lambda: entry.users == 1)
+    refused = server.client.post("/v1/chat/completions", json=body | {"model": "a"})
+    assert refused.status_code == 503
+    assert "in use" in refused.json()["error"]["message"]
+    entry.model.blocked.clear()
+    at_work.join()
     server.wait(
         lambda: server.client.post("/v1/chat/completions", json=body | {"model": "a"}).status_code == 200
     )
