@@ -214,3 +214,11 @@ def test_a_model_whose_template_describes_no_tools_is_told_its_own_way_to_call_t
     assert '<tool_call>{"name": "the function", "arguments": {...}}</tool_call>' in system_text(box, "hermes")
     assert "<｜tool▁call▁begin｜>the function<｜tool▁sep｜>{...}" in system_text(box, "deepseek-v3.1")
     assert "<function=the function>{...}</function>" in system_text(box, "functionary")
+
+
+def test_an_id_that_the_model_makes_up_is_the_calls_unless_the_conversation_has_it() -> None:
+    text = '[TOOL_CALLS][{"name": "get", "arguments": {}, "id": "abcDEF123"}]'
+    for known, same in (((), True), (("abcDEF123",), False)):
+        parser = OutputParser(0, box(), form="mistral", known_ids=known)
+        call = next(e for e in [*parser.feed(text), *parser.finish("stop", None)] if isinstance(e, ToolCall))
+        assert (call.id == "abcDEF123") == same

@@ -32,7 +32,7 @@ def test_a_conversation_without_calls_is_left_as_it_is() -> None:
 
 def test_ids_are_nine_characters_where_the_template_wants_that_and_pair_calls_with_results() -> None:
     messages = [USER, calls("call_1", "abcDEF123"), result("abcDEF123", "b"), result("call_1", "a")]
-    _, turn, second, first = for_template(messages, NINE)
+    _, turn, first, second = for_template(messages, NINE)
     ids = [c["id"] for c in turn["tool_calls"]]
     assert [len(i) for i in ids] == [9, 9]
     assert ids[1] == "abcDEF123"
@@ -64,3 +64,16 @@ def test_a_turn_that_only_calls_says_nothing_in_the_way_the_template_asks_for() 
         assert for_template([calls("x", content=content)], PLAIN)[0]["content"] == ""
         assert for_template([calls("x", content=content)], SILENT)[0]["content"] is None
     assert for_template([calls("x", content="so")], SILENT)[0]["content"] == "so"
+
+
+def test_results_come_in_the_order_of_their_calls() -> None:
+    messages = [
+        USER,
+        calls("x", "y"),
+        result("y", "2"),
+        result("?", "3"),
+        result("x", "1"),
+        USER,
+        result("z", "4"),
+    ]
+    assert [m["content"] for m in for_template(messages, PLAIN)] == ["hi", "", "1", "2", "3", "hi", "4"]

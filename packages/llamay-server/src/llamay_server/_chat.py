@@ -176,6 +176,7 @@ class Framing:
     thinks: bool
     in_thought: bool
     prompted: bool
+    known_ids: frozenset[str]
 
     @classmethod
     def of(
@@ -199,6 +200,9 @@ class Framing:
             thinks=marks is not None and free,
             in_thought=rendered.in_thought and free,
             prompted=rendered.prompted and (bound is None or bound.kind == "tools"),
+            known_ids=frozenset(
+                call.get("id") or "" for m in request.messages for call in m.get("tool_calls") or ()
+            ),
         )
 
     def parser(self, index: int) -> OutputParser:
@@ -211,6 +215,7 @@ class Framing:
             in_thought=self.in_thought,
             reasoning=self.marks,
             prompted=self.prompted,
+            known_ids=self.known_ids,
         )
 
 

@@ -26,6 +26,7 @@ def for_template(messages: Sequence[Message], template: str) -> list[Message]:
     out = list(messages)
     if not any(m.get("tool_calls") for m in out):
         return out
+    out = list(_in_order(out))
     if envelope(format_of(template)).single:
         out = list(_one_by_one(out))
     if _NINE.search(template):
@@ -39,6 +40,23 @@ def for_template(messages: Sequence[Message], template: str) -> list[Message]:
         else m
         for m in out
     ]
+
+
+def _in_order(messages: Sequence[Message]) -> Iterable[Message]:
+    """Results in the order of their calls, by which most templates tell which is whose."""
+    at = 0
+    while at < len(messages):
+        message = messages[at]
+        at += 1
+        yield message
+        if len(calls := message.get("tool_calls") or ()) < 2:
+            continue
+        end = at
+        while end < len(messages) and messages[end]["role"] == "tool":
+            end += 1
+        place = {call["id"]: n for n, call in enumerate(calls) if call.get("id")}
+        yield from sorted(messages[at:end], key=lambda m: place.get(m.get("tool_call_id"), len(place)))
+        at = end
 
 
 def _one_by_one(messages: Sequence[Message]) -> Iterable[Message]:

@@ -6,7 +6,7 @@ looks like a call but is not one (no JSON, an unknown name) stays text: nothing 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass
 
 from ._envelopes import DEFAULT, Braces, Envelope, envelope
@@ -61,7 +61,8 @@ class OutputParser:
     """Takes one choice's text apart.
 
     `form`: the format of calls. `thinks`: look for the marks `reasoning`. `in_thought`: the prompt already opened them.
-    `prompted`: the prompt ended with what the format begins every answer with.
+    `prompted`: the prompt ended with what the format begins every answer with. `known_ids`: those of the
+    conversation's calls; a model that makes up one of these again is not followed.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class OutputParser:
         in_thought: bool = False,
         reasoning: tuple[str, str] = THINK,
         prompted: bool = False,
+        known_ids: Collection[str] = (),
     ) -> None:
         self.index, self.box = index, box
         self.calls = 0
@@ -85,7 +87,7 @@ class OutputParser:
         self._thinks = thinks
         self._think, self._unthink = reasoning
         self._thinks_once = known.reasoning is None
-        self._ids: set[str] = set()
+        self._ids = set(known_ids)
         self._mode = "think" if in_thought else "text"
         self._prompted = self._buffer = known.prompted if prompted else ""
         self._scores: list[TokenScore] = []
