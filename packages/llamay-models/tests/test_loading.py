@@ -1,6 +1,7 @@
 """A file becomes a model that computes what it should, or one clear error before anything runs."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -207,3 +208,57 @@ def quantized(write_model, small_model):
             meant[values.tobytes()].reshape(values.shape) if values.ndim == 2 else values
         )
     return path, small.reference
+
+
+def shapes_of(width):
+    """Return the matrices of a layer of a small llama."""
+    attention = dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output"), (width, width))
+    up = dict.fromkeys(("ffn_gate", "ffn_up"), (2 * width, width))
+    return attention | up | {"ffn_down": (width, 2 * width)}
+
+
+def some(rng, rows, cols):
+    return rng.standard_normal((rows, cols)).astype(np.float32) * np.float32(0.05)
+
+
+def test_a_loaded_model_keeps_none_of_the_weights_in_the_mapped_file(tmp_path):
+    """Pages that were packed are given up: memory holds every weight once."""
+    smaps = Path("/proc/self/smaps")
+    if not smaps.exists():
+        pytest.skip("only Linux says what of a mapped file is in memory")
+    rng, width, layers = np.random.default_rng(0), 512, 4
+    names = {
+        f"blk.{i}.{stem}.weight": shape for i in range(layers) for stem, shape in shapes_of(width).items()
+    }
+    tensors = [gguf.TensorData("token_embd.weight", "F32", (2048, width), some(rng, 2048, width))]
+    tensors += [gguf.TensorData(name, "F32", shape, some(rng, *shape)) for name, shape in names.items()]
+    tensors += [
+        gguf.TensorData(name, "F32", (width,), np.ones(width, np.float32))
+        for name in (
+            "output_norm.weight",
+            *(f"blk.{i}.{n}_norm.weight" for i in range(layers) for n in ("attn", "ffn")),
+        )
+    ]
+    keys = {
+        "general.architecture": "llama",
+        "llama.block_count": layers,
+        "llama.context_length": 64,
+        "llama.embedding_length": width,
+        "llama.feed_forward_length": 2 * width,
+        "llama.attention.head_count": 4,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "llama.vocab_size": 2048,
+    }
+    path = tmp_path / "model.gguf"
+    gguf.write(path, keys, tensors)
+    size = path.stat().st_size
+    assert size > 32 << 20
+    with load(path, threads=2) as model:
+        model.context(TOKENS).close()
+        kept, ours = 0, False
+        for line in smaps.read_text().splitlines():
+            if re.match("[0-9a-f]+-[0-9a-f]+ ", line):
+                ours = line.endswith(str(path))
+            elif ours and line.startswith("Rss:"):
+                kept += int(line.split()[1]) << 10
+    assert kept < size / 20

@@ -37,8 +37,8 @@ struct PackedMatrix {
 };
 
 /// Packs rows x cols, given row by row exactly as in a file: rows * cols / traits.block * traits.block_bytes
-/// bytes. rows >= 1; cols is a positive multiple of traits.block. done: told of each stretch of the source
-/// that is not needed again, from any thread. Throws std::bad_alloc.
+/// bytes. rows >= 1; cols is a positive multiple of traits.block. done: told of long stretches of the source
+/// that are not needed again, the last of which may be missing, from any thread. Throws std::bad_alloc.
 PackedMatrix pack(Format format, size_t rows, size_t cols, const void* source,
                   ParallelFor parallel = serial_for, void (*done)(const void* rows, size_t bytes) = nullptr);
 

@@ -222,6 +222,8 @@ void pack_values(const Job& job, size_t group) {
       memcpy(out + 16 * k + row, from + row * row_bytes + k * sizeof(Value), sizeof(Value));
 }
 
+constexpr size_t kForgotten = size_t{8} << 20;
+
 template <void (*pack_one)(const Job&, size_t)>
 void run(const Job& job, ParallelFor parallel) {
   // A call a group is too fine for matrices of short rows.
@@ -236,10 +238,14 @@ void run(const Job& job, ParallelFor parallel) {
         const PackedMatrix& m = *all.matrix;
         for (size_t g = index * chunk; g < (index + 1) * chunk && g < m.groups; ++g) pack_one(all, g);
         if (!all.done) return;
+        // Not after every chunk: giving up pages interrupts all threads. What another thread still reads of
+        // the stretch is fetched once more.
         const FormatTraits& t = traits(m.format);
-        const size_t row_bytes = m.cols / t.block * t.block_bytes, first = index * chunk * 16,
-                     end = first + chunk * 16 < m.rows ? first + chunk * 16 : m.rows;
-        all.done(all.source + first * row_bytes, (end - first) * row_bytes);
+        const size_t chunk_bytes = 16 * chunk * (m.cols / t.block * t.block_bytes),
+                     stretch = chunk_bytes < kForgotten ? kForgotten / chunk_bytes : 1;
+        const size_t end = (index + 1) * chunk * 16;
+        if ((index + 1) % stretch == 0 && end <= m.rows)
+          all.done(all.source + (index + 1 - stretch) * chunk_bytes, stretch * chunk_bytes);
       },
       &chunks);
 }

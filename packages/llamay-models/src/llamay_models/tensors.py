@@ -85,16 +85,52 @@ def pack(
     """
     sources = list(tensors)
     weights: list[kernels.Weight] = []
+    read = _Read()
     total, done = sum(t.nbytes for t in sources), 0
     for source in sources:
-        weights.append(_pack(source, threads, dequantized))
+        weights.append(_pack(source, threads, dequantized, read))
         done += source.nbytes
         if progress is not None:
             progress("loading", done, total)
+    read.give_up()
     return weights
 
 
-def _pack(source: Tensor, threads: kernels.Threads, dequantized: bool) -> kernels.Weight:
+class _Read:
+    """What has been read of mapped files and is not needed again, given up some megabytes at a time.
+
+    Otherwise memory would hold every weight twice. The mapping stays: a later read would fetch the page once more.
+    Giving up pages interrupts every thread, so it is not done for each tensor.
+    """
+
+    _AT_ONCE = 4 << 20
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int]] = []
+        self._bytes = 0
+
+    def add(self, data: np.ndarray[Any, Any]) -> None:
+        """Note a view of a mapped file."""
+        self._ranges.append((data.ctypes.data, data.ctypes.data + data.nbytes))
+        self._bytes += data.nbytes
+        if self._bytes >= self._AT_ONCE:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Give up what was noted; what lies side by side at once."""
+        self._ranges.sort()
+        begin = end = 0
+        for first, last in self._ranges:
+            if first - end > mmap.PAGESIZE:
+                _give_up_range(begin, end)
+                begin = first
+            end = max(end, last)
+        _give_up_range(begin, end)
+        self._ranges.clear()
+        self._bytes = 0
+
+
+def _pack(source: Tensor, threads: kernels.Threads, dequantized: bool, read: _Read) -> kernels.Weight:
     whole = source.whole if isinstance(source, Part) else source
     stored = whole.info.data if isinstance(whole, FileTensor) else None
     if isinstance(source, Part) and stored is not None and whole.rows > 1:
@@ -109,7 +145,7 @@ def _pack(source: Tensor, threads: kernels.Threads, dequantized: bool) -> kernel
         data, kind, source.rows, source.cols, name=source.name, threads=threads, mapped=mapped
     )
     if stored is not None:
-        _give_up(stored)
+        read.add(stored)
     return weight
 
 
@@ -121,15 +157,6 @@ def give_up_metadata(file: GGUFFile) -> None:
         ends[start] = min(ends.get(start, info.offset), info.offset)
     for start, length in ends.items():
         _give_up_range(start, start + length)
-
-
-def _give_up(data: np.ndarray[Any, Any]) -> None:
-    """Tell the system that these pages of the mapped file are not needed again.
-
-    Otherwise memory would hold every weight twice. The mapping stays: a later read would fetch the page
-    once more.
-    """
-    _give_up_range(data.ctypes.data, data.ctypes.data + data.nbytes)
 
 
 def _give_up_range(begin: int, end: int) -> None:
