@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 _FIRST = 32  # rows before anything is known
-_LEAST = 8  # rows that a step reads whatever it takes: the prompt would never end
+_LEAST = 8  # rows that a step reads whatever it takes: fewer take nearly as long, deep inside a prompt
 _STALL = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(x|ms|s)")
 
 
@@ -100,7 +100,8 @@ class Pace:
         if reading >= rows / 2 or extra > target:
             seconds, known = extra / reading, self._seconds.get(bucket)
             if known is not None:
-                seconds = known + (0.5 if seconds > known else 0.15) * (seconds - known)
+                # Something else on the machine may have made one step long: that says little of the next.
+                seconds = known + (0.3 if seconds > known else 0.15) * (min(seconds, 2.0 * known) - known)
             self._seconds[bucket] = seconds
             # What was not tried is approached step by step: many rows may take longer each than few.
             rows = min(target / seconds, 2.0 * max(rows, reading))
