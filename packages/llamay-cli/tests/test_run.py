@@ -106,6 +106,37 @@ def test_every_sampling_option_has_llama_cpps_name(fake: Any, llamay: Callable[.
     ]
 
 
+def test_a_draft_memory_and_folders_reach_the_engine(
+    fake: Any, llamay: Callable[..., Any], tmp_path: Path
+) -> None:
+    loaded: dict[str, Any] = {}
+    fake.setup = lambda model: loaded.update(model.options)
+
+    result = llamay(
+        "run", fake.path, "-p", "Go", "--draft", fake.path, "--ctx-mem-budget", "1.5g",
+        "--ctx-spill-dir", tmp_path / "spill", "--prefix-cache-dir", tmp_path / "kept",
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.stderr
+    assert loaded["draft"] == fake.path
+    assert loaded["kv_budget"] == 3 << 29
+    assert loaded["disk_cache"] == str(tmp_path / "kept")
+    assert loaded["spill"] is not None
+    assert (tmp_path / "spill").is_dir()
+
+    loaded.clear()
+    assert llamay("run", fake.path, "-p", "Go").exit_code == 0
+    assert not {"draft", "kv_budget", "disk_cache", "spill"} & loaded.keys()
+
+
+@pytest.mark.parametrize("size", ["lots", "0", "-1g", "1x"])
+def test_a_size_that_is_none_is_refused(fake: Any, llamay: Callable[..., Any], size: str) -> None:
+    result = llamay("run", fake.path, "-p", "Go", "--ctx-mem-budget", size)
+
+    assert result.exit_code == 2
+    assert "is not a size; write 512m or 4g" in result.stderr
+
+
 def test_samplers_may_be_letters_and_breakers_may_be_none(fake: Any, llamay: Callable[..., Any]) -> None:
     result = llamay(
         "run", fake.path, "-p", "Go", "--seed", 1, "--sampling-seq", "kt", "--dry-sequence-breaker", "none"

@@ -1,6 +1,7 @@
 """A file becomes a model that computes what it should, or one clear error before anything runs."""
 
 import re
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,30 @@ TOKENS = [1, 20, 33, 47, 301, 8, 99, 100]
 
 def all_logits(model, tokens=TOKENS):
     return np.concatenate(list(score.logits(model, tokens)))
+
+
+def test_a_draft_model_is_loaded_and_closed_with_the_model_that_it_guesses_for(shared_data):
+    path = shared_data / "models" / "stories260K.gguf"
+    sampling = Sampling(seed=3, temperature=1.0)
+    with load(path, threads=1, speculation=False) as plain:
+        tokens = plain.encode("Once upon a time")
+        expected = plain.context(tokens).generate(sampling, max_tokens=60).text
+    with load(path, threads=1, draft=str(path)) as model:
+        assert model.context(tokens).generate(sampling, max_tokens=60).text == expected
+        assert model.engine.stats.accepted_tokens > 0
+        draft = model._parts.draft
+    assert draft.engine.closed
+    with load(path, threads=1) as guesser:
+        load(path, threads=1, draft=guesser).close()
+        assert not guesser.engine.closed  # it is somebody else's
+
+
+def test_a_draft_of_another_vocabulary_is_refused_and_closed(shared_data):
+    models = shared_data / "models"
+    before = threading.active_count()
+    with pytest.raises(ModelError, match=r"cannot guess for this model: .* use a draft of the same family"):
+        load(models / "stories260K.gguf", threads=1, draft=models / "qwen3.gguf")
+    assert threading.active_count() <= before
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma3"])
@@ -85,6 +110,7 @@ def test_progress_counts_bytes_and_may_stop_the_load(shared_data):
         ({"threads": 0}, "threads must be from 1 to 1024, not 0"),
         ({"max_rows": 0}, "max_rows must be from 1 to 8192, not 0"),
         ({"ctx_size": 0}, "ctx_size must be 1 or more, not 0"),
+        ({"max_stall": "soon"}, "max_stall is 'soon'; write 2.5x"),
     ],
 )
 def test_an_argument_out_of_range_is_named(shared_data, argument, message):

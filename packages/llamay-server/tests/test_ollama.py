@@ -94,6 +94,24 @@ def test_ol04_ol05_ol06_reasons_loading_and_keeping(start, tmp_path):
         assert post(server, "/api/chat", messages=USER, keep_alive=good).status_code == 200
 
 
+def test_a_draft_model_is_loaded_for_the_model_that_it_was_named_for(start, tmp_path):
+    drafts = {}
+
+    def loader(path, *, progress=None, draft=None):
+        drafts[path.name] = draft
+        return FakeModel(path.stem)
+
+    files = [f"{name}={tmp_path / name}.gguf" for name in ("first", "other", "third")]
+    server = start(*files, loader=loader, drafts=(f"{tmp_path}/small.gguf", f"other={tmp_path}/tiny.gguf"))
+    for name in ("first", "other", "third"):
+        assert post(server, "/api/generate", model=name).status_code == 200
+    assert drafts == {
+        "first.gguf": tmp_path / "small.gguf",
+        "other.gguf": tmp_path / "tiny.gguf",
+        "third.gguf": None,
+    }
+
+
 def test_ol07_names_are_found_with_and_without_their_tag_and_echoed_as_asked(shared):
     for name in ("fake", "fake:latest"):
         assert post(shared, "/api/chat", model=name, messages=USER).json()["model"] == name
