@@ -1,10 +1,9 @@
-"""llamay_models as the engine that `_protocol` describes. Nothing else in this package imports it."""
+"""llamay_models as the engine that `_protocol` describes. Nothing but the `_adapter` modules imports it."""
 
 from __future__ import annotations
 
 import dataclasses
 import errno
-import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,33 +15,13 @@ import llamay_models
 from llamay_models import errors
 
 from . import _protocol as p
+from ._adapter_info import SAMPLING, model_info
 from ._config import Config, ConfigError
 from ._envelopes import reasoning_of
 from ._snapshot_key import read_key
 
 if TYPE_CHECKING:
     from llamay_models.chat import ChatTemplate
-
-# general.file_type of GGUF, as llama.cpp numbers it
-_FILE_TYPES = {
-    0: "F32",
-    1: "F16",
-    2: "Q4_0",
-    3: "Q4_1",
-    7: "Q8_0",
-    8: "Q5_0",
-    9: "Q5_1",
-    10: "Q2_K",
-    11: "Q3_K_S",
-    12: "Q3_K_M",
-    13: "Q3_K_L",
-    14: "Q4_K_S",
-    15: "Q4_K_M",
-    16: "Q5_K_S",
-    17: "Q5_K_M",
-    18: "Q6_K",
-    32: "BF16",
-}
 
 
 def read_samplers(value: list[str] | str) -> tuple[str, ...]:
@@ -51,9 +30,6 @@ def read_samplers(value: list[str] | str) -> tuple[str, ...]:
         return llamay_models.engine.read_samplers(value)
     except errors.SamplingError as e:
         raise ValueError(str(e)) from None
-
-
-_SAMPLING = frozenset(f.name for f in dataclasses.fields(llamay_models.Sampling)) - {"logprobs"}
 
 
 def load(config: Config) -> p.Loader:
@@ -274,7 +250,7 @@ class Engine:
         self, model: llamay_models.Model, key: llamay_kv.Key | None = None, *, strict: bool = False
     ) -> None:
         self.model, self._key, self._strict = model, key, strict
-        self.info = _info(model)
+        self.info = model_info(model)
         tokenizer = model.tokenizer
         self._grammars = _grammars(tokenizer, model.vocab_size) if tokenizer is not None else None
         self._template: ChatTemplate | None = None
@@ -362,7 +338,7 @@ class Engine:
 
     def submit(self, work: p.Work) -> Generation:
         """Queue a generation."""
-        options = {name: value for name, value in work.sampling.items() if name in _SAMPLING}
+        options = {name: value for name, value in work.sampling.items() if name in SAMPLING}
         options["seed"] = int(options.get("seed", 0)) % 2**64
         prompt = work.prompt.inner if isinstance(work.prompt, Context) else work.prompt
         with _translated():
@@ -480,42 +456,3 @@ def _grammars(tokenizer: Any, size: int) -> Any:
     except ImportError:
         return None
     return Grammars(tokenizer, size)
-
-
-def _tensors(path: Path) -> list[tuple[str, str, tuple[int, ...]]]:
-    with llamay_models.gguf.open(path) as file:
-        return [(name, tensor.format, tuple(tensor.shape)) for name, tensor in file.tensors.items()]
-
-
-def _info(model: llamay_models.Model) -> p.ModelInfo:
-    metadata, words = model.metadata, model.tokenizer
-    source = metadata.get("tokenizer.chat_template")
-    source = source if isinstance(source, str) and words is not None else None
-    kind = metadata.get("general.file_type")
-    spelled = {
-        role: words.token_text(token)
-        for role in ("bos", "eos")
-        if words is not None and (token := getattr(words, role)) is not None
-    }
-    roles = words.roles if words is not None else {}
-    return p.ModelInfo(
-        name=model.path.name.removesuffix(".gguf"),
-        architecture=model.architecture,
-        context_length=model.context_size,
-        vocab_size=model.vocab_size,
-        embedding_length=model.embedding_length,
-        n_parameters=model.n_parameters,
-        nbytes=model.nbytes,
-        path=model.path,
-        quantization=_FILE_TYPES.get(kind, "unknown") if isinstance(kind, int) else "unknown",
-        created=model.path.stat().st_mtime if model.path.exists() else time.time(),
-        chat_template=source,
-        metadata=metadata,
-        bos_token=spelled.get("bos", ""),
-        eos_token=spelled.get("eos", ""),
-        template_takes_tools=source is not None and "tools" in source,
-        template_thinks=reasoning_of(source) is not None,
-        sampling_options=_SAMPLING,
-        tensors=lambda: _tensors(model.path),
-        fill_tokens={role: token for role, token in roles.items() if role.startswith("fill_")},
-    )

@@ -15,8 +15,8 @@ from ._chat import ChatRequest, common, render
 from ._contexts import Named, Writer
 from ._errors import ApiError, from_engine, invalid
 from ._http import Whole, decode_json, in_thread, read_json, release
-from ._openai_chat import read_messages
 from ._openai_completions import read_prompts
+from ._openai_messages import read_messages
 from ._openai_schema import ChatMessage
 from ._options import SamplingFields
 from ._protocol import Context, Model, PromptTooLong

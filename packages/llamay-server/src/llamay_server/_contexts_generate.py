@@ -15,7 +15,7 @@ from ._contexts_api import GenerateFromContext, child_of, named_of, read_more
 from ._envelopes import envelope, format_of, reasoning_of
 from ._errors import ApiError, invalid
 from ._http import Streamed, Whole, read_json, release, sse
-from ._openai_chat import usage
+from ._openai_shapes import usage
 from ._options import bound, sampling, stop_list, time_limit, urgency
 from ._output import THINK, Event, Finished, OutputParser, Reasoning, Text, ToolCall
 from ._protocol import Context, Model

@@ -14,7 +14,7 @@ from ._errors import invalid
 from ._fill import Extra, fill_prompt
 from ._http import Streamed, Whole, read_json, sse
 from ._llamacpp_completion import NativeRequest, NativeWriter, native_frames
-from ._openai_chat import PING
+from ._openai_shapes import PING
 from ._protocol import Model
 from ._services import Services, services
 

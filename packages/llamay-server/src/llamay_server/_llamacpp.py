@@ -12,8 +12,8 @@ from ._call import call_of
 from ._chat import ChatRequest, render
 from ._errors import ApiError, invalid
 from ._http import Whole, read_json
-from ._openai_chat import read_messages
 from ._openai_completions import read_prompts
+from ._openai_messages import read_messages
 from ._openai_schema import ChatMessage
 from ._profile import opened
 from ._protocol import Model

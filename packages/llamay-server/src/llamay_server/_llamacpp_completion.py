@@ -14,8 +14,8 @@ from msgspec import Meta
 from ._call import Call, call_of
 from ._errors import invalid
 from ._http import Streamed, Whole, read_json, sse
-from ._openai_chat import PING, prompt_progress, reading_timings, timings
 from ._openai_completions import read_prompts
+from ._openai_shapes import PING, prompt_progress, reading_timings, timings
 from ._options import SamplingFields, bound, sampling, stop_list, time_limit, unsupported, urgency
 from ._profile import fill, limit, stops
 from ._protocol import Model

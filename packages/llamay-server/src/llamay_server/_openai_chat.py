@@ -13,95 +13,23 @@ from litestar import Request, post
 from litestar.types import ASGIApp
 
 from ._call import Call, call_of
-from ._chat import ChatRequest, ChatRun, Message, template_options
+from ._chat import ChatRequest, ChatRun, template_options
 from ._errors import invalid
 from ._http import Streamed, Whole, read_json, sse
-from ._openai_schema import ChatCompletionRequest, ChatMessage, RefusalPart, TextPart, ThinkingPart
+from ._openai_messages import read_messages
+from ._openai_schema import ChatCompletionRequest, ChatMessage, TextPart
+from ._openai_shapes import DONE, PING, prompt_progress, reading_timings, timings, usage
 from ._options import bound, sampling, stop_list, time_limit, unsupported, urgency
 from ._output import Event, Finished, Reasoning, Text, ToolCall
 from ._profile import fill, limit, opened, stops
 from ._protocol import Model, TokenScore
-from ._run import Reading, Totals, read_through
+from ._run import Reading, read_through
 from ._scores import chat_logprobs, prompt_logprobs
 from ._services import Services, services
-from ._tools import openai_choice, openai_tools, read_arguments
+from ._tools import openai_choice, openai_tools
 
 if TYPE_CHECKING:
     from ._models import Entry
-
-DONE = b"data: [DONE]\n\n"
-PING = b":\n\n"
-
-
-def read_messages(messages: Sequence[ChatMessage]) -> list[Message]:
-    """OpenAI's messages in the neutral form. Raises a 400 with the path of what is wrong."""
-    out: list[Message] = []
-    for n, m in enumerate(messages):
-        where = f"messages[{n}]"
-        role = "system" if m.role == "developer" else "tool" if m.role == "function" else m.role
-        message: Message = {"role": role, "content": _content(m, where)}
-        if m.name:
-            message["name"] = m.name
-        thought = m.reasoning_content or m.reasoning
-        if thought and role == "assistant":
-            message["reasoning_content"] = thought
-        calls = list(m.tool_calls or ())
-        if m.function_call:
-            calls.append({"id": f"call_{n}", "function": m.function_call})
-        if calls:
-            if role != "assistant":
-                raise invalid(
-                    f"{where}.tool_calls: only an assistant message has tool calls", f"{where}.tool_calls"
-                )
-            message["tool_calls"] = [_call(c, f"{where}.tool_calls[{i}]") for i, c in enumerate(calls)]
-        if role == "tool":
-            if not m.tool_call_id and m.role == "tool":
-                raise invalid(f"{where}.tool_call_id: it is missing", f"{where}.tool_call_id")
-            message["tool_call_id"] = m.tool_call_id or m.name or ""
-        if message["content"] is None and not calls:
-            if role != "assistant" or (
-                m.refusal is None and m.content is None and not thought and m.audio is None
-            ):
-                raise invalid(f"{where}.content: it is missing", f"{where}.content")
-            message["content"] = m.refusal or ""
-        out.append(message)
-    return out
-
-
-def _content(m: ChatMessage, where: str) -> str | None:
-    if m.content is None or isinstance(m.content, str):
-        return m.content
-    texts = []
-    for i, part in enumerate(m.content):
-        match part:
-            case TextPart():
-                texts.append(part.text)
-            case RefusalPart():
-                texts.append(part.refusal)
-            case ThinkingPart():
-                m.reasoning_content = (m.reasoning_content or "") + part.thinking
-            case _:
-                kind = part.__struct_config__.tag
-                raise invalid(
-                    f"{where}.content[{i}]: this model reads text only, not {kind}",
-                    f"{where}.content[{i}].type",
-                )
-    return "".join(texts)
-
-
-def _call(value: Mapping[str, Any], where: str) -> dict[str, Any]:
-    function = value.get("function")
-    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise invalid(f"{where}.function.name: it is missing", f"{where}.function.name")
-    arguments = read_arguments(function.get("arguments"), f"{where}.function.arguments")
-    call_id = value.get("id")
-    if call_id is not None and not isinstance(call_id, str):
-        raise invalid(f"{where}.id: it must be text", f"{where}.id")
-    return {
-        "id": call_id or "",
-        "type": "function",
-        "function": {"name": function["name"], "arguments": arguments},
-    }
 
 
 def read_request(data: ChatCompletionRequest, model: Model, service: Services, call: Call) -> ChatRequest:
@@ -186,56 +114,6 @@ def _choice(data: ChatCompletionRequest) -> Any:
     if data.tool_choice is None and data.functions and data.function_call is not None:
         return data.function_call
     return data.tool_choice
-
-
-def usage(totals: Totals) -> dict[str, Any]:
-    """OpenAI's usage object."""
-    return {
-        "prompt_tokens": totals.prompt_tokens,
-        "completion_tokens": totals.completion_tokens,
-        "total_tokens": totals.prompt_tokens + totals.completion_tokens,
-        "prompt_tokens_details": {
-            "cached_tokens": totals.cached_tokens,
-            "cache_write_tokens": totals.written_tokens,
-        },
-        "completion_tokens_details": {"reasoning_tokens": totals.reasoning_tokens},
-    }
-
-
-def timings(totals: Totals) -> dict[str, Any]:
-    """llama.cpp's timings object; milliseconds. No rate has the first token: it comes with the prompt's last step."""
-    read = totals.prompt_tokens - totals.cached_tokens
-    prompt_ms, predicted_ms = totals.prefill * 1e3, totals.decode * 1e3
-    made = totals.completion_tokens
-    steps = max(made - 1, 0)
-    return {
-        "cache_n": totals.cached_tokens,
-        "prompt_n": read,
-        "prompt_ms": prompt_ms,
-        "prompt_per_token_ms": prompt_ms / read if read else 0.0,
-        "prompt_per_second": 1e3 * read / prompt_ms if prompt_ms else 0.0,
-        "predicted_n": made,
-        "predicted_ms": predicted_ms,
-        "predicted_per_token_ms": predicted_ms / steps if steps else 0.0,
-        "predicted_per_second": 1e3 * steps / predicted_ms if predicted_ms else 0.0,
-    }
-
-
-def prompt_progress(reading: Reading) -> dict[str, Any]:
-    """llama.cpp's prompt_progress object."""
-    return {
-        "total": reading.total,
-        "cache": reading.cached,
-        "processed": reading.processed,
-        "time_ms": reading.seconds * 1e3,
-    }
-
-
-def reading_timings(reading: Reading) -> dict[str, Any]:
-    """llama.cpp's timings while the prompt is read."""
-    return timings(
-        Totals(prompt_tokens=reading.processed, cached_tokens=reading.cached, prefill=reading.seconds)
-    )
 
 
 class ChatWriter:

@@ -15,8 +15,8 @@ from ._call import Call, call_of
 from ._errors import invalid
 from ._fill import can_fill, fill_prompt
 from ._http import Streamed, Whole, read_json, sse
-from ._openai_chat import DONE, PING, prompt_progress, timings, usage
 from ._openai_schema import CompletionRequest
+from ._openai_shapes import DONE, PING, prompt_progress, timings, usage
 from ._options import bound, sampling, stop_list, time_limit, unsupported, urgency
 from ._profile import fill, limit, stops
 from ._protocol import Model, TokenScore

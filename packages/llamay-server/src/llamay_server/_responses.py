@@ -16,7 +16,8 @@ from ._call import Call, call_of
 from ._chat import ChatRequest, ChatRun, Message, render, template_options
 from ._errors import ApiError, from_engine, invalid
 from ._http import Streamed, Whole, read_json
-from ._openai_chat import PING, uses_cache
+from ._openai_chat import uses_cache
+from ._openai_shapes import PING
 from ._options import bound, sampling, stop_list, time_limit, unsupported, urgency
 from ._profile import fill, limit, opened, stops
 from ._protocol import Model

@@ -12,7 +12,7 @@ from typing import Any
 from ._chat import ChatRun
 from ._errors import ApiError
 from ._http import sse
-from ._openai_chat import prompt_progress, timings
+from ._openai_shapes import prompt_progress, timings
 from ._output import Event, Finished, Reasoning, Text, ToolCall
 from ._responses_items import seal
 from ._responses_schema import ResponsesRequest
