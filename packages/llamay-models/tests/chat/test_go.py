@@ -132,6 +132,7 @@ def test_jinja_is_left_alone() -> None:
         "{% for m in messages %}{{ m.content }}{% endfor %}",
         "{{ messages[0].content }}",
         "{{- bos_token }}{# c #}{{ .5 }}",
+        "{{- block['text'] }}{{ block.text }}{{ template }}{{ ending }}{{ define }}{{ with_tools }}",
         "plain",
     ):
         assert as_jinja(source) == source

@@ -13,7 +13,7 @@ import jinja2
 import jinja2.sandbox
 import pytest
 
-from llamay_models.chat import ChatTemplate, ChatTemplateError
+from llamay_models.chat import ChatTemplate, ChatTemplateError, as_jinja
 from llamay_models.chat._compiler import Generation
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -81,6 +81,7 @@ def test_templates_of_real_models(llama_cpp_fixtures: Path) -> None:
     seen = 0
     for path in sorted((llama_cpp_fixtures / "templates").glob("*.jinja")):
         source = path.read_text()
+        assert as_jinja(source) == source, path.name
         template = ChatTemplate(source, bos="<BOS>", eos="<EOS>")
         for name, (messages, tools) in CONVERSATIONS.items():
             try:

@@ -28,8 +28,8 @@ _WORD = re.compile(
     r"|(?P<name>[A-Za-z_]\w*)|(?P<op>:=|=|\(|\)|\||,))"
 )
 _GO = re.compile(
-    r"\{\{-?\s*(?:/\*|range\b(?!\()|(?:if|with|else|end|template|define|block)\b|\$|\.[A-Z]|\.\s*[-|}]"
-    r"|(?!not\b)[a-z]\w*\s+[\"`$.])"
+    r"\{\{-?\s*(?:/\*|range\b(?!\()|(?:if|with)\s|(?:else|end)\s*[-}]|else\s+if\s|(?:template|define|block)\s+[\"`]"
+    r"|\$|\.[A-Z]|\.\s*[-|}]|(?!not\b)[a-z]\w*\s+[\"`$.])"
 )
 _COMPARISONS = {"ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _ROOT = {
