@@ -193,7 +193,8 @@ def test_j15_a_slow_head_is_given_up_and_a_kept_connection_is_not(start):
             s.settimeout(5)
             got = b""
             while b'{"status":"ok"}' not in got:
-                assert (part := s.recv(4000))
+                part = s.recv(4000)
+                assert part
                 got += part
             assert b"200 OK" in got
             time.sleep(0.5)
