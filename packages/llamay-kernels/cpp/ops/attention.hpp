@@ -79,6 +79,10 @@ struct AttentionTask {
   float* partials;        // for attend_blocks and merge
   float* scratch;         // attention_scratch() floats, 64-byte aligned
   AttentionPlace next{};  // what is probably read after this task; only to fetch it early
+  // attend_blocks merges these blocks, which are a row's first, into the record of the last it sees of them.
+  bool folds = false;
+  // merge: the blocks of the first segment before this one were folded.
+  uint32_t folded_end = 0;
 };
 
 constexpr size_t lanes_up(size_t n) { return (n + 15) / 16 * 16; }

@@ -68,24 +68,31 @@ class Attention {
   void attend_blocks() {
     each_block([this](uint32_t block, uint32_t from, uint32_t to) {
       compute_all(from, to);
-      for (uint32_t row = from; row < to; ++row) {
-        float* record = partial(block, row);
-        memcpy(record, block_out_ + row * v_floats_, v_floats_ * sizeof(float));
-        record[v_floats_] = block_max_[row];
-        record[v_floats_ + 1] = block_sum_[row];
-      }
+      if (t_.folds)
+        merge_block(from, to);
+      else
+        for (uint32_t row = from; row < to; ++row) keep(block, row, block_out_, block_max_, block_sum_);
     });
+    if (!t_.folds) return;
+    for (uint32_t token = segment_->token_begin; token < segment_->token_end; ++token)
+      if (begun_[token])
+        for (uint32_t row = token * group_; row < (token + 1) * group_; ++row)
+          keep(last_block(token, segment_->block_end), row, out_, max_, sum_);
   }
 
   void merge() {
     each_block([this](uint32_t block, uint32_t from, uint32_t to) {
-      for (uint32_t row = from; row < to; ++row) {
-        const float* record = partial(block, row);
-        memcpy(block_out_ + row * v_floats_, record, v_floats_ * sizeof(float));
-        block_max_[row] = record[v_floats_];
-        block_sum_[row] = record[v_floats_ + 1];
+      const bool folded = segment_ == t_.segments && block < t_.folded_end;
+      for (uint32_t row = from; row < to; row += group_) {
+        if (folded && block != last_block(row / group_, t_.folded_end)) continue;
+        for (uint32_t r = row; r < row + group_; ++r) {
+          const float* record = partial(block, r);
+          memcpy(block_out_ + r * v_floats_, record, v_floats_ * sizeof(float));
+          block_max_[r] = record[v_floats_];
+          block_sum_[r] = record[v_floats_ + 1];
+        }
+        merge_block(row, row + group_);
       }
-      merge_block(from, to);
     });
     for (uint32_t row = 0; row < rows_; ++row) finish(row);
   }
@@ -142,6 +149,18 @@ class Attention {
     return t_.partials + segment_->partials +
            ((block - segment_->block_begin) * rows + row - segment_->token_begin * group_) *
                partial_floats(s_);
+  }
+
+  void keep(uint32_t block, uint32_t row, const float* out, const float* maxima, const float* sums) const {
+    float* record = partial(block, row);
+    memcpy(record, out + row * v_floats_, v_floats_ * sizeof(float));
+    record[v_floats_] = maxima[row];
+    record[v_floats_ + 1] = sums[row];
+  }
+
+  /// The last of the blocks before `end` that a token sees.
+  uint32_t last_block(uint32_t token, uint32_t end) const {
+    return least(t_.tokens[token].position / kAttentionBlock, end - 1);
   }
 
   /// The visible positions of a row, counted from the block's start.

@@ -159,7 +159,7 @@ void AttentionWork::share_out(const AttentionShape& shape, std::span<const Lease
         piece.split = static_cast<int32_t>(splits.size());
         items.push_back(piece);
       }
-      splits.push_back({static_cast<uint32_t>(pieces_.size()), partial_floats});
+      splits.push_back({static_cast<uint32_t>(pieces_.size()), partial_floats, pieces_.front().block_end});
       partial_floats += units[unit].partial_floats;
     }
   }

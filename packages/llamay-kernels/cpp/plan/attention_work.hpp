@@ -47,6 +47,7 @@ class AttentionWork {
   struct Split {
     uint32_t items;
     std::size_t partials;  // floats from the start of the buffer
+    uint32_t folded_end;   // of the first piece, which needs no record of each of its blocks
   };
   /// Tokens of one lease and head whose keys and values are written before any item begins.
   struct Write {

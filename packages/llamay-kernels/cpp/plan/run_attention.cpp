@@ -71,12 +71,14 @@ void Run::attention(const Node& n, std::size_t number, std::size_t next, const O
   piece.block_end = item.block_end;
   task.segments = &piece;
   task.n_segments = 1;
+  task.folds = item.segment == 0 && item.block_begin == segments[0].block_begin;
   attention_.attend_blocks(task);
   if (work.left[index].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   work.left[index].store(split.items,
                          std::memory_order_relaxed);  // for the next layer, which begins after all have met
   task.segments = segments.data();
   task.n_segments = n_segments;
+  task.folded_end = split.folded_end;
   attention_.merge(task);
 }
 
