@@ -1,6 +1,7 @@
 #include "plan/attention_work.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "plan/shared_pages.hpp"
 
@@ -33,13 +34,17 @@ void AttentionWork::plan(const AttentionShape& shape, std::span<const Lease> lea
   }
   gather(shape, leases, attentions, threads);
   const uint64_t whole = uint64_t{units.size()} * shape.kv_heads;
-  // Some pieces for each thread, so that none waits long for the last; but pieces of a unit cost a merge.
-  const bool even = whole >= (shares ? 1 : 2) * threads && whole % threads == 0 &&
-                    (shape.kv_heads % threads == 0 || units_alike());
-  share_out(shape, leases,
-            threads == 1 || even || whole >= 4 * threads
-                ? 1
-                : ceil_divide(4 * threads, static_cast<uint32_t>(whole)));
+  // Some pieces for each thread, so that none waits long for the last. But pieces cost a merge: where threads
+  // and units are alike, as few as give each thread the same.
+  uint64_t pieces = 1;
+  if (threads > 1 && whole && whole < 4 * threads) {
+    const bool same = shape.kv_heads % threads == 0 || units_alike();
+    const uint64_t even = threads / std::gcd(whole, uint64_t{threads});
+    pieces = same && (shares || (even == 1 && whole >= 2 * threads))
+                 ? even
+                 : ceil_divide(4 * threads, static_cast<uint32_t>(whole));
+  }
+  share_out(shape, leases, static_cast<uint32_t>(pieces));
   if (splits.size() > capacity_) {
     left = std::make_unique<std::atomic<uint32_t>[]>(splits.size());
     capacity_ = splits.size();
