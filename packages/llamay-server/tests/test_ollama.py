@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,50 @@ def test_ol04_ol05_ol06_reasons_loading_and_keeping(start, tmp_path):
         assert post(server, "/api/chat", messages=USER, keep_alive=bad).status_code == 400
     for good in (-1, "-1", "24h", 300, "1h30m"):
         assert post(server, "/api/chat", messages=USER, keep_alive=good).status_code == 200
+
+
+def test_models_make_room_for_each_other_within_a_budget_of_bytes(start, tmp_path):
+    for name, size in (("a", 400), ("b", 500), ("c", 300), ("huge", 5000)):
+        (tmp_path / f"{name}.gguf").write_bytes(bytes(size))
+    server = start(
+        *(f"{name}={tmp_path / name}.gguf" for name in ("a", "b", "c", "huge")),
+        loader=lambda path, *, progress=None: FakeModel(path.stem),
+        model_mem_budget=1000,
+    )
+
+    def loaded():
+        return {m["name"].removesuffix(":latest") for m in server.client.get("/api/ps").json()["models"]}
+
+    for name in ("a", "b"):
+        assert post(server, "/api/generate", model=name).status_code == 200
+    assert loaded() == {"a", "b"}
+    assert post(server, "/api/generate", model="c").status_code == 200
+    assert loaded() == {"b", "c"}  # the one unused for longest went
+    refused = post(server, "/api/generate", model="huge")
+    assert refused.status_code == 503
+    assert "huge takes 5000 bytes, but all models together may take 1000" in refused.text
+    assert loaded() == {"b", "c"}
+
+
+def test_a_model_that_several_ask_for_at_once_is_loaded_once(start, tmp_path):
+    loads = []
+
+    def loader(path, *, progress=None):
+        loads.append(path.stem)
+        time.sleep(0.1)
+        return FakeModel(path.stem)
+
+    server = start(
+        *(f"{name}={tmp_path / name}.gguf" for name in ("a", "b")), loader=loader, max_loaded_models=1
+    )
+    assert post(server, "/api/generate", model="a").status_code == 200
+    closing = server.app.services.models.entries["a"].model
+    close = closing.close
+    closing.close = lambda: (time.sleep(0.1), close())  # making room takes a while
+    with ThreadPoolExecutor(4) as pool:
+        asked = list(pool.map(lambda _: post(server, "/api/generate", model="b").status_code, range(4)))
+    assert asked == [200] * 4
+    assert loads == ["a", "b"]
 
 
 def test_a_draft_model_is_loaded_for_the_model_that_it_was_named_for(start, tmp_path):

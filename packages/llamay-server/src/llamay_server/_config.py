@@ -100,6 +100,9 @@ class Config:
     max_loaded_models: int = _setting(
         0, "models held at once; 0 is no limit", env=("OLLAMA_MAX_LOADED_MODELS",)
     )
+    model_mem_budget: int = _setting(
+        0, "bytes that the files of all loaded models may have together; 0 is no limit", unit="bytes"
+    )
     max_queue: int = _setting(512, "requests that may wait for their first token", env=("OLLAMA_MAX_QUEUE",))
     max_streams: int = _setting(0, "generations that may run at once; 0 is no limit")
     max_n: int = _setting(128, "choices, forks or prompts that one request may ask for")

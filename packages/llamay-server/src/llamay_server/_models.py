@@ -27,6 +27,8 @@ class Entry:
     profile: Profile = field(default_factory=Profile)
     model: Model | None = None
     loading: asyncio.Task[Model] | None = None
+    turn: int = 0
+    """Which load of the server this is."""
     waiters: int = 0
     users: int = 0
     keep_alive: float = -1.0
@@ -35,6 +37,14 @@ class Entry:
     loaded_at: float = 0.0
     pinned: bool = False
     """Handed in ready made: there is no file to load it from again, so it is never unloaded."""
+
+    @property
+    def nbytes(self) -> int:
+        """What its weights take, by the size of its file; 0 where that is not known."""
+        try:
+            return 0 if self.path is None else self.path.stat().st_size
+        except OSError:
+            return 0
 
     @property
     def expires(self) -> float | None:
@@ -58,6 +68,7 @@ class Models:
         self.config, self.metrics, self.loader, self.store = config, metrics, loader, store
         self.entries: dict[str, Entry] = {}
         self.holders: dict[str, int] = {}
+        self._turn = 0
         self.before_unload: list[Callable[[str], None]] = []
         self.starting = False
         """Whether the server has begun to listen and not yet loaded its default model."""
@@ -124,7 +135,9 @@ class Models:
         if call is not None:
             call.phase = "load"
         if entry.loading is None:
-            await self._make_room(entry)
+            # Set before anything is waited for: whoever asks meanwhile waits for the same load.
+            self._turn += 1
+            entry.turn = self._turn
             entry.loading = asyncio.ensure_future(self._load(entry))
         entry.waiters += 1
         try:
@@ -142,6 +155,7 @@ class Models:
                 raise Abandoned
 
         try:
+            await self._make_room(entry)
             model = await asyncio.to_thread(lambda: loader(path, progress=progress, **self._draft(entry)))
             if entry.profile.template is not None:
                 try:
@@ -151,6 +165,8 @@ class Models:
                     raise
         except Abandoned:
             raise ApiError("unavailable", f"Loading {entry.name} was given up.") from None
+        except ApiError:
+            raise
         except Exception as e:
             error = from_engine(e)
             raise ApiError(
@@ -171,17 +187,29 @@ class Models:
         return {}
 
     async def _make_room(self, wanted: Entry) -> None:
-        limit = self.config.max_loaded_models
-        loaded = [e for e in self.entries.values() if e.model is not None or e.loading is not None]
-        if not limit or len(loaded) < limit:
-            return
-        idle = [e for e in loaded if e.model is not None and not self.busy(e) and not e.pinned]
-        if not idle:
-            raise ApiError(
-                "unavailable",
-                f"All {limit} places for models are in use; {wanted.name} cannot be loaded now.",
-            )
-        await self.unload(min(idle, key=lambda e: e.last_used))
+        """Unload idle models, the one unused for longest first, until there is room. Raises a 503 if there is not."""
+        limit, budget = self.config.max_loaded_models, self.config.model_mem_budget
+        while True:
+            # Of those that load, the ones that were asked for earlier: two must not refuse each other.
+            others = [
+                e
+                for e in self.entries.values()
+                if e is not wanted and (e.model or (e.loading and e.turn < wanted.turn))
+            ]
+            many = limit > 0 and len(others) >= limit
+            large = budget > 0 and sum(e.nbytes for e in others) + wanted.nbytes > budget
+            if not many and not large:
+                return
+            if budget > 0 and wanted.nbytes > budget:
+                raise ApiError(
+                    "unavailable",
+                    f"{wanted.name} takes {wanted.nbytes} bytes, but all models together may take {budget}.",
+                )
+            idle = [e for e in others if e.model is not None and not self.busy(e) and not e.pinned]
+            if not idle:
+                why = f"All {limit} places for models" if many else f"The {budget} bytes for models"
+                raise ApiError("unavailable", f"{why} are in use; {wanted.name} cannot be loaded now.")
+            await self.unload(min(idle, key=lambda e: e.last_used))
 
     def busy(self, entry: Entry) -> bool:
         """Whether requests or named contexts hold it."""
