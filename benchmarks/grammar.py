@@ -439,7 +439,8 @@ ROWS = (
 
 
 def part_of(result: dict[str, Any], row: str, part: str) -> float | None:
-    return result[row][part] if part else result[row]
+    value: float | None = result[row][part] if part else result[row]
+    return value
 
 
 def ratios(runners: list[Runner]) -> dict[str, float | None]:
