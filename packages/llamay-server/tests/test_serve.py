@@ -111,3 +111,12 @@ def test_a_socket_that_a_dead_server_left_is_taken_over_and_a_living_one_is_not(
             make_server(app)
     make_server(app)
     assert not path.exists()
+
+
+def test_an_engine_need_not_wait_for_what_is_being_written():
+    from .conftest import running
+
+    before = sys.getswitchinterval()
+    with running():
+        assert sys.getswitchinterval() < 0.001
+    assert sys.getswitchinterval() == pytest.approx(before)
