@@ -17,7 +17,7 @@ inline Link* make_link(std::string_view text, const Link* previous, Scratch& s) 
   size_t n = sizeof(Link) + (text.size() > 4 ? text.size() - 4 : 0);
   Link* l = new (s.take(n)) Link;
   l->previous = previous, l->length = static_cast<uint32_t>(text.size());
-  std::memcpy(l->text, text.data(), text.size());
+  if (!text.empty()) std::memcpy(l->text, text.data(), text.size());
   return l;
 }
 
