@@ -151,7 +151,17 @@ class LayoutReader {
   }
 
   GrammarPtr read(const Json& layout) {
-    Expr root = expression(layout, 0);
+    const Json *schemas = layout.get("schemas"), *part = layout.get("part");
+    if (!schemas || !part) throw CompileError("layout", "", "a layout has schemas and a part");
+    for (const Json& each : schemas->items) {
+      const Json *schema = each.get("schema"), *at = each.get("at");
+      if (!schema || !at) throw CompileError("layout", "", "a schema of a layout has schema and at");
+      const uint32_t node = expander_.node(reader_.read(*schema, "", at->text));
+      values_.emplace_back(node, at->text);
+    }
+    if (const Json* rules = layout.get("rules"))
+      for (const auto& [name, body] : rules->members) builder_.define(name, expression(body, 0));
+    Expr root = expression(*part, 0);
     expander_.finish();
     for (auto& [node, at] : values_)
       if (!grammar_->program.nodes[node].possible)
@@ -177,6 +187,8 @@ class LayoutReader {
   GrammarPtr grammar_;
   Expander expander_;
   NetworkBuilder builder_;
+  // Of each schema its node, and where it stands for the caller. A part names it by its place in this list,
+  // for several parts may need the same one, and reading it is most of the work.
   std::vector<std::pair<uint32_t, std::string>> values_;
 
   Expr expression(const Json& j, uint32_t depth) {
@@ -187,16 +199,20 @@ class LayoutReader {
     };
     if (const Json* x = j.get("text")) {
       e.kind = Expr::Text, e.text = x->text;
+    } else if (const Json* x = j.get("letters")) {
+      e.kind = Expr::Set;
+      for (const unsigned char c : x->text) e.set.add(c, c);
+      e.set.normalise();
     } else if (const Json* x = j.get("token")) {
       e.kind = Expr::Token, e.arg = static_cast<uint32_t>(std::stoul(x->text));
       if (e.arg >= v_->size() || !v_->is_special(e.arg))
         throw CompileError("token", "", "token " + x->text + " is not a special token");
     } else if (const Json* x = j.get("schema")) {
-      const Json* at = j.get("at");
-      std::string where = at ? at->text : "";
-      FormulaId f = reader_.read(*x, "", where);
-      e.kind = Expr::Value, e.arg = expander_.node(f);
-      values_.emplace_back(e.arg, where);
+      const size_t i = std::stoul(x->text);
+      if (i >= values_.size()) throw CompileError("layout", "", "the layout has no schema " + x->text);
+      e.kind = Expr::Value, e.arg = values_[i].first;
+    } else if (const Json* x = j.get("rule")) {
+      e.kind = Expr::Rule, e.text = x->text;
     } else if (const Json* x = j.get("free")) {
       Terms& t = builder_.terms();
       std::vector<Terms::Id> avoid;
@@ -217,8 +233,9 @@ class LayoutReader {
         e.max = static_cast<uint32_t>(std::stoul(n->text));
       e.kids.push_back(expression(*x, depth + 1));
     } else {
-      throw CompileError("layout", "",
-                         "a part of the layout that is none of text, token, schema, free, seq, any, many");
+      throw CompileError(
+          "layout", "",
+          "a part of the layout that is none of text, letters, token, schema, rule, free, seq, any, many");
     }
     return e;
   }

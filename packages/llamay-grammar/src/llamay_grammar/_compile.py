@@ -248,7 +248,10 @@ def compile_json_schema(
     kind = "json_schema"
     if reasoning is not None:
         first = json.dumps(thought(reasoning, vocabulary))
-        kind, text = "layout", f'{{"seq":[{first},{{"schema":{text},"at":""}}]}}'
+        kind, text = (
+            "layout",
+            f'{{"schemas":[{{"schema":{text},"at":""}}],"part":{{"seq":[{first},{{"schema":0}}]}}}}',
+        )
     recipe: dict[str, Any] = {
         "kind": kind,
         "source": text,

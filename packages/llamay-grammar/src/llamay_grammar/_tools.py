@@ -55,6 +55,12 @@ def _function(tool: Mapping[str, Any], number: int) -> tuple[str, Any, str]:
     return name, schema, where
 
 
+def _of_tool(piece: Mapping[str, Any]) -> bool:
+    """Whether it differs between tools."""
+    inner = [*piece.get("optional", ()), *(p for each in piece.get("any", ()) for p in each)]
+    return bool(piece.get("name") or piece.get("arguments")) or any(map(_of_tool, inner))
+
+
 def _optional(part: dict[str, Any]) -> dict[str, Any]:
     return {"many": part, "min": 0, "max": 1}
 
@@ -66,9 +72,9 @@ class _Speller:
         self._vocabulary = vocabulary
 
     def __call__(
-        self, items: Iterable[Mapping[str, Any]], name: str = "", schema: Any = None, where: str = ""
+        self, items: Iterable[Mapping[str, Any]], name: str = "", schema: int | None = None
     ) -> list[Any]:
-        """The parts for one tool (or for none, around the calls)."""
+        """The parts for one tool, whose schema has that number (or for none, around the calls)."""
         out: list[Any] = []
         for piece in items:
             if "text" in piece:
@@ -82,20 +88,30 @@ class _Speller:
             elif piece.get("name"):
                 out.append({"text": name})
             elif piece.get("arguments"):
-                out.append({"schema": schema, "at": where})
+                out.append({"schema": schema})
             elif piece.get("id"):
-                letter = {"any": [{"text": c} for c in string.ascii_letters + string.digits]}
+                letter = {"letters": string.ascii_letters + string.digits}
                 out.append({"many": letter, "min": _ID_LENGTH, "max": _ID_LENGTH})
             elif "optional" in piece:
-                out.append(_optional({"seq": self(piece["optional"], name, schema, where)}))
+                out.append(_optional({"seq": self(piece["optional"], name, schema)}))
             elif "any" in piece:
-                out.append({"any": [{"seq": self(each, name, schema, where)} for each in piece["any"]]})
+                out.append({"any": [{"seq": self(each, name, schema)} for each in piece["any"]]})
             else:
                 raise ValueError(
                     "a piece of a tool envelope that is none of text, special, name, arguments, id, optional, any: "
                     f"{piece!r}"
                 )
         return out
+
+    def call(self, items: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
+        """The part for a call of any tool. What all of them have in common is in it once."""
+        mine = [i for i, piece in enumerate(items) if _of_tool(piece)] or [len(items) - 1]
+        before, own, after = items[: mine[0]], items[mine[0] : mine[-1] + 1], items[mine[-1] + 1 :]
+        if "any" in own[0]:
+            part = {"any": [self.call([*each, *own[1:]], names) for each in own[0]["any"]]}
+        else:
+            part = {"any": [{"seq": self(own, name, i)} for i, name in enumerate(names)]}
+        return {"seq": [*self(before), part, *self(after)]}
 
 
 def compile_tools(
@@ -170,7 +186,9 @@ def compile_tools(
         raise ValueError("max_calls must be at least 1")
 
     spell = _Speller(vocabulary)
-    call: dict[str, Any] = {"any": [{"seq": spell(envelope["call"], *f)} for f in functions]}
+    schemas = [{"schema": schema, "at": where} for _, schema, where in functions]
+    rules = {"call": spell.call(envelope["call"], [name for name, _, _ in functions])}
+    call = {"rule": "call"}
     more = {"seq": [*spell(envelope.get("between", ())), call]}
     calls: dict[str, Any] = {
         "seq": [
@@ -184,8 +202,9 @@ def compile_tools(
     if answer is not None:
         if forced:
             raise ValueError("an answer besides calls needs choice='auto'")
+        schemas.append({"schema": answer, "at": "/answer"})
         layout: dict[str, Any] = {
-            "any": [calls, {"seq": [*spell(envelope.get("say", ())), {"schema": answer, "at": "/answer"}]}]
+            "any": [calls, {"seq": [*spell(envelope.get("say", ())), {"schema": len(schemas) - 1}]}]
         }
     elif with_text:
         # A thought that the text began would hide the call in it.
@@ -201,7 +220,7 @@ def compile_tools(
         layout = {"seq": [thought(reasoning, vocabulary), layout]}
     recipe: dict[str, Any] = {
         "kind": "layout",
-        "source": json.dumps(layout),
+        "source": json.dumps({"schemas": schemas, "rules": rules, "part": layout}),
         **_text_options(mode, whitespace, max_whitespace, property_order, draft, canonical_escapes),
     }
     return _cached(recipe, vocabulary, budget, resolver)
