@@ -13,6 +13,7 @@ from helpers import accepts, mask_bits, walk
 import llamay_grammar as lg
 
 jsonschema = pytest.importorskip("jsonschema")
+jsonschema_rs = pytest.importorskip("jsonschema_rs")
 
 SCHEMAS: dict[str, Any] = {
     "anything": {},
@@ -112,6 +113,7 @@ def test_a_random_walk_ends_and_its_document_is_valid(name: str, awkward_vocabul
     schema = SCHEMAS[name]
     grammar = lg.compile_json_schema(schema, awkward_vocabulary, max_whitespace=2)
     validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+    second = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
     rng = random.Random(name)
     ended = 0
     for _ in range(25):
@@ -119,7 +121,9 @@ def test_a_random_walk_ends_and_its_document_is_valid(name: str, awkward_vocabul
         if text is None:
             continue
         ended += 1
-        validator.validate(json.loads(text.decode(), object_pairs_hook=without_duplicates))
+        document = json.loads(text.decode(), object_pairs_hook=without_duplicates)
+        validator.validate(document)
+        second.validate(document)
     assert ended >= 5
 
 
