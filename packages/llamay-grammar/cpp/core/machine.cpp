@@ -22,7 +22,7 @@ void Scratch::grow(size_t n) {
 
 void Scratch::reset() {
   if (blocks_.size() > 64) blocks_.resize(1), sizes_.resize(1);
-  block_ = 0, used_ = 0;
+  block_ = 0, used_ = 0, searched = 0;
   at_ = blocks_.empty() ? nullptr : blocks_[0].get();
   left_ = blocks_.empty() ? 0 : sizes_[0];
 }

@@ -66,6 +66,7 @@ class Scratch {
   }
   void reset();
   size_t used() const { return used_; }
+  uint64_t searched = 0;  // steps of looking for items that differ, in this mask or token
 
  private:
   void grow(size_t n);

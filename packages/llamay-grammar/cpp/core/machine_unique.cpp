@@ -237,6 +237,7 @@ struct Machine::Search {
   uint32_t steps = 0;
 
   static constexpr uint32_t kMaxSteps = 50000;
+  static constexpr uint64_t kMaxTotal = 400000;
   // For each object that the search entered a name of, the number of the last one that it chose.
   using Order = std::vector<int64_t>;
 
@@ -331,7 +332,7 @@ struct Machine::Search {
         if (arrives(x) || found(x, left, order)) return true;
     }
     for (char c : bytes(t)) {
-      if (++steps > kMaxSteps)
+      if (++steps > kMaxSteps || ++s.searched > kMaxTotal)
         throw std::length_error("whether an item under uniqueItems can still differ takes too many steps");
       Threads next;
       Thread with = t;
