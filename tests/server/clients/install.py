@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from importlib.metadata import version
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -31,8 +32,9 @@ def main() -> None:
         if any(suites.glob(f"{name}-*/")):
             continue
         suites.mkdir(exist_ok=True)
+        release = f"{name}=={version(name)}"  # a later suite would test what the client here does not have
         subprocess.run(
-            [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", name],
+            [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", release],
             cwd=suites,
             check=True,
         )
