@@ -39,6 +39,18 @@ def test_a_refusal_names_keyword_and_pointer(
         assert caught.value.pointer == pointer
 
 
+@pytest.mark.parametrize("text", ['true,"x":1', 'true},{"schema":true', "{", "", "nul", '{"type": NaN}', '"a"', '{"minLength": -1}'])  # fmt: skip
+def test_a_text_that_is_no_schema_is_refused_alike_behind_a_thought(
+    text: str, bytes_vocabulary: lg.Vocabulary
+) -> None:
+    found = []
+    for reasoning in (None, lg.Reasoning("<think>", "</think>")):
+        with pytest.raises(lg.CompileError) as caught:
+            lg.compile_json_schema(text, bytes_vocabulary, reasoning=reasoning)
+        found.append((str(caught.value), caught.value.keyword, caught.value.pointer))
+    assert found[0] == found[1]
+
+
 def test_a_schema_without_documents_is_refused(bytes_vocabulary: lg.Vocabulary) -> None:
     with pytest.raises(lg.CompileError, match="no document"):
         lg.compile_json_schema(

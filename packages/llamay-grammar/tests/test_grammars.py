@@ -350,6 +350,24 @@ def test_parallel_calls_can_be_limited(bytes_vocabulary: lg.Vocabulary) -> None:
     assert not accepts(two, "\n".join([call] * 3).encode())
 
 
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ([{"any": [[], [{"text": "x"}, {"name": True}]]}], b"xa"),
+        ([{"any": [[], [{"text": "x"}]]}], b"x"),
+        ([{"text": "x"}], b"x"),
+        ([{"any": [[{"name": True}], [{"text": "x"}, {"name": True}]]}, {"arguments": True}], b"xa{}"),
+    ],
+)
+def test_an_envelope_may_have_pieces_that_no_tool_changes(
+    call: list[Any], text: bytes, bytes_vocabulary: lg.Vocabulary
+) -> None:
+    tools = [{"name": "a", "parameters": {}}, {"name": "b", "parameters": {}}]
+    grammar = lg.compile_tools(tools, bytes_vocabulary, format={"call": call}, choice="required")
+    assert accepts(grammar, text)
+    assert not accepts(grammar, b"q" + text)
+
+
 def test_errors_point_into_the_tools(bytes_vocabulary: lg.Vocabulary) -> None:
     tools = [*TOOLS, {"name": "bad", "parameters": {"properties": {"x": {"type": "nope"}}}}]
     with pytest.raises(lg.CompileError) as caught:

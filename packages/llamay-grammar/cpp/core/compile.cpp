@@ -1,5 +1,7 @@
 #include "compile.h"
 
+#include <deque>
+
 #include "expand.h"
 #include "network.h"
 #include "regex.h"
@@ -154,8 +156,9 @@ class LayoutReader {
     const Json *schemas = layout.get("schemas"), *part = layout.get("part");
     if (!schemas || !part) throw CompileError("layout", "", "a layout has schemas and a part");
     for (const Json& each : schemas->items) {
-      const Json *schema = each.get("schema"), *at = each.get("at");
-      if (!schema || !at) throw CompileError("layout", "", "a schema of a layout has schema and at");
+      const Json *schema = each.get("schema"), *text = each.get("text"), *at = each.get("at");
+      if (text) schema = &texts_.emplace_back(parse_json(text->text, budget_.depth));
+      if (!schema || !at) throw CompileError("layout", "", "a schema of a layout has schema or text, and at");
       const uint32_t node = expander_.node(reader_.read(*schema, "", at->text));
       values_.emplace_back(node, at->text);
     }
@@ -190,6 +193,7 @@ class LayoutReader {
   // Of each schema its node, and where it stands for the caller. A part names it by its place in this list,
   // for several parts may need the same one, and reading it is most of the work.
   std::vector<std::pair<uint32_t, std::string>> values_;
+  std::deque<Json> texts_;  // of schemas that came as texts, which may be wrong
 
   Expr expression(const Json& j, uint32_t depth) {
     if (depth > budget_.depth) throw CompileError("layout", "", "the layout is nested too deep");

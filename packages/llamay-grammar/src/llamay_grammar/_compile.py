@@ -247,11 +247,9 @@ def compile_json_schema(
     text = schema if isinstance(schema, str) else json.dumps(schema)
     kind = "json_schema"
     if reasoning is not None:
-        first = json.dumps(thought(reasoning, vocabulary))
-        kind, text = (
-            "layout",
-            f'{{"schemas":[{{"schema":{text},"at":""}}],"part":{{"seq":[{first},{{"schema":0}}]}}}}',
-        )
+        # The schema stays a text of its own: what is wrong with it is found where it is.
+        part = {"seq": [thought(reasoning, vocabulary), {"schema": 0}]}
+        kind, text = "layout", json.dumps({"schemas": [{"text": text, "at": ""}], "part": part})
     recipe: dict[str, Any] = {
         "kind": kind,
         "source": text,

@@ -33,7 +33,7 @@ def read_tokenizer_json(source: str | Path | Mapping[str, Any]) -> tuple[list[by
         raise ValueError("a WordPiece vocabulary: its tokens do not say which white space is before them")
     spelled = _ids(model["vocab"])
     added = [t for t in document.get("added_tokens") or () if isinstance(t, Mapping)]
-    ids = [*spelled, *(int(t["id"]) for t in added)]
+    ids = {*spelled, *(int(t["id"]) for t in added)}
     size = 1 + max(ids, default=-1)
     if size > _MAX_TOKENS or min(ids, default=0) < 0:
         raise ValueError(f"a token id of {max(ids, key=abs)}")
@@ -47,8 +47,7 @@ def read_tokenizer_json(source: str | Path | Mapping[str, Any]) -> tuple[list[by
         if t.get("special"):
             special[int(t["id"])] = str(t["content"])
     # An id that the file does not name stands for no text.
-    named = {*spelled, *(int(t["id"]) for t in added)}
-    special |= {token: "" for token in range(size) if token not in named}
+    special |= {token: "" for token in range(size) if token not in ids}
     return tokens, special
 
 

@@ -105,7 +105,9 @@ class _Speller:
 
     def call(self, items: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
         """The part for a call of any tool. What all of them have in common is in it once."""
-        mine = [i for i, piece in enumerate(items) if _of_tool(piece)] or [len(items) - 1]
+        mine = [i for i, piece in enumerate(items) if _of_tool(piece)]
+        if not mine:
+            return {"seq": self(items)}
         before, own, after = items[: mine[0]], items[mine[0] : mine[-1] + 1], items[mine[-1] + 1 :]
         if "any" in own[0]:
             part = {"any": [self.call([*each, *own[1:]], names) for each in own[0]["any"]]}
