@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import time
@@ -81,6 +83,45 @@ def test_every_damage_is_noticed_and_mended(model, tmp_path, packings):
         assert len(packings) == (1 if changed else 0)  # a bit between two tensors is nobody's
         if changed:
             assert path.read_bytes() == whole
+
+
+def _without(header, key):
+    return {name: value for name, value in header.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda h: [],
+        lambda h: None,
+        lambda h: _without(h, "layout"),
+        lambda h: _without(h, "tensors"),
+        lambda h: h | {"tensors": [1]},
+        lambda h: h | {"tensors": [row[:4] for row in h["tensors"]]},
+        lambda h: h | {"tensors": [[*row[:4], -(1 << 40), row[5]] for row in h["tensors"]]},
+        lambda h: h | {"tensors": [[*row[:4], 1 << 80, row[5]] for row in h["tensors"]]},
+        lambda h: h | {"tensors": [[*row[:4], 0.5, row[5]] for row in h["tensors"]]},
+        lambda h: h | {"tensors": [[*row[:4], "0", row[5]] for row in h["tensors"]]},
+        lambda h: h | {"tensors": [[*row[:5], "-1"] for row in h["tensors"]]},
+        lambda h: h | {"tensors": [[*row[:5], "f" * 40] for row in h["tensors"]]},
+        lambda h: h | {"tensors": [[*row[:5], 7] for row in h["tensors"]]},
+    ],
+)
+def test_a_header_that_somebody_else_wrote_is_a_miss(model, tmp_path, packings, changed):
+    with load(model, threads=1, packed_cache=tmp_path) as first:
+        expected = logits(first)
+    path = kept(tmp_path)
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[8:16], "little")
+    header = json.loads(whole[48 : 48 + length])
+    text = json.dumps(changed(header)).encode()
+    assert text != whole[48 : 48 + length]
+    path.write_bytes(whole[:8] + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text)
+    packings.clear()
+    with load(model, threads=1, packed_cache=tmp_path) as again:
+        assert np.array_equal(logits(again), expected)
+    assert len(packings) == 1
+    assert path.read_bytes() == whole
 
 
 def test_another_file_under_the_same_name_is_another_model(model, shared_data, tmp_path, packings):

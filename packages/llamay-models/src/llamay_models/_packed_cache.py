@@ -196,13 +196,24 @@ def _header(
     text = os.pread(file, length, _PREFIX)
     if hashlib.sha256(text).digest() != prefix[16:]:
         raise ValueError("its header is damaged")
-    header = json.loads(text)
     start = -(-(_PREFIX + length) // _PAGE) * _PAGE
-    if {key: header[key] for key in identity} != identity:
+    try:
+        header = json.loads(text)
+        known = {key: header[key] for key in identity}
+        rows = [tuple(row[:4]) for row in header["tensors"]]
+        places = [(start + row[4], int(row[5], 16)) for row in header["tensors"]]
+    except (LookupError, TypeError, RecursionError):
+        raise ValueError("its header is of another form") from None
+    if known != identity:
         raise ValueError("it is of another model or layout")
-    if [tuple(row[:4]) for row in header["tensors"]] != list(tensors):
+    if rows != list(tensors):
         raise ValueError("it has other tensors")
-    return [(start + row[4], int(row[5], 16)) for row in header["tensors"]]
+    # Offsets are int64 to the system, checksums uint64.
+    if any(type(offset) is not int or not 0 <= offset < 1 << 63 for offset, _ in places) or any(
+        not 0 <= checksum < 1 << 64 for _, checksum in places
+    ):
+        raise ValueError("its header is of another form")
+    return places
 
 
 def _write_all(file: Any, data: memoryview) -> None:
