@@ -63,6 +63,7 @@ def test_cl10_what_a_modelfile_says() -> None:
         ('FROM a\nSYSTEM """never', "line 2: three quotes are not closed"),
         ('FROM a\nSYSTEM """x""" y', "line 2"),
         ("FROM", "line 1: FROM says nothing"),
+        ("hello", "line 1: 'HELLO' is no instruction of a Modelfile"),
         ("FROM a\n???", "line 2"),
         ("SYSTEM x", "no FROM"),
     ],

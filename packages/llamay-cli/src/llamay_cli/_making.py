@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -17,6 +17,9 @@ from ._paths import expand
 from ._progress import MODES, Mode
 from .errors import CliError, NotFoundError, printable
 from .store import Store, check_name
+
+if TYPE_CHECKING:
+    from llamay_server import StoreError
 
 
 @click.command()
@@ -31,7 +34,7 @@ def cp(source: str, destination: str) -> None:
     try:
         ServerStore().copy(source, destination)
     except StoreError as error:
-        raise (NotFoundError if error.missing else CliError)(str(error)) from None
+        raise _told(error) from None
     click.echo(f"{printable(destination)} is what {printable(source)} is", err=True)
 
 
@@ -91,8 +94,15 @@ def create(name: str, file: str, quantize: str | None, offline: bool, progress: 
         except RecipeError as error:
             raise CliError(f"{file}: {error}") from None
         except StoreError as error:
-            raise (NotFoundError if error.missing else CliError)(str(error)) from None
+            raise _told(error) from None
     click.echo(f"created {printable(name)}", err=True)
+
+
+def _told(error: StoreError) -> CliError:
+    """Return what the store refused, with what to do where a model is not there."""
+    if error.missing:
+        return NotFoundError(str(error), "`llamay list` shows what is there, `llamay pull` fetches more")
+    return CliError(str(error))
 
 
 def _origin(source: str, base: Path, store: Store, offline: bool, mode: Mode) -> dict[str, Any]:

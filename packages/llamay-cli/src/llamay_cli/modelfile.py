@@ -12,6 +12,7 @@ from .errors import CliError
 __all__ = ["read"]
 
 _ROLES = ("system", "user", "assistant")
+_WORDS = ("from", "template", "system", "license", "parameter", "message", "adapter", "requires")
 
 
 def read(text: str) -> dict[str, Any]:
@@ -47,8 +48,6 @@ def read(text: str) -> dict[str, Any]:
                 raise _error(line, "ADAPTER is not supported: merge the adapter into a GGUF file first")
             case "requires":
                 pass  # a version of Ollama, which this is not
-            case _:
-                raise _error(line, f"{word.upper()[:20]!r} is no instruction of a Modelfile")
     if "from" not in out:
         raise CliError("the Modelfile has no FROM", "FROM names a model, or a GGUF file")
     if parameters:
@@ -69,6 +68,8 @@ def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
         if match is None:
             raise _error(number, f"{line[:40]!r} is no instruction")
         word, rest = match[1].lower(), match[2] or ""
+        if word not in _WORDS:
+            raise _error(number, f"{word.upper()[:20]!r} is no instruction of a Modelfile")
         if (opened := rest.find('"""')) >= 0:
             head, body = rest[:opened], rest[opened + 3 :]
             collected = [body]
@@ -82,7 +83,7 @@ def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
                 raise _error(at, f'{after.strip()[:40]!r} follows the closing """')
             yield number, word, head + body
         elif not rest:
-            raise _error(number, f"{word.upper()[:20]} says nothing")
+            raise _error(number, f"{word.upper()} says nothing")
         else:
             yield number, word, rest if word in ("parameter", "message") else _unquoted(rest)
 
