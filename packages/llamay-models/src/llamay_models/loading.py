@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
@@ -16,12 +15,12 @@ from llamay_models import gguf, tokenizer
 from llamay_models._cache_layout import PRECISIONS, Precision, cache_layout
 from llamay_models._draft import check_draft
 from llamay_models._packed_cache import PackedCache, identity_of, shapes
-from llamay_models._processors import usable_processors
 from llamay_models.architectures import find
 from llamay_models.embedding import take_rank_head
 from llamay_models.engine import Progress
 from llamay_models.engine._pace import Stall
 from llamay_models.errors import ModelError
+from llamay_models.machine import usable_memory, usable_processors
 from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, Trace, Weights, check, fuse
 from llamay_models.tensors import file_tensors, give_up_metadata, pack
@@ -241,11 +240,7 @@ def _learned_positions(program: Program) -> int:
 
 def _budget(layout: llamay_kv.Layout, ctx_size: int, page_tokens: int) -> int:
     full = layout.position_bytes * (-(-ctx_size // page_tokens) + 2) * page_tokens
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        memory = 0
-    return max(full, memory // 4)
+    return max(full, usable_memory() // 4)
 
 
 __all__ = ["load"]

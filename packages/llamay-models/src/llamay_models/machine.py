@@ -1,4 +1,4 @@
-"""How many processors this process may use: what `threads=None` means."""
+"""What of the machine this process may use: the processors of `threads=None`, the memory of `kv_budget=None`."""
 
 from __future__ import annotations
 
@@ -25,23 +25,44 @@ def _cores(allowed: set[int], root: Path) -> int:
     return len(siblings)
 
 
+def usable_memory(root: Path = Path("/")) -> int:
+    """Return the bytes of memory that there are for this process; 0 where the system does not say.
+
+    A container's limit (cgroup v2 `memory.max`, v1 `memory.limit_in_bytes`, of this group and of those around
+    it) counts where it is below what the machine has: who goes beyond it is killed. `root` as above.
+    """
+    try:
+        installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        installed = 0
+    limits = [limit for limit in _groups(root, "memory", _memory_v2, _memory_v1) if limit > 0]
+    return min([*limits, installed] if installed > 0 else limits, default=0)
+
+
 def _quotas(root: Path) -> Iterator[int]:
+    return _groups(root, "cpu", _quota_v2, _quota_v1)
+
+
+def _groups(
+    root: Path, controller: str, v2: Callable[[Path], int | None], v1: Callable[[Path], int | None]
+) -> Iterator[int]:
+    """Every limit of one controller that this process is under."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            yield from _along(root / "sys/fs/cgroup", path, _quota_v2)
-        elif "cpu" in controllers.split(","):
-            yield from _along(root / "sys/fs/cgroup/cpu", path, _quota_v1)
+            yield from _along(root / "sys/fs/cgroup", path, v2)
+        elif controller in controllers.split(","):
+            yield from _along(root / "sys/fs/cgroup" / controller, path, v1)
 
 
-def _along(mount: Path, path: str, quota: Callable[[Path], int | None]) -> Iterator[int]:
+def _along(mount: Path, path: str, limit: Callable[[Path], int | None]) -> Iterator[int]:
     """Of a group and all groups around it, as far as this process can see them.
 
     In a container the mount may begin at the group itself, whatever its path outside is.
     """
     parts = [part for part in path.split("/") if part not in ("", "..")]
     for n in range(len(parts), -1, -1):
-        if (found := quota(mount.joinpath(*parts[:n]))) is not None:
+        if (found := limit(mount.joinpath(*parts[:n]))) is not None:
             yield found
 
 
@@ -52,6 +73,19 @@ def _quota_v2(group: Path) -> int | None:
 
 def _quota_v1(group: Path) -> int | None:
     return _whole(_read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us"))
+
+
+def _memory_v2(group: Path) -> int | None:
+    return _bytes(_read(group / "memory.max"))
+
+
+def _memory_v1(group: Path) -> int | None:
+    """Without a limit the file holds a number beyond any machine."""
+    return _bytes(_read(group / "memory.limit_in_bytes"))
+
+
+def _bytes(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
 
 
 def _whole(quota: str, period: str) -> int | None:
