@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import http.server
+import os
 import sys
 import threading
 import zipfile
@@ -29,15 +30,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "HF_TOKEN",
         "HF_ENDPOINT",
         "HF_HUB_OFFLINE",
-        "LLAMAY_OFFLINE",
-        "LLAMAY_SYSTEM",
-        "LLAMAY_THREADS",
+        "LLAMA_OFFLINE",
+        "OLLAMA_CONTEXT_LENGTH",
         "HF_HUB_CACHE",
         "HUGGINGFACE_HUB_CACHE",
-        "LLAMAY_SERVER",
-        "LLAMAY_API_KEY",
     ):
         monkeypatch.delenv(name, raising=False)
+    for name in list(os.environ):
+        if name.startswith(("LLAMAY_", "LLAMA_ARG_")) and not name.startswith(
+            ("LLAMAY_HOME", "LLAMAY_TEST_")
+        ):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "no-ollama"))
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):

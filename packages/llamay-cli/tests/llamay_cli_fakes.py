@@ -220,6 +220,27 @@ class FakeModel:
             tokens += [roles[message["role"]], *self.encode(message["content"], add_special=False), STOP]
         return [*tokens, ASSISTANT] if add_generation_prompt else tokens
 
+    embedding_length = 8
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        pooling: str | None = None,
+        *,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        progress: Any = None,
+    ) -> np.ndarray:
+        self.embedded = (list(texts), pooling, normalize)
+        return np.stack(
+            [logits_of([*text.encode()])[: dimensions or self.embedding_length] for text in texts]
+        )
+
+    def rerank(self, query: str, documents: Sequence[str], *, progress: Any = None) -> np.ndarray:
+        """How many words of a document are words of the query."""
+        words = set(query.split())
+        return np.array([len(words & set(document.split())) for document in documents], np.float32)
+
     def context(
         self, prompt: Any = None, *, messages: Any = None, parse_special: bool = False, progress: Any = None
     ) -> FakeContext:

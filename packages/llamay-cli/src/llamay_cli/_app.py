@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from .errors import CliError, Exit, printable
 
@@ -25,6 +26,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Answers": {
         "run": ("_run:run", "Answer a prompt, or chat."),
+        "embed": ("_embed:embed", "Write the embeddings of texts."),
+        "rerank": ("_embed:rerank", "Order documents by how well they answer a query."),
         "serve": ("_serve:serve", "Serve models over HTTP."),
         "ps": ("_remote:ps", "List the models that a running server holds."),
         "stop": ("_remote:stop", "Have a running server let go of models."),
@@ -37,6 +40,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "bench": ("_bench:bench", "Measure a model against this machine's limits."),
     },
     "Other": {
+        "config": ("_config:config", "Show the settings that hold, and where each came from."),
+        "doctor": ("_doctor:doctor", "Look over this machine and installation."),
         "completion": ("_completion:completion", "Print the completion script of a shell."),
     },
 }
@@ -62,6 +67,21 @@ class App(click.Group):
         command = getattr(importlib.import_module(f".{module}", __package__), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb, and lay what the user's file says of it below what is typed."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is None or command is None or ctx.resilient_parsing:
+            return name, command, rest
+        name = ALIASES.get(name, name)
+        from ._settings import UserSettings
+
+        # `config` is what tells what is wrong with the file.
+        if name != "config" and (settings := UserSettings.read(frozenset(COMMANDS))):
+            ctx.default_map = {name: settings.defaults(name, command)}
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
@@ -114,7 +134,11 @@ def describe(error: Exception) -> tuple[str | None, str | None, Exit]:
         return None, None, Exit.USAGE
     if isinstance(error, click.UsageError):
         where = error.ctx.command_path if error.ctx else "llamay"
-        return error.format_message(), f"`{where} --help` shows how it is used", Exit.USAGE
+        return (
+            error.format_message() + _of_a_file(error),
+            f"`{where} --help` shows how it is used",
+            Exit.USAGE,
+        )
     if isinstance(error, click.ClickException):
         return error.format_message(), None, Exit.ERROR
     if isinstance(error, click.Abort):
@@ -132,6 +156,18 @@ def describe(error: Exception) -> tuple[str | None, str | None, Exit]:
         "this is a defect of llamay; LLAMAY_DEBUG=1 shows the traceback for a report",
         Exit.ERROR,
     )
+
+
+def _of_a_file(error: click.UsageError) -> str:
+    """Name the user's file where the value that is refused came from there."""
+    name = error.param.name if isinstance(error, click.BadParameter) and error.param else None
+    if name is None or error.ctx is None:
+        return ""
+    if error.ctx.get_parameter_source(name) is not ParameterSource.DEFAULT_MAP:
+        return ""
+    from ._settings import settings_path
+
+    return f" ({settings_path()})"
 
 
 def _of_the_system(error: OSError) -> tuple[str, str | None, Exit]:

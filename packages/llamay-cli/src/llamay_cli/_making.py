@@ -48,7 +48,7 @@ def cp(source: str, destination: str) -> None:
     help="The Modelfile; - is stdin.  [default: Modelfile]",
 )
 @click.option("-q", "--quantize", metavar="FORMAT", help="Write the weights in this format, such as Q4_K_M.")
-@click.option("--offline", is_flag=True, envvar="LLAMAY_OFFLINE", help="Pull nothing.")
+@click.option("--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help="Pull nothing.")
 @click.option("--progress", type=click.Choice(MODES), default="auto", help="How to show progress (stderr).")
 def create(name: str, file: str, quantize: str | None, offline: bool, progress: str) -> None:
     """Make the model NAME as a Modelfile says: of another model, with a prompt and settings of its own.

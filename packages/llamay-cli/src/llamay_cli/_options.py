@@ -172,10 +172,18 @@ def model_options(command: F) -> F:
     for decorate in reversed(
         (
             click.option(
-                "-c", "--ctx-size", type=click.IntRange(1), envvar="LLAMAY_CTX_SIZE", help=_CTX_SIZE
+                "-c",
+                "--ctx-size",
+                type=click.IntRange(1),
+                envvar=["LLAMAY_CTX_SIZE", "OLLAMA_CONTEXT_LENGTH"],
+                help=_CTX_SIZE,
             ),
             click.option(
-                "-t", "--threads", type=click.IntRange(1, 1024), envvar="LLAMAY_THREADS", help=_THREADS
+                "-t",
+                "--threads",
+                type=click.IntRange(1, 1024),
+                envvar=["LLAMAY_THREADS", "LLAMA_ARG_THREADS"],
+                help=_THREADS,
             ),
             click.option(
                 "--kv",
@@ -191,7 +199,9 @@ def model_options(command: F) -> F:
                 metavar="FOLDER",
                 help=_PACKED_CACHE,
             ),
-            click.option("--offline", is_flag=True, envvar="LLAMAY_OFFLINE", help="Pull nothing."),
+            click.option(
+                "--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help="Pull nothing."
+            ),
             click.option(
                 "--progress", type=click.Choice(MODES), default="auto", help="How to show progress (stderr)."
             ),

@@ -30,15 +30,21 @@ class _ServerOptions(click.Command):
                 self.params.append(_option(spec, hints[spec.name]))
 
 
-def _option(spec: dataclasses.Field[Any], hint: Any) -> click.Option:
+class _Setting(click.Option):
+    """An option that the server looks up by itself, in the environment and in its file."""
+
+    has_own_file = True
+
+
+def _option(spec: dataclasses.Field[Any], hint: Any) -> _Setting:
     flag, text = spec.name.replace("_", "-"), spec.metadata["help"]
     text = text[0].upper() + text[1:] + "."
     if hint is bool:
-        return click.Option([f"--{flag}/--no-{flag}"], default=None, help=text)
+        return _Setting([f"--{flag}/--no-{flag}"], default=None, help=text)
     if typing.get_origin(hint) is tuple:
-        return click.Option([f"--{flag.rstrip('s')}", spec.name], multiple=True, metavar="TEXT", help=text)
+        return _Setting([f"--{flag.rstrip('s')}", spec.name], multiple=True, metavar="TEXT", help=text)
     shown = "" if spec.default in ("", 0, -1.0) else f"  [default: {spec.default}]"
-    return click.Option([f"--{flag}"], metavar=_METAVARS.get(hint, "TEXT"), help=text + shown)
+    return _Setting([f"--{flag}"], metavar=_METAVARS.get(hint, "TEXT"), help=text + shown)
 
 
 _METAVARS = {int: "N", float: "SECONDS"}
@@ -48,7 +54,7 @@ _METAVARS = {int: "N", float: "SECONDS"}
 @click.argument("models", nargs=-1, shell_complete=complete_model)
 @click.option("--config", "config_file", metavar="FILE", help="TOML file of these settings.")
 @click.option("--show-config", "showing", is_flag=True, help="Print the settings and where each came from.")
-@click.option("--offline", is_flag=True, envvar="LLAMAY_OFFLINE", help="Pull nothing.")
+@click.option("--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help="Pull nothing.")
 @click.option("--progress", type=click.Choice(MODES), default="auto", help="How to show progress, on stderr.")
 def serve(
     models: tuple[str, ...],

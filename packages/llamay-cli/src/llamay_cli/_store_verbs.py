@@ -54,7 +54,7 @@ def digest(ctx: click.Context, param: click.Parameter, value: str | None) -> str
     "--max-size", metavar="SIZE", callback=size, help="Refuse more than this (800M, 4G).  [default: 1T]"
 )
 @click.option("--insecure", is_flag=True, help="Allow plain http to other machines.")
-@click.option("--offline", is_flag=True, envvar="LLAMAY_OFFLINE", help="Use no network.")
+@click.option("--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help="Use no network.")
 @click.option("--progress", type=click.Choice(MODES), default="auto", help="How to show progress, on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was pulled as JSON.")
 def pull(

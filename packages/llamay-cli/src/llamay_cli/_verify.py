@@ -34,7 +34,11 @@ the morning, in another house, the file is opened, and the story goes on in the 
     help="Length of the text.  [default: 160, or past the window]",
 )
 @click.option(
-    "-t", "--threads", type=click.IntRange(1, 1024), envvar="LLAMAY_THREADS", help="CPU threads here."
+    "-t",
+    "--threads",
+    type=click.IntRange(1, 1024),
+    envvar=["LLAMAY_THREADS", "LLAMA_ARG_THREADS"],
+    help="CPU threads here.",
 )
 @click.option(
     "--kv",
@@ -42,7 +46,7 @@ the morning, in another house, the file is opened, and the story goes on in the 
     default="f16",
     help="Precision of keys and values.",
 )
-@click.option("--offline", is_flag=True, envvar="LLAMAY_OFFLINE", help="Pull nothing.")
+@click.option("--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help="Pull nothing.")
 @click.option("--progress", type=click.Choice(MODES), default="auto", help="How to show progress, on stderr.")
 def verify(
     model: str,
