@@ -6,22 +6,23 @@ cancel within a step) and counts what lives, so that tests can see whether the s
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import dataclasses
 import hashlib
 import json
-import queue
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import llamay_models
+from llamay_models.engine import Sampling
+from llamay_models.engine._generation import Channel
 from llamay_server import _protocol as p
+from llamay_server._adapter import Generation
 
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 BOS, EOS, IM_START, IM_END = range(256, 260)
@@ -96,15 +97,17 @@ def sample(schema: Any) -> Any:
     return None
 
 
-class FakeGeneration:
+def _no_forks(channel: Channel, n: int) -> list[llamay_models.Generation]:
+    raise NotImplementedError
+
+
+class FakeGeneration(Generation):
+    """Text from a thread of its own, on its way to the server through the engine's own channel."""
+
     def __init__(self, model: FakeModel, work: p.Work) -> None:
         self.model, self.work = model, work
-        self.finish_reason: p.FinishReason | None = None
-        self.stop_sequence: str | None = None
-        self.error: BaseException | None = None
-        self._cancelled = threading.Event()
-        self._items: queue.SimpleQueue[p.Piece | None] = queue.SimpleQueue()
-        self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self.channel = Channel()
+        super().__init__(llamay_models.Generation(self.channel, Sampling(), threading.Event(), _no_forks))
         context = work.prompt if isinstance(work.prompt, FakeContext) else None
         self._tokens = list(context.tokens if context else work.prompt)  # type: ignore[arg-type]
         self._prompt_tokens = len(self._tokens)
@@ -113,58 +116,35 @@ class FakeGeneration:
         self._cached = (
             self._prompt_tokens if context else model.match(self._tokens, work.tenant) if work.reuse else 0
         )
+        self.channel.prompt_tokens, self.channel.cached_tokens = self._prompt_tokens, self._cached
         threading.Thread(target=self._thread, daemon=True).start()
 
-    @property
-    def usage(self) -> p.Usage:
-        return p.Usage(self._prompt_tokens, self._cached, self._made)
-
-    def cancel(self) -> None:
-        self._cancelled.set()
-
-    async def __aiter__(self) -> AsyncIterator[p.Piece]:
-        loop = asyncio.get_running_loop()
-        while True:
-            event = asyncio.Event()
-            self._waiter = (loop, event)
-            try:
-                item = self._items.get_nowait()
-            except queue.Empty:
-                await event.wait()
-                continue
-            if item is None:
-                return
-            yield item
-
-    def _put(self, item: p.Piece | None) -> None:
-        self._items.put(item)
-        if waiter := self._waiter:
-            with contextlib.suppress(RuntimeError):
-                waiter[0].call_soon_threadsafe(waiter[1].set)
+    def _put(self, item: p.Piece) -> None:
+        self.channel.put((item.text, item.tokens, item.logprobs))
 
     def _thread(self) -> None:
         with self.model.lock:
             self.model.live += 1
         reason: p.FinishReason = "error"
+        error: Exception | None = None
         try:
             reason = self._run()
         except Exception as e:
-            self.error = e
+            error = e
         finally:
             with self.model.lock:
                 self.model.live -= 1
                 self.model.ended += 1
-            self.finish_reason = reason
-            self._put(None)
+            self.channel.finish(reason, error)  # type: ignore[arg-type]
 
     def _run(self) -> p.FinishReason:
         work, model = self.work, self.model
-        while model.blocked.is_set() and not self._cancelled.is_set():
+        while model.blocked.is_set() and not self.channel.cancelled:
             time.sleep(0.002)
         if work.prompt is not self._context:
             for _ in range(0, self._prompt_tokens - self._cached, PAGE):
                 time.sleep(model.prefill_delay)
-                if self._cancelled.is_set():
+                if self.channel.cancelled:
                     return "cancelled"
             model.remember(self._tokens, work.tenant)
         if model.fail:
@@ -180,7 +160,7 @@ class FakeGeneration:
         )
         while self._made < limit:
             time.sleep(model.decode_delay)
-            if self._cancelled.is_set():
+            if self.channel.cancelled:
                 return "cancelled"
             token = planned[self._made] if planned is not None else next_token(self._tokens, seed)
             if token == EOS and work.ignore_eos:
@@ -189,6 +169,7 @@ class FakeGeneration:
                 raise p.BadPrompt("the engine stumbled")
             self._tokens.append(token)
             self._made += 1
+            self.channel.completion_tokens = self._made
             if self._context is not None:
                 self._context.tokens.append(token)
             scores: tuple[p.TokenScore, ...] = ()
@@ -202,7 +183,7 @@ class FakeGeneration:
                 return "stop"
             text, hit = out.feed(token, scores)
             if hit is not None:
-                self.stop_sequence = hit
+                self.channel.stop_sequence = hit
                 self._put(p.Piece(text, out.take_tokens(), out.take_scores()))
                 return "stop"
             if text:

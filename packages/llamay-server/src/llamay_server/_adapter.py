@@ -132,8 +132,7 @@ class Generation:
     @property
     def usage(self) -> p.Usage:
         """Tokens so far."""
-        u = self._inner.usage
-        return p.Usage(u.prompt_tokens, u.cached_tokens, u.completion_tokens)
+        return self._inner.usage
 
     @property
     def error(self) -> BaseException | None:
@@ -144,19 +143,15 @@ class Generation:
         """Stop within one step."""
         self._inner.cancel()
 
+    def divert(self, taker: p.Taker) -> None:
+        """Give pieces to a function while they are waited for."""
+        self._inner.divert(taker)
+
     async def __aiter__(self) -> AsyncIterator[p.Piece]:
         """Pieces in order."""
         try:
             async for piece in self._inner:
-                scores = piece.logprobs
-                if scores:
-                    yield p.Piece(
-                        piece.text,
-                        piece.tokens,
-                        tuple(p.TokenScore(s.token, s.logprob, s.top) for s in scores),
-                    )
-                else:
-                    yield p.Piece(piece.text, piece.tokens)
+                yield piece
         except errors.LlamayError as e:
             raise translate(e) from e
 

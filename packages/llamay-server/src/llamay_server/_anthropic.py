@@ -301,24 +301,22 @@ class MessageWriter:
                     return head + parts + close()
             return b""
 
+        def gathered(event: Event) -> bytes:
+            nonlocal started
+            self._gather(event)
+            out = frame(event)
+            if started:
+                return out
+            started = True
+            message = {**self.base, "content": [], "stop_reason": None, "stop_sequence": None}
+            return emit("message_start", message={**message, "usage": self._usage(0)}) + out
+
+        self.run.shape(gathered)
         async with contextlib.aclosing(self.run.events()) as events:
             async for event in events:
-                out = b""
-                self._gather(event)
-                if not started:
-                    started = True
-                    message: dict[str, Any] = {
-                        **self.base,
-                        "content": [],
-                        "stop_reason": None,
-                        "stop_sequence": None,
-                    }
-                    out = emit("message_start", message={**message, "usage": self._usage(0)})
                 if isinstance(event, Finished):
                     end = event
-                else:
-                    out += frame(event)
-                if out:
+                if out := gathered(event):
                     yield out
         usage = self._usage(self.run.totals.completion_tokens)
         self.finished = True

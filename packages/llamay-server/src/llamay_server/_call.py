@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ._errors import ApiError
+    from ._wire import Body
 
 _KEY = "llamay.call"
 
@@ -33,6 +34,8 @@ class Call:
     started: float = field(default_factory=time.monotonic)
     fail_frame: Callable[[ApiError], bytes] | None = None
     """How a stream of this request says that it cannot go on, where that differs from its dialect's usual way."""
+    body: Body | None = None
+    """Where frames of a stream may go without waiting, once the stream has begun."""
     notes: dict[str, str] = field(default_factory=dict)
     """Headers that the answer gets, such as warnings about tools that were left out."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -232,6 +232,11 @@ class ChatRun:
         self.keep_context = False
         self._context: Context | None = None
         self.parsers: list[OutputParser] = []
+        self._shape: Callable[[Event], bytes] | None = None
+
+    def shape(self, shape: Callable[[Event], bytes]) -> None:
+        """Say how a stream writes an event, as with `Run.shape`."""
+        self._shape = shape
 
     async def prepare(self) -> Rendered:
         """Render the prompt, off the loop: a template or a tokenizer may take its time."""
@@ -287,6 +292,9 @@ class ChatRun:
                     yield item
             return
         run = self.run = Run(self.model, spec, self.call, self.admission, self.totals)
+        if (shape := self._shape) is not None:
+            feed = self.parsers[0].feed
+            run.shape(lambda delta: b"".join(map(shape, feed(delta.text, delta.scores, delta.tokens))))
         done = False
         try:
             async with contextlib.aclosing(self._parsed(run)) as parsed:

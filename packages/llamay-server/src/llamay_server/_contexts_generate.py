@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any
 
 from litestar import Request, post
@@ -19,7 +19,7 @@ from ._openai_shapes import usage
 from ._options import bound, sampling, stop_list, time_limit, urgency
 from ._output import THINK, Event, Finished, OutputParser, Reasoning, Text, ToolCall
 from ._protocol import Context, Model
-from ._run import Delta, Run, Spec, Totals
+from ._run import Delta, End, Run, Spec, Totals
 from ._services import Services, services
 from ._tools import Toolbox, openai_choice, openai_tools
 
@@ -119,18 +119,24 @@ class _Generating:
         choices: list[dict[str, Any]] = [{"index": i, "text": "", "token_ids": []} for i in range(n)]
         sums = [[0.0, 0] for _ in range(n)]
         start = [len(context) for context in contexts]
+
+        def parsed(event: Delta | End) -> Iterator[Event]:
+            parser = parsers[event.index]
+            if isinstance(event, End):
+                items = parser.finish(event.reason, event.stop_sequence)
+            else:
+                for score in event.scores:
+                    sums[event.index][0] += score.logprob
+                    sums[event.index][1] += 1
+                items = parser.feed(event.text, (), event.tokens)
+            for item in items:
+                _add(choices[item.index], item)
+                yield item
+
+        run.shape(lambda delta: b"".join(map(_frame, parsed(delta))))
         async with contextlib.aclosing(run.events()) as events:
             async for event in events:
-                parser = parsers[event.index]
-                if isinstance(event, Delta):
-                    for score in event.scores:
-                        sums[event.index][0] += score.logprob
-                        sums[event.index][1] += 1
-                    parsed = parser.feed(event.text, (), event.tokens)
-                else:
-                    parsed = parser.finish(event.reason, event.stop_sequence)
-                for item in parsed:
-                    _add(choices[item.index], item)
+                for item in parsed(event):
                     yield item
         for i, context in enumerate(contexts):
             choices[i]["token_ids"] = list(context.tokens)[start[i] :]
@@ -187,6 +193,23 @@ def _add(choice: dict[str, Any], event: Event) -> None:
             choice["finish_reason"], choice["stop_sequence"] = event.reason, event.stop_sequence
 
 
+def _frame(event: Event | dict[str, Any]) -> bytes:
+    match event:
+        case Text():
+            told = {"index": event.index, "text": event.text, "token_ids": list(event.tokens)}
+            return sse(told, "text") if event.text else b""
+        case Reasoning():
+            return sse({"index": event.index, "text": event.text}, "reasoning")
+        case ToolCall():
+            one: dict[str, Any] = {}
+            _add(one, event)
+            return sse({"index": event.index, **one["tool_calls"][0]}, "tool_call")
+        case Finished():
+            return sse({"index": event.index, "finish_reason": event.reason}, "finish")
+        case dict():
+            return sse(event, "done")
+
+
 async def _frames(
     service: Services, named: Named, data: GenerateFromContext, call: Call
 ) -> AsyncGenerator[bytes, None]:
@@ -195,23 +218,8 @@ async def _frames(
         contextlib.aclosing(_Generating(service, named, data, call, model).events()) as events,
     ):
         async for event in events:
-            match event:
-                case Text():
-                    if event.text:
-                        yield sse(
-                            {"index": event.index, "text": event.text, "token_ids": list(event.tokens)},
-                            "text",
-                        )
-                case Reasoning():
-                    yield sse({"index": event.index, "text": event.text}, "reasoning")
-                case ToolCall():
-                    one: dict[str, Any] = {}
-                    _add(one, event)
-                    yield sse({"index": event.index, **one["tool_calls"][0]}, "tool_call")
-                case Finished():
-                    yield sse({"index": event.index, "finish_reason": event.reason}, "finish")
-                case dict():
-                    yield sse(event, "done")
+            if out := _frame(event):
+                yield out
 
 
 @post("/v1/contexts/{context_id:str}/generate", status_code=200)

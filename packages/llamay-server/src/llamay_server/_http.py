@@ -12,10 +12,13 @@ import msgspec
 
 from ._call import Call, call_of
 from ._errors import ApiError, Dialect, body, from_engine, invalid
+from ._wire import body_of
 
 if TYPE_CHECKING:
     from litestar import Request
     from litestar.types import Receive, Scope, Send
+
+    from ._wire import Body
 
 log = logging.getLogger("llamay.server")
 T = TypeVar("T")
@@ -107,6 +110,7 @@ class Streamed:
         self._frames, self._first = frames, first
         self._ping, self._interval, self._media = ping, interval, media
         self._last = 0.0
+        self._body: Body | None = None
 
     @classmethod
     async def start(cls, frames: Frames, *, media: str, ping: bytes | None, interval: float) -> Streamed:
@@ -149,6 +153,7 @@ class Streamed:
                 pinger = asyncio.ensure_future(self._keep_alive(send, self._ping))
             try:
                 await send({"type": "http.response.body", "body": await self._first, "more_body": True})
+                call.body = self._body = body_of(scope)
                 async for frame in self._frames:
                     self._last = loop.time()
                     await send({"type": "http.response.body", "body": frame, "more_body": True})
@@ -158,11 +163,12 @@ class Streamed:
                     log.exception("request %s failed in its stream", call.request_id)
                 frame = error_frame(error, call)
                 await send({"type": "http.response.body", "body": frame, "more_body": True})
-            call.phase = None
+            call.phase = call.body = None
             if pinger is not None:
                 pinger.cancel()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
+            call.body = None
             if pinger is not None:
                 pinger.cancel()
             if not self._first.done():
@@ -174,7 +180,8 @@ class Streamed:
     async def _keep_alive(self, send: Send, ping: bytes) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            silence = loop.time() - self._last
+            last = self._last if self._body is None else max(self._last, self._body.last)
+            silence = loop.time() - last
             if silence >= self._interval:
                 self._last = loop.time()
                 await send({"type": "http.response.body", "body": ping, "more_body": True})

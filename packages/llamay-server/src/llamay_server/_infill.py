@@ -12,8 +12,13 @@ from litestar.types import ASGIApp
 from ._call import Call, call_of
 from ._errors import invalid
 from ._fill import Extra, fill_prompt
-from ._http import Streamed, Whole, read_json, sse
-from ._llamacpp_completion import NativeRequest, NativeWriter, native_frames
+from ._http import Streamed, Whole, read_json
+from ._llamacpp_completion import (
+    NativeRequest,
+    NativeWriter,
+    native_frames,
+    native_parts,
+)
 from ._openai_shapes import PING
 from ._protocol import Model
 from ._services import Services, services
@@ -52,7 +57,7 @@ async def _holding(service: Services, data: InfillRequest, call: Call) -> AsyncG
         writer = _writer(service, data, call, entry, model)
         async with contextlib.aclosing(native_frames([writer])) as frames:
             async for frame in frames:
-                yield sse(frame)
+                yield frame
 
 
 @post("/infill", status_code=200)
@@ -68,7 +73,7 @@ async def infill(request: Request[Any, Any, Any]) -> ASGIApp:
     async with service.models.use(data.model, call) as (entry, model):
         last: dict[str, Any] = {}
         writer = _writer(service, data, call, entry, model)
-        async with contextlib.aclosing(native_frames([writer])) as parts:
+        async with contextlib.aclosing(native_parts([writer])) as parts:
             async for part in parts:
                 last = part
         return Whole(last)

@@ -212,7 +212,16 @@ def _native_prompt(value: Any, model: Model, where: str) -> list[int]:
     return ids
 
 
-async def native_frames(writers: list[NativeWriter]) -> AsyncGenerator[dict[str, Any], None]:
+async def native_frames(writers: list[NativeWriter]) -> AsyncGenerator[bytes, None]:
+    """A frame for each piece, and the whole object of each prompt at the end."""
+    if len(writers) == 1:
+        writers[0].run.shape(lambda delta: sse(writers[0].take(delta)))
+    async with contextlib.aclosing(native_parts(writers)) as parts:
+        async for part in parts:
+            yield sse(part)
+
+
+async def native_parts(writers: list[NativeWriter]) -> AsyncGenerator[dict[str, Any], None]:
     """A partial object for each piece, and the whole one of each prompt at the end."""
     async with contextlib.aclosing(in_order([writer.run for writer in writers])) as events:
         async for event in events:
@@ -255,7 +264,7 @@ async def _holding(service: Services, data: NativeRequest, call: Call) -> AsyncG
         writers = _writers(service, data, call, entry, model)
         async with contextlib.aclosing(native_frames(writers)) as frames:
             async for frame in frames:
-                yield sse(frame)
+                yield frame
 
 
 @post(["/completion", "/completions"], status_code=200)
@@ -270,7 +279,7 @@ async def completion(request: Request[Any, Any, Any]) -> ASGIApp:
         )
     async with service.models.use(data.model, call) as (entry, model):
         writers = _writers(service, data, call, entry, model)
-        async with contextlib.aclosing(native_frames(writers)) as parts:
+        async with contextlib.aclosing(native_parts(writers)) as parts:
             answers = [part async for part in parts][-len(writers) :]
         return Whole(answers if len(answers) > 1 else answers[0])
 

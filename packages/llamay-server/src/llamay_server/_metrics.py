@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -43,7 +44,8 @@ class Metrics:
         self.context_ops = counter("context_operations", "Operations on contexts", "model", "operation")
         self.snapshot_bytes = counter("snapshot_bytes", "Snapshot bytes moved", "direction")
         self.first_token = histogram("time_to_first_token", "From arrival to the first text", _LONG)
-        self.between = histogram("time_between_pieces", "Between two pieces of text of one choice", _SHORT)
+        self._between: dict[str, Spread] = {}
+        registry.register(_Between(self._between))
         self.end_to_end = histogram("request_duration", "From arrival to the last text", _LONG)
         self.running = Gauge(
             "llamay_generations_running", "Generations that have given text", registry=registry
@@ -53,6 +55,10 @@ class Metrics:
         )
         self.contexts = Gauge("llamay_contexts", "Named contexts held", registry=registry)
         self.models_loaded = Gauge("llamay_models_loaded", "Models in memory", registry=registry)
+
+    def between(self, model: str) -> Spread:
+        """The times between two pieces of text of one choice."""
+        return self._between.setdefault(model, Spread())
 
     def watch_engines(
         self,
@@ -125,6 +131,42 @@ def _sum(metric: Counter | Gauge) -> float:
     return sum(sample.value for sample in samples if not sample.name.endswith("_created"))
 
 
+class Spread:
+    """How short times are distributed: for what comes with every token, where a library's histogram costs too much."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_SHORT) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(_SHORT, seconds)] += 1
+        self.total += seconds
+
+
+class _Between:
+    """A collector over the times between pieces."""
+
+    def __init__(self, spreads: Mapping[str, Spread]) -> None:
+        self._spreads = spreads
+
+    def collect(self) -> Iterator[Metric]:
+        """One histogram, labelled by model."""
+        family = HistogramMetricFamily(
+            "llamay_time_between_pieces_seconds", "Between two pieces of text of one choice", labels=["model"]
+        )
+        for model, spread in list(self._spreads.items()):
+            family.add_metric([model], _buckets(_SHORT, spread.counts), spread.total)
+        yield family
+
+
+def _buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """As the exposition wants them: each with the counts of those below."""
+    return list(zip([*map(str, map(float, bounds)), "+Inf"], map(float, accumulate(counts)), strict=True))
+
+
 class _Engines:
     """A collector over the engines' own numbers."""
 
@@ -161,7 +203,5 @@ class _Engines:
                         f"llamay_engine_{name}_seconds", f"Engine: {name} in seconds", labels=["model"]
                     ),
                 )
-                ends = [*map(str, times.bounds), "+Inf"]
-                buckets = list(zip(ends, accumulate(times.counts), strict=True))
-                histogram.add_metric([model], buckets, times.total)
+                histogram.add_metric([model], _buckets(times.bounds, times.counts), times.total)
         yield from histograms.values()

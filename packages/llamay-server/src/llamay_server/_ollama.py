@@ -22,7 +22,7 @@ from ._fill import can_fill, fill_prompt
 from ._http import Streamed, Whole, ndjson, read_json
 from ._models import Entry
 from ._options import Bound, Int64, SamplingFields, Unit, sampling, stop_list, unsupported
-from ._output import Finished, Reasoning, Text, ToolCall
+from ._output import Event, Finished, Reasoning, Text, ToolCall
 from ._protocol import Model, Prompt
 from ._run import Totals
 from ._scores import chat_logprobs
@@ -266,33 +266,51 @@ class Writer:
             return {"message": {"role": "assistant", "content": text, **more}}
         return {"response": text, **more}
 
+    def _told(self, event: Event) -> dict[str, Any] | None:
+        """The line of an event, where it has one."""
+        match event:
+            case Text():
+                self.tokens += event.tokens
+                if not event.text and not event.scores:
+                    return None
+                line = self._line(**self._part(event.text), done=False)
+                if self.run.request.logprobs is not None:
+                    line["logprobs"] = chat_logprobs(event.scores, self.run.model)["content"]
+                return line
+            case Reasoning():
+                return self._line(**self._part(thinking=event.text), done=False)
+            case ToolCall():
+                function = {
+                    "index": event.number,
+                    "name": event.name,
+                    "arguments": json.loads(event.arguments),
+                }
+                return self._line(
+                    **self._part(tool_calls=[{"id": event.id, "function": function}]), done=False
+                )
+        return None
+
+    async def frames(self) -> AsyncGenerator[bytes, None]:
+        """The lines as they go out."""
+
+        def frame(event: Event) -> bytes:
+            line = self._told(event)
+            return b"" if line is None else ndjson(line)
+
+        self.run.shape(frame)
+        async with contextlib.aclosing(self.lines()) as lines:
+            async for line in lines:
+                yield ndjson(line)
+
     async def lines(self) -> AsyncGenerator[dict[str, Any], None]:
         """One dict for each line."""
         end = Finished(0, "stop")
         async with contextlib.aclosing(self.run.events()) as events:
             async for event in events:
-                match event:
-                    case Text() if event.text or event.scores:
-                        self.tokens += event.tokens
-                        line = self._line(**self._part(event.text), done=False)
-                        if self.run.request.logprobs is not None:
-                            line["logprobs"] = chat_logprobs(event.scores, self.run.model)["content"]
-                        yield line
-                    case Text():
-                        self.tokens += event.tokens
-                    case Reasoning():
-                        yield self._line(**self._part(thinking=event.text), done=False)
-                    case ToolCall():
-                        function = {
-                            "index": event.number,
-                            "name": event.name,
-                            "arguments": json.loads(event.arguments),
-                        }
-                        yield self._line(
-                            **self._part(tool_calls=[{"id": event.id, "function": function}]), done=False
-                        )
-                    case Finished():
-                        end = event
+                if isinstance(event, Finished):
+                    end = event
+                elif (line := self._told(event)) is not None:
+                    yield line
         yield self._line(
             **self._part(),
             done=True,
@@ -422,9 +440,9 @@ async def _holding(
 ) -> AsyncGenerator[bytes, None]:
     async with contextlib.aclosing(_answer(service, data, call)) as answers:
         async for writer in answers:
-            async with contextlib.aclosing(writer.lines()) as lines:
-                async for line in lines:
-                    yield ndjson(line)
+            async with contextlib.aclosing(writer.frames()) as frames:
+                async for frame in frames:
+                    yield frame
 
 
 async def _serve(

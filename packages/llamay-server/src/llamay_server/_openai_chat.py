@@ -222,16 +222,19 @@ class ChatWriter:
         """The chunks as server-sent events."""
         run = self.run
         opened: set[int] = set()
+
+        def frame(event: Event | Reading) -> bytes:
+            out = self._progress(event) if isinstance(event, Reading) else self._frame(event)
+            if event.index in opened:
+                return out
+            opened.add(event.index)
+            return self._chunk(event.index, {"role": "assistant", "content": None}) + out
+
+        run.shape(frame)
         async with contextlib.aclosing(run.steps()) as events:
             async for event in events:
-                prefix = b""
-                if event.index not in opened:
-                    opened.add(event.index)
-                    prefix = self._chunk(event.index, {"role": "assistant", "content": None})
-                if isinstance(event, Reading):
-                    yield prefix + self._progress(event)
-                elif frame := prefix + self._frame(event):
-                    yield frame
+                if out := frame(event):
+                    yield out
         if self.with_usage:
             last: dict[str, Any] = {**self.base, "object": "chat.completion.chunk", "choices": []}
             yield sse({**last, "usage": usage(run.totals), **self._timings()}) + DONE

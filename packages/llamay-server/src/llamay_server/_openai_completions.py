@@ -194,28 +194,29 @@ class CompletionWriter:
         """The chunks as server-sent events."""
         with_usage = bool(self.data.stream_options and self.data.stream_options.include_usage)
         offsets: dict[int, int] = {}
+        beside: dict[str, Any] = {"usage": None} if with_usage else {}
+
+        def frame(event: Delta | End) -> bytes:
+            choice = self._choice(event, offsets)
+            return b"" if choice is None else sse({**self.base, "choices": [choice], **beside})
+
         await self._score_prompts()
+        if len(self.runs) == 1:
+            self.runs[0].shape(frame)
         async with contextlib.aclosing(in_order(self.runs)) as events:
             async for event in events:
-                beside: dict[str, Any] = {"usage": None} if with_usage else {}
                 if isinstance(event, Reading):
-                    frame: dict[str, Any] | None = {
-                        "text": "",
-                        "index": event.index,
-                        "logprobs": None,
-                        "finish_reason": None,
-                    }
-                    beside["prompt_progress"] = prompt_progress(event)
-                else:
-                    frame = self._frame(event, offsets)
-                if frame is not None:
-                    yield sse({**self.base, "choices": [frame], **beside})
+                    choice = {"text": "", "index": event.index, "logprobs": None, "finish_reason": None}
+                    told = {"prompt_progress": prompt_progress(event)}
+                    yield sse({**self.base, "choices": [choice], **beside, **told})
+                elif out := frame(event):
+                    yield out
         if with_usage:
             yield sse({**self.base, "choices": [], "usage": usage(self.totals)}) + DONE
         else:
             yield DONE
 
-    def _frame(self, event: Delta | End, offsets: dict[int, int]) -> dict[str, Any] | None:
+    def _choice(self, event: Delta | End, offsets: dict[int, int]) -> dict[str, Any] | None:
         i = event.index
         begins = i not in offsets
         text = self._echo(i) if begins else ""

@@ -10,43 +10,22 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from llamay_models.engine import FinishReason as FinishReason
+from llamay_models.engine import Piece as Piece
+from llamay_models.engine import TokenScore as TokenScore
+from llamay_models.engine import Usage as Usage
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-FinishReason = Literal["stop", "length", "timeout", "cancelled", "error"]
+Taker = Callable[[str, tuple[int, ...], tuple[TokenScore, ...]], bool]
+"""Takes the text, tokens and scores of a piece, or gives False to leave it to whoever iterates."""
 Embeddings: TypeAlias = "npt.NDArray[np.float32]"
 Progress = Callable[[str, int, int], None]
 """`progress(stage, done, total)`. Raising from it abandons the work, and whatever it held is freed."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenScore:
-    """One token as it was sampled: its natural-log probability and the likeliest alternatives, best first."""
-
-    token: int
-    logprob: float
-    top: tuple[tuple[int, float], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Text that became whole (never half a character, never part of a stop string) and the tokens that made it."""
-
-    text: str
-    tokens: tuple[int, ...] = ()
-    scores: tuple[TokenScore, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens: of the prompt, of these the ones found already computed, and the ones generated."""
-
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +139,9 @@ class Generation(Protocol):
 
     def cancel(self) -> None:
         """Stop within one step; harmless after the end."""
+
+    def divert(self, taker: Taker) -> None:
+        """Give pieces to `taker`, in the loop's thread, while they are waited for; what it leaves is iterated."""
 
     def __aiter__(self) -> AsyncIterator[Piece]:
         """Pieces in order, from any running loop."""

@@ -179,6 +179,17 @@ class ResponseWriter:
         self.item = None
         return out
 
+    def _begun(self, event: Event | Reading) -> bytes:
+        """What an event adds to the stream; the first one also begins it."""
+        out = b""
+        if self.sequence == 0:
+            out = self._event("response.created", response=self.response)
+            out += self._event("response.in_progress", response=self.response)
+        if isinstance(event, Reading):
+            told = {"prompt_progress": prompt_progress(event)}
+            return out + self._event("response.in_progress", response=self.response, **told)
+        return out + self._frame(event)
+
     def _frame(self, event: Event) -> bytes:
         match event:
             case Text() if event.text or event.scores:
@@ -252,23 +263,12 @@ class ResponseWriter:
         """All events; the object is complete with the last one."""
         await self._look_back()
         end = Finished(0, "stop")
-        started = False
+        self.run.shape(self._begun)
         async with contextlib.aclosing(self.run.steps()) as events:
             async for event in events:
-                out = b""
-                if not started:
-                    started = True
-                    out = self._event("response.created", response=self.response)
-                    out += self._event("response.in_progress", response=self.response)
-                if isinstance(event, Reading):
-                    told = {"prompt_progress": prompt_progress(event)}
-                    yield out + self._event("response.in_progress", response=self.response, **told)
-                    continue
                 if isinstance(event, Finished):
                     end = event
-                else:
-                    out += self._frame(event)
-                if out:
+                if out := self._begun(event):
                     yield out
         last = self._close()
         self._finish(end)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from ._call import Call
 from ._errors import ApiError, from_engine
 from ._http import in_thread, release, watched
-from ._metrics import Metrics
+from ._metrics import Metrics, Spread
 from ._options import Bound
 from ._protocol import (
     Context,
@@ -150,7 +150,27 @@ class Run:
         self._owned: list[Context] = []
         self._waiting = self._running = 0
         self._prefill = 0.0
-        self._began = time.monotonic()
+        self._began = self._last = time.monotonic()
+        self._gaps: Spread | None = None
+        self._shape: Callable[[Delta], bytes] | None = None
+
+    def shape(self, shape: Callable[[Delta], bytes]) -> None:
+        """Say how a stream writes a piece of the one choice, so that pieces need not pass through `steps` for it.
+
+        They do only while the client takes them as they come; all others `steps` gives as ever, and in order.
+        """
+        self._shape = shape
+
+    def _take(self, text: str, tokens: tuple[int, ...], scores: tuple[TokenScore, ...]) -> bool:
+        body, shape, gaps = self.call.body, self._shape, self._gaps
+        if body is None or shape is None or gaps is None or body.blocked:
+            return False
+        now = time.monotonic()
+        if frame := shape(Delta(self.spec.first_index, text, tokens, scores)):
+            body.write(frame, now)
+        gaps.add(now - self._last)
+        self._last = now
+        return True
 
     def events(self) -> AsyncGenerator[Delta | End, None]:
         """`steps` of a spec that does not ask for progress."""
@@ -199,7 +219,7 @@ class Run:
             call.phase = "prefill"
             first = True
             last = [began] * spec.n
-            between = self.metrics.between.labels(name)
+            gaps = self._gaps = self.metrics.between(name)
             alone = len(self.generations) == 1
             async with contextlib.aclosing(self._choice(0) if alone else self._merge()) as merged:
                 async for event in merged:
@@ -211,8 +231,10 @@ class Run:
                         self._prefill = now - began
                         self.totals.prefill += self._prefill
                         self.metrics.first_token.labels(name).observe(now - call.started)
+                        if alone and self._shape is not None:
+                            self.generations[0].divert(self._take)
                     elif isinstance(event, Delta):
-                        between.observe(now - last[slot])
+                        gaps.add(now - (max(last[slot], self._last) if alone else last[slot]))
                     last[slot] = now
                     yield event
             self._account(began)
@@ -344,7 +366,7 @@ class Run:
             if first:
                 first = False
                 self._started()
-            yield Delta(index, piece.text, piece.tokens, piece.scores)
+            yield Delta(index, piece.text, piece.tokens, piece.logprobs)
         match generation.finish_reason:
             case "error":
                 raise from_engine(generation.error or RuntimeError("the engine gave no reason"))

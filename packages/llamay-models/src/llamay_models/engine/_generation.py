@@ -57,6 +57,8 @@ class Timings:
 
 Item = tuple[str, tuple[int, ...], tuple[TokenScore, ...]] | int
 """What goes through a channel: the parts of a piece, or, while a prompt is read, how many of its tokens were."""
+Taker = Callable[[str, tuple[int, ...], tuple[TokenScore, ...]], bool]
+"""Takes the text, tokens and scores of a piece, or gives False to leave it to whoever iterates."""
 
 
 class Channel:
@@ -71,6 +73,8 @@ class Channel:
         self.submitted = time.perf_counter()
         self.started = self.first = self.last = 0.0
         self.cancelled = False
+        self.taker: Taker | None = None
+        self._left: Item | None = None
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
 
@@ -102,6 +106,9 @@ class Channel:
 
         loop = asyncio.get_running_loop()
         while True:
+            if (left := self._left) is not None:
+                self._left = None
+                return left
             # Registered before the queue is looked at, so that no item can slip in between.
             future: asyncio.Future[None] = loop.create_future()
             self._waiting = (loop, future)
@@ -115,6 +122,28 @@ class Channel:
                 self._items.put(None)
             return item
 
+    def arrive(self, future: asyncio.Future[None]) -> None:
+        """In the thread of the loop: give what came to the taker; what it leaves, to the coroutine that waits."""
+        if future.done():
+            return
+        if (taker := self.taker) is not None:
+            self._waiting = (future.get_loop(), future)  # as in `aget`
+            try:
+                while (item := self._items.get_nowait()) is not None:
+                    if not isinstance(item, int) and not taker(*item):
+                        self._left = item
+                        break
+                else:
+                    self._items.put(None)
+            except queue.Empty:
+                return
+            except Exception as error:
+                self._waiting = None
+                future.set_exception(error)
+                return
+            self._waiting = None
+        future.set_result(None)
+
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is None:
@@ -122,13 +151,14 @@ class Channel:
         loop, future = waiting
         held: _Held | None = getattr(_thread, "held", None)
         if held is None:
-            _resolve_in(loop, [future])
+            _tell(loop, [(self, future)])
         else:
-            held.setdefault(loop, []).append(future)
+            held.setdefault(loop, []).append((self, future))
 
 
 _thread = threading.local()
-_Held: TypeAlias = "dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]]"
+_Arrivals: TypeAlias = "list[tuple[Channel, asyncio.Future[None]]]"
+_Held: TypeAlias = "dict[asyncio.AbstractEventLoop, _Arrivals]"
 
 
 def hold_wakes() -> None:
@@ -144,20 +174,19 @@ def wake_held() -> None:
     """Wake all that was gathered; harmless where nothing was."""
     held: _Held | None = getattr(_thread, "held", None)
     _thread.held = None
-    for loop, futures in (held or {}).items():
-        _resolve_in(loop, futures)
+    for loop, arrivals in (held or {}).items():
+        _tell(loop, arrivals)
 
 
-def _resolve_in(loop: asyncio.AbstractEventLoop, futures: list[asyncio.Future[None]]) -> None:
+def _tell(loop: asyncio.AbstractEventLoop, arrivals: _Arrivals) -> None:
     # A loop that was closed has nobody who waits any more.
     with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(_resolve, futures)
+        loop.call_soon_threadsafe(_arrive, arrivals)
 
 
-def _resolve(futures: list[asyncio.Future[None]]) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
+def _arrive(arrivals: _Arrivals) -> None:
+    for channel, future in arrivals:
+        channel.arrive(future)
 
 
 class Generation:
@@ -268,6 +297,16 @@ class Generation:
         """
         forks = self._branch(self._channel, 1 if n is None else n)
         return forks[0] if n is None else forks
+
+    def divert(self, taker: Taker) -> None:
+        """Give pieces to a function while a coroutine waits for them in `async for`.
+
+        It is called in the loop's thread with text, tokens and scores, in order, and never while the coroutine is
+        busy with an earlier piece: many texts then cost no switch of tasks for each. Where it returns False the
+        piece is iterated, and where it raises, iterating does. What it took is not part of `text`, `tokens` and
+        `scores`.
+        """
+        self._channel.taker = taker
 
     def cancel(self) -> None:
         """Stop it within one step. Harmless after the end. Does not wait; `wait` does."""
