@@ -6,8 +6,9 @@
 MODEL is a GGUF file.
 
 - engine: N streams straight from the engine, in one process; server: the same N streams over HTTP from a client
-  process. Pairs alternate, and the median of their ratios is reported, because machines drift. The server's own share
-  is told as processor time too: of the thread that serves, and of the client, which takes its part of the same cores.
+  process. Pairs alternate, and the median of their ratios is reported, because machines drift. What serving takes is
+  told as processor time too: of the thread that serves, and of the client, which has its part of the same cores. The
+  overhead without the client is what is left when that part is taken off.
 - first token: over HTTP, of a prompt of `--prompt` tokens that was read before, once as a plain request and once from a
   context, against reading it.
 - fork, snapshot, restore: medians over HTTP.
@@ -24,7 +25,7 @@ import contextlib
 import http.client
 import json
 import os
-import selectors
+import select
 import socket
 import statistics
 import subprocess
@@ -50,32 +51,32 @@ def request_of(i: int, tokens: int) -> bytes:
 
 
 def client(port: int, streams: int, tokens: int) -> None:
-    """The client process: prints the seconds of one round, and of its own processor time. As light as it can be."""
-    ready = selectors.DefaultSelector()
-    buffer = bytearray(1 << 16)
-    view = memoryview(buffer)
-    tails = {}
-    began = time.perf_counter()
-    for i in range(streams):
+    """The client process: prints the seconds of one round, and of its own processor time in it. As light as it can be.
+
+    It reads every part as it comes, and looks into none but the last.
+    """
+    ready = select.poll()
+    requests = [request_of(i, tokens) for i in range(streams)]
+    tails: dict[int, bytes] = {}
+    connections: dict[int, socket.socket] = {}
+    began, cpu = time.perf_counter(), time.process_time()
+    for request in requests:
         connection = socket.create_connection(("127.0.0.1", port))
-        connection.sendall(request_of(i, tokens))
+        connection.sendall(request)
         connection.setblocking(False)
-        ready.register(connection, selectors.EVENT_READ)
-        tails[connection] = b""
-    while ready.get_map():
-        for key, _ in ready.select():
-            s = key.fileobj
-            if not isinstance(s, socket.socket):
+        ready.register(connection.fileno(), select.POLLIN)
+        connections[connection.fileno()] = connection
+    while connections:
+        for number, _ in ready.poll():
+            if part := connections[number].recv(1 << 16):
+                tails[number] = part if len(part) > 64 else tails.get(number, b"")[-64:] + part
                 continue
-            if n := s.recv_into(buffer):
-                tails[s] = (tails[s] + bytes(view[max(0, n - 64) : n]))[-64:]
-                continue
-            ready.unregister(s)
-            s.close()
-    seconds = time.perf_counter() - began
-    if bad := [tail for tail in tails.values() if b"[DONE]" not in tail]:
-        raise SystemExit(f"a stream ended without its end: {bad[0]!r}")
-    print(json.dumps({"seconds": seconds, "cpu": time.process_time()}))
+            ready.unregister(number)
+            connections.pop(number).detach()
+    found = {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu}
+    if len(tails) < streams or any(b"[DONE]" not in tail for tail in tails.values()):
+        raise SystemExit(f"a stream ended without its end: {next(iter(tails.values()), b'')!r}")
+    print(json.dumps(found))
 
 
 def over_http(port: int, streams: int, tokens: int) -> dict[str, float]:
@@ -285,7 +286,10 @@ def measure(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, A
                 found, engine_rate = ours(), bare(engine.model, args.streams, args.tokens)
             else:
                 engine_rate, found = bare(engine.model, args.streams, args.tokens), ours()
-            rounds.append(found | {"engine_rate": engine_rate, "ratio": engine_rate / found["rate"]})
+            # Of the seconds, what the client had of the cores.
+            apart = many / (found["seconds"] - found["cpu"] / len(os.sched_getaffinity(0)))
+            ratios = {"ratio": engine_rate / found["rate"], "ratio_apart": engine_rate / apart}
+            rounds.append(found | {"engine_rate": engine_rate} | ratios)
             say(f"round {number + 1}: engine {engine_rate:.1f}, server {found['rate']:.1f} tokens/s")
         own = contexts(port, ids, max(5, args.repeats))
         if args.peer_python:
@@ -318,6 +322,7 @@ def measure(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, A
         "engine_tokens_per_s": middle("engine_rate"),
         "server_tokens_per_s": middle("rate"),
         "overhead_percent": 100 * (middle("ratio") - 1),
+        "overhead_without_client_percent": 100 * (middle("ratio_apart") - 1),
         "server_cpu_us_per_token": 1e6 * middle("server_cpu") / many,
         "client_cpu_us_per_token": 1e6 * middle("cpu") / many,
         "peer_tokens_per_s": statistics.median(peer_rates) if peer_rates else None,

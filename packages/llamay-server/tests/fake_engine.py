@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import llamay_models
-from llamay_models.engine import Sampling
+from llamay_models.engine import Piece, Sampling, TokenScore
 from llamay_models.engine._generation import Channel
 from llamay_server import _protocol as p
 from llamay_server._adapter import Generation
@@ -119,7 +119,7 @@ class FakeGeneration(Generation):
         self.channel.prompt_tokens, self.channel.cached_tokens = self._prompt_tokens, self._cached
         threading.Thread(target=self._thread, daemon=True).start()
 
-    def _put(self, item: p.Piece) -> None:
+    def _put(self, item: Piece) -> None:
         self.channel.put((item.text, item.tokens, item.logprobs))
 
     def _thread(self) -> None:
@@ -172,24 +172,24 @@ class FakeGeneration(Generation):
             self.channel.completion_tokens = self._made
             if self._context is not None:
                 self._context.tokens.append(token)
-            scores: tuple[p.TokenScore, ...] = ()
+            scores: tuple[TokenScore, ...] = ()
             if work.logprobs is not None:
                 top = tuple(
                     (t % VOCAB, -0.25 - 0.5 * i) for i, t in enumerate(range(token, token + work.logprobs))
                 )
-                scores = (p.TokenScore(token, -0.25, top),)
+                scores = (TokenScore(token, -0.25, top),)
             if token == EOS:
-                self._put(p.Piece(out.flush(), (token,), (*out.scores, *scores)))
+                self._put(Piece(out.flush(), (token,), (*out.scores, *scores)))
                 return "stop"
             text, hit = out.feed(token, scores)
             if hit is not None:
                 self.channel.stop_sequence = hit
-                self._put(p.Piece(text, out.take_tokens(), out.take_scores()))
+                self._put(Piece(text, out.take_tokens(), out.take_scores()))
                 return "stop"
             if text:
-                self._put(p.Piece(text, out.take_tokens(), out.take_scores()))
+                self._put(Piece(text, out.take_tokens(), out.take_scores()))
         if rest := out.flush():
-            self._put(p.Piece(rest, out.take_tokens(), out.take_scores()))
+            self._put(Piece(rest, out.take_tokens(), out.take_scores()))
         return "length"
 
 
@@ -199,9 +199,9 @@ class _Assembler:
     def __init__(self, stop: Sequence[str]) -> None:
         self.stop, self.raw, self.held = stop, b"", ""
         self.tokens: list[int] = []
-        self.scores: list[p.TokenScore] = []
+        self.scores: list[TokenScore] = []
 
-    def feed(self, token: int, scores: tuple[p.TokenScore, ...]) -> tuple[str, str | None]:
+    def feed(self, token: int, scores: tuple[TokenScore, ...]) -> tuple[str, str | None]:
         self.tokens.append(token)
         self.scores += scores
         self.raw += bytes([token]) if token < 256 else SPECIAL[token - 256].encode() if token < 260 else b""
@@ -231,7 +231,7 @@ class _Assembler:
         out, self.tokens = tuple(self.tokens), []
         return out
 
-    def take_scores(self) -> tuple[p.TokenScore, ...]:
+    def take_scores(self) -> tuple[TokenScore, ...]:
         out, self.scores = tuple(self.scores), []
         return out
 
@@ -507,11 +507,11 @@ class FakeModel:
 
     def score(
         self, tokens: Sequence[int], *, top: int = 0, progress: p.Progress | None = None
-    ) -> list[p.TokenScore]:
+    ) -> list[TokenScore]:
         """Each token is as unlikely as it is far into the text."""
-        out = [p.TokenScore(tokens[0], float("nan"))]
+        out = [TokenScore(tokens[0], float("nan"))]
         for i, token in enumerate(tokens[1:], 1):
-            out.append(p.TokenScore(token, -0.5 * i, tuple((97 + k, -0.1 * (k + 1)) for k in range(top))))
+            out.append(TokenScore(token, -0.5 * i, tuple((97 + k, -0.1 * (k + 1)) for k in range(top))))
         return out
 
     def rerank(

@@ -317,6 +317,54 @@ def test_a_step_calls_into_an_event_loop_once_for_all_its_texts(make_model):
     assert asyncio.run(several()) <= model.engine.stats.steps - before + 16  # those that end at once
 
 
+@pytest.mark.parametrize("leaves", [lambda i: False, lambda i: True, lambda i: i % 3 == 1, lambda i: i > 7])
+def test_diverted_pieces_and_those_that_are_left_come_once_and_in_order(make_model, leaves):
+    model = make_model()
+    expected = alone(model, [9, 4, 9], 40, ignore_eos=True)
+
+    async def one():
+        generation = model.engine.submit(Request([9, 4, 9], GREEDY, 40, ignore_eos=True))
+        tokens, threads, taken, asked = [], set(), 0, 0
+
+        def take(text, ids, scores):
+            nonlocal taken, asked
+            threads.add(threading.get_ident())
+            asked += 1
+            if leaves(asked):
+                return False
+            taken += 1
+            tokens.extend(ids)
+            return True
+
+        generation.divert(take)
+        async for piece in generation:
+            tokens.extend(piece.tokens)
+            await asyncio.sleep(0.001)  # more may come while it is busy
+        assert threads <= {threading.get_ident()}
+        return tuple(tokens), taken
+
+    async def several():
+        return await asyncio.gather(*(one() for _ in range(4)))
+
+    for tokens, taken in asyncio.run(several()):
+        assert tokens == expected
+        assert taken or leaves(1), "some were diverted"
+
+
+def test_what_a_taker_raises_is_raised_where_pieces_are_iterated(make_model):
+    def take(text, ids, scores):
+        raise ZeroDivisionError
+
+    async def run():
+        generation = make_model().engine.submit(Request([9, 4, 9], GREEDY, 40, ignore_eos=True))
+        generation.divert(take)
+        async for _ in generation:
+            pass
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(run())
+
+
 def test_an_error_reaches_a_coroutine(make_model):
     async def run():
         async for _ in make_model().engine.submit(Request([9, 9], GREEDY, 20, constraint=Only([[7], []]))):

@@ -410,7 +410,7 @@ class Engine:
         with _translated():
             found = self.model.score(tokens, top=top, tenant=None, progress=progress)
         each = zip(found.tokens, found.logprobs.tolist(), found.top, strict=True)
-        return [p.TokenScore(token, logprob, best) for token, logprob, best in each]
+        return [llamay_models.TokenScore(token, logprob, best) for token, logprob, best in each]
 
     def rerank(
         self, query: str, documents: Sequence[str], *, progress: p.Progress | None = None

@@ -22,7 +22,7 @@ from ._openai_shapes import DONE, PING, prompt_progress, reading_timings, timing
 from ._options import bound, sampling, stop_list, time_limit, unsupported, urgency
 from ._output import Event, Finished, Reasoning, Text, ToolCall
 from ._profile import fill, limit, opened, stops
-from ._protocol import Model, TokenScore
+from ._protocol import Model
 from ._run import Reading, read_through
 from ._scores import chat_logprobs, prompt_logprobs
 from ._services import Services, services
@@ -30,6 +30,7 @@ from ._tools import openai_choice, openai_tools
 
 if TYPE_CHECKING:
     from ._models import Entry
+    from ._protocol import TokenScore
 
 
 def read_request(data: ChatCompletionRequest, model: Model, service: Services, call: Call) -> ChatRequest:

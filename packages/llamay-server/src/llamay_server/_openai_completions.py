@@ -19,13 +19,14 @@ from ._openai_schema import CompletionRequest
 from ._openai_shapes import DONE, PING, prompt_progress, timings, usage
 from ._options import bound, sampling, stop_list, time_limit, unsupported, urgency
 from ._profile import fill, limit, stops
-from ._protocol import Model, TokenScore
+from ._protocol import Model
 from ._run import Delta, End, Reading, Run, Spec, Totals, in_order, read_through
 from ._scores import legacy_logprobs, prompt_logprobs
 from ._services import Services, services
 
 if TYPE_CHECKING:
     from ._models import Entry
+    from ._protocol import TokenScore
 
 
 def read_prompts(

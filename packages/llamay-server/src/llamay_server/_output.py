@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ._envelopes import DEFAULT, Braces, Envelope, envelope
-from ._protocol import TokenScore
 from ._tools import Toolbox, new_call_id
+
+if TYPE_CHECKING:
+    from ._protocol import TokenScore
 
 THINK = ("<think>", "</think>")
 

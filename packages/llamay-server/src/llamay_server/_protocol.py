@@ -12,16 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from llamay_models.engine import FinishReason as FinishReason
-from llamay_models.engine import Piece as Piece
-from llamay_models.engine import TokenScore as TokenScore
-from llamay_models.engine import Usage as Usage
-
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-Taker = Callable[[str, tuple[int, ...], tuple[TokenScore, ...]], bool]
+    # Only named here: a server's settings can be read before an engine is loaded.
+    from llamay_models.engine import FinishReason as FinishReason
+    from llamay_models.engine import Piece as Piece
+    from llamay_models.engine import TokenScore as TokenScore
+    from llamay_models.engine import Usage as Usage
+
+Taker: TypeAlias = "Callable[[str, tuple[int, ...], tuple[TokenScore, ...]], bool]"
 """Takes the text, tokens and scores of a piece, or gives False to leave it to whoever iterates."""
 Embeddings: TypeAlias = "npt.NDArray[np.float32]"
 Progress = Callable[[str, int, int], None]

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ._call import Call
 from ._errors import ApiError, from_engine
@@ -21,12 +21,13 @@ from ._protocol import (
     Model,
     Progress,
     PromptTooLong,
-    TokenScore,
     UnsupportedConstraint,
-    Usage,
     Work,
 )
 from ._telemetry import note
+
+if TYPE_CHECKING:
+    from ._protocol import TokenScore, Usage
 
 T = TypeVar("T")
 

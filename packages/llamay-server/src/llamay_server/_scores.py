@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ._protocol import Model, TokenScore
+from ._protocol import Model
+
+if TYPE_CHECKING:
+    from ._protocol import TokenScore
 
 # JSON has no infinity; this is what the original sends for a token that cannot come.
 _FLOOR = -9999.0
