@@ -24,7 +24,17 @@ def identity(model: Model, parts: Parts) -> llamay_kv.Identity:
         rope=_digest(parts.program, "rope", "rope_norm"),
         attention=_digest(parts.program, "attention"),
         tokenizer=parts.tokenizer.digest() if parts.tokenizer is not None else None,
+        **_of_adapters(parts),
     )
+
+
+def _of_adapters(parts: Parts) -> dict[str, bytes]:
+    """Nothing at all without adapters: what was stored before there were any stays good."""
+    if not parts.adapters:
+        return {}
+    from llamay_models.adapters import identity_fields
+
+    return identity_fields(parts.adapters)
 
 
 def _digest(program: Program, *ops: str) -> bytes:

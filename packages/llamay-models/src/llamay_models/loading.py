@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from typing import Any
@@ -15,6 +15,7 @@ from llamay_models import gguf, tokenizer
 from llamay_models._cache_layout import PRECISIONS, Precision, cache_layout
 from llamay_models._draft import check_draft
 from llamay_models._packed_cache import PackedCache, identity_of, shapes
+from llamay_models.adapters import AdapterLike, adapted_program, open_adapters
 from llamay_models.architectures import find
 from llamay_models.embedding import take_rank_head
 from llamay_models.engine import Progress
@@ -23,6 +24,7 @@ from llamay_models.errors import ModelError
 from llamay_models.machine import usable_memory, usable_processors
 from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, Trace, Weights, check, fuse
+from llamay_models.plan._adapt import outline
 from llamay_models.tensors import file_tensors, give_up_metadata, pack
 
 # Metadata larger than this are vocabulary: they stay in the file, where the tokenizer reads them.
@@ -49,6 +51,7 @@ def load(
     speculation: bool = True,
     dequantized: bool = False,
     packed_cache: str | PathLike[str] | None = None,
+    adapters: Iterable[AdapterLike] = (),
     sha256: str | None = None,
     progress: Progress | None = None,
 ) -> Model:
@@ -85,14 +88,16 @@ def load(
         packed_cache: a folder in which weights are kept as the kernels read them, at most 16 GiB for all
             models together, so that the next load reads them back, checked, instead of packing them. Each
             model takes as much disk there as its own file.
+        adapters: LoRA adapters, each a GGUF file or a pair of file and scale, added up in their order; see
+            `Model.adapted`.
         sha256: of the file, where it is known already, such as from a content-addressed store; None
             computes it when it is needed.
         progress: called as progress("loading", bytes done, bytes in all), in this thread; raising from it
             abandons the load.
 
-    Raises ModelError (GGUFError, ArchitectureError, MetadataError, TensorError) for a file that cannot be
-    used, before anything is computed, and for a draft of another vocabulary; OSError where it cannot be
-    read; ValueError for an argument out of range.
+    Raises ModelError (GGUFError, ArchitectureError, MetadataError, TensorError) for a file, an adapter's too,
+    that cannot be used, before anything is computed, and for a draft of another vocabulary; OSError where it
+    cannot be read; ValueError for an argument out of range.
 
     """
     threads = usable_processors() if threads is None else threads
@@ -113,7 +118,10 @@ def load(
     check(architecture.build, config, tensors, str(file.path))
     trace = Trace()
     architecture.build(trace, config, Weights(tensors))
-    program = fuse(trace.program())
+    base = trace.program()
+    opened = open_adapters(adapters) if adapters else ()
+    adapted = adapted_program(base, opened, architecture.name) if opened else base
+    program = fuse(adapted)
 
     ctx_size = config.context_length if ctx_size is None else ctx_size
     if ctx_size < 1:
@@ -130,9 +138,10 @@ def load(
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="llamay tokenizer") as aside:
         reading = aside.submit(_tokenizer, file)
         if packed_cache is None or dequantized:
-            weights = pack(program.tensors, workers, dequantized=dequantized, progress=progress)
+            weights = pack(base.tensors, workers, dequantized=dequantized, progress=progress)
         else:
-            weights = _kept(PackedCache(packed_cache), file, program, workers, sha256, progress)
+            weights = _kept(PackedCache(packed_cache), file, base, workers, sha256, progress)
+        weights += pack(adapted.tensors[len(weights) :], workers, dequantized=dequantized)
         words = reading.result()
     plan = kernels.Plan(program.records, program.widths, weights, max_rows=max_rows)
     guesser = None if draft is None else _guesser(draft, threads, words, config.vocab)
@@ -143,6 +152,7 @@ def load(
             architecture=architecture.name,
             config=config,
             metadata=_small(file.metadata),
+            base=outline(base),
             program=_packed(program, weights),
             weights=weights,
             plan=plan,
@@ -163,6 +173,7 @@ def load(
             owns_draft=guesser is not draft,
             owns_disk=not isinstance(disk_cache, llamay_kv.DiskCache),
             rank_head=rank_head,
+            adapters=opened,
         )
     )
 

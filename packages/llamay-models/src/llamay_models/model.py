@@ -25,6 +25,7 @@ from llamay_models.plan._hidden import hidden
 from llamay_models.plan._records import Floats
 
 if TYPE_CHECKING:
+    from llamay_models.adapters import Adapter, AdapterLike
     from llamay_models.chat import ChatTemplate
     from llamay_models.embedding import Pooling, RankHead
     from llamay_models.score import Score
@@ -40,6 +41,8 @@ class Parts:
     architecture: str
     config: Transformer
     metadata: Mapping[str, Any]
+    base: Program
+    """Not fused, and without adapters: what another model over the same weights begins with."""
     program: Program
     weights: Sequence[kernels.Weight]
     plan: kernels.Plan
@@ -60,6 +63,7 @@ class Parts:
     draft: Model | None = None
     owns_draft: bool = False
     stall: Stall | None = None
+    adapters: tuple[Adapter, ...] = ()
 
 
 class Model:
@@ -146,6 +150,23 @@ class Model:
     def program(self) -> Program:
         """The fused plan; `print(explain(model.program))` shows it."""
         return self._opened().program
+
+    @property
+    def adapters(self) -> tuple[Adapter, ...]:
+        """The LoRA adapters in use, in the order in which they are added."""
+        return self._opened().adapters
+
+    def adapted(self, adapters: Iterable[AdapterLike], *, kv_budget: int | None = None) -> Model:
+        """Return another model: this one's weights, which both share, with these LoRA adapters instead of its own.
+
+        An adapter is a GGUF file or a pair of file and scale; several are added up in their order. What is new in
+        memory are the adapters and K/V of `kv_budget` bytes, by default as many as here. Contexts of one are not
+        contexts of the other, nor are their snapshots or prefixes. Close it like any model; either may be closed
+        first. Raises ModelError naming the file that does not fit, OSError, ValueError for a scale that is no number.
+        """
+        from llamay_models.adapters import with_adapters
+
+        return with_adapters(self, self._opened(), adapters, kv_budget)
 
     @property
     def sha256(self) -> str:

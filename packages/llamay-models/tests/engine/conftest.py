@@ -16,6 +16,7 @@ import llamay_kv
 from llamay_models._cache_layout import cache_layout
 from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, fuse
+from llamay_models.plan._adapt import outline
 from llamay_models.tensors import pack
 
 # Token 0 ends a text, 1 to 4 are one character of four bytes in pieces, the rest are letters.
@@ -149,7 +150,8 @@ def make_model(small_model) -> Callable[..., Model]:
         **keys: object,
     ) -> Model:
         small = small_model(name, seed=seed, **keys)
-        program = fuse(small.trace())
+        base = small.trace()
+        program = fuse(base)
         weights = pack(program.tensors, kernels.Threads(1))
         model = Model(
             Parts(
@@ -158,6 +160,7 @@ def make_model(small_model) -> Callable[..., Model]:
                 architecture=name,
                 config=small.config,
                 metadata={},
+                base=outline(base),
                 program=Program(program.records, program.widths, tuple(weights), program.names),
                 weights=weights,
                 plan=kernels.Plan(program.records, program.widths, weights, max_rows=max_rows),

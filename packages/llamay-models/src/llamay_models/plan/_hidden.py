@@ -13,7 +13,17 @@ def hidden(program: Program) -> Program:
     so is every bit of what they compute. Raises PlanError where a program has no output matrix.
     """
     records = program.records
-    last = next((i for i in reversed(range(len(records))) if records[i].op == "linear"), 0)
-    if last == 0 or records[last].args != (records[last - 1].outs[-1],):
+    norm = next((i for i in reversed(range(len(records))) if records[i].op in _NORMS), -1)
+    made = {records[norm].outs[-1]} if norm >= 0 else set()
+    for record in records[norm + 1 :]:
+        if not made.issuperset(record.args):
+            made = set()
+            break
+        made.update(record.outs)
+    if not made or norm == len(records) - 1:
         raise PlanError("this architecture does not end with an output matrix over one hidden state")
-    return Program(records[:last], program.widths, program.tensors, program.names)
+    return Program(records[: norm + 1], program.widths, program.tensors, program.names)
+
+
+# Those that come last before an output matrix, fused with the sum before them or not.
+_NORMS = frozenset({"rms_norm", "layer_norm", "add_rms_norm"})

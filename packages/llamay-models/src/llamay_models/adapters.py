@@ -1,0 +1,185 @@
+"""LoRA adapters: files of low-rank updates, and models that use them over the same weights.
+
+The files are llama.cpp's (`convert_lora_to_gguf.py`): `general.type` "adapter", `adapter.type` "lora",
+`adapter.lora.alpha`, and for each matrix `<name>.lora_a` and `<name>.lora_b`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import llamay_kernels as kernels
+import llamay_kv
+from llamay_models import gguf
+from llamay_models._cache_layout import Precision, cache_layout
+from llamay_models.errors import MetadataError, PlanError, TensorError
+from llamay_models.plan import Program, fuse
+from llamay_models.plan._adapt import Update, adapt
+from llamay_models.tensors import FileTensor, file_tensors, pack
+
+if TYPE_CHECKING:
+    from llamay_models.model import Model, Parts
+
+AdapterLike = str | PathLike[str] | tuple[str | PathLike[str], float]
+"""An adapter's file, or the file and how much of it counts."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter's file, read and checked; `scale` is how much of it counts, 1 as it was trained.
+
+    Attributes:
+        path: where it is.
+        name: its `general.name`, or the file's.
+        rank: the largest rank of its updates.
+        scale: what the updates are multiplied with, besides alpha / rank.
+
+    """
+
+    path: Path
+    name: str
+    architecture: str
+    scale: float
+    pairs: Mapping[str, tuple[FileTensor, FileTensor]]
+    alpha: float
+    sha256: Callable[[], str]
+
+    @classmethod
+    def open(cls, path: str | PathLike[str], scale: float = 1.0) -> Adapter:
+        """Read a file. Raises GGUFError, MetadataError, TensorError saying what is wrong; OSError; ValueError."""
+        scale = float(scale)
+        if not math.isfinite(scale):
+            raise ValueError(f"the scale of {path} must be a finite number, not {scale}")
+        file = gguf.open(path)
+        metadata = file.metadata
+        kind, what = metadata.get("general.type"), metadata.get("adapter.type")
+        if kind != "adapter":
+            raise MetadataError(f"{file.path} is not an adapter: its general.type is {kind!r}")
+        if what != "lora":
+            raise MetadataError(f"{file.path}: adapters of the type {what!r} are not supported, only 'lora'")
+        if metadata.get("adapter.alora.invocation_tokens") is not None:
+            raise MetadataError(f"{file.path}: adapters that a text switches on (aLoRA) are not supported")
+        architecture, alpha = metadata.get("general.architecture"), metadata.get("adapter.lora.alpha")
+        if not isinstance(architecture, str):
+            raise MetadataError(f"{file.path}: the key general.architecture is missing")
+        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha < math.inf:
+            raise MetadataError(f"{file.path}: adapter.lora.alpha must be a number from 0 on, not {alpha!r}")
+        name = metadata.get("general.name")
+        return cls(
+            file.path,
+            name if isinstance(name, str) and name else file.path.stem,
+            architecture,
+            scale,
+            _pairs(file_tensors(file), file.path),
+            float(alpha),
+            file.sha256,
+        )
+
+    @property
+    def rank(self) -> int:
+        """The largest rank of its updates."""
+        return max(b.cols for _, b in self.pairs.values())
+
+    def updates(self) -> dict[str, Update]:
+        """Return what it adds to each matrix. An alpha of 0 means that ranks do not count, as in llama.cpp."""
+        return {
+            name: Update(a, b, self.scale * (self.alpha / b.cols if self.alpha else 1.0))
+            for name, (a, b) in self.pairs.items()
+        }
+
+
+def open_adapters(adapters: Iterable[AdapterLike | Adapter]) -> tuple[Adapter, ...]:
+    """Read adapters in their order, without those whose scale is 0; see `Adapter.open`."""
+    opened = []
+    for each in adapters:
+        if isinstance(each, Adapter):
+            opened.append(each)
+        elif isinstance(each, tuple):
+            opened.append(Adapter.open(*each))
+        else:
+            opened.append(Adapter.open(each))
+    return tuple(adapter for adapter in opened if adapter.scale)
+
+
+def adapted_program(program: Program, adapters: Sequence[Adapter], architecture: str) -> Program:
+    """Return the program with what the adapters add, not fused. Raises MetadataError or TensorError naming the file."""
+    for adapter in adapters:
+        if adapter.architecture != architecture:
+            raise MetadataError(
+                f"{adapter.path} adapts the architecture {adapter.architecture}, and this model's is {architecture}"
+            )
+        try:  # one by one, so that the message names the file
+            adapt(program, {name: [update] for name, update in adapter.updates().items()})
+        except PlanError as error:
+            raise TensorError(f"{adapter.path}: {error}") from None
+    updates: dict[str, list[Update]] = {}
+    for adapter in adapters:
+        for name, update in adapter.updates().items():
+            updates.setdefault(name, []).append(update)
+    return adapt(program, updates) if updates else program
+
+
+def identity_fields(adapters: Sequence[Adapter]) -> dict[str, bytes]:
+    """Return what of the adapters K/V depends on: the files' bytes, their scales and their order."""
+    total = hashlib.sha256()
+    for adapter in adapters:
+        total.update(f"{adapter.sha256()}:{adapter.scale!r}\n".encode())
+    return {"adapters": total.digest()}
+
+
+def with_adapters(
+    model: Model, parts: Parts, adapters: Iterable[AdapterLike], kv_budget: int | None
+) -> Model:
+    """Return another model over the same weights; see `Model.adapted`."""
+    from llamay_models.model import Model
+
+    opened = open_adapters(adapters)
+    program = adapted_program(parts.base, opened, parts.architecture)
+    shared = len(parts.base.tensors)
+    extra = pack(program.tensors[shared:], parts.threads, dequantized=parts.dequantized)
+    weights = [*parts.weights[:shared], *extra]
+    fused = fuse(replace(program, tensors=tuple(weights)))
+    pool = llamay_kv.Pool(
+        cache_layout(fused, cast(Precision, parts.precision)),
+        model.pool.page_tokens,
+        budget_bytes=model.pool.budget_bytes if kv_budget is None else kv_budget,
+    )
+    plan = kernels.Plan(fused.records, fused.widths, weights, max_rows=parts.plan.max_rows)
+    return Model(
+        replace(
+            parts,
+            program=fused,
+            weights=weights,
+            plan=plan,
+            pool=pool,
+            adapters=opened,
+            prefix_cache=min(parts.prefix_cache, pool.budget_bytes),
+            owns_disk=False,
+            owns_draft=False,
+        )
+    )
+
+
+def _pairs(tensors: Mapping[str, FileTensor], path: Path) -> dict[str, tuple[FileTensor, FileTensor]]:
+    """Sort a file's tensors by the matrix that they change. Raises TensorError for one that is no half of a pair."""
+    halves: dict[str, dict[str, FileTensor]] = {}
+    for name, tensor in tensors.items():
+        matrix, dot, half = name.rpartition(".")
+        if not dot or half not in ("lora_a", "lora_b"):
+            raise TensorError(
+                f"{path}: {name} is not a low-rank update; adapters that replace whole tensors are not supported"
+            )
+        halves.setdefault(matrix, {})[half] = tensor
+    if not halves:
+        raise TensorError(f"{path} holds no update of any matrix")
+    for matrix, found in halves.items():
+        if len(found) < 2:
+            missing = "lora_a" if "lora_b" in found else "lora_b"
+            raise TensorError(f"{path}: {matrix}.{missing} is missing")
+    return {matrix: (found["lora_a"], found["lora_b"]) for matrix, found in halves.items()}
