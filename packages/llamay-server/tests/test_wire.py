@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 from fake_engine import FakeModel
+from hypothesis import given
+from hypothesis import strategies as st
 
+from llamay_server._http import Blank, sse
 from llamay_server._wire import Body
 
 TEXT = 'Ein naïver Text: 日本語, 👩‍👩‍👧, and "quotes" \\ and\nlines. ' * 4
@@ -181,3 +184,11 @@ def test_a_slow_reader_gets_everything_in_order_and_little_is_held_for_it(start,
     assert told(data.partition(b"\r\n\r\n")[2]) == words
     assert len(data) > 4 * max(held), "more was said than was ever held"
     assert max(held) < 80_000
+
+
+@given(text=st.text(), around=st.text())
+def test_a_blank_is_filled_with_exactly_what_encoding_the_whole_event_gives(text, around):
+    def make(inner):
+        return {"id": around, "choices": [{"delta": {"content": inner}, "x": None}], "more": [1.5, around]}
+
+    assert Blank(make).fill(text) == sse(make(text))

@@ -197,6 +197,21 @@ def sse(data: Any, event: str | None = None) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event.encode(), payload)
 
 
+_HOLE = "\0hole\0"
+
+
+class Blank:
+    """A server-sent event of which only one text varies: the rest is encoded once, as it goes out with each token."""
+
+    def __init__(self, make: Callable[[str], Any]) -> None:
+        """`make` gives the event's data with a text in it."""
+        self._before, self._after = sse(make(_HOLE)).split(encode(_HOLE))
+
+    def fill(self, text: str) -> bytes:
+        """The event with this text, byte for byte what `sse` makes of it."""
+        return self._before + encode(text) + self._after
+
+
 def ndjson(data: Any) -> bytes:
     """One line of NDJSON."""
     return encode(data) + b"\n"

@@ -15,7 +15,7 @@ from litestar.types import ASGIApp
 from ._call import Call, call_of
 from ._chat import ChatRequest, ChatRun, template_options
 from ._errors import invalid
-from ._http import Streamed, Whole, read_json, sse
+from ._http import Blank, Streamed, Whole, read_json, sse
 from ._openai_messages import read_messages
 from ._openai_schema import ChatCompletionRequest, ChatMessage, TextPart
 from ._openai_shapes import DONE, PING, prompt_progress, reading_timings, timings, usage
@@ -124,6 +124,7 @@ class ChatWriter:
         self.run, self.data = run, data
         self.legacy = bool(data.functions) and not data.tools
         self.base = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": name}
+        self._blanks: dict[int, Blank] = {}
         self.base["system_fingerprint"] = f"llamay-{run.model.info.fingerprint}"
 
     async def whole(self) -> dict[str, Any]:
@@ -207,11 +208,35 @@ class ChatWriter:
         **more: Any,
     ) -> bytes:
         """One choice's chunk; `more` is said in the choice, `beside` of the answer as a whole."""
+        return sse(self._object(index, delta, reason, beside=beside, **more))
+
+    def _object(
+        self,
+        index: int,
+        delta: dict[str, Any],
+        reason: str | None = None,
+        *,
+        beside: Mapping[str, Any] = MappingProxyType({}),
+        **more: Any,
+    ) -> dict[str, Any]:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason, **more}
         out: dict[str, Any] = {**self.base, "object": "chat.completion.chunk", "choices": [choice], **beside}
         if self.with_usage:
             out["usage"] = None
-        return sse(out)
+        return out
+
+    def _blank(self, index: int) -> Blank:
+        """The chunk of a choice's text."""
+        if index not in self._blanks:
+            self._blanks[index] = Blank(lambda text: self._object(index, {"content": text}))
+        return self._blanks[index]
+
+    @property
+    def plain(self) -> bool:
+        """Whether chunks of text tell nothing but the text."""
+        data = self.data
+        asked = data.timings_per_token or data.return_token_ids
+        return self.run.request.logprobs is None and not asked
 
     @property
     def with_usage(self) -> bool:
@@ -261,6 +286,8 @@ class ChatWriter:
                 if not event.text and not event.scores:
                     return b""
                 more: dict[str, Any] = {}
+                if self.plain:
+                    return self._blank(event.index).fill(event.text)
                 if self.run.request.logprobs is not None:
                     more["logprobs"] = chat_logprobs(event.scores, self.run.model)
                 if self.data.return_token_ids:

@@ -6,6 +6,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from litestar import Request, post
@@ -14,7 +15,7 @@ from litestar.types import ASGIApp
 from ._call import Call, call_of
 from ._errors import invalid
 from ._fill import can_fill, fill_prompt
-from ._http import Streamed, Whole, read_json, sse
+from ._http import Blank, Streamed, Whole, read_json, sse
 from ._openai_schema import CompletionRequest
 from ._openai_shapes import DONE, PING, prompt_progress, timings, usage
 from ._options import bound, sampling, stop_list, time_limit, unsupported, urgency
@@ -197,7 +198,16 @@ class CompletionWriter:
         offsets: dict[int, int] = {}
         beside: dict[str, Any] = {"usage": None} if with_usage else {}
 
+        def written(text: str, index: int) -> dict[str, Any]:
+            choice = {"text": text, "index": index, "logprobs": None, "finish_reason": None}
+            return {**self.base, "choices": [choice], **beside}
+
+        blanks = [Blank(partial(written, index=i)) for i in range(self.n * len(self.prompts))]
+        plain = self.data.logprobs is None and not self.data.return_token_ids
+
         def frame(event: Delta | End) -> bytes:
+            if plain and isinstance(event, Delta) and event.text and event.index in offsets:
+                return blanks[event.index].fill(event.text)
             choice = self._choice(event, offsets)
             return b"" if choice is None else sse({**self.base, "choices": [choice], **beside})
 
@@ -207,9 +217,7 @@ class CompletionWriter:
         async with contextlib.aclosing(in_order(self.runs)) as events:
             async for event in events:
                 if isinstance(event, Reading):
-                    choice = {"text": "", "index": event.index, "logprobs": None, "finish_reason": None}
-                    told = {"prompt_progress": prompt_progress(event)}
-                    yield sse({**self.base, "choices": [choice], **beside, **told})
+                    yield sse({**written("", event.index), "prompt_progress": prompt_progress(event)})
                 elif out := frame(event):
                     yield out
         if with_usage:
