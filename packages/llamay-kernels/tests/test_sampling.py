@@ -98,7 +98,7 @@ def random_logits(seed: int, n: int, spread: float, ties: bool) -> np.ndarray:
 @settings(max_examples=300, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
-    n=st.integers(1, 700),
+    n=st.one_of(st.integers(1, 700), st.sampled_from([4097, 9003])),
     spread=st.sampled_from([0.0, 0.1, 2.0, 8.0, 60.0]),
     ties=st.booleans(),
     temperature=st.sampled_from([0.0, 0.3, 1.0, 5.0]),
@@ -106,8 +106,8 @@ def random_logits(seed: int, n: int, spread: float, ties: bool) -> np.ndarray:
     top_p=st.sampled_from([0.0, 0.3, 0.9, 0.999, 1.0]),
     min_p=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
     isa=st.sampled_from(lk.runnable_isas()),
-    masked=st.booleans(),
-    penalised=st.booleans(),
+    masked=st.sampled_from([0.0, 0.5, 0.999]),
+    penalised=st.sampled_from([0, 30, 700]),
 )
 def test_a_draw_is_the_reference_samplers(
     seed, n, spread, ties, temperature, top_k, top_p, min_p, isa, masked, penalised
@@ -117,7 +117,7 @@ def test_a_draw_is_the_reference_samplers(
     options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     allowed, mask, bias, history = None, None, None, np.empty(0, np.int32)
     if masked:
-        allowed = rng.random(n) < 0.5
+        allowed = rng.random(n) >= masked
         allowed[rng.integers(n)] = True
         words = np.zeros(-(-n // 32) * 32, np.uint8)
         words[:n] = allowed
@@ -126,10 +126,10 @@ def test_a_draw_is_the_reference_samplers(
         bias = {
             int(t): float(b) for t, b in zip(rng.integers(0, n, 3), rng.standard_normal(3) * 4, strict=True)
         }
-        history = rng.integers(0, n, 30).astype(np.int32)
+        history = rng.integers(0, n, penalised).astype(np.int32)
         options |= {
             "repeat_penalty": 1.3,
-            "repeat_last_n": 20,
+            "repeat_last_n": 20 if penalised < 100 else -1,
             "frequency_penalty": 0.25,
             "presence_penalty": -0.5,
         }

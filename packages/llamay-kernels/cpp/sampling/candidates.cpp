@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -13,6 +14,7 @@ namespace {
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 constexpr float kMost = std::numeric_limits<float>::max();
 constexpr std::size_t kBlock = SamplingTable::kBlock;
+constexpr std::size_t kMostEdits = 256;  // more are worth a copy
 
 std::size_t blocks(std::size_t n) { return (n + kBlock - 1) / kBlock; }
 
@@ -34,21 +36,69 @@ void Candidates::begin(const SamplingTable& table, const float* logits, const ui
   n_ = n;
   cut_ = scanned_ = false;
   scale_ = 1;
-  logits_.resize(n);
-  table_->masked(logits, mask, n, logits_.data());
+  base_ = logits;
+  mask_ = mask;
+  edits_.clear();
+}
+
+std::vector<Candidates::Edit>::const_iterator Candidates::edit_of(uint32_t token) const {
+  return std::lower_bound(edits_.begin(), edits_.end(), token,
+                          [](const Edit& e, uint32_t id) { return e.token < id; });
+}
+
+float Candidates::whole(uint32_t token) const {
+  if (!edits_.empty())
+    if (const auto at = edit_of(token); at != edits_.end() && at->token == token) return at->value;
+  return !mask_ || mask_[token / 32] >> token % 32 & 1 ? base_[token] : kNothing;
+}
+
+float* Candidates::copy() {
+  if (base_ != logits_.data()) {
+    logits_.resize(n_);
+    table_->masked(base_, mask_, n_, logits_.data());
+    base_ = logits_.data();
+    mask_ = nullptr;
+  }
+  for (const Edit& e : edits_) logits_[e.token] = e.value;
+  edits_.clear();
+  return logits_.data();
+}
+
+const float* Candidates::values() {
+  if (cut_) return few_.data();
+  return mask_ || !edits_.empty() ? copy() : base_;
+}
+
+bool Candidates::scan_edits() {
+  bool below = true;
+  for (std::size_t i = 0; i < edits_.size();) {
+    const std::size_t block = edits_[i].token / kBlock, begin = block * kBlock;
+    const std::size_t end = std::min(begin + kBlock, n_);
+    float values[kBlock];
+    for (std::size_t k = begin; k < end; ++k)
+      values[k - begin] = !mask_ || mask_[k / 32] >> k % 32 & 1 ? base_[k] : kNothing;
+    for (; i < edits_.size() && edits_[i].token < end; ++i) {
+      values[edits_[i].token - begin] = edits_[i].value;
+      below = below && edits_[i].value < -kNothing;
+    }
+    block_max_[block] = *std::max_element(values, values + (end - begin));
+  }
+  return below;
 }
 
 void Candidates::scan() {
   if (scanned_) return;
   scanned_ = true;
-  const float* v = values();
   const std::size_t n = size();
   block_max_.resize(blocks(n));
-  if (!table_->maxima(v, n, block_max_.data()))
+  bool usable = cut_ ? table_->maxima(few_.data(), nullptr, n, block_max_.data())
+                     : table_->maxima(base_, mask_, n, block_max_.data());
+  if (!cut_ && !edits_.empty()) usable = scan_edits() && usable;
+  if (!usable)
     for (std::size_t i = 0; i < n; ++i)
-      if (!(v[i] < -kNothing))
+      if (const float v = value(i); !(v < -kNothing))
         throw std::invalid_argument("the logit of token " + std::to_string(token(i)) + " is " +
-                                    (std::isnan(v[i]) ? "NaN" : "infinity") +
+                                    (std::isnan(v) ? "NaN" : "infinity") +
                                     "; the model's output is not usable");
   largest_ = block_max_.empty() ? kNothing : *std::max_element(block_max_.begin(), block_max_.end());
 }
@@ -61,16 +111,28 @@ float Candidates::largest() {
 void Candidates::edit() {
   scanned_ = false;
   if (scale_ == 1.0f) return;
-  float* v = cut_ ? few_.data() : logits_.data();
+  float* v = cut_ ? few_.data() : copy();
   for (std::size_t i = 0; i < size(); ++i)
     if (v[i] != kNothing) v[i] = std::clamp(v[i] * scale_, -kMost, kMost);
   scale_ = 1;
 }
 
 float* Candidates::logit(uint32_t token) {
-  if (!cut_) return token < n_ ? &logits_[token] : nullptr;
-  const auto at = std::lower_bound(ids_.begin(), ids_.end(), token);
-  return at == ids_.end() || *at != token ? nullptr : &few_[static_cast<std::size_t>(at - ids_.begin())];
+  if (cut_) {
+    const auto at = std::lower_bound(ids_.begin(), ids_.end(), token);
+    return at == ids_.end() || *at != token ? nullptr : &few_[static_cast<std::size_t>(at - ids_.begin())];
+  }
+  if (token >= n_) return nullptr;
+  if (base_ == logits_.data()) return &logits_[token];
+  const auto at = edits_.begin() + (edit_of(token) - edits_.cbegin());
+  if (at != edits_.end() && at->token == token) return &at->value;
+  if (edits_.size() == kMostEdits) return copy() + token;
+  return &edits_.insert(at, {token, whole(token)})->value;
+}
+
+float Candidates::logit_of(uint32_t token) const {
+  if (!cut_) return whole(token);
+  return few_[static_cast<std::size_t>(std::lower_bound(ids_.begin(), ids_.end(), token) - ids_.begin())];
 }
 
 void Candidates::multiply(double by) {
@@ -94,23 +156,36 @@ void Candidates::take() {
   }
   ids_.swap(found_);
   few_.resize(ids_.size());
-  for (std::size_t i = 0; i < ids_.size(); ++i) few_[i] = logits_[ids_[i]];
+  for (std::size_t i = 0; i < ids_.size(); ++i) few_[i] = whole(ids_[i]);
   cut_ = true;
+}
+
+float Candidates::reached_by(std::size_t k) {
+  if (k >= block_max_.size()) return kNothing;
+  // The same once more: blocks of blocks leave few of them to be put in order.
+  maxima_.resize(blocks(block_max_.size()));
+  table_->maxima(block_max_.data(), nullptr, block_max_.size(), maxima_.data());
+  const auto kth = [](std::vector<float>& v, std::size_t k) {
+    const auto at = v.begin() + static_cast<std::ptrdiff_t>(k - 1);
+    std::nth_element(v.begin(), at, v.end(), std::greater<>());
+    return *at;
+  };
+  const float least = k <= maxima_.size() ? kth(maxima_, k) : kNothing;
+  maxima_.clear();
+  for (const float m : block_max_)
+    if (m >= least) maxima_.push_back(m);
+  return kth(maxima_, k);
 }
 
 void Candidates::keep_likeliest(std::size_t k) {
   scan();
-  const std::size_t n = size();
-  if (k == 0 || k >= n) return;
-  float bound = kNothing;
-  if (k < block_max_.size()) {
-    // k blocks reach this, so at least k tokens do: the others need not be looked at one by one.
-    weights_ = block_max_;
-    const auto at = weights_.begin() + static_cast<std::ptrdiff_t>(k - 1);
-    std::nth_element(weights_.begin(), at, weights_.end(), std::greater<>());
-    bound = *at;
+  if (k == 0 || k >= size()) return;
+  find(reached_by(k));
+  if (!cut_) {
+    take();
+    found_.resize(size());
+    std::iota(found_.begin(), found_.end(), 0u);
   }
-  find(bound);
   const auto wanted = static_cast<double>(k);
   take_first(
       values(), largest_, [](uint32_t) { return 1.0; }, [wanted](double sum) { return sum >= wanted; });
@@ -215,15 +290,9 @@ double Candidates::entropy() {
 
 const std::vector<uint32_t>& Candidates::rank(std::size_t k) {
   scan();
-  float bound = std::numeric_limits<float>::lowest();
-  if (k && k < block_max_.size()) {
-    weights_ = block_max_;
-    const auto at = weights_.begin() + static_cast<std::ptrdiff_t>(k - 1);
-    std::nth_element(weights_.begin(), at, weights_.end(), std::greater<>());
-    bound = std::max(bound, *at);
-  }
-  find(bound);
   const float* v = values();
+  find(k ? std::max(std::numeric_limits<float>::lowest(), reached_by(k))
+         : std::numeric_limits<float>::lowest());
   const std::size_t kept = std::min(k, found_.size());
   std::partial_sort(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(kept), found_.end(),
                     [v](uint32_t a, uint32_t b) { return v[a] != v[b] ? v[a] > v[b] : a < b; });
@@ -232,8 +301,29 @@ const std::vector<uint32_t>& Candidates::rank(std::size_t k) {
 }
 
 void Candidates::find(float threshold) {
-  found_.resize(size());
-  found_.resize(table_->at_least(values(), size(), threshold, found_.data()));
+  // Only the copy has those at -infinity as such.
+  const float* v = cut_ || threshold == kNothing ? values() : base_;
+  const uint32_t* mask = cut_ ? nullptr : mask_;
+  std::size_t most = 0;
+  for (const float m : block_max_) most += m >= threshold;
+  found_.resize(std::min(most * kBlock, size()));
+  found_.resize(table_->at_least(v, mask, block_max_.data(), size(), threshold, found_.data()));
+  if (!cut_ && !edits_.empty()) find_edits(threshold);
+}
+
+void Candidates::find_edits(float threshold) {
+  merged_.clear();
+  auto edit = edits_.begin();
+  const auto take_until = [&](uint32_t token) {
+    for (; edit != edits_.end() && edit->token < token; ++edit)
+      if (edit->value >= threshold) merged_.push_back(edit->token);
+  };
+  for (const uint32_t token : found_) {
+    take_until(token);
+    if (edit == edits_.end() || edit->token != token) merged_.push_back(token);
+  }
+  take_until(static_cast<uint32_t>(n_));
+  found_.swap(merged_);
 }
 
 template <class Weight, class Enough>
@@ -278,12 +368,11 @@ void Candidates::take_first(const float* keys, float best, Weight weight, Enough
 
 uint32_t Candidates::likeliest() {
   scan();
-  const float* v = values();
   // The first block that has it, then the first place in that block.
   const auto block = static_cast<std::size_t>(std::find(block_max_.begin(), block_max_.end(), largest_) -
                                               block_max_.begin());
   for (std::size_t i = block * kBlock;; ++i)
-    if (v[i] == largest_) return token(i);
+    if (value(i) == largest_) return token(i);
 }
 
 double Candidates::weigh() {

@@ -8,26 +8,30 @@
 
 namespace llamay {
 
-/// The tokens that can still be chosen. At first all of them, as an array of logits that stages edit or
-/// search in whole passes; after the first stage that cuts, a list in order of id, with the few that are
-/// left. A temperature is a factor that is kept beside the logits: what only compares them need not know it.
+/// The tokens that can still be chosen. At first all of them, whose logits are searched where they lie, the
+/// few that stages edit being kept beside; after the first stage that cuts, a list in order of id, with the
+/// few that are left. Only stages that weigh a whole vocabulary with a mask or with edits make a copy of it.
+/// A temperature is a factor that is kept beside the logits: what only compares them need not know it.
 class Candidates {
  public:
-  /// Takes the logits, without those that the mask excludes. mask: bit i % 32 of word i / 32, or null.
+  /// Takes the logits, without those that the mask excludes; both must stay as long as the candidates are
+  /// used. mask: bit i % 32 of word i / 32, or null.
   void begin(const SamplingTable& table, const float* logits, const uint32_t* mask, std::size_t n);
 
-  std::size_t size() const { return cut_ ? ids_.size() : logits_.size(); }
+  std::size_t size() const { return cut_ ? ids_.size() : n_; }
   std::size_t vocabulary() const { return n_; }
   uint32_t token(std::size_t i) const { return cut_ ? ids_[i] : static_cast<uint32_t>(i); }
-  float value(std::size_t i) const { return values()[i]; }
+  float value(std::size_t i) const { return cut_ ? few_[i] : whole(static_cast<uint32_t>(i)); }
   /// The largest logit; -infinity when nothing can be chosen. Throws std::invalid_argument for a NaN or
   /// +infinity.
   float largest();
 
   /// To be called before logits are edited: works the temperature into them.
   void edit();
-  /// The logit of a token; null if a stage has cut it.
+  /// The logit of a token, to be edited before the next call; null if a stage has cut it.
   float* logit(uint32_t token);
+  /// The logit of a token that is among them.
+  float logit_of(uint32_t token) const;
   /// Multiplies the logits, by a positive number.
   void multiply(double by);
   double factor() const { return static_cast<double>(scale_); }
@@ -63,16 +67,33 @@ class Candidates {
   Drawn draw(double u);
 
  private:
+  struct Edit {
+    uint32_t token;
+    float value;
+  };
+  std::vector<Edit>::const_iterator edit_of(uint32_t token) const;
+
   void scan();
+  /// Brings the maxima of blocks with edits up to date; whether all edits are numbers below infinity.
+  bool scan_edits();
+  /// A number that at least k blocks reach, so at least k tokens do, and not many more: those below it need
+  /// not be looked at one by one. -infinity where there are no k blocks.
+  float reached_by(std::size_t k);
   /// Puts the indices of those from a threshold on into found_.
   void find(float threshold);
+  void find_edits(float threshold);
   /// Of what was found, those with the highest keys until `enough` says so of their weights, at least one;
   /// among equals the lowest ids.
   template <class Weight, class Enough>
   void take_first(const float* keys, float best, Weight weight, Enough enough);
   /// Keeps what was found.
   void take();
-  const float* values() const { return cut_ ? few_.data() : logits_.data(); }
+  /// The logit of one of the whole vocabulary.
+  float whole(uint32_t token) const;
+  /// All logits in one array: a copy, where a mask or edits make it differ from what was given.
+  const float* values();
+  /// The same, to be written.
+  float* copy();
   /// weights_ = exp((logit - largest) * factor), block_sums_ their sums; returns the whole sum.
   double weigh();
 
@@ -80,8 +101,11 @@ class Candidates {
   std::size_t n_ = 0;
   bool cut_ = false, scanned_ = false;
   float largest_ = 0, scale_ = 1;
-  std::vector<float> logits_, block_max_, weights_, block_sums_, few_, keys_;
-  std::vector<uint32_t> ids_, found_, edge_;
+  const float* base_ = nullptr;  // logits_, once it is a copy
+  const uint32_t* mask_ = nullptr;
+  std::vector<Edit> edits_;  // in order of id
+  std::vector<float> logits_, block_max_, maxima_, weights_, block_sums_, few_, keys_;
+  std::vector<uint32_t> ids_, found_, merged_, edge_;
 };
 
 }  // namespace llamay

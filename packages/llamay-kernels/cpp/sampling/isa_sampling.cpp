@@ -42,25 +42,41 @@ uint32_t to_bits16(mask16 m) {
 }
 #endif
 
+uint32_t lane_bits_of(int k) { return (1u << k) - 1; }
+/// The mask's bits of the 16 values from i on.
+uint32_t bits_of(const uint32_t* mask, size_t i) { return mask[i / 32] >> i % 32 & 0xffff; }
+bool none(const uint32_t* mask, size_t from, size_t to) {
+  uint32_t any = 0;
+  for (size_t word = from / 32; word < (to + 31) / 32; ++word) any |= mask[word];
+  return any == 0;
+}
+
 void masked(const float* logits, const uint32_t* mask, size_t n, float* out) {
   const f32x16 nothing = splat(-__builtin_inff());
   for (size_t i = 0; i < n; i += 16) {
     const int k = lanes(n - i);
     f32x16 x = load(logits + i, k);
-    if (mask) x = select(from_bits16(mask[i / 32] >> i % 32 & 0xffff), x, nothing);
+    if (mask) x = select(from_bits16(bits_of(mask, i)), x, nothing);
     store(out + i, x, k);
   }
 }
 
-bool maxima(const float* logits, size_t n, float* block_max) {
+bool maxima(const float* logits, const uint32_t* mask, size_t n, float* block_max) {
   const f32x16 nothing = splat(-__builtin_inff()), infinity = splat(__builtin_inff());
   uint32_t below = 0xffff;
   for (size_t block = 0; block < n; block += kBlock) {
     const size_t end = n - block < kBlock ? n : block + kBlock;
+    // A mask mostly leaves few tokens: what it excludes need not be read.
+    if (mask && none(mask, block, end)) {
+      *block_max++ = -__builtin_inff();
+      continue;
+    }
     f32x16 largest = nothing;
     for (size_t i = block; i < end; i += 16) {
       const int k = lanes(end - i);
-      const f32x16 x = select(first_lanes(k), load(logits + i, k), nothing);
+      mask16 counts = first_lanes(k);
+      if (mask) counts = from_bits16(bits_of(mask, i) & lane_bits_of(k));
+      const f32x16 x = select(counts, load(logits + i, k), nothing);
       below &= to_bits16(less(x, infinity));
       largest = max(largest, x);
     }
@@ -69,14 +85,20 @@ bool maxima(const float* logits, size_t n, float* block_max) {
   return below == 0xffff;
 }
 
-size_t at_least(const float* logits, size_t n, float threshold, uint32_t* ids) {
+size_t at_least(const float* logits, const uint32_t* mask, const float* block_max, size_t n, float threshold,
+                uint32_t* ids) {
   const f32x16 t = splat(threshold);
   size_t count = 0;
-  for (size_t i = 0; i < n; i += 16) {
-    const int k = lanes(n - i);
-    uint32_t bits = ~to_bits16(less(load(logits + i, k), t)) & ((1u << k) - 1);
-    for (; bits; bits &= bits - 1)
-      ids[count++] = static_cast<uint32_t>(i) + static_cast<uint32_t>(__builtin_ctz(bits));
+  for (size_t block = 0; block < n; block += kBlock) {
+    if (*block_max++ < threshold) continue;
+    const size_t end = n - block < kBlock ? n : block + kBlock;
+    for (size_t i = block; i < end; i += 16) {
+      const int k = lanes(end - i);
+      uint32_t bits = ~to_bits16(less(load(logits + i, k), t)) & lane_bits_of(k);
+      if (mask) bits &= bits_of(mask, i);
+      for (; bits; bits &= bits - 1)
+        ids[count++] = static_cast<uint32_t>(i) + static_cast<uint32_t>(__builtin_ctz(bits));
+    }
   }
   return count;
 }

@@ -80,10 +80,9 @@ uint32_t Sampler::sample(const Choice& choice, LogProbs* scores, std::size_t top
   if (scores) {
     if (greedy_) candidates.keep_likeliest(1);
     const double log_total = std::log(candidates.total());
-    const float* logit = candidates.logit(token);
-    scores->token =
-        candidates.factor() * (static_cast<double>(*logit) - static_cast<double>(candidates.largest())) -
-        log_total;
+    scores->token = candidates.factor() * (static_cast<double>(candidates.logit_of(token)) -
+                                           static_cast<double>(candidates.largest())) -
+                    log_total;
     rank(candidates, top, *scores);
   }
   return token;

@@ -11,12 +11,17 @@ namespace llamay {
 struct SamplingTable {
   static constexpr size_t kBlock = 64;  // of maxima and of sums
 
+  // mask: bit i % 32 of word i / 32 says that value i counts; null: all do.
+
   /// out = logits, but -infinity where the mask has no bit. Without a mask a copy.
   void (*masked)(const float* logits, const uint32_t* mask, size_t n, float* out);
-  /// The largest value of each block of kBlock. Returns whether all values are numbers below infinity.
-  bool (*maxima)(const float* logits, size_t n, float* block_max);
-  /// Indices of the values >= threshold, increasing, into ids (room for n). Returns how many.
-  size_t (*at_least)(const float* logits, size_t n, float threshold, uint32_t* ids);
+  /// The largest value of each block of kBlock, -infinity where none counts. Returns whether all that count
+  /// are numbers below infinity.
+  bool (*maxima)(const float* logits, const uint32_t* mask, size_t n, float* block_max);
+  /// Indices of the values >= threshold, increasing, into ids, which has room for the blocks that reach it.
+  /// block_max: what no value of a block is above. Returns how many.
+  size_t (*at_least)(const float* logits, const uint32_t* mask, const float* block_max, size_t n,
+                     float threshold, uint32_t* ids);
   /// weights = exp((logits - largest) * by); +0 for -infinity.
   void (*weights)(const float* logits, size_t n, float largest, float by, float* weights);
   /// The sum of the weights of each block of kBlock: lane i % 16, increasing, then tree16.
