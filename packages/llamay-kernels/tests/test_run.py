@@ -8,7 +8,7 @@ import pytest
 from pages import F16, FULL, WINDOW, Context, GroupSpec, Layer, LayerSpec, ScaledLayer, View
 from plans import same_bits, weight
 
-from llamay_kernels import Plan, Threads
+from llamay_kernels import Plan, Sampler, Threads, sample_batch
 
 ONE = Threads(1)
 RNG = np.random.default_rng(3)
@@ -99,6 +99,77 @@ def test_arguments_that_do_not_fit_are_refused_and_nothing_is_written(changed, m
 def test_arrays_of_another_type_are_refused(name):
     with pytest.raises(TypeError):
         step(Context(SPEC).reserve(3), **{name: np.zeros(3, np.int64)})
+
+
+# -- rows of contexts, and what is chosen from their outputs
+
+
+def test_rows_of_contexts_are_a_run_and_draws_are_a_batch_of_samples():
+    tokens = [[1, 2, 3, 4, 5], [7], [9, 8]]
+    contexts = [[Context(SPEC, seed=i).reserve(len(t)) for i, t in enumerate(tokens)] for _ in range(2)]
+    out = np.full((4, 32), np.nan, np.float32)
+    PLAN.run(
+        i32(1, 2, 3, 4, 5, 7, 9, 8),
+        i32(0, 1, 2, 3, 4, 30, 4, 5),
+        contexts[0],
+        [5, 1, 2],
+        i32(3, 4, 5, 7),
+        out,
+        ONE,
+    )
+    again = np.full((6, 32), np.nan, np.float32)
+    rows = [
+        (contexts[1][0], tokens[0], 0, 2),
+        (contexts[1][1], tokens[1], 30, 1),
+        (contexts[1][2], tokens[2], 4, 1),
+    ]
+    mask = np.array([0x0F0F0000], np.uint32)
+    draws = [
+        (Sampler(1), 3, 6, None, mask),
+        (Sampler(2, repeat_penalty=1.5), 0, 4, i32(1, 2, 3), None),
+        (Sampler(3, temperature=0), 2, 31, None, None),
+        (Sampler(4), 1, 5, None, np.zeros(1, np.uint32)),
+    ]
+    seconds, chosen, errors = PLAN.run_rows(rows, again, ONE, draws)
+    assert same_bits(again[:4], out)
+    assert np.isnan(again[4:]).all()
+    for one, other in zip(*contexts, strict=True):
+        assert (one.arenas[0] == other.arenas[0]).all()
+    assert (chosen, errors) == sample_batch([(s, out[i], *rest) for s, i, *rest in draws])
+    assert chosen[0] in [16, 17, 18, 19, 24, 25, 26, 27]
+    assert chosen[3] == -1
+    assert 0 < seconds < 10
+    contexts[1][0].commit(5)
+    assert PLAN.run_rows([(contexts[1][0].reserve(1), [6], 5, 0)], again[:0], ONE)[1:] == ([], {})
+
+
+BAD_ROWS = [
+    ({"tokens": [0, 10, 2]}, r"tokens\[1\] is 10; the vocabulary has 10"),
+    ({"tokens": [0, 1 << 31, 2]}, "tokens must be 0 to 2.31 - 1, not 2147483648"),
+    ({"tokens": [0, -1, 2]}, "tokens must be 0 to 2.31 - 1, not -1"),
+    ({"tokens": []}, r"rows\[0\] wants the last 3 of 0 tokens"),
+    ({"wanted": 4}, r"rows\[0\] wants the last 4 of 3 tokens"),
+    ({"wanted": -1}, r"rows\[0\] wants the last -1 of 3 tokens"),
+    ({"position": -1}, r"rows\[0\] begins at position -1"),
+    ({"position": (1 << 31) - 3}, r"rows\[0\] begins at position 2147483645"),
+    ({"out": np.empty((2, 32), np.float32)}, "out is 2 x 32; it must be at least 3 x 32"),
+    ({"out": np.empty((3, 31), np.float32)}, "out is 3 x 31; it must be at least 3 x 32"),
+    ({"draws": [(Sampler(0), 3, 0, None, None)]}, "a draw is from output 3 but there are 3"),
+    ({"draws": [(None, 0, 0, None, None)]}, "a draw needs a sampler"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), BAD_ROWS, ids=[m for _, m in BAD_ROWS])
+def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(changed, message):
+    context = Context(SPEC).reserve(3)
+    before = context.arenas[0].copy()
+    row = {"tokens": [0, 1, 2], "position": 0, "wanted": 3, "out": np.zeros((3, 32), np.float32), "draws": ()}
+    row |= changed
+    with pytest.raises(ValueError, match=message):
+        PLAN.run_rows(
+            [(context, row["tokens"], row["position"], row["wanted"])], row["out"], ONE, row["draws"]
+        )
+    assert (context.arenas[0] == before).all()
 
 
 # -- leases

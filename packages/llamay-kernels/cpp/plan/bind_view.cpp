@@ -9,8 +9,15 @@ namespace nb = nanobind;
 namespace llamay {
 
 HeldView::HeldView(nb::handle owner, std::size_t index) {
+  // Made once: a step asks every lease, and what a step costs beside its products is mostly such small
+  // things.
+  static PyObject* const method = PyUnicode_InternFromString(LLAMAY_KV_VIEW_METHOD);
+  static PyObject* const major = PyLong_FromLong(LLAMAY_KV_VIEW_MAJOR);
   const std::string who = "leases[" + std::to_string(index) + "]: ";
-  if (!nb::hasattr(owner, LLAMAY_KV_VIEW_METHOD)) {
+  const nb::object bound = nb::steal(PyObject_GetAttr(owner.ptr(), method));
+  if (!bound.is_valid()) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw nb::python_error();
+    PyErr_Clear();
     const std::string type =
         nb::cast<std::string>(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(owner.ptr()))).attr("__name__"));
     throw nb::type_error(
@@ -19,7 +26,7 @@ HeldView::HeldView(nb::handle owner, std::size_t index) {
             .c_str());
   }
   // The owner refuses a major version that it does not speak, in its own words.
-  capsule_ = owner.attr(LLAMAY_KV_VIEW_METHOD)(LLAMAY_KV_VIEW_MAJOR);
+  capsule_ = bound(nb::handle(major));
   if (!PyCapsule_IsValid(capsule_.ptr(), LLAMAY_KV_VIEW_CAPSULE)) {
     const char* name = PyCapsule_CheckExact(capsule_.ptr()) ? PyCapsule_GetName(capsule_.ptr()) : nullptr;
     PyErr_Clear();

@@ -24,13 +24,10 @@ namespace llamay {
 namespace {
 
 using Logits = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using History = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Mask = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Scored = std::vector<std::pair<uint32_t, double>>;
 
-void check_logits(const Logits& logits) {
-  if (logits.shape(0) < 1 || logits.shape(0) > 0x7fffffff)
-    throw nb::value_error("logits must hold 1 to 2^31 values");
+void check_logits(std::size_t n) {
+  if (n < 1 || n > 0x7fffffff) throw nb::value_error("logits must hold 1 to 2^31 values");
 }
 
 const SamplerOptions kDefault;
@@ -115,15 +112,14 @@ nb::typed<nb::dict, nb::str, nb::any> state(const Sampler& self) {
   return out;
 }
 
-Choice choice(const Logits& logits, uint64_t position, const std::optional<History>& history,
+Choice choice(const float* logits, std::size_t n, uint64_t position, const std::optional<History>& history,
               const std::optional<Mask>& mask) {
-  check_logits(logits);
-  const std::size_t n = logits.shape(0);
+  check_logits(n);
   if (mask && mask->shape(0) < (n + 31) / 32)
     throw nb::value_error(("the mask has " + std::to_string(mask->shape(0)) + " words but " +
                            std::to_string(n) + " tokens need " + std::to_string((n + 31) / 32))
                               .c_str());
-  return {logits.data(),
+  return {logits,
           n,
           position,
           history ? history->data() : nullptr,
@@ -138,7 +134,7 @@ std::size_t check_top(int64_t top) {
 
 uint32_t sample(Sampler& self, Logits logits, uint64_t position, const std::optional<History>& history,
                 const std::optional<Mask>& mask) {
-  const Choice c = choice(logits, position, history, mask);
+  const Choice c = choice(logits.data(), logits.shape(0), position, history, mask);
   nb::gil_scoped_release nogil;
   return self.sample(c);
 }
@@ -146,7 +142,7 @@ uint32_t sample(Sampler& self, Logits logits, uint64_t position, const std::opti
 std::tuple<uint32_t, double, Scored> sample_scored(Sampler& self, Logits logits, uint64_t position,
                                                    const std::optional<History>& history,
                                                    const std::optional<Mask>& mask, int64_t top) {
-  const Choice c = choice(logits, position, history, mask);
+  const Choice c = choice(logits.data(), logits.shape(0), position, history, mask);
   const std::size_t count = check_top(top);
   nb::gil_scoped_release nogil;
   LogProbs p{};
@@ -162,23 +158,17 @@ std::pair<std::vector<int64_t>, std::map<std::size_t, std::string>> sample_batch
   work.reserve(rows.size());
   for (const auto& [sampler, logits, position, history, mask] : rows) {
     if (!sampler) throw nb::value_error("a row needs a sampler");
-    work.push_back({sampler, choice(logits, position, history, mask), -1, {}});
+    work.push_back({sampler, choice(logits.data(), logits.shape(0), position, history, mask), -1, {}});
   }
   {
     nb::gil_scoped_release nogil;
     sample_rows(work, threads.value_or(nullptr));
   }
-  std::vector<int64_t> tokens;
-  std::map<std::size_t, std::string> errors;
-  for (std::size_t i = 0; i < work.size(); ++i) {
-    tokens.push_back(work[i].token);
-    if (work[i].token < 0) errors[i] = work[i].error;
-  }
-  return {std::move(tokens), std::move(errors)};
+  return results(work);
 }
 
 std::pair<double, Scored> logprobs(Logits logits, int64_t token, int64_t top) {
-  check_logits(logits);
+  check_logits(logits.shape(0));
   const auto n = static_cast<int64_t>(logits.shape(0));
   if (token < 0 || token >= n)
     throw nb::value_error(
@@ -194,6 +184,27 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint3
 }
 
 }  // namespace
+
+BatchRow batch_row(const Draw& draw, const float* logits, std::size_t rows, std::size_t width) {
+  const auto& [sampler, row, position, history, mask] = draw;
+  if (!sampler) throw nb::value_error("a draw needs a sampler");
+  if (row >= rows)
+    throw nb::value_error(
+        ("a draw is from output " + std::to_string(row) + " but there are " + std::to_string(rows)).c_str());
+  return {sampler, choice(logits + row * width, width, position, history, mask), -1, {}};
+}
+
+std::pair<std::vector<int64_t>, std::map<std::size_t, std::string>> results(
+    const std::vector<BatchRow>& work) {
+  std::vector<int64_t> tokens;
+  std::map<std::size_t, std::string> errors;
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    tokens.push_back(work[i].token);
+    if (work[i].token < 0) errors[i] = work[i].error;
+  }
+  return {std::move(tokens), std::move(errors)};
+}
+
 }  // namespace llamay
 
 void bind_sampling(nb::module_& m) {

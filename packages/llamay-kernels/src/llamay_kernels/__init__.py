@@ -23,7 +23,7 @@ from llamay_kernels._kernels import (
     use_isa,
 )
 
-INTERFACE = {"plan": (1, 0)}
+INTERFACE = {"plan": (1, 1)}
 """The interfaces that this package offers, each with (major, minor)."""
 
 ARITHMETIC = 1

@@ -84,6 +84,17 @@ class Plan:
         without one. After an error nothing was written.
         """
 
+    def run_rows(self, rows: Sequence[tuple[object, Sequence[int], int, int]], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], threads: Threads, draws: Sequence[tuple[Sampler, int, int, Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None]] = ()) -> tuple[float, list[int], dict[int, str]]:
+        """
+        Compute one step, and choose tokens from what it made, in one call with the GIL released.
+
+        rows: for each context (lease, the next tokens, position of the first, how many of the last want an output).
+        out: float32 (at least so many, output_width); outputs are written in order. draws: (sampler, number of the output,
+        position, history, mask) for each token that is to be chosen, as in sample_batch.
+
+        Returns the seconds of the run, and what sample_batch returns. Raises what run raises, before anything is written.
+        """
+
     def measure(self, on: bool = True) -> None:
         """
         Start or stop measuring where runs spend their time; forgets what was measured.

@@ -40,19 +40,19 @@ class Sparse:
 def wait_for_a_call(model, step):
     """Have the engine stand still before a step until somebody has called, so that a fork finds what it forks."""
     loop, runner, steps = model.engine._loop, model.engine.runner, itertools.count()
-    run, call, called = runner.run, loop.call, threading.Event()
+    run, call, called = runner.step, loop.call, threading.Event()
 
     def calling(function):
         called.set()
         return call(function)
 
-    def waiting(batch):
+    def waiting(batch, draws):
         # What is called is done between two steps, so this one must not last until it is.
         if next(steps) == step:
             called.wait(30)
-        return run(batch)
+        return run(batch, draws)
 
-    loop.call, runner.run = calling, waiting
+    loop.call, runner.step = calling, waiting
 
 
 class TestFork:

@@ -197,14 +197,14 @@ def test_memory_that_runs_out_ends_one_request_and_no_other(make_model):
 def test_a_failed_step_ends_the_request_at_fault_alone(make_model, monkeypatch):
     model = make_model()
     expected = alone(model, [9, 8], 20, ignore_eos=True)
-    run = model.engine.runner.run
+    step = model.engine.runner.step
 
-    def faulty(batch):
+    def faulty(batch, draws):
         if any(rows.tokens == [9, 50] for rows in batch):
             raise RuntimeError("no good")
-        return run(batch)
+        return step(batch, draws)
 
-    monkeypatch.setattr(model.engine.runner, "run", faulty)
+    monkeypatch.setattr(model.engine.runner, "step", faulty)
     good = model.engine.submit(Request([9, 8], GREEDY, 20, ignore_eos=True))
     bad = model.engine.submit(Request([9, 50], GREEDY, 20))
     with pytest.raises(LlamayError, match="a step of the model failed: no good"):

@@ -9,7 +9,7 @@ import pytest
 import llamay_kernels as kernels
 from llamay_models.engine import Request, Sampling
 from llamay_models.engine._breakers import token_sequences
-from llamay_models.engine._sampler import Chooser, Draw, draw_all
+from llamay_models.engine._sampler import Chooser, Draws
 from llamay_models.engine._state import State
 from llamay_models.errors import SamplingError
 
@@ -99,6 +99,13 @@ def test_scores_after_sampling_are_those_of_what_was_left(make_model):
 # -- drawing ahead
 
 
+def draw(what, threads=None):
+    draws = Draws()
+    for i, (chooser, _, position) in enumerate(what):
+        draws.add(chooser, i, position, None)
+    draws.draw([logits for _, logits, _ in what], threads)
+
+
 def test_what_is_drawn_ahead_is_what_would_have_been_chosen(make_model):
     model = make_model()
     rng = np.random.default_rng(0)
@@ -114,7 +121,7 @@ def test_what_is_drawn_ahead_is_what_would_have_been_chosen(make_model):
 
     alone = [c.choose(x, 5, None) for c, x in zip(choosers(), rows, strict=True)]
     ahead = choosers()
-    draw_all([Draw(c, x, 5, None) for c, x in zip(ahead, rows, strict=True)], kernels.Threads(2))
+    draw([(c, x, 5) for c, x in zip(ahead, rows, strict=True)], kernels.Threads(2))
     nonsense = np.zeros(60, np.float32)
     for options, chooser, x, expected in zip(OPTIONS, ahead, rows, alone, strict=True):
         logits = x if "logprobs" in options else nonsense  # so that it shows what was taken
@@ -125,7 +132,7 @@ def test_an_error_that_was_drawn_ahead_is_told_to_its_own_sequence(make_model):
     model = make_model()
     good, bad = np.zeros(60, np.float32), np.full(60, np.nan, np.float32)
     choosers = [Chooser(Sampling(seed=1), State(model.pool.context()), 60, frozenset()) for _ in range(2)]
-    draw_all([Draw(choosers[0], good, 0, None), Draw(choosers[1], bad, 0, None)])
+    draw([(choosers[0], good, 0), (choosers[1], bad, 0)])
     assert choosers[0].choose(good, 0, None)[1] is None
     with pytest.raises(SamplingError, match="no token can be chosen at position 0: the logit of token 0"):
         choosers[1].choose(bad, 0, None)
@@ -138,7 +145,7 @@ def test_what_was_drawn_for_another_position_or_without_the_mask_is_not_taken(ma
     choosers = [
         Chooser(Sampling(temperature=0), State(model.pool.context()), 60, frozenset()) for _ in (1, 2)
     ]
-    draw_all([Draw(c, logits, 3, None) for c in choosers])
+    draw([(c, logits, 3) for c in choosers])
     mask = np.full(2, 0xFFFFFFFF, np.uint32)
     mask[0] ^= 1 << 7
     assert choosers[0].choose(logits, 3, mask)[0] == 8

@@ -149,7 +149,7 @@ class Channel:
         if waiting is None:
             return
         loop, future = waiting
-        held: _Held | None = getattr(_thread, "held", None)
+        held: Held | None = getattr(_thread, "held", None)
         if held is None:
             _tell(loop, [(self, future)])
         else:
@@ -158,24 +158,25 @@ class Channel:
 
 _thread = threading.local()
 _Arrivals: TypeAlias = "list[tuple[Channel, asyncio.Future[None]]]"
-_Held: TypeAlias = "dict[asyncio.AbstractEventLoop, _Arrivals]"
+Held: TypeAlias = "dict[asyncio.AbstractEventLoop, _Arrivals]"
+"""Who waits to be woken, by loop."""
 
 
-def hold_wakes() -> None:
-    """Gather what this thread wakes until `wake_held`: one call into a loop for a step, not one for every text of it.
+def hold_wakes() -> Held:
+    """From now on gather what this thread wakes: one call into a loop for a step, not one for every text of it.
 
     Each call costs a write to a socket, and hands the interpreter to the loop's thread in the middle of the step.
+    Returns where they are gathered, for `wake_held`.
     """
-    if getattr(_thread, "held", None) is None:
-        _thread.held = {}
+    held: Held = {}
+    _thread.held = held
+    return held
 
 
-def wake_held() -> None:
-    """Wake all that was gathered; harmless where nothing was."""
-    held: _Held | None = getattr(_thread, "held", None)
-    _thread.held = None
-    for loop, arrivals in (held or {}).items():
-        _tell(loop, arrivals)
+def wake_held(held: Held) -> None:
+    """Wake all that was gathered."""
+    while held:
+        _tell(*held.popitem())
 
 
 def _tell(loop: asyncio.AbstractEventLoop, arrivals: _Arrivals) -> None:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import llamay_kv as kv
 from llamay_models.engine._endings import Endings
-from llamay_models.engine._generation import Channel, wake_held
+from llamay_models.engine._generation import Channel, hold_wakes, wake_held
 from llamay_models.engine._pace import Pace, Stall
 from llamay_models.engine._places import Places
 from llamay_models.engine._prefixes import Prefixes
@@ -187,9 +187,14 @@ class Loop:
     # -- the thread
 
     def _loop(self) -> None:
-        places = self._places
+        places, stats, step = self._places, self.stats, self.histograms.step
+        wakes = self._stepper.wakes = hold_wakes()
         while not self._closed:
-            self._take()
+            if self._calls or self._inbox:
+                self._take()
+            places.turn()
+            if wakes:
+                wake_held(wakes)
             if not places.active and self._replay():
                 continue
             if not places.running:
@@ -208,10 +213,11 @@ class Loop:
                         sequence, LlamayError(f"the engine failed: {type(error).__name__}: {error}")
                     )
                 places.leave()
-            wake_held()
+            if wakes:
+                wake_held(wakes)
             seconds = time.perf_counter() - began
-            self.stats.busy_seconds += seconds
-            self.histograms.step.add(seconds)
+            stats.busy_seconds += seconds
+            step.add(seconds)
         if self._prefixes is not None:
             self._prefixes.close()
         self._stepper.close()
@@ -223,6 +229,7 @@ class Loop:
                 sequence, EngineClosed("the model was closed while this was running"), cancelled=True
             )
         places.close()
+        wake_held(wakes)
         self._replaying = None
         self._runner = None  # with it go the plan and the weights, whoever still holds on to this object
 
@@ -234,8 +241,6 @@ class Loop:
             self._replaying.channel.cancelled = True  # what it has read stays
         while self._inbox:
             self._places.push(self._inbox.popleft())
-        if not self._closed:
-            self._places.turn(time.perf_counter())
 
     def _step(self) -> None:
         self.stats.steps += 1

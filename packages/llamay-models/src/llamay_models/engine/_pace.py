@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 _FIRST = 32  # rows before anything is known
 _LEAST = 8  # rows that a step reads whatever it takes: fewer take nearly as long, deep inside a prompt
+_MANY = 64  # steps that are looked at in one go
 _STALL = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(x|ms|s)")
 
 
@@ -55,11 +56,13 @@ class Pace:
     def __init__(self, max_rows: int, stall: Stall | None = None) -> None:
         self._max_rows = max_rows
         self._stall = stall or Stall()
-        self._writing_step = 0.0
+        self._step = 0.0
         self._row = 0.0
         self._seconds: dict[int, float] = {}  # a row, by depth
         self._rows: dict[int, float] = {}
-        self._writers = _Line(0.98)
+        self._line = _Line(0.98)
+        # Steps that only wrote, not looked at yet: a step has little time for it, and often nobody asks.
+        self._fresh: list[tuple[int, float]] = []
 
     @property
     def row_seconds(self) -> float | None:
@@ -85,14 +88,31 @@ class Pace:
     def observe(self, seconds: float, writing: int, reading: int, depth: int = 0) -> None:
         """A step with so many rows of each kind, the reading ones around `depth`, took this long."""
         if not reading:
-            self._writers.add(writing, seconds)
-            self._writing_step = _blend(self._writing_step, seconds)
+            self._fresh.append((writing, seconds))
+            if len(self._fresh) == _MANY:
+                self._look()
             return
         extra = max(1e-9, seconds - (self._writing_step if writing else 0.0))
         self._row = _blend(self._row, extra / reading)
         if writing and self._writing_step:
             target = self._stall.bound(self._writing_step) - self._writing_step
             self._follow(depth.bit_length(), extra, reading, max(target, 1e-9))
+
+    def _look(self) -> None:
+        for writing, seconds in self._fresh:
+            self._line.add(writing, seconds)
+            self._step = _blend(self._step, seconds)
+        self._fresh.clear()
+
+    @property
+    def _writers(self) -> _Line:
+        self._look()
+        return self._line
+
+    @property
+    def _writing_step(self) -> float:
+        self._look()
+        return self._step
 
     def _follow(self, bucket: int, extra: float, reading: int, target: float) -> None:
         rows = self._at(bucket)

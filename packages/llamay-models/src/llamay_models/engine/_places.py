@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import insort
 from collections import deque
 from collections.abc import Callable
@@ -64,14 +65,18 @@ class Places:
         """Have a sequence wait, at the end of its line or in front."""
         self.waiting.push(sequence, self._tenants, first=first)
 
-    def turn(self, now: float) -> None:
+    def turn(self) -> None:
         """Between two steps: who is over goes, who came back from the disk and who finds a place begins."""
-        self.come_back()
+        if self._back:
+            self.come_back()
         over = [s for s in self.running if s.channel.cancelled or s.deadline is not None]
+        if not over and self.waiting.empty:
+            return
+        now = time.perf_counter()
         for sequence in over:
             if self._endings.is_over(sequence, now):
                 self.running.remove(sequence)
-        if not len(self.waiting):
+        if self.waiting.empty:
             return
         for sequence in [s for s in self.waiting if self._endings.is_over(s, now)]:
             self.waiting.remove(sequence)

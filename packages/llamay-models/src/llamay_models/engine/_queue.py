@@ -25,6 +25,11 @@ class Queue:
         self._turn: dict[tuple[str, int], float] = {}
         self._served: Counter[str] = Counter()
 
+    @property
+    def empty(self) -> bool:
+        """Whether nobody waits."""
+        return not self._lines
+
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 import llamay_kernels as kernels
 import llamay_kv as kv
 from llamay_models.plan._records import Floats
+
+Draw: TypeAlias = (
+    "tuple[kernels.Sampler, int, int, npt.NDArray[np.int32] | None, npt.NDArray[np.uint32] | None]"
+)
+"""By what sampler, from which output of the step, at what position, after which tokens, within what mask."""
 
 
 @dataclass(slots=True)
@@ -25,9 +30,9 @@ class Rows:
 
 
 class Runner:
-    """Lays the rows of a step out in arrays that are made once, and runs the plan over them.
+    """Runs the plan over the rows of a step, and keeps what it writes to.
 
-    Not for several threads at a time: the arrays are shared.
+    Not for several threads at a time: the outputs are shared.
     """
 
     def __init__(self, plan: kernels.Plan, threads: kernels.Threads) -> None:
@@ -36,9 +41,6 @@ class Runner:
         self.max_rows = plan.max_rows
         self.seconds = 0.0
         """How long the plan took, the last time."""
-        self._tokens = np.zeros(self.max_rows, np.int32)
-        self._positions = np.zeros(self.max_rows, np.int32)
-        self._wanted = np.zeros(self.max_rows, np.int32)
         # Made as it is needed: a row of a large vocabulary takes a megabyte.
         self._out = np.zeros((0, plan.output_width), np.float32)
         self._rows: list[Floats] = []
@@ -55,30 +57,16 @@ class Runner:
 
         The result is overwritten by the next run. Nothing is committed.
         """
-        tokens: list[int] = []
-        positions: list[int] = []
-        wanted: list[int] = []
-        leases: list[Any] = []
-        counts: list[int] = []
-        for rows in batch:
-            n, position = len(rows.tokens), rows.position
-            tokens += rows.tokens
-            if n == 1:
-                positions.append(position)
-            else:
-                positions += range(position, position + n)
-            if rows.wanted:
-                wanted += range(len(tokens) - rows.wanted, len(tokens))
-            leases.append(rows.lease)
-            counts.append(n)
-        size, last = len(tokens), len(wanted)
-        self.rows(last)
-        self._tokens[:size] = tokens
-        self._positions[:size] = positions
-        self._wanted[:last] = wanted
-        out = self._out[:last]
-        arrays = self._tokens[:size], self._positions[:size], self._wanted[:last]
-        began = time.perf_counter()
-        self.plan.run(arrays[0], arrays[1], leases, counts, arrays[2], out, self.threads)
-        self.seconds = time.perf_counter() - began
-        return out
+        wanted = sum(rows.wanted for rows in batch)
+        self.rows(wanted)
+        self.step(batch, ())
+        return self._out[:wanted]
+
+    def step(self, batch: Sequence[Rows], draws: Sequence[Draw]) -> tuple[list[int], dict[int, str]]:
+        """Compute the rows' K/V and outputs, then draw tokens from these; `rows` was asked for enough of them.
+
+        Returns the tokens, -1 where none can be drawn, and what was wrong there.
+        """
+        rows = [(r.lease, r.tokens, r.position, r.wanted) for r in batch]
+        self.seconds, tokens, errors = self.plan.run_rows(rows, self._out, self.threads, draws)
+        return tokens, errors

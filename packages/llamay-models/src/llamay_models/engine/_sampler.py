@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -14,6 +14,7 @@ import llamay_kernels as kernels
 from llamay_models.engine._breakers import Words, token_sequences
 from llamay_models.engine._constraint import Bounds, Mask
 from llamay_models.engine._generation import TokenScore
+from llamay_models.engine._runner import Draw
 from llamay_models.engine._sampling import Sampling
 from llamay_models.engine._state import State
 from llamay_models.errors import SamplingError
@@ -118,42 +119,50 @@ class Chooser:
         return None if self._history is None else self._history.tokens
 
 
-class Draw:
-    """A token that is going to be chosen: by whom, from which logits, at which position, within which bounds."""
-
-    __slots__ = ("bounds", "chooser", "logits", "position")
-
-    def __init__(self, chooser: Chooser, logits: Floats, position: int, bounds: Bounds | None) -> None:
-        self.chooser = chooser
-        self.logits = logits
-        self.position = position
-        self.bounds = bounds
-
-
-def draw_all(draws: Sequence[Draw], threads: kernels.Threads | None = None) -> None:
-    """Draw tokens of several sequences in one native call, on several threads where that pays.
+class Draws:
+    """Tokens of several sequences that are drawn in one native call: with the step that makes their logits, or after.
 
     The next `choose` for the same position and mask then only takes what was drawn, which is the token that
-    it would have drawn itself. To be called only for tokens that are going to be chosen: a mirostat learns
+    it would have drawn itself. To be used only for tokens that are going to be chosen: a mirostat learns
     from them.
+
+    Attributes:
+        work: what is drawn, from which output of the step.
+
     """
-    ready: list[Chooser] = []
-    work: list[tuple[kernels.Sampler, Floats, int, npt.NDArray[np.int32] | None, Mask | None]] = []
-    for draw in draws:
-        chooser, bounds = draw.chooser, draw.bounds
-        # Where the mask allows nothing, or only an end, there is nothing to draw, and `choose` is not asked.
-        if chooser.scores_itself or (bounds is not None and not bounds.open):
-            continue
-        mask = None if bounds is None else bounds.mask
-        work.append((chooser._sampler, draw.logits, draw.position, chooser.history, mask))
-        ready.append(chooser)
-    if not ready:
-        return
-    tokens, errors = kernels.sample_batch(work, threads)
-    for chooser, row, token in zip(ready, work, tokens, strict=True):
-        chooser._ahead = (row[2], row[4], token)
-    for i, error in errors.items():
-        ready[i]._ahead = (work[i][2], work[i][4], error)
+
+    __slots__ = ("_choosers", "work")
+
+    def __init__(self) -> None:
+        self.work: list[Draw] = []
+        self._choosers: list[Chooser] = []
+
+    def add(self, chooser: Chooser, output: int, position: int, bounds: Bounds | None) -> None:
+        """Have a token drawn, unless there is nothing to draw: then `choose` does without."""
+        mask = None
+        if bounds is not None:
+            if not bounds.open:  # the mask allows nothing, or only an end, and `choose` is not asked
+                return
+            mask = bounds.mask
+        if chooser.scores_itself:
+            return
+        self.work.append((chooser._sampler, output, position, chooser.history, mask))
+        self._choosers.append(chooser)
+
+    def take(self, tokens: Sequence[int], errors: Mapping[int, str]) -> None:
+        """Hand out what was drawn, or what was wrong."""
+        for chooser, row, token in zip(self._choosers, self.work, tokens, strict=True):
+            chooser._ahead = (row[2], row[4], token)
+        for i, error in errors.items():
+            self._choosers[i]._ahead = (self.work[i][2], self.work[i][4], error)
+
+    def draw(self, logits: Sequence[Floats], threads: kernels.Threads | None = None) -> None:
+        """Draw from outputs that are there."""
+        if self.work:
+            rows = [
+                (s, logits[output], position, past, mask) for s, output, position, past, mask in self.work
+            ]
+            self.take(*kernels.sample_batch(rows, threads))
 
 
 class _History:

@@ -175,14 +175,14 @@ class Sequence:
         """Go on after the first n pending tokens were committed."""
         pending = self.state.pending
         del pending[:n]
-        if pending and self.writing is None:
+        if self.writing is None and pending:
             self.channel.put(n)
 
-    def choose(self, logits: Floats) -> None:
+    def choose(self, logits: Floats, position: int | None = None) -> None:
         """Choose the next token, let out the text it completes, and say in `ending` if the sequence is to end.
 
-        Whether a constraint is satisfied is for `look` to say. Without `writing` nothing is chosen; the logits are
-        kept. At the end the context keeps the token as pending.
+        `position` is that token's, if it is known. Whether a constraint is satisfied is for `look` to say. Without
+        `writing` nothing is chosen; the logits are kept. At the end the context keeps the token as pending.
         """
         writing, state = self.writing, self.state
         if writing is None:
@@ -191,13 +191,13 @@ class Sequence:
             return
         before = len(state.pending)
         try:
-            self._choose(writing, logits)
+            self._choose(writing, logits, len(state) if position is None else position)
         except BaseException:
             if len(state.pending) == before:
                 state.logits = logits.copy()
             raise
 
-    def _choose(self, writing: Writing, logits: Floats) -> None:
+    def _choose(self, writing: Writing, logits: Floats, position: int) -> None:
         channel, state = self.channel, self.state
         if not channel.first:
             channel.first = time.perf_counter()
@@ -215,7 +215,7 @@ class Sequence:
                 self.ending = ("stop", None)
                 return
             mask = bounds.mask
-        token, score = writing.chooser.choose(logits, len(state.kv) + len(state.pending), mask)
+        token, score = writing.chooser.choose(logits, position, mask)
         state.pending.append(token)
         state.logits = None
         channel.completion_tokens += 1
@@ -227,12 +227,13 @@ class Sequence:
         if token in writing.ends:
             self.ending = ("stop", None)
             return
-        text = writing.text.feed(token)
+        stream = writing.text
+        text = stream.feed(token)
         if text:
             self._let_out(writing, text)
         if writing.bounds is not None:
             writing.bounds.accept(token)  # also before a stop string ends the text: it may go on in another
-        if writing.text.stopped is not None:
+        if stream.stopped is not None:
             channel.stop_sequence = writing.text.stopped
             self.ending = ("stop", None)
             return

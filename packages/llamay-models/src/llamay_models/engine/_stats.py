@@ -39,14 +39,21 @@ class Stats:
 BOUNDS = (*(round(m * 10.0**e, 6) for e in range(-5, 3) for m in (1.0, 3.0)), 1000.0)
 
 
-@dataclass(slots=True)
-class Histogram:
-    """How often a time in seconds was at most each of `BOUNDS`; the last count is of all that were longer."""
+_MANY = 64  # times that are counted in one go
 
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
-    total: float = 0.0
-    # All texts of a step have waited the same: one look at the buckets will do.
-    _last: tuple[float, int] = field(default=(-1.0, 0), repr=False, compare=False)
+
+class Histogram:
+    """How often a time in seconds was at most each of `BOUNDS`; the last count is of all that were longer.
+
+    One thread adds; others may read meanwhile, and see all that was added before, or for a moment a few less.
+    """
+
+    __slots__ = ("_counted", "_fresh")
+
+    def __init__(self) -> None:
+        self._counted: tuple[list[int], float] = ([0] * (len(BOUNDS) + 1), 0.0)
+        # Between two steps only this is touched: to sort times into buckets can wait until there are many.
+        self._fresh: list[float] = []
 
     @property
     def bounds(self) -> tuple[float, ...]:
@@ -58,16 +65,39 @@ class Histogram:
         """How many there were."""
         return sum(self.counts)
 
+    @property
+    def counts(self) -> list[int]:
+        """How many there are in each bucket."""
+        return self._tally()[0]
+
+    @property
+    def total(self) -> float:
+        """The sum of all."""
+        return self._tally()[1]
+
     def add(self, seconds: float) -> None:
         """Count one."""
-        if seconds != self._last[0]:
-            self._last = (seconds, bisect_left(BOUNDS, seconds))
-        self.counts[self._last[1]] += 1
-        self.total += seconds
+        fresh = self._fresh
+        fresh.append(seconds)
+        if len(fresh) == _MANY:
+            counted = self._tally()
+            self._fresh = []
+            self._counted = counted
 
     def copy(self) -> Histogram:
         """Return it as it is now."""
-        return Histogram(list(self.counts), self.total)
+        twin = Histogram()
+        twin._counted = self._tally()
+        return twin
+
+    def _tally(self) -> tuple[list[int], float]:
+        fresh = list(self._fresh)
+        counts, total = self._counted
+        counts = list(counts)
+        for seconds in fresh:
+            counts[bisect_left(BOUNDS, seconds)] += 1
+            total += seconds
+        return counts, total
 
 
 @dataclass(slots=True)

@@ -9,21 +9,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeAlias
 
 import llamay_kv as kv
-from llamay_models.engine._constraint import fill_all
+from llamay_models.engine._constraint import Bounds, fill_all
 from llamay_models.engine._endings import Endings, wrapped
-from llamay_models.engine._generation import hold_wakes
+from llamay_models.engine._generation import Held, wake_held
 from llamay_models.engine._pace import Pace
 from llamay_models.engine._places import Places
 from llamay_models.engine._prefixes import Prefixes
 from llamay_models.engine._runner import Runner
-from llamay_models.engine._sampler import Draw, draw_all
+from llamay_models.engine._sampler import Chooser, Draws
 from llamay_models.engine._sequence import Sequence
 from llamay_models.engine._shares import Share
 from llamay_models.engine._stats import Histograms, Stats
 from llamay_models.errors import LlamayError, OutOfMemory
 from llamay_models.plan._records import Floats
+
+_Late: TypeAlias = tuple[Chooser, int, int, Bounds]
+"""A token that is drawn once its mask is known: by whom, from which output, its position, its bounds."""
 
 
 class Stepper:
@@ -47,6 +51,8 @@ class Stepper:
         self._histograms = histograms
         self._lenders = lenders
         self._aside: ThreadPoolExecutor | None = None
+        self.wakes: Held = {}
+        """Who is to be woken, where the thread gathers that."""
 
     def close(self) -> None:
         """End the thread that computes masks."""
@@ -97,7 +103,7 @@ class Stepper:
                 if not self._make_room(sequence, batch, error):
                     return False
         pending = state.pending
-        share.position = len(state.kv)
+        share.position = share.lease.begin
         share.wanted = 1 if n == len(pending) else 0
         if share.drafts is None:
             share.tokens = pending[:n]
@@ -123,10 +129,13 @@ class Stepper:
 
     def _compute(self, batch: list[Share], runner: Runner, pace: Pace) -> None:
         logits = runner.rows(sum(share.wanted for share in batch))
-        draws, late = self._lay_out(batch, logits)
-        masks = self._fill_aside(late)
+        draws = Draws()
+        late = self._lay_out(batch, draws)
+        masks = self._fill_aside(late) if late else None
+        if self.wakes:
+            wake_held(self.wakes)  # who would else wait for the run
         try:
-            runner.run(batch)
+            tokens, errors = runner.step(batch, draws.work)
         except Exception as error:  # one bad sequence must not take the others with it
             for share in batch:
                 share.lease.release()
@@ -136,17 +145,21 @@ class Stepper:
             if masks is not None:
                 masks.result()
         now = time.perf_counter()
-        draw_all([*draws, *late], runner.threads)
-        hold_wakes()
+        if draws.work:
+            draws.take(tokens, errors)
+        if late:
+            draws = Draws()
+            for chooser, output, position, bounds in late:
+                draws.add(chooser, output, position, bounds)
+            draws.draw(logits, runner.threads)
         writing, reading, depth = self._deliver(batch, logits, now, runner)
         self._stats.rows += writing + reading
         self._stats.run_seconds += runner.seconds
         pace.observe(runner.seconds, writing, reading, depth // reading if reading else 0)
 
-    def _lay_out(self, batch: list[Share], logits: list[Floats]) -> tuple[list[Draw], list[Draw]]:
-        """Return what is to be drawn after the run, and that of it whose masks are not known yet."""
-        draws: list[Draw] = []
-        late: list[Draw] = []
+    def _lay_out(self, batch: list[Share], draws: Draws) -> list[_Late]:
+        """Add what is to be drawn with the run to `draws`, and return that whose masks are not known yet."""
+        late: list[_Late] = []
         at = 0
         for share in batch:
             row, at = at, at + share.wanted
@@ -161,20 +174,17 @@ class Stepper:
                 except Exception as error:
                     sequence.ending = ("error", wrapped(error))
                     continue
-            draw = Draw(writing.chooser, logits[row], share.position + share.n, bounds)
             if bounds is not None and bounds.stale:
-                late.append(draw)
+                late.append((writing.chooser, row, share.position + share.n, bounds))
             else:
-                draws.append(draw)
-        return draws, late
+                draws.add(writing.chooser, row, share.position + share.n, bounds)
+        return late
 
-    def _fill_aside(self, late: list[Draw]) -> Future[None] | None:
+    def _fill_aside(self, late: list[_Late]) -> Future[None]:
         """Have another thread compute the masks that are not known yet, while the plan runs."""
-        if not late:
-            return None
         if self._aside is None:
             self._aside = ThreadPoolExecutor(1, "llamay masks")
-        return self._aside.submit(fill_all, [d.bounds for d in late if d.bounds is not None])
+        return self._aside.submit(fill_all, [bounds for _, _, _, bounds in late])
 
     def _deliver(
         self, batch: list[Share], logits: list[Floats], now: float, runner: Runner
@@ -185,22 +195,23 @@ class Stepper:
         bound: list[Sequence] = []
         for share in batch:
             sequence, n, tokens = share.sequence, share.n, share.tokens
+            state, drafts = sequence.state, share.drafts
             before = sequence.channel.completion_tokens
-            decoding = before > 0 and sequence.decoding
+            decoding = before > 0 and sequence.writing is not None and len(state.pending) == 1
             if share.wanted:
                 row, at = at, at + share.wanted
                 if sequence.ending is None:
                     try:
-                        if share.drafts is None:
-                            sequence.choose(logits[row])
+                        if drafts is None:
+                            sequence.choose(logits[row], share.position + n)
                         else:
-                            sequence.verify(logits[row:at], share.drafts)
+                            sequence.verify(logits[row:at], drafts)
                             n += sequence.used - 1
                     except Exception as error:
                         sequence.ending = ("error", wrapped(error))
             share.lease.commit(tokens if n == len(tokens) else tokens[:n])
             sequence.took(n)
-            if share.drafts is not None:
+            if drafts is not None:
                 self._learn(share)
             if decoding:
                 writing += len(tokens)
@@ -208,10 +219,10 @@ class Stepper:
                 reading += n
                 depth += n * (share.position + n // 2)
                 self._count_reading(sequence, n)
-            served(sequence.state.tenant, n)
+            served(state.tenant, n)
             self._count(sequence, before, now)
-            if self._prefixes is not None:
-                self._keep(sequence, reading=not decoding)
+            if self._prefixes is not None and (self._prefixes.windowed or not decoding):
+                self._keep(sequence)
             if sequence.waits_for_mask:
                 bound.append(sequence)
             elif sequence.ending is not None:
@@ -269,13 +280,13 @@ class Stepper:
                 self._histograms.first_token.add(now - channel.submitted)
             channel.last = now
 
-    def _keep(self, sequence: Sequence, *, reading: bool) -> None:
+    def _keep(self, sequence: Sequence) -> None:
         """Let others find the whole pages that were computed.
 
         Of a text that is being written this waits for the end, except where pages are dropped on the way.
         """
         prefixes = self._prefixes
-        if prefixes is None or not sequence.reuse or not (reading or prefixes.windowed):
+        if prefixes is None or not sequence.reuse:
             return
         size, page = len(sequence.state.kv), self._page_tokens
         if size // page > sequence.kept // page:

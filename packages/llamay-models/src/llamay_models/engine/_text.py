@@ -30,7 +30,8 @@ class TextStream:
 
     def feed(self, token: int) -> str:
         """Return the text that this token lets out."""
-        return self._push(self._decoder.push(token))
+        text = self._decoder.push(token)
+        return self._push(text) if self._matchers else text
 
     def finish(self) -> str:
         """Return what is left: text that became no stop string, bytes that became no character."""
