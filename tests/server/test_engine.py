@@ -30,6 +30,21 @@ def server():
         yield s
 
 
+def test_packed_weights_are_kept_in_the_configured_folder_and_read_again(tmp_path, monkeypatch):
+    from llamay_models import loading
+    from llamay_server import Config
+    from llamay_server._adapter import load
+
+    folder = tmp_path / "packed"
+    loader = load(Config(threads=1, packed_cache=str(folder)))
+    loader(STORIES).close()
+    assert list(folder.iterdir())
+    packed = []
+    monkeypatch.setattr(loading, "pack", lambda tensors, *_, **__: packed.extend(tensors) or [])
+    loader(STORIES).close()
+    assert packed == [], "nothing is packed again"
+
+
 def complete(server, **body):
     r = server.client.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 32, "seed": 7} | body)
     assert r.status_code == 200, r.text

@@ -36,6 +36,20 @@ def test_flags_beat_environment_beats_file_beats_default(tmp_path):
     assert origin["max_n"] == "default"
 
 
+def test_the_folder_of_packed_weights_is_set_like_all_else_and_shown(tmp_path):
+    file = tmp_path / "server.toml"
+    file.write_text('packed-cache = "/from/file"\n')
+    env = {"LLAMAY_CONFIG": str(file)}
+    assert load_config(env=env)[0].packed_cache == "/from/file"
+    env["LLAMAY_PACKED_CACHE"] = "/from/environment"
+    assert load_config(env=env)[0].packed_cache == "/from/environment"
+    config, origin = load_config({"packed_cache": "/from/flag"}, env=env)
+    assert config.packed_cache == "/from/flag"
+    assert any(
+        "packed_cache" in line and "/from/flag" in line for line in show_config(config, origin).splitlines()
+    )
+
+
 @pytest.mark.parametrize(
     ("value", "host", "port"),
     [

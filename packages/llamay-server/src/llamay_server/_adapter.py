@@ -61,12 +61,17 @@ def load(config: Config) -> p.Loader:
                 spill=_spill(config, key),
                 prefix_cache=None if config.prefix_cache < 0 else config.prefix_cache,
                 disk_cache=disk,
+                packed_cache=config.packed_cache or None,
                 max_stall=config.max_stall,
                 draft=draft,
                 progress=progress,
             )
-        except errors.LlamayError as e:
-            raise p.EngineError(str(e)) from e
+        except errors.ArchitectureError as e:
+            raise p.UnknownArchitecture(str(e)) from e
+        except errors.OutOfMemory as e:
+            raise p.OutOfMemory(str(e)) from e
+        except (errors.LlamayError, ValueError, OverflowError) as e:
+            raise p.UnusableModel(str(e)) from e
         return Engine(model, key, strict=config.profile == "enterprise")
 
     return loader

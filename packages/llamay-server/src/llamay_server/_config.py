@@ -88,6 +88,9 @@ class Config:
     prefix_cache_ram: int = _setting(
         0, "bytes of memory that hold decrypted parts of this folder", unit="bytes"
     )
+    packed_cache: str = _setting(
+        "", "folder that keeps weights as the kernels read them, so that models load faster the next time"
+    )
     ctx_key: str = _setting(
         "", "file with the key (32 bytes, or 64 hex digits) that encrypts snapshots and kept prefixes"
     )

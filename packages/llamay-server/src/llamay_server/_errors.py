@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -42,6 +43,7 @@ _KINDS: dict[str, tuple[int, str, str]] = {
     "conflict": (409, "conflict_error", "invalid_request_error"),
     "gone": (410, "not_found_error", "not_found_error"),
     "too_large": (413, "invalid_request_error", "request_too_large"),
+    "unusable": (422, "invalid_request_error", "invalid_request_error"),
     "limit": (429, "rate_limit_error", "rate_limit_error"),
     "busy": (429, "rate_limit_error", "overloaded_error"),
     "internal": (500, "server_error", "api_error"),
@@ -141,6 +143,7 @@ _TITLES = {
     409: "Conflict",
     410: "Gone",
     413: "Content Too Large",
+    422: "Unprocessable Content",
     429: "Too Many Requests",
     500: "Internal Server Error",
     501: "Not Implemented",
@@ -179,7 +182,37 @@ def from_engine(exc: BaseException) -> ApiError:
             return ApiError("storage", text, code="out_of_memory", retry=False)
         case engine.Busy():
             return ApiError("unavailable", text)
+        case engine.UnusableModel():
+            return ApiError("unusable", text, code="model_unusable")
+        case engine.UnknownArchitecture():
+            return ApiError("not_supported", text, code="model_not_supported", retry=False)
         case engine.NotSupported():
             return ApiError("not_supported", text, retry=False)
         case _:
             return ApiError("internal", "The server failed on this request; its log has the details.")
+
+
+def from_load(exc: BaseException, name: str, path: Path) -> ApiError:
+    """Why a model could not be loaded, without where its file is. What would fail again asks not to be repeated."""
+    match exc:
+        case FileNotFoundError() | NotADirectoryError():
+            text = f"The file of model {name!r} is not there any more; pull or add it again."
+            return ApiError("not_found", text, param="model", code="model_not_found")
+        case OSError():
+            text = f"The file of model {name!r} cannot be read: {exc.strerror or type(exc).__name__}."
+            return ApiError("unusable", text, param="model", code="model_unusable")
+        case MemoryError():
+            text = f"There is not enough memory to load model {name!r}."
+            return ApiError("storage", text, param="model", code="out_of_memory", retry=False)
+        case ApiError():
+            return exc
+    known = from_engine(exc)
+    text = f"Model {name!r} cannot be loaded: {_hidden(known.message, path)}"
+    return ApiError(known.kind, text, param="model", code=known.code, headers=known.headers)
+
+
+def _hidden(text: str, path: Path) -> str:
+    """A message that names files, but not their folders."""
+    for known in (path, path.resolve()):
+        text = text.replace(str(known), known.name).replace(f"{known.parent}/", "")
+    return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,11 +12,13 @@ from pathlib import Path
 
 from ._call import Call
 from ._config import Config, ConfigError
-from ._errors import ApiError, from_engine
+from ._errors import ApiError, from_load
 from ._http import Abandoned
 from ._metrics import Metrics
-from ._protocol import Loader, Model, Times
+from ._protocol import BadPrompt, Loader, Model, Times, UnusableModel
 from ._store import Profile, Store
+
+log = logging.getLogger("llamay.server")
 
 
 @dataclass(slots=True)
@@ -160,18 +163,18 @@ class Models:
             if entry.profile.template is not None:
                 try:
                     model.use_template(entry.profile.template)
+                except BadPrompt as e:
+                    model.close()
+                    raise UnusableModel(str(e)) from e
                 except BaseException:
                     model.close()
                     raise
         except Abandoned:
             raise ApiError("unavailable", f"Loading {entry.name} was given up.") from None
-        except ApiError:
-            raise
         except Exception as e:
-            error = from_engine(e)
-            raise ApiError(
-                "internal" if error.kind == "internal" else error.kind, f"{entry.name}: {e}"
-            ) from e
+            error = from_load(e, entry.name, path)
+            log.warning("model %s could not be loaded: %s", entry.name, e)
+            raise error from e
         finally:
             entry.loading = None
         entry.model, entry.loaded_at = model, time.monotonic()
@@ -202,8 +205,11 @@ class Models:
                 return
             if budget > 0 and wanted.nbytes > budget:
                 raise ApiError(
-                    "unavailable",
+                    "storage",
                     f"{wanted.name} takes {wanted.nbytes} bytes, but all models together may take {budget}.",
+                    param="model",
+                    code="out_of_memory",
+                    retry=False,
                 )
             idle = [e for e in others if e.model is not None and not self.busy(e) and not e.pinned]
             if not idle:

@@ -340,8 +340,19 @@ class NotSupported(EngineError):
     """The engine lacks this ability."""
 
 
+class UnknownArchitecture(NotSupported):
+    """A model file of a kind that the engine does not know."""
+
+
+class UnusableModel(EngineError):
+    """A model file that is damaged or incomplete, or that does not go with the settings it is to be loaded with."""
+
+
 class Loader(Protocol):
     """Loads a model from a path: blocking, with progress; raising from the callback abandons it."""
 
     def __call__(self, path: Path, *, progress: Progress | None = None, draft: Path = ...) -> Model:
-        """The loaded model. `draft` is given only where a smaller model guesses for it."""
+        """The loaded model. `draft` is given only where a smaller model guesses for it.
+
+        Raises `UnknownArchitecture`, `UnusableModel`, `OutOfMemory`, or OSError where the file cannot be read.
+        """
