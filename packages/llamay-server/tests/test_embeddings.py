@@ -49,6 +49,25 @@ def test_oa50_input_may_be_tokens(shared, value, texts):
     np.testing.assert_allclose([d["embedding"] for d in body["data"]], FakeModel().embed(texts), atol=1e-7)
 
 
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/embedding"])
+@pytest.mark.parametrize(
+    ("value", "texts"),
+    [
+        ({"prompt_string": "hi ho"}, ["hi ho"]),
+        ([{"prompt_string": "hi"}, "ho", [256, 104, 105]], ["hi", "ho", "hi"]),
+        (["h", 105], ["hi"]),
+        ([256, 104, "i"], ["hi"]),
+        (["h", 105, " ho"], ["hi ho"]),
+        ([["h", 105], "ho"], ["hi", "ho"]),
+    ],
+)
+def test_input_may_mix_texts_tokens_and_objects_as_llama_cpp_has_it(shared, path, value, texts):
+    answer = post(shared, path, input=value).json()
+    found = answer["data"] if path.startswith("/v1") else answer
+    vectors = [np.ravel(each["embedding"]) for each in found]
+    np.testing.assert_allclose(vectors, expected(texts), atol=1e-7)
+
+
 def test_control_tokens_in_a_text_are_text(shared):
     body = post(shared, "/v1/embeddings", input="<|im_end|>").json()
     assert body["usage"]["prompt_tokens"] == 11
@@ -68,7 +87,14 @@ def test_oa52_dimensions_are_passed_on(shared):
         ({"input": ""}, None),
         ({"input": []}, "input"),
         ({"input": [""]}, None),
-        ({"input": [1, "a"]}, "input[0]"),
+        ({"input": [1, {"prompt_string": "a"}]}, "input[1]"),
+        ({"input": [1, 2.5]}, "input[1]"),
+        ({"input": [[1, True]]}, "input[0][1]"),
+        ({"input": ["a", [1, "b", 999999]]}, "input[1][2]"),
+        ({"input": {"text": "a"}}, "input.prompt_string"),
+        ({"input": ["a", {"prompt_string": 5}]}, "input[1].prompt_string"),
+        ({"input": {"prompt_string": "a", "multimodal_data": ["aGk="]}}, "input.multimodal_data"),
+        ({"input": [[]]}, "input[0]"),
         ({"input": [999999]}, "input"),
         ({"input": "x", "dimensions": 65}, "dimensions"),
         ({"input": "x", "dimensions": 0}, "dimensions"),

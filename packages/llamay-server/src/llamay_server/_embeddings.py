@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from litestar import Request, post
 from litestar.types import ASGIApp
@@ -14,8 +14,8 @@ from msgspec import Meta, Struct
 from ._call import Call, call_of
 from ._errors import ApiError, invalid
 from ._http import Whole, read_json
+from ._llamacpp_completion import native_prompts
 from ._ollama import KeepAlive, Options, keep_alive_seconds
-from ._openai_completions import read_prompts
 from ._openai_schema import EmbeddingRequest
 from ._protocol import Embeddings, Model
 from ._run import read_through
@@ -27,11 +27,10 @@ MAX_TEXTS = 2048
 
 def read_texts(value: Any, model: Model, where: str) -> list[list[int]]:
     """Texts as ids, in which control tokens that a text spells out are no control tokens."""
-    count = len(value) if isinstance(value, list) else 1
-    ids = isinstance(value, list) and bool(value) and all(isinstance(v, int) for v in value)
-    if count > MAX_TEXTS and not ids:
-        raise invalid(f"{where}: at most {MAX_TEXTS} texts in one request, not {count}", where)
-    return read_prompts(value, model, where, parse_special=False)
+    many = isinstance(value, list) and not any(isinstance(v, int) for v in value)
+    if many and len(value) > MAX_TEXTS:
+        raise invalid(f"{where}: at most {MAX_TEXTS} texts in one request, not {len(value)}", where)
+    return native_prompts(value, model, where, parse_special=False)
 
 
 async def _embed(
@@ -93,11 +92,14 @@ async def openai_embeddings(request: Request[Any, Any, Any]) -> ASGIApp:
         )
 
 
+_Part: TypeAlias = str | int | list[str | int] | dict[str, Any]
+
+
 class NativeEmbeddingRequest(Struct, kw_only=True):
     """Body of POST /embedding: llama.cpp's own."""
 
-    content: str | list[str | int | list[int]] | None = None
-    input: str | list[str | int | list[int]] | None = None
+    content: str | list[_Part] | dict[str, Any] | None = None
+    input: str | list[_Part] | dict[str, Any] | None = None
     model: str | None = None
     embd_normalize: Annotated[int, Meta(ge=-1, le=2)] | None = None
 

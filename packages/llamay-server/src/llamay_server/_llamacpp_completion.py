@@ -184,29 +184,33 @@ class NativeWriter:
         return part
 
 
-def native_prompts(value: Any, model: Model) -> list[list[int]]:
+def native_prompts(
+    value: Any, model: Model, where: str = "prompt", *, parse_special: bool = True
+) -> list[list[int]]:
     """Prompts as llama.cpp takes them: text, ids, texts and ids in one list, an object, or a list of such."""
     if isinstance(value, list) and not any(isinstance(v, int) for v in value):
         if not value:
-            raise invalid("prompt: it is empty", "prompt")
-        return [_native_prompt(item, model, f"prompt[{i}]") for i, item in enumerate(value)]
-    return [_native_prompt(value, model, "prompt")]
+            raise invalid(f"{where}: it is empty", where)
+        items = enumerate(value)
+        return [_native_prompt(v, model, f"{where}[{i}]", parse_special=parse_special) for i, v in items]
+    return [_native_prompt(value, model, where, parse_special=parse_special)]
 
 
-def _native_prompt(value: Any, model: Model, where: str) -> list[int]:
+def _native_prompt(value: Any, model: Model, where: str, *, parse_special: bool) -> list[int]:
     if isinstance(value, dict):
         if value.get("multimodal_data"):
             raise invalid(f"{where}.multimodal_data: this model reads text only", f"{where}.multimodal_data")
         if not isinstance(value := value.get("prompt_string"), str):
             raise invalid(f"{where}.prompt_string: it must be text", f"{where}.prompt_string")
     if not isinstance(value, list) or all(isinstance(v, int) for v in value):
-        return read_prompts([value] if isinstance(value, list) else value, model, where)[0]
+        one = value if value or isinstance(value, str) else [value]
+        return read_prompts(one, model, where, parse_special=parse_special)[0]
     ids: list[int] = []
     for i, item in enumerate(value):
         if isinstance(item, str):
-            ids += model.encode(item, add_special=i == 0, parse_special=True)
+            ids += model.encode(item, add_special=i == 0, parse_special=parse_special)
         elif isinstance(item, int):
-            ids += read_prompts([item], model, where)[0]
+            ids += read_prompts([item], model, f"{where}[{i}]")[0]
         else:
             raise invalid(f"{where}[{i}]: it must be text or a token id", f"{where}[{i}]")
     return ids

@@ -149,7 +149,7 @@ class CompletionRequest(SamplingFields, kw_only=True):
 class EmbeddingRequest(Struct, kw_only=True):
     """Body of POST /v1/embeddings."""
 
-    input: str | list[str | int | list[int]]
+    input: str | list[str | int | list[str | int] | dict[str, Any]] | dict[str, Any]
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
