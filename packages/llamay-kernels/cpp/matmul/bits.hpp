@@ -2,14 +2,15 @@
 
 #include "../formats/codebook.hpp"
 #include "dot.hpp"
+#include "packed.hpp"
 
 #ifdef LLAMAY_VECTOR
 
 // How each layout of packed.hpp becomes bytes again.
 //
-// weight<four>(vectors, s): the bytes for k = 4 * four..4 * four + 3 of sub-block s (32 k) of a block of
-// `elements`. A byte is the integer plus kOffset, and at most kHighest. Where that is 255 and there is no
-// byte dot product, `halves` gives the two nibbles of the same byte.
+// weight<four>(vectors, s): the bytes for k = 4 * four..4 * four + 3 of sub-block s (32 k) of a block. A byte
+// is the integer plus kOffset, and at most kHighest. Where that is 255 and there is no byte dot product,
+// `halves` gives the two nibbles of the same byte.
 
 namespace llamay {
 namespace {
@@ -22,17 +23,17 @@ struct FourBits {
   static constexpr int kHighest = 15;
   template <int four>
   static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t s) {
-    return nibbles<four>(vectors + 256 * s);
+    return nibbles<four>(vectors + vector_bytes(4) * s);
   }
 };
 
-template <int elements>
 struct FiveBits {
   static constexpr int kHighest = 31;
   template <int four>
   static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t s) {
-    const uint8_t* high = vectors + 8 * elements + 64 * s;
-    return with_high_bits<four, 1, 4>(nibbles<four>(vectors + 256 * s), load_once(high));
+    vectors += vector_bytes(5) * s;
+    const Bytes high = load_once(vectors);
+    return with_high_bits<four, 1, 4>(nibbles<four>(vectors + low_bits(5, 0)), high);
   }
 };
 
@@ -40,8 +41,9 @@ struct SixBits {
   static constexpr int kHighest = 63;
   template <int four>
   static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t s) {
-    const uint8_t* high = vectors + 2048 + 128 * s + 64 * (four / 4);
-    return with_high_bits<four % 4 * 2, 2, 4>(nibbles<four>(vectors + 256 * s), load_once(high));
+    vectors += vector_bytes(6) * s;
+    const Bytes high = load_once(vectors + 192 * (four / 4));
+    return with_high_bits<four % 4 * 2, 2, 4>(nibbles<four % 4>(vectors + low_bits(6, four / 4)), high);
   }
 };
 
@@ -67,12 +69,17 @@ struct EightBits {
   }
 };
 
+/// The two low bits of each of 32 k.
+template <int four>
+LLAMAY_INLINE Bytes two_bits(const uint8_t* vectors) {
+  return and_(shift_right16<four % 4 * 2>(load_once(vectors + 64 * (four / 4))), repeat_byte(3));
+}
+
 struct TwoBits {
   static constexpr int kHighest = 3;
   template <int four>
   static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t s) {
-    const Bytes v = load_once(vectors + 128 * s + 64 * (four / 4));
-    return and_(shift_right16<four % 4 * 2>(v), repeat_byte(3));
+    return two_bits<four>(vectors + vector_bytes(2) * s);
   }
 };
 
@@ -81,7 +88,9 @@ struct ThreeBits {
   static constexpr int kOffset = 4;  // Q3_K
   template <int four>
   static LLAMAY_INLINE Bytes weight(const uint8_t* vectors, size_t s) {
-    return with_high_bits<four, 1, 2>(TwoBits::weight<four>(vectors, s), load_once(vectors + 1024 + 64 * s));
+    vectors += vector_bytes(3) * s;
+    const Bytes high = load_once(vectors);
+    return with_high_bits<four, 1, 2>(two_bits<four>(vectors + low_bits(3, 0)), high);
   }
 };
 

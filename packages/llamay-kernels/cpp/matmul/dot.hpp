@@ -74,7 +74,7 @@ constexpr bool kByteDot = true;
 constexpr bool kByteDot = false;
 #endif
 
-/// The nibbles for k = 4 * four..4 * four + 3 of a block.
+/// The nibbles for k = 4 * four..4 * four + 3 of those that start here.
 template <int four>
 LLAMAY_INLINE Bytes nibbles(const uint8_t* vectors) {
   const Bytes both = load_once(vectors + 64 * (four / 2)), mask = repeat_byte(15);

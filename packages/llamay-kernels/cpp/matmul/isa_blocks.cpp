@@ -19,14 +19,12 @@ LLAMAY_INLINE Floats widen_scale(const uint16_t* at) {
 
 /// start + weights times activations over the 32 k of a block.
 template <class Bits, int G, int N>
-LLAMAY_INLINE void dots(const Slice (&slice)[G], size_t offset, const Activation32* const (&a)[N],
+LLAMAY_INLINE void dots(const uint8_t* const (&vectors)[G], const Activation32* const (&a)[N],
                         const Ints (&start)[N], Ints (&sum)[G][N]) {
 #ifdef LLAMAY_DOT32
   for (int g = 0; g < G; ++g)
     for (int n = 0; n < N; ++n) sum[g][n] = start[n];
-  const uint8_t* vectors[G];
   const int8_t* q[N];
-  for (int g = 0; g < G; ++g) vectors[g] = slice[g].vectors + offset;
   for (int n = 0; n < N; ++n) q[n] = a[n]->q;
   add_byte_dots<Bits, 0, 8>(vectors, 0, q, sum);
 #else
@@ -38,9 +36,9 @@ LLAMAY_INLINE void dots(const Slice (&slice)[G], size_t offset, const Activation
     Nibbles w[G];
     for (int g = 0; g < G; ++g)
       if constexpr (in_halves)
-        w[g] = Bits::template halves<at>(slice[g].vectors + offset, 0);
+        w[g] = Bits::template halves<at>(vectors[g], 0);
       else
-        w[g].low = Bits::template weight<at>(slice[g].vectors + offset, 0);
+        w[g].low = Bits::template weight<at>(vectors[g], 0);
     for (int n = 0; n < N; ++n) {
       const Bytes x = repeat4(a[n]->q + 4 * at);
       for (int g = 0; g < G; ++g) {
@@ -63,10 +61,10 @@ LLAMAY_INLINE void dots(const Slice (&slice)[G], size_t offset, const Activation
 /// offset: what the bytes have over the format's integers, 0 or a power of two from 8 on.
 template <Format format, class Bits, int offset>
 struct BlockKernel {
-  using Scales = ScalesOf<format>;
+  using Place = Layout<format>;
+  using Scales = typename Place::Scales;
   static constexpr bool kWithMin = sizeof(Scales) == sizeof(ScaleAndMin);
   static constexpr size_t kBlock = 32;
-  static constexpr size_t kVectorBytes = vector_bytes(format);
   static constexpr int kManyGroups = kSlices > 2 ? kSlices : 2;
   template <int G>
   static constexpr int rows() {
@@ -83,18 +81,23 @@ struct BlockKernel {
     for (int g = 0; g < G; ++g)
       for (int n = 0; n < N; ++n) acc[g][n] = zero_floats();
     for (size_t b = 0; b < rows.blocks; ++b) {
-      for (int g = 0; g < G; g += kSlices) {
-        fetch_ahead<kVectorBytes>(slice[g].vectors + b * kVectorBytes, rows.ahead);
-        fetch_ahead<sizeof(Scales)>(slice[g].scales + b * sizeof(Scales), rows.ahead);
+      const size_t vectors_at = Place::vectors(b, rows.blocks), scales_at = Place::scales(b);
+      const uint8_t* vectors[G];
+      for (int g = 0; g < G; ++g) {
+        vectors[g] = slice[g].group + vectors_at + slice_bytes(g);
+        if (g % kSlices == 0) {
+          fetch_ahead<N, Place::kVectors>(vectors[g], rows.ahead);
+          fetch_ahead<N, Place::kScales>(slice[g].group + scales_at, rows.ahead);
+        }
       }
       Ints sum[G][N], start[N];
       for (int n = 0; n < N; ++n) {
         start[n] = zero();
         if constexpr (offset > 0) start[n] = shift_left32<log2_of(offset / 8)>(repeat4(&a[n]->offset8));
       }
-      dots<Bits>(slice, b * kVectorBytes, a, start, sum);
+      dots<Bits>(vectors, a, start, sum);
       for (int g = 0; g < G; ++g) {
-        const Scales& s = reinterpret_cast<const Scales*>(slice[g].scales)[b];
+        const Scales& s = *reinterpret_cast<const Scales*>(slice[g].group + scales_at);
         const Floats d = widen_scale<format>(s.d + g % kSlices * kLanes);
         for (int n = 0; n < N; ++n) acc[g][n] = fma(mul(d, repeat(a[n]->d)), to_float(sum[g][n]), acc[g][n]);
         if constexpr (kWithMin) {
@@ -114,8 +117,8 @@ using Mxfp4 = CodeBits<FourBits, Format::MXFP4>;
 constexpr BlockMatmuls kMatmuls = {
     matmul<BlockKernel<Format::Q4_0, FourBits, 8>>,
     matmul<BlockKernel<Format::Q4_1, FourBits, 0>>,
-    matmul<BlockKernel<Format::Q5_0, FiveBits<32>, 16>>,
-    matmul<BlockKernel<Format::Q5_1, FiveBits<32>, 0>>,
+    matmul<BlockKernel<Format::Q5_0, FiveBits, 16>>,
+    matmul<BlockKernel<Format::Q5_1, FiveBits, 0>>,
     matmul<BlockKernel<Format::Q8_0, EightBits, EightBits::kOffset>>,
     matmul<BlockKernel<Format::IQ4_NL, Iq4Nl, Iq4Nl::kOffset>>,
     matmul<BlockKernel<Format::MXFP4, Mxfp4, Mxfp4::kOffset>>,

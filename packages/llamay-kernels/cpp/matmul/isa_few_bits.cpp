@@ -24,7 +24,7 @@ LLAMAY_INLINE void split_pairs(const Bytes (&pairs)[G], Ints (&first)[G], Ints (
 }
 
 struct TwoBitKernel : SuperBlockTiles {  // Q2_K
-  static constexpr size_t kVectorBytes = vector_bytes(Format::Q2_K);
+  static constexpr size_t kVectorBytes = Layout<Format::Q2_K>::kVectors;
 
   template <int G, int N>
   static LLAMAY_INLINE void add(const uint8_t* const (&vectors)[G], const NibbleLevels* const (&levels)[G],
@@ -36,7 +36,7 @@ struct TwoBitKernel : SuperBlockTiles {  // Q2_K
     }
 #pragma GCC unroll 1
     for (size_t s = 0; s < 8; ++s) {
-      fetch_eighth<kVectorBytes>(vectors, s, ahead);
+      fetch_eighth<N, kVectorBytes>(vectors, s, ahead);
       Bytes scale[G];
       for (int g = 0; g < G; ++g) {
         const Bytes both = widen_u8_pairs(levels[g]->scale_min[s][g % kSlices * kLanes]);
@@ -62,14 +62,14 @@ struct TwoBitKernel : SuperBlockTiles {  // Q2_K
 
   template <int G, int N>
   static __attribute__((noinline)) void tile(const Slice (&slice)[G], const Rows& rows, const Output& o) {
-    walk<TwoBitKernel, NibbleLevels, G, N>(slice, rows, o);
+    walk<TwoBitKernel, Format::Q2_K, G, N>(slice, rows, o);
   }
 };
 
 /// Scales of sub-blocks of 16.
 template <Format format, class Bits>
 struct SixteenthKernel : SuperBlockTiles {
-  static constexpr size_t kVectorBytes = vector_bytes(format);
+  static constexpr size_t kVectorBytes = Layout<format>::kVectors;
   static constexpr int kOffset = Bits::kOffset;
 
   template <int G, int N>
@@ -90,7 +90,7 @@ struct SixteenthKernel : SuperBlockTiles {
 #endif
 #pragma GCC unroll 1
     for (size_t s = 0; s < 8; ++s) {
-      fetch_eighth<kVectorBytes>(vectors, s, ahead);
+      fetch_eighth<N, kVectorBytes>(vectors, s, ahead);
       Bytes pairs[G];
       for (int g = 0; g < G; ++g) pairs[g] = widen_i8_pairs(levels[g]->scale[s][g % kSlices * kLanes]);
       Ints first[G], second[G], start[N];
@@ -108,14 +108,14 @@ struct SixteenthKernel : SuperBlockTiles {
 
   template <int G, int N>
   static __attribute__((noinline)) void tile(const Slice (&slice)[G], const Rows& rows, const Output& o) {
-    walk<SixteenthKernel, SixteenthScales, G, N>(slice, rows, o);
+    walk<SixteenthKernel, format, G, N>(slice, rows, o);
   }
 };
 
 /// Scales of sub-blocks of 32.
 template <Format format, class Bits>
 struct EighthKernel : SuperBlockTiles {
-  static constexpr size_t kVectorBytes = vector_bytes(format);
+  static constexpr size_t kVectorBytes = Layout<format>::kVectors;
   static constexpr int kOffset = Bits::kOffset;
 
   template <int G, int N>
@@ -143,9 +143,9 @@ struct EighthKernel : SuperBlockTiles {
       for (int g = 0; g < G; ++g) pairs[g] = widen_i8_pairs(levels[g]->scale[p][g % kSlices * kLanes]);
       Ints first[G], second[G];
       split_pairs(pairs, first, second);
-      fetch_eighth<kVectorBytes>(vectors, 2 * p, ahead);
+      fetch_eighth<N, kVectorBytes>(vectors, 2 * p, ahead);
       add_scaled_dots<Bits, 0, 8>(vectors, 2 * p, first, a, start, isum);
-      fetch_eighth<kVectorBytes>(vectors, 2 * p + 1, ahead);
+      fetch_eighth<N, kVectorBytes>(vectors, 2 * p + 1, ahead);
       add_scaled_dots<Bits, 0, 8>(vectors, 2 * p + 1, second, a, start, isum);
     }
     for (int g = 0; g < G; ++g) {
@@ -156,13 +156,13 @@ struct EighthKernel : SuperBlockTiles {
 
   template <int G, int N>
   static __attribute__((noinline)) void tile(const Slice (&slice)[G], const Rows& rows, const Output& o) {
-    walk<EighthKernel, EighthScales, G, N>(slice, rows, o);
+    walk<EighthKernel, format, G, N>(slice, rows, o);
   }
 };
 
 /// -1, 0, 1 and one scale: TQ1_0, TQ2_0.
 struct TernaryKernel : SuperBlockTiles {
-  static constexpr size_t kVectorBytes = vector_bytes(Format::TQ2_0);
+  static constexpr size_t kVectorBytes = Layout<Format::TQ2_0>::kVectors;
 
   template <int G, int N>
   static LLAMAY_INLINE void add(const uint8_t* const (&vectors)[G], const ScaleOnly* const (&levels)[G],
@@ -172,7 +172,7 @@ struct TernaryKernel : SuperBlockTiles {
       for (int g = 0; g < G; ++g) isum[g][n] = repeat4(&a[n]->offset1);
 #pragma GCC unroll 1
     for (size_t s = 0; s < 8; ++s) {
-      fetch_eighth<kVectorBytes>(vectors, s, ahead);
+      fetch_eighth<N, kVectorBytes>(vectors, s, ahead);
       add_dots<TwoBits>(vectors, s, a, isum);
     }
     for (int g = 0; g < G; ++g) {
@@ -183,7 +183,7 @@ struct TernaryKernel : SuperBlockTiles {
 
   template <int G, int N>
   static __attribute__((noinline)) void tile(const Slice (&slice)[G], const Rows& rows, const Output& o) {
-    walk<TernaryKernel, ScaleOnly, G, N>(slice, rows, o);
+    walk<TernaryKernel, Format::TQ2_0, G, N>(slice, rows, o);
   }
 };
 

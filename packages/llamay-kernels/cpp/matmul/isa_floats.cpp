@@ -26,7 +26,6 @@ template <class Type>
 struct FloatKernel {
   using Value = typename Type::Value;
   static constexpr size_t kBlock = 1;
-  static constexpr size_t kVectorBytes = 0;  // nothing beside the values
   static constexpr int kManyGroups = 4;
   template <int G>
   static constexpr int rows() {
@@ -42,7 +41,7 @@ struct FloatKernel {
     for (int n = 0; n < N; ++n) x[n] = reinterpret_cast<const float*>(rows.first + n * rows.stride);
     for (int g = 0; g < G; ++g) {
       // In a group sixteen values of one k follow each other; a slice is a part of them.
-      w[g] = reinterpret_cast<const Value*>(slice[g].scales) + g % kSlices * kLanes;
+      w[g] = reinterpret_cast<const Value*>(slice[g].group) + g % kSlices * kLanes;
       for (int n = 0; n < N; ++n) acc[g][n] = zero_floats();
     }
     for (size_t k = 0; k < rows.blocks; ++k) {

@@ -126,13 +126,14 @@ template <Format format>
 void dequantize_row(const PackedMatrix& m, size_t row, float* out) {
   constexpr int block = static_cast<int>(traits(format).block);
   const size_t blocks = m.cols / block;
-  const uint8_t* vectors = m.data + row / 16 * m.group_bytes;
-  const auto* scales = reinterpret_cast<const ScalesOf<format>*>(vectors + blocks * vector_bytes(format));
+  const uint8_t* start = m.data + row / 16 * m.group_bytes;
   const int lane = static_cast<int>(row % 16);
   int q[block];
   for (size_t b = 0; b < blocks; ++b) {
-    for (int k = 0; k < block; ++k) q[k] = weight_at<format>(vectors + b * vector_bytes(format), k, lane);
-    widen_block<format>(scales[b], lane, q, out + b * block);
+    const uint8_t* vectors = start + Layout<format>::vectors(b, blocks);
+    for (int k = 0; k < block; ++k) q[k] = weight_at<format>(vectors, k, lane);
+    const auto& scales = *reinterpret_cast<const ScalesOf<format>*>(start + Layout<format>::scales(b));
+    widen_block<format>(scales, lane, q, out + b * block);
   }
 }
 

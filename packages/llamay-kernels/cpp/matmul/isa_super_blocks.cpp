@@ -9,7 +9,7 @@ namespace {
 
 template <Format format, class Bits>
 struct TwoLevelKernel : SuperBlockTiles {
-  static constexpr size_t kVectorBytes = vector_bytes(format);
+  static constexpr size_t kVectorBytes = Layout<format>::kVectors;
 
   template <int G, int N>
   static LLAMAY_INLINE void add(const uint8_t* const (&vectors)[G], const TwoLevels* const (&levels)[G],
@@ -21,7 +21,7 @@ struct TwoLevelKernel : SuperBlockTiles {
     }
 #pragma GCC unroll 1
     for (size_t s = 0; s < 8; ++s) {
-      fetch_eighth<kVectorBytes>(vectors, s, ahead);
+      fetch_eighth<N, kVectorBytes>(vectors, s, ahead);
       Ints scale[G];
       for (int g = 0; g < G; ++g) scale[g] = widen_u8(levels[g]->scale[s] + g % kSlices * kLanes);
       add_scaled_dots<Bits, 0, 8>(vectors, s, scale, a, start, isum);
@@ -45,12 +45,12 @@ struct TwoLevelKernel : SuperBlockTiles {
 
   template <int G, int N>
   static __attribute__((noinline)) void tile(const Slice (&slice)[G], const Rows& rows, const Output& o) {
-    walk<TwoLevelKernel, TwoLevels, G, N>(slice, rows, o);
+    walk<TwoLevelKernel, format, G, N>(slice, rows, o);
   }
 };
 
 struct SixBitKernel : SuperBlockTiles {
-  static constexpr size_t kVectorBytes = vector_bytes(Format::Q6_K);
+  static constexpr size_t kVectorBytes = Layout<Format::Q6_K>::kVectors;
 
   template <int G, int N>
   static LLAMAY_INLINE void add(const uint8_t* const (&vectors)[G], const SignedScales* const (&levels)[G],
@@ -60,7 +60,7 @@ struct SixBitKernel : SuperBlockTiles {
       for (int g = 0; g < G; ++g) isum[g][n] = zero();
 #pragma GCC unroll 1
     for (size_t s = 0; s < 8; ++s) {
-      fetch_eighth<kVectorBytes>(vectors, s, ahead);
+      fetch_eighth<N, kVectorBytes>(vectors, s, ahead);
       unrolled<2>([&](auto half) __attribute__((always_inline)) {
         constexpr int h = decltype(half)::value;
         Ints scale[G], start[N];
@@ -81,13 +81,13 @@ struct SixBitKernel : SuperBlockTiles {
 
   template <int G, int N>
   static __attribute__((noinline)) void tile(const Slice (&slice)[G], const Rows& rows, const Output& o) {
-    walk<SixBitKernel, SignedScales, G, N>(slice, rows, o);
+    walk<SixBitKernel, Format::Q6_K, G, N>(slice, rows, o);
   }
 };
 
 constexpr SuperBlockMatmuls kMatmuls = {
     matmul<TwoLevelKernel<Format::Q4_K, FourBits>>,
-    matmul<TwoLevelKernel<Format::Q5_K, FiveBits<256>>>,
+    matmul<TwoLevelKernel<Format::Q5_K, FiveBits>>,
     matmul<SixBitKernel>,
 };
 

@@ -59,62 +59,36 @@ void pack_single_bits(const uint8_t (*four)[64], bool second, uint8_t* high) {
     store(high + i, second ? load(high + i) | beside<from, 1>(four, i) << 4 : beside<from, 1>(four, i));
 }
 
-/// n integers of each row: vectors of nibbles, then vectors of the bits above them, `high_bits` an integer.
-template <int n, int high_bits>
-void pack_bits(const uint8_t (*q)[256], uint8_t* out) {
-  uint8_t four[4][64];
-  uint8_t* high = out + n * 8;
-  for (int k = 0; k < n; k += 16) {
-    interleave(q[0] + k, sizeof q[0], four);
-    for (int v = 0; v < 2; ++v, out += 64)
-      for (int i = 0; i < 64; i += 16)
-        store(out + i, (load(four[2 * v] + i) & bytes_of(15)) | (load(four[2 * v + 1] + i) & bytes_of(15))
-                                                                    << 4);
-    if constexpr (high_bits == 1) {
-      const bool second = k % 32;
-      pack_single_bits<4>(four, second, high);
-      if (second) high += 64;
-    }
-    if constexpr (high_bits == 2) {
-      for (int i = 0; i < 64; i += 16) store(high + i, beside<4, 2>(four, i));
-      high += 64;
-    }
+/// 16 integers of each row: the first or the second half of 32, whose vectors start at `out`.
+template <int bits>
+void pack_half(const uint8_t (*four)[64], bool second, uint8_t* out) {
+  if constexpr (bits == 8) {
+    for (int i = 0; i < 256; i += 16) store(out + 256 * second + i, load(four[0] + i) ^ bytes_of(0x80));
+    return;
   }
-}
-
-void pack_bytes(const uint8_t (*q)[256], uint8_t* out) {
-  for (int k = 0; k < 32; k += 16, out += 256) {
-    uint8_t four[4][64];
-    interleave(q[0] + k, sizeof q[0], four);
-    for (int i = 0; i < 256; i += 16) store(out + i, load(four[0] + i) ^ bytes_of(0x80));
-  }
-}
-
-/// 256 integers of two bits in each row, and of a third one beside them.
-template <bool third>
-void pack_few_bits(const uint8_t (*q)[256], uint8_t* out) {
-  uint8_t four[4][64];
-  uint8_t* high = out + 1024;
-  for (int k = 0; k < 256; k += 16, out += 64) {
-    interleave(q[0] + k, sizeof q[0], four);
+  if constexpr (bits == 3) pack_single_bits<2>(four, second, out);
+  if constexpr (bits == 5) pack_single_bits<4>(four, second, out);
+  if constexpr (bits == 6)
+    for (int i = 0; i < 64; i += 16) store(out + 192 * second + i, beside<4, 2>(four, i));
+  out += low_bits(bits, second);
+  if constexpr (bits < 4) {
     for (int i = 0; i < 64; i += 16) store(out + i, beside<0, 2>(four, i));
-    if constexpr (third) {
-      const bool second = k % 32;
-      pack_single_bits<2>(four, second, high);
-      if (second) high += 64;
-    }
+  } else {
+    const auto nibbles = [&](int v, int i) { return load(four[v] + i) & bytes_of(15); };
+    for (int v = 0; v < 2; ++v)
+      for (int i = 0; i < 64; i += 16)
+        store(out + 64 * v + i, nibbles(2 * v, i) | nibbles(2 * v + 1, i) << 4);
   }
 }
 
 template <Format format>
 void pack_vectors(const uint8_t (*q)[256], uint8_t* out) {
   constexpr int n = static_cast<int>(traits(format).block), bits = static_cast<int>(code_bits(format));
-  if constexpr (bits == 8)
-    pack_bytes(q, out);
-  else if constexpr (bits < 4)
-    pack_few_bits<bits == 3>(q, out);
-  else
-    pack_bits<n, bits - 4>(q, out);
+  uint8_t four[4][64];
+  for (int k = 0; k < n; k += 16) {
+    interleave(q[0] + k, sizeof q[0], four);
+    pack_half<bits>(four, k % 32, out + k / 32 * vector_bytes(bits));
+  }
 }
 
 template <class Block>
@@ -169,17 +143,16 @@ struct Job {
 
 template <Format format, class Block>
 void pack_group(const Job& job, size_t group) {
-  using Scales = ScalesOf<format>;
-  constexpr size_t n = traits(format).block, vectors = vector_bytes(format);
-  static_assert(vectors + sizeof(Scales) == traits(format).packed_bytes && alignof(Block) == 1);
+  using Place = Layout<format>;
+  constexpr size_t n = traits(format).block;
+  static_assert(alignof(Block) == 1);
   const PackedMatrix& m = *job.matrix;
   const size_t blocks = m.cols / n;
   uint8_t* out = m.data + group * m.group_bytes;
-  uint8_t* scales_out = out + blocks * vectors;
   const size_t rows = m.rows - 16 * group < 16 ? m.rows - 16 * group : 16;
   alignas(64) uint8_t q[16][256] = {};  // rows that do not exist stay zero
   for (size_t b = 0; b < blocks; ++b) {
-    Scales scales = {};
+    typename Place::Scales scales = {};
     for (size_t row = 0; row < rows; ++row) {
       // Read where it is: of a copy, loads across two of its stores would have to wait for them.
       const Block& block =
@@ -187,8 +160,8 @@ void pack_group(const Job& job, size_t group) {
       spread(block, q[row]);
       pack_scales(block, static_cast<int>(row), scales);
     }
-    pack_vectors<format>(q, out + b * vectors);
-    memcpy(scales_out + b * sizeof scales, &scales, sizeof scales);
+    pack_vectors<format>(q, out + Place::vectors(b, blocks));
+    memcpy(out + Place::scales(b), &scales, sizeof scales);
   }
 }
 

@@ -8,22 +8,24 @@
 // So one vector times four activation bytes, repeated in every lane, is what a byte dot product instruction
 // takes, and a lane is one output.
 //
-//   F32, F16, BF16   for each k: 16 values
-//   8 bits           for each block 8 vectors; a byte is the integer + 128
-//   4 bits           for each block vectors of nibbles: vector j holds k = 8j..8j+3 in the low,
-//                    8j+4..8j+7 in the high nibbles
-//   5 bits           and for each 32 k one vector: bit b of a byte is the fifth bit of k = 4b..4b+3
-//   6 bits           and for each 16 k one vector: bits 2f, 2f+1 of a byte are the high bits of
-//                    k = 4f..4f+3
-//   2 bits           for each 16 k one vector: bits 2f, 2f+1 of a byte are those of k = 4f..4f+3
-//   3 bits           and for each 32 k one vector: bit b of a byte is the third bit of k = 4b..4b+3
+// F32, F16 and BF16: for each k 16 values. All others, for each 32 k of a block:
+//
+//   8 bits   8 vectors; a byte is the integer + 128
+//   4 bits   4 vectors of nibbles: vector j holds k = 8j..8j+3 in the low, 8j+4..8j+7 in the high nibbles
+//   5 bits   before them one vector: bit b of a byte is the fifth bit of k = 4b..4b+3
+//   6 bits   before each 2 of them, which are 16 k, one: bits 2f, 2f+1 of a byte are the high bits of
+//            k = 4f..4f+3
+//   2 bits   2 vectors, one for each 16 k: bits 2f, 2f+1 of a byte are those of k = 4f..4f+3
+//   3 bits   before them one vector: bit b of a byte is the third bit of k = 4b..4b+3
 //
 // The integers of formats with a codebook are codes: formats/codebook.hpp. Formats whose grids choose eight
 // or four magnitudes at once are taken apart into a code for each element; what that adds is in
 // docs/formats.md.
 //
-// A group is the vectors of all its blocks, then what scales them (the structs below) of all its blocks,
-// padded to 64 bytes.
+// A block is what scales it (the structs below), then its vectors; where that would not fill whole lines, two
+// blocks are the scales of both, then the vectors of both. So a group is read from its first byte to its
+// last, which is how hardware prefetches best: it follows one stream, and no stream of a row's length is
+// short.
 
 namespace llamay {
 
@@ -108,12 +110,36 @@ constexpr auto scales_of() {
 template <Format format>
 using ScalesOf = decltype(scales_of<format>());
 
-/// Bytes of vectors for one block of sixteen rows.
-constexpr size_t vector_bytes(Format format) {
-  return code_bits(format) ? traits(format).block * 2 * code_bits(format) : traits(format).packed_bytes;
+constexpr size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+/// Bytes of the vectors of 32 k, sixteen rows of them.
+constexpr size_t vector_bytes(size_t bits) { return 64 * bits; }
+
+/// Of the vectors of 32 k, the first one of the low bits of k = 16 * half..16 * half + 15.
+constexpr size_t low_bits(size_t bits, size_t half) {
+  return bits == 6 ? 64 + 192 * half : (bits == 3 || bits == 5 ? 64 : 0) + (bits < 4 ? 64 : 128) * half;
 }
 
-constexpr size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+/// Where the blocks of a group lie: bytes from its start, for block b of so many.
+template <Format format>
+struct Layout {
+  using Scales = ScalesOf<format>;
+  static constexpr size_t kScales = sizeof(Scales);
+  static constexpr size_t kVectors = traits(format).block / 32 * vector_bytes(code_bits(format));
+  static constexpr size_t kTogether = kScales % 64 ? 2 : 1;  // blocks
+  static_assert(kScales + kVectors == traits(format).packed_bytes && kTogether * kScales % 64 == 0);
+
+  static constexpr size_t scales(size_t b) {
+    return first(b) * (kScales + kVectors) + b % kTogether * kScales;
+  }
+  static constexpr size_t vectors(size_t b, size_t blocks) {
+    const size_t together = blocks - first(b) < kTogether ? 1 : kTogether;
+    return first(b) * (kScales + kVectors) + round_up(together * kScales, 64) + b % kTogether * kVectors;
+  }
+
+ private:
+  static constexpr size_t first(size_t b) { return b / kTogether * kTogether; }
+};
 
 constexpr size_t group_bytes(Format format, size_t cols) {
   return round_up(cols / traits(format).block * traits(format).packed_bytes, 64);

@@ -9,7 +9,7 @@ namespace llamay {
 
 /// The version of what a packed matrix's bytes mean (packed.hpp, codebook.hpp). All kernel sets read the
 /// same; whoever keeps packed bytes keeps this beside them, and whoever changes a layout or a code raises it.
-constexpr int kPackedLayout = 1;
+constexpr int kPackedLayout = 2;
 
 /// Bytes of a matrix when it is packed.
 size_t packed_bytes(Format format, size_t rows, size_t cols);

@@ -16,19 +16,24 @@ namespace {
 /// Of a 1 MiB second-level cache: the activations that stay there while the groups of the matrix pass.
 constexpr size_t kActivationBudget = size_t{512} << 10;
 
-/// Where a slice's vectors and scales start, and where its rows go.
+/// Where a slice's group starts, and where its rows go.
 struct Slice {
-  const uint8_t* vectors;
-  const uint8_t* scales;
+  const uint8_t* group;
   size_t row;
 };
+/// Of a group's vectors, slice g begins with this byte.
+constexpr size_t slice_bytes(int g) { return static_cast<size_t>(g % kSlices) * (64 / kSlices); }
+
+/// With so few rows of activations weights are multiplied as fast as memory gives them: then whatever keeps
+/// the hardware from reading ahead on its own costs up to a third. With more, its prefetcher stops whenever
+/// multiplications take their time, and what comes next is asked for.
+constexpr size_t kStreamedRows = 3;
 
 /// Asks for the bytes that lie `ahead` behind what is read now: the same place in the groups that come next.
-/// Streams of one matrix are too short for the hardware to follow in time. ahead 0: a later tile of the same
-/// groups, which are here already.
-template <size_t bytes>
+/// ahead 0: a later tile of the same groups, which are here already.
+template <int N, size_t bytes>
 LLAMAY_INLINE void fetch_ahead(const uint8_t* at, size_t ahead) {
-  if (ahead)
+  if (N > kStreamedRows && ahead)
     for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + ahead + i, 0, 2);
 }
 
@@ -74,18 +79,21 @@ LLAMAY_INLINE size_t group_tiles(const PackedMatrix& m, const uint8_t* activatio
   static_assert(G % kSlices == 0);
   constexpr size_t groups = G / kSlices;
   const size_t blocks = m.cols / Kernel::kBlock, stride = Kernel::stride(m.cols);
-  for (; group_end - group >= groups; group += groups) {
+  const size_t tiles = (group_end - group) / groups;
+  // Streamed, each of the groups of a tile goes through a stretch of its own, without a gap from first to
+  // last.
+  const bool streamed = end - t <= kStreamedRows;
+  const size_t apart = streamed ? tiles : 1, step = streamed ? 1 : groups;
+  for (size_t i = 0; i < tiles; ++i) {
     Slice slice[G];
     for (int g = 0; g < G; ++g) {
-      const size_t at = group + g / kSlices;
-      const uint8_t* start = m.data + at * m.group_bytes;
-      slice[g] = {start + g % kSlices * (64 / kSlices), start + blocks * Kernel::kVectorBytes,
-                  16 * at + g % kSlices * kLanes};
+      const size_t at = group + i * step + g / kSlices * apart;
+      slice[g] = {m.data + at * m.group_bytes, 16 * at + g % kSlices * kLanes};
     }
-    Rows rows{activations + t * stride, stride, blocks, t, groups * m.group_bytes};
+    Rows rows{activations + t * stride, stride, blocks, t, step * m.group_bytes};
     row_tiles<Kernel, G, Kernel::template rows<G>()>(slice, rows, end, o);
   }
-  return group;
+  return group + tiles * groups;
 }
 
 template <class Kernel>

@@ -11,19 +11,21 @@ namespace {
 template <Format format>
 inline int weight_at(const uint8_t* vectors, int k, int lane) {
   const int byte = 4 * lane + k % 4;
-  constexpr int bits = static_cast<int>(code_bits(format)), block = static_cast<int>(traits(format).block);
+  constexpr int bits = static_cast<int>(code_bits(format));
+  vectors += static_cast<size_t>(k / 32) * vector_bytes(bits);
+  k %= 32;
+  const uint8_t* low = vectors + low_bits(bits, static_cast<size_t>(k / 16));
   int q;
   if constexpr (bits == 8) {
     q = vectors[64 * (k / 4) + byte] - 128;
   } else if constexpr (bits < 4) {
-    q = vectors[64 * (k / 16) + byte] >> (k % 16 / 4 * 2) & 3;
-    if constexpr (bits == 3) q |= (vectors[4 * block + 64 * (k / 32) + byte] >> (k % 32 / 4) & 1) << 2;
+    q = low[byte] >> (k % 16 / 4 * 2) & 3;
+    if constexpr (bits == 3) q |= (vectors[byte] >> (k / 4) & 1) << 2;
   } else {
-    const int pair = vectors[64 * (k / 8) + byte];
-    const uint8_t* high = vectors + 8 * block;
+    const int pair = low[64 * (k % 16 / 8) + byte];
     q = k % 8 < 4 ? pair & 15 : pair >> 4;
-    if constexpr (bits == 5) q |= (high[64 * (k / 32) + byte] >> (k % 32 / 4) & 1) << 4;
-    if constexpr (bits == 6) q |= (high[64 * (k / 16) + byte] >> (k % 16 / 4 * 2) & 3) << 4;
+    if constexpr (bits == 5) q |= (vectors[byte] >> (k / 4) & 1) << 4;
+    if constexpr (bits == 6) q |= (vectors[192 * (k / 16) + byte] >> (k % 16 / 4 * 2) & 3) << 4;
   }
   if constexpr (format == Format::Q4_0) q -= 8;
   if constexpr (format == Format::Q5_0) q -= 16;
