@@ -45,6 +45,23 @@ def test_packed_weights_are_kept_in_the_configured_folder_and_read_again(tmp_pat
     assert packed == [], "nothing is packed again"
 
 
+def test_oa60_a_model_is_as_old_before_it_is_loaded_as_after(tmp_path):
+    from llamay_server_tests.conftest import running
+
+    from llamay_server import Config
+    from llamay_server._adapter import load
+
+    with running(f"a={STORIES}", f"b={STORIES}", loader=load(Config(threads=1))) as server:
+
+        def created():
+            return [m["created"] for m in server.client.get("/v1/models").json()["data"]]
+
+        before = created()
+        body = {"model": "b", "prompt": PROMPT, "max_tokens": 1}
+        assert server.client.post("/v1/completions", json=body).status_code == 200
+        assert before == created() == [int(STORIES.stat().st_mtime)] * 2
+
+
 def complete(server, **body):
     r = server.client.post("/v1/completions", json={"prompt": PROMPT, "max_tokens": 32, "seed": 7} | body)
     assert r.status_code == 200, r.text

@@ -40,7 +40,10 @@ def test_ol01_greeting_and_version(shared):
         r = shared.client.request(verb, "/")
         assert r.status_code == 200
     assert shared.client.get("/").text == "Ollama is running"
-    assert re.fullmatch(r"\d+\.\d+\.\d+.*", shared.client.get("/api/version").json()["version"])
+    told = shared.client.get("/api/version").json()
+    assert re.fullmatch(r"\d+\.\d+\.\d+", told["version"])
+    assert tuple(map(int, told["version"].split("."))) >= (0, 6, 4), "older ones are refused by editors"
+    assert told["server"].startswith("llamay ")
     assert shared.client.head("/api/tags").status_code == 200
 
 

@@ -263,6 +263,8 @@ def test_t10_unknown_fields_are_ignored_null_is_absent_and_wrong_types_name_thei
         ).status_code
         == 200
     )
+    missing = c.post("/v1/embeddings", json={"model": "fake"}).json()["error"]
+    assert (missing["param"], missing["code"]) == ("input", "missing_required_parameter")
     for field, value, path in [
         ("temperature", "0.5", "temperature"),
         ("n", True, "n"),
@@ -274,6 +276,7 @@ def test_t10_unknown_fields_are_ignored_null_is_absent_and_wrong_types_name_thei
             "messages[0].content[0].text",
         ),
         ("messages", [{"role": "nobody", "content": "x"}], "messages[0].role"),
+        ("messages", [{"content": "x"}], "messages[0].role"),
         ("messages", [{"role": "user", "content": [{"type": "smell"}]}], "messages[0].content[0].type"),
     ]:
         r = c.post("/v1/chat/completions", json=CHAT | {field: value})

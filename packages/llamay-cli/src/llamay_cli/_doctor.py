@@ -203,7 +203,11 @@ def server() -> Iterator[Finding]:
         except CliError as error:
             yield Finding("ok", "server", error.message)
         else:
-            yield Finding("ok", "server", f"one answers at {running.url}: {version.get('version', '')}")
+            yield Finding(
+                "ok",
+                "server",
+                f"one answers at {running.url}: {version.get('server', version.get('version', ''))}",
+            )
 
 
 def limits() -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,6 +66,9 @@ def decode_json(data: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as e:
         text, _, path = str(e).partition(" - at `")
         param = path.rstrip("`").removeprefix("$.").removeprefix("$") or None
+        if field := re.fullmatch("Object missing required field `(.+)`", text):
+            param = f"{param}.{field[1]}" if param else field[1]
+            raise invalid(f"{param}: it is missing", param, "missing_required_parameter") from None
         raise invalid(f"{param or 'body'}: {text}", param, "invalid_type") from None
     except msgspec.DecodeError as e:
         raise invalid(f"The body is not valid JSON: {e}", code="invalid_json") from None

@@ -50,6 +50,14 @@ class Entry:
             return 0
 
     @property
+    def modified(self) -> float:
+        """When its file was last changed, in epoch seconds; 0 where that is not known."""
+        try:
+            return 0.0 if self.path is None else self.path.stat().st_mtime
+        except OSError:
+            return 0.0
+
+    @property
     def expires(self) -> float | None:
         """When it will be unloaded, in epoch seconds; None for never."""
         return None if self.keep_alive < 0 or self.pinned else self.last_used_wall + self.keep_alive

@@ -23,6 +23,9 @@ from ._protocol import Model, ModelInfo
 from ._services import Services, services
 from ._store import Store, StoredModel, StoreError
 
+_SPEAKS = "0.13.0"
+"""The version of Ollama whose interface this is."""
+
 
 @get("/")
 async def greeting(request: Request[Any, Any, Any]) -> ASGIApp:
@@ -34,8 +37,8 @@ async def greeting(request: Request[Any, Any, Any]) -> ASGIApp:
 
 @get("/api/version")
 async def version(request: Request[Any, Any, Any]) -> ASGIApp:
-    """The version of this server."""
-    return Whole({"version": services(request).version})
+    """The version of the interface, which clients compare with the oldest one they can use, and this server's own."""
+    return Whole({"version": _SPEAKS, "server": f"llamay {services(request).version}"})
 
 
 def _when(seconds: float) -> str:
