@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from typing import Any
 
@@ -12,9 +11,9 @@ import numpy as np
 import llamay_kernels as kernels
 import llamay_kv
 from llamay_models import gguf, tokenizer
+from llamay_models._aside import Aside
 from llamay_models._cache_layout import PRECISIONS, Precision, cache_layout
 from llamay_models._draft import check_draft
-from llamay_models._packed_cache import PackedCache, identity_of, shapes
 from llamay_models.adapters import AdapterLike, adapted_program, open_adapters
 from llamay_models.architectures import find
 from llamay_models.embedding import take_rank_head
@@ -135,14 +134,13 @@ def load(
     pool = llamay_kv.Pool(layout, page_tokens, budget_bytes=budget, spill=spill)
 
     workers = kernels.Threads(threads)
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="llamay tokenizer") as aside:
-        reading = aside.submit(_tokenizer, file)
+    with Aside(lambda: _tokenizer(file), "llamay tokenizer") as reading:
         if packed_cache is None or dequantized:
             weights = pack(base.tensors, workers, dequantized=dequantized, progress=progress)
         else:
-            weights = _kept(PackedCache(packed_cache), file, base, workers, sha256, progress)
+            weights = _kept(packed_cache, file, base, workers, sha256, progress)
         weights += pack(adapted.tensors[len(weights) :], workers, dequantized=dequantized)
-        words = reading.result()
+    words = reading.result()
     plan = kernels.Plan(program.records, program.widths, weights, max_rows=max_rows)
     guesser = None if draft is None else _guesser(draft, threads, words, config.vocab)
     return Model(
@@ -179,7 +177,7 @@ def load(
 
 
 def _kept(
-    cache: PackedCache,
+    folder: str | PathLike[str],
     file: gguf.GGUFFile,
     program: Program,
     workers: kernels.Threads,
@@ -187,6 +185,13 @@ def _kept(
     progress: Progress | None,
 ) -> list[kernels.Weight]:
     """Return the packed weights from the cache, or pack them and keep them there."""
+    from llamay_models._packed_cache import (
+        PackedCache,
+        identity_of,
+        shapes,
+    )  # slow to import, for who asks for it
+
+    cache = PackedCache(folder)
     identity = identity_of(file, sha256)
     weights = cache.read(identity, shapes(program.tensors), workers, progress)
     if weights is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import llamay_kv as kv
 
@@ -44,6 +43,8 @@ class Prefixes:
         self._known: kv.Identity | None = None
         self._aside: ThreadPoolExecutor | None = None
         if disk is not None:
+            from concurrent.futures import ThreadPoolExecutor  # slow to import, and seldom needed
+
             self._aside = ThreadPoolExecutor(1, "llamay prefixes")
             self._aside.submit(self._identify)
         self._page = pool.page_tokens

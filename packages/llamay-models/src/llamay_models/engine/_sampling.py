@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import secrets
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -112,7 +112,7 @@ class Sampling:
 
     def seeded(self) -> Sampling:
         """Return the same with a seed: its own, or one drawn now."""
-        return self if self.seed is not None else replace(self, seed=secrets.randbits(32))
+        return self if self.seed is not None else replace(self, seed=int.from_bytes(os.urandom(4)))
 
     @property
     def looks_back(self) -> int:

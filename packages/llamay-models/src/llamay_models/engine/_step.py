@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import llamay_kv as kv
 from llamay_models.engine._constraint import Bounds, fill_all
@@ -25,6 +24,9 @@ from llamay_models.engine._shares import Share
 from llamay_models.engine._stats import Histograms, Stats
 from llamay_models.errors import LlamayError, OutOfMemory
 from llamay_models.plan._records import Floats
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 _Late: TypeAlias = tuple[Chooser, int, int, Bounds]
 """A token that is drawn once its mask is known: by whom, from which output, its position, its bounds."""
@@ -183,6 +185,8 @@ class Stepper:
     def _fill_aside(self, late: list[_Late]) -> Future[None]:
         """Have another thread compute the masks that are not known yet, while the plan runs."""
         if self._aside is None:
+            from concurrent.futures import ThreadPoolExecutor  # slow to import, and seldom needed
+
             self._aside = ThreadPoolExecutor(1, "llamay masks")
         return self._aside.submit(fill_all, [bounds for _, _, _, bounds in late])
 

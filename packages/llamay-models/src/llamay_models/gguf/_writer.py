@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +92,8 @@ def write(
         entries["general.alignment"] = np.uint32(alignment)
     plan = list(tensors)
     header = _header(entries, plan, alignment, target)
+    import tempfile  # who only reads starts faster without it
+
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as out:

@@ -1,0 +1,45 @@
+"""`Aside`: something that another thread does meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+T = TypeVar("T")
+
+
+class Aside(Generic[T]):
+    """Calls a function in a thread of its own, which leaving the context waits for.
+
+    An executor of `concurrent.futures` does the same, but takes longer to import than the thread to run.
+    """
+
+    def __init__(self, function: Callable[[], T], name: str) -> None:
+        self._function = function
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def result(self) -> T:
+        """Wait for it, and return what the function returned. Raises what it raised."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._result.append(self._function())
+        except BaseException as error:  # for whoever asks for the result
+            self._error = error
