@@ -139,7 +139,8 @@ def load(
             weights = pack(base.tensors, workers, dequantized=dequantized, progress=progress)
         else:
             weights = _kept(packed_cache, file, base, workers, sha256, progress)
-        weights += pack(adapted.tensors[len(weights) :], workers, dequantized=dequantized)
+        if added := adapted.tensors[len(weights) :]:
+            weights += pack(added, workers, dequantized=dequantized)
     words = reading.result()
     plan = kernels.Plan(program.records, program.widths, weights, max_rows=max_rows)
     guesser = None if draft is None else _guesser(draft, threads, words, config.vocab)
