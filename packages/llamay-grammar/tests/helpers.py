@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -175,3 +177,17 @@ def accepts(grammar: lg.Grammar, text: bytes) -> bool:
             return False
         matcher.accept(byte)
     return matcher.is_complete
+
+
+def tagged(tags: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+    """Arguments between tags, as an envelope's "parameters" say: strings as they are, everything else as JSON."""
+    out = ""
+    for key, value in arguments.items():
+        for piece in tags["open"]:
+            if "typed" in piece:
+                out += piece["typed"][0 if isinstance(value, str) else 1]
+            else:
+                out += key if piece.get("key") else piece.get("text", piece.get("special", ""))
+        out += value if isinstance(value, str) else json.dumps(value)
+        out += "".join(piece.get("text", piece.get("special", "")) for piece in tags["close"])
+    return out

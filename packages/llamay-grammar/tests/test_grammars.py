@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import accepts, mask_bits
+from helpers import accepts, mask_bits, tagged
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -290,6 +290,8 @@ def written(pieces: Any, name: str = "", arguments: str = "", optional: bool = F
             out += written(piece["any"][-1 if optional else 0], name, arguments, optional)
         elif "id" in piece:
             out += "abcdEF789"
+        elif "parameters" in piece:
+            out += tagged(piece["parameters"], json.loads(arguments))
         else:
             out += piece.get("text") or piece.get("special") or (name if "name" in piece else arguments)
     return out
@@ -316,8 +318,12 @@ def test_every_envelope_holds_its_arguments_to_the_schema(name: str, bytes_vocab
     assert not accepts(required, b"No tool is needed.")
     assert accepts(one, spelled(envelope, "now", "{}").encode())
     assert not accepts(one, call)
+    wrong = ["{}", '{"city": "Oslo", "town": "Oslo"}']
+    if not any("parameters" in piece for piece in envelope["call"]):  # between tags any text is a string
+        wrong.append('{"city": 1}')
     for grammar in (auto, required):
-        assert not accepts(grammar, spelled(envelope, "get_weather", '{"city": 1}').encode())
+        for arguments in wrong:
+            assert not accepts(grammar, spelled(envelope, "get_weather", arguments).encode())
         assert not accepts(grammar, spelled(envelope, "get_wether", "{}").encode())
 
 

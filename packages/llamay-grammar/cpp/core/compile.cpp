@@ -5,6 +5,7 @@
 #include "expand.h"
 #include "network.h"
 #include "regex.h"
+#include "tagged.h"
 
 namespace llamay::grammar {
 namespace {
@@ -50,7 +51,7 @@ GrammarPtr with_retries(const CompileOptions& options, Once once) {
   for (bool tracking = false;;) {
     try {
       GrammarPtr g = once(dropped, tracking);
-      g->program.warnings = warnings;
+      g->program.warnings.insert(g->program.warnings.begin(), warnings.begin(), warnings.end());
       return g;
     } catch (const CompileError& e) {
       if (e.pointer.empty() && !tracking && e.keyword != "json") {
@@ -146,7 +147,8 @@ class LayoutReader {
         reader_(formulas_, so_, budget_),
         grammar_(std::make_shared<Grammar>()),
         expander_(formulas_, grammar_->program, budget_),
-        builder_(grammar_->program, budget_) {
+        builder_(grammar_->program, budget_),
+        lenient_(options.mode != CompileMode::Exact) {
     grammar_->vocabulary = v;
     formulas_.tracking = tracking;
     settings(grammar_->program, options);
@@ -171,6 +173,8 @@ class LayoutReader {
         throw CompileError("", at.empty() ? "/" : at, "no value satisfies this schema");
     builder_.define("layout", std::move(root));
     builder_.finish("layout");
+    TaggedObjects tags(grammar_->program, budget_, lenient_);
+    for (const TagSpec& spec : tagged_) grammar_->program.tagged.push_back(tags.build(spec));
     return grammar_;
   }
 
@@ -194,6 +198,65 @@ class LayoutReader {
   // for several parts may need the same one, and reading it is most of the work.
   std::vector<std::pair<uint32_t, std::string>> values_;
   std::deque<Json> texts_;  // of schemas that came as texts, which may be wrong
+  std::vector<TagSpec> tagged_;
+  bool lenient_;
+
+  std::vector<TagPart> tag(const Json* parts) const {
+    std::vector<TagPart> out;
+    if (!parts) return out;
+    for (const Json& each : parts->items) {
+      if (const Json* x = each.get("text")) {
+        if (!out.empty() && out.back().kind == TagPart::Text)
+          out.back().text += x->text;
+        else
+          out.push_back({TagPart::Text, x->text, {}, 0});
+      } else if (const Json* t = each.get("token")) {
+        const Json* as = each.get("as");
+        out.push_back({TagPart::Token, as ? as->text : "", {}, special(*t)});
+      } else if (const Json* types = each.get("typed"); types && types->items.size() == 2) {
+        out.push_back({TagPart::Typed, types->items[0].text, types->items[1].text, 0});
+      } else {
+        throw CompileError("layout", "", "a part of a tag that is none of text, token, typed");
+      }
+    }
+    return out;
+  }
+
+  uint32_t special(const Json& token) const {
+    const uint32_t id = static_cast<uint32_t>(std::stoul(token.text));
+    if (id >= v_->size() || !v_->is_special(id))
+      throw CompileError("token", "", "token " + token.text + " is not a special token");
+    return id;
+  }
+
+  const std::pair<uint32_t, std::string>& schema(const Json& number) const {
+    const size_t i = std::stoul(number.text);
+    if (i >= values_.size()) throw CompileError("layout", "", "the layout has no schema " + number.text);
+    return values_[i];
+  }
+
+  // What is read as JSON beside strings, as the letters n(ull), b(oolean), d(igits), a(rray), o(bject).
+  static uint8_t types(const Json& letters) {
+    uint8_t out = 0;
+    for (char c : letters.text)
+      for (auto [letter, type] : std::initializer_list<std::pair<char, uint8_t>>{
+               {'n', kNull}, {'b', kBoolean}, {'d', kNumber}, {'a', kArray}, {'o', kObject}})
+        if (c == letter) out |= type;
+    return out;
+  }
+
+  uint32_t members(const Json& j) {
+    TagSpec spec;
+    const Json* number = j.get("schema");
+    if (!number) throw CompileError("layout", "", "members of a layout have a schema");
+    std::tie(spec.node, spec.at) = schema(*number);
+    spec.open = tag(j.get("open")), spec.after = tag(j.get("after")), spec.close = tag(j.get("close"));
+    if (const Json* mixed = j.get("mixed"))
+      for (const auto& [name, letters] : mixed->members) spec.mixed.of[name] = types(letters);
+    if (const Json* other = j.get("other")) spec.mixed.other = types(*other);
+    tagged_.push_back(std::move(spec));
+    return static_cast<uint32_t>(tagged_.size() - 1);
+  }
 
   Expr expression(const Json& j, uint32_t depth) {
     if (depth > budget_.depth) throw CompileError("layout", "", "the layout is nested too deep");
@@ -208,13 +271,11 @@ class LayoutReader {
       for (const unsigned char c : x->text) e.set.add(c, c);
       e.set.normalise();
     } else if (const Json* x = j.get("token")) {
-      e.kind = Expr::Token, e.arg = static_cast<uint32_t>(std::stoul(x->text));
-      if (e.arg >= v_->size() || !v_->is_special(e.arg))
-        throw CompileError("token", "", "token " + x->text + " is not a special token");
+      e.kind = Expr::Token, e.arg = special(*x);
     } else if (const Json* x = j.get("schema")) {
-      const size_t i = std::stoul(x->text);
-      if (i >= values_.size()) throw CompileError("layout", "", "the layout has no schema " + x->text);
-      e.kind = Expr::Value, e.arg = values_[i].first;
+      e.kind = Expr::Value, e.arg = schema(*x).first;
+    } else if (const Json* x = j.get("members")) {
+      e.kind = Expr::Tagged, e.arg = members(*x);
     } else if (const Json* x = j.get("rule")) {
       e.kind = Expr::Rule, e.text = x->text;
     } else if (const Json* x = j.get("free")) {
@@ -237,9 +298,9 @@ class LayoutReader {
         e.max = static_cast<uint32_t>(std::stoul(n->text));
       e.kids.push_back(expression(*x, depth + 1));
     } else {
-      throw CompileError(
-          "layout", "",
-          "a part of the layout that is none of text, letters, token, schema, rule, free, seq, any, many");
+      throw CompileError("layout", "",
+                         "a part of the layout that is none of text, letters, token, schema, members, rule, "
+                         "free, seq, any, many");
     }
     return e;
   }

@@ -46,6 +46,9 @@ GrammarPtr compile_ebnf(const std::string& source, const std::string& root, cons
 //   {"text": "..."}                     exactly this text
 //   {"token": 7}                        a special token
 //   {"schema": {...}, "at": "/pointer"} a JSON value (the pointer leads error messages)
+//   {"members": {"schema": 0, "open": [...], "after": [...], "close": [...], "mixed": {...}, "other": "..."}}
+//                                       an object between tags: see tagged.h. The lists have {"text": "..."},
+//                                       {"token": 7, "as": "..."} and {"typed": ["of a string", "of others"]}
 //   {"free": ["stop", ...]}             any text in which none of the stops occurs
 //   {"seq": [...]}, {"any": [...]}, {"many": {...}, "min": 0, "max": null}
 GrammarPtr compile_layout(const std::string& layout, const VocabularyPtr& v, const CompileOptions& options);

@@ -57,7 +57,7 @@ Frame* Machine::frame(Place place, uint32_t atom, const Frame* parent, uint32_t 
 
 Frame* Machine::copy(const Frame* g, Scratch& s) const {
   Frame* f = frame(g->place, g->atom, g->parent, g->n_words, s);
-  f->count = g->count, f->gained = g->gained, f->names = g->names;
+  f->count = g->count, f->gained = g->gained, f->names = g->names, f->lead = g->lead;
   std::memcpy(f->have, g->have, sizeof f->have);
   std::memcpy(f->bits, g->bits, size_t{g->n_words} * 16);
   return f;
@@ -74,6 +74,8 @@ void Machine::complete(const Frame* top, Threads& out, Scratch& s, Visited* visi
     network(top->atom, top->parent, out, s, visited);
     return;
   }
+  if (top->place == Place::Tagged) return between_members(top, out, s, visited);
+  if (top->place == Place::Lead) return begin_name({.top = top->parent}, out);
   Thread t;
   t.mode = Mode::After, t.top = top;
   out.push_back(t);
@@ -117,6 +119,14 @@ void Machine::network(uint32_t q, const Frame* parent, Threads& out, Scratch& s,
         break;
       case Edge::Call:
         network(e.arg, top, out, s, visited);
+        break;
+      case Edge::Tagged:
+        for (uint32_t o : p_.tagged[e.arg].objects) {
+          Frame* f = frame(Place::Tagged, o, top, p_.objects[o].words(), s);
+          f->lead = p_.tagged[e.arg].lead;
+          refresh(f);
+          between_members(f, out, s, visited);
+        }
         break;
       case Edge::Skip:
         break;
@@ -212,7 +222,7 @@ void Machine::read(const Thread& before, const Thread& in, uint8_t b, bool check
     case Mode::String:
       return step_string(in, b, out, s);
     case Mode::Name:
-      return step_name(in, b, out, s);
+      return in.top->place == Place::Tagged ? step_head(in, b, out, s) : step_name(in, b, out, s);
     case Mode::Number:
     case Mode::Raw: {
       step_raw(in, b, out, s);

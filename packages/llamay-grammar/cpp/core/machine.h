@@ -32,14 +32,22 @@ struct Link {
   char text[4];  // `length` bytes
 };
 
-enum class Place : uint8_t { Root, Array, Object, Net };
+enum class Place : uint8_t {
+  Root,
+  Array,
+  Object,
+  Net,
+  Tagged,  // an object between tags
+  Lead,    // in front of a name of the object below it
+};
 
 struct Frame {
   mutable std::atomic<uint32_t> refs{0};
   bool heap = false;
   Place place = Place::Root;
-  uint16_t n_words = 0;  // of each of the two bit sets
-  uint32_t atom = 0;     // of the array or object; the state to go on with (Net)
+  uint16_t n_words = 0;   // of each of the two bit sets
+  uint32_t atom = 0;      // of the array or object; the state to go on with (Net)
+  uint32_t lead = kNone;  // TaggedObject::lead
   mutable const Frame* kept = nullptr;
   const Frame* parent = nullptr;
   uint64_t count = 0;           // items or members begun
@@ -86,7 +94,7 @@ enum class Mode : uint8_t {
   ArrayHead,   // after '['
   ObjectHead,  // after '{'
   NextName,    // after ',' in an object
-  Name,        // inside a name; b: node in the trie of declared names, state: state of the rest
+  Name,        // inside a name (or the tag around it); b: node of the declared names, state: of the rest
   Colon,       // after a name; a: node of its value
   After,       // after a value
   Token,       // a special token; a: which
@@ -179,6 +187,10 @@ class Machine {
   void step_string(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
   void step_raw(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
   void step_name(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
+  void step_head(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
+  template <bool kJson>
+  Scan read_name(Thread& t, uint8_t b, Scratch& s) const;
+  void between_members(const Frame* f, Threads& out, Scratch& s, Visited* visited) const;
   bool rest_live(const Thread& t, uint32_t state, const Link* partial) const;
   // Whether some character of the range leads to a word that is left; `used` is how many cannot be.
   template <class Left>

@@ -227,13 +227,14 @@ bool Machine::rest_live(const Thread& t, uint32_t state, const Link* partial) co
   return l.count_words(state) > used;
 }
 
-void Machine::step_name(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
-  const ObjectAtom& a = p_.objects[in.top->atom];
-  Thread t = in;
+// Reads one more byte of a name, whose thread lives as long as some name is left that begins so.
+template <bool kJson>
+Scan Machine::read_name(Thread& t, uint8_t b, Scratch& s) const {
+  const ObjectAtom& a = p_.objects[t.top->atom];
   auto trie_live = [&](uint32_t node) {
-    return node != kDead && any_open(in.top, a.names->nodes[node].lo, a.names->nodes[node].hi);
+    return node != kDead && any_open(t.top, a.names->nodes[node].lo, a.names->nodes[node].hi);
   };
-  Scan r = scan_byte<true>(
+  return scan_byte<kJson>(
       t.scan, b,
       [&](uint32_t cp) {
         if (t.b != kDead) t.b = a.names->next(t.b, cp);
@@ -261,6 +262,12 @@ void Machine::step_name(const Thread& in, uint8_t b, Threads& out, Scratch& s) c
         });
       },
       p_.canonical_escapes);
+}
+
+void Machine::step_name(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
+  const ObjectAtom& a = p_.objects[in.top->atom];
+  Thread t = in;
+  const Scan r = read_name<true>(t, b, s);
   if (r == Scan::Live) out.push_back(t);
   if (r != Scan::Close) return;
   if (in.b != kDead)
@@ -299,6 +306,10 @@ void Machine::members(const Thread& in, Frame* f, const Slot& slot, Threads& out
     if (slot.size() > 1) g = copy(f, s);
     g->gained |= o.gain;
     refresh(g);
+    if (g->place == Place::Tagged) {
+      network(o.start, g, out, s, nullptr);
+      continue;
+    }
     Thread t;
     t.mode = Mode::Colon, t.a = o.node, t.top = g, t.text = in.text;
     out.push_back(t);
@@ -316,6 +327,42 @@ void Machine::close_unknown(const Thread& in, uint32_t label, const Link* name, 
   Frame* f = copy(in.top, s);
   f->names = name;
   members(in, f, p_.objects[f->atom].rest_slots[label], out, s);
+}
+
+// ---- Objects between tags ----
+
+// A tag has no closing character that its name could not have: where the text of a tag is complete, the value
+// begins, and if a longer one begins so, that is another way to read it.
+void Machine::step_head(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
+  const ObjectAtom& a = p_.objects[in.top->atom];
+  Thread t = in;
+  if (read_name<false>(t, b, s) != Scan::Live) return;
+  if (t.scan != 0 || (t.b != kDead && a.names->nodes[t.b].n_children > 0) ||
+      (t.state != kDead && a.rest->max_length(t.state) > 0))
+    out.push_back(t);
+  if (t.scan != 0) return;
+  if (t.b != kDead)
+    if (uint32_t word = a.names->label(t.b); word != kDead) {
+      if (bit(in.top->open(), word)) close_known(t, word, out, s);
+      return;  // a declared name is never one of the rest
+    }
+  if (t.state == kDead) return;
+  uint32_t label = a.rest->label(t.state);
+  if (label == kDead) return;
+  std::string name = spelled(t.partial);
+  if (name_used(in.top, name)) return;
+  Link* link = make_link(name, in.top->names, s);
+  link->hash = hash_text(name);
+  close_unknown(t, label, link, out, s);
+}
+
+void Machine::between_members(const Frame* f, Threads& out, Scratch& s, Visited* visited) const {
+  if (can_close_object(f)) complete(f->parent, out, s, visited);
+  if (!can_add(f)) return;
+  if (f->lead == kNone)
+    begin_name({.top = f}, out);
+  else
+    network(f->lead, frame(Place::Lead, 0, f, 0, s), out, s, visited);
 }
 
 }  // namespace llamay::grammar

@@ -213,7 +213,8 @@ struct Masker::Walk {
     if (++walks > kMaxWalks) throw Ambiguous{};
     if (n == 0 && &trie == &main && skips_blanks(t)) return symbol(t);
     // Nothing but declared names: their bytes are fewer than the vocabulary's.
-    if (t.mode == Mode::Name && t.state == kDead && !m.watched(t)) {
+    const bool tagged = t.mode == Mode::Name && t.top->place == Place::Tagged;
+    if (t.mode == Mode::Name && t.state == kDead && !tagged && !m.watched(t)) {
       if (t.b != kDead) declared_names(trie, n, t, t.b, t.scan, false);
       return;
     }
@@ -248,6 +249,9 @@ struct Masker::Walk {
           uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
           if (!counted) min = 0;
           normalise(*a.lang, v, min, max);
+          if (a.closed)
+            return lexeme(trie, n, t, v.entry(Lexeme::Plain, *a.lang, t.state, t.scan, min, max, n, id),
+                          true);
           EntryPtr e = v.entry(Lexeme::Last, *a.lang, t.state, t.scan, min, max, n, id);
           if (only_ends(t.top)) return lexeme(trie, n, t, e, true);
           stay(*e);
@@ -257,6 +261,10 @@ struct Masker::Walk {
           if (t.state == kDead || m.watched(t)) break;
           const ObjectAtom& a = m.program().objects[t.top->atom];
           if (a.rest->trie) break;
+          if (tagged) {
+            if (t.scan != 0 || !a.rest->infinite(t.state)) break;
+            return head(trie, n, t, id);
+          }
           // Where few names are left, the used ones must be counted: reading the tokens does.
           const uint32_t plenty = a.rest->all_infinite ? kInf : to_few(*a.rest, t.state);
           if (plenty != kInf && (plenty < 8 || a.known.size() + t.top->count > Lang::kFew)) break;
@@ -412,6 +420,52 @@ struct Masker::Walk {
     for (uint32_t x : v.by_length()) {
       if (v.bytes(x).size() < plenty) break;
       if (mask[x / 32] >> (x % 32) & 1) doubtful.push_back(x);
+    }
+  }
+
+  // Inside the tag of a name that need not be a declared one. A token that may lead to a name that is
+  // declared or used is read byte by byte, all others hold for every other name.
+  void head(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {
+    const ObjectAtom& a = m.program().objects[t.top->atom];
+    EntryPtr e = v.entry(Lexeme::Plain, *a.rest, t.state, t.scan, 0, kInf, n, id);
+    stay(*e);
+    cross(e, t, [&] {
+      for (const auto& x : e->exits) {
+        Link* link = new (s.take(sizeof(Link))) Link;
+        link->unknown = true, link->previous = t.top->names;
+        Threads after;
+        m.close_unknown(t, x.label, link, after, s);
+        follow(x.rest, 0, after, false);
+      }
+    });
+    if (t.b != kDead) declared_heads(trie, n, *a.names, t.b);
+    const std::string prefix = Machine::spelled(t.partial);
+    for (const Link* l = t.top->names; l; l = l->previous) {
+      std::string_view text(l->text, l->length);
+      if (l->unknown || text.substr(0, prefix.size()) != prefix) continue;
+      text.remove_prefix(prefix.size());
+      uint32_t c = n;
+      while (!text.empty() && c != Trie::kNoNode) {
+        c = trie.child(c, static_cast<uint8_t>(text[0]));
+        text.remove_prefix(1);
+        if (c != Trie::kNoNode) ask(trie, c, text.empty());
+      }
+    }
+  }
+  // The tokens that end at a node, or all below it too, are to be read byte by byte.
+  void ask(const Trie& trie, uint32_t n, bool below) {
+    if (below) return doubt(trie, n);
+    const uint32_t* id = trie.tokens_at(n);
+    doubtful.insert(doubtful.end(), id, id + trie.n_at(n));
+  }
+  void declared_heads(const Trie& trie, uint32_t n, const Lang& names, uint32_t node) {
+    const Lang::Node& at = names.nodes[node];
+    for (uint32_t i = at.first_child; i < at.first_child + at.n_children; ++i) {
+      const uint32_t c = trie.child(n, names.nodes[i].byte);
+      if (c == Trie::kNoNode) continue;
+      const bool ends = names.label(i) != kDead;
+      ask(trie, c, ends);
+      if (!ends) declared_heads(trie, c, names, i);
     }
   }
 

@@ -90,7 +90,7 @@ const Frame* keep(const Frame* f) {
     Frame* to = new (std::malloc(sizeof(Frame) + size_t{from->n_words} * 16)) Frame;
     to->heap = true, to->place = from->place, to->n_words = from->n_words, to->atom = from->atom,
     to->parent = tail;
-    to->count = from->count, to->gained = from->gained;
+    to->count = from->count, to->gained = from->gained, to->lead = from->lead;
     std::memcpy(to->have, from->have, sizeof to->have);
     std::memcpy(to->bits, from->bits, size_t{from->n_words} * 16);
     to->names = from->names ? keep(from->names) : nullptr;
@@ -160,7 +160,7 @@ void merge_threads(Threads& list, Scratch& s) {
           Frame* c = new (s.take(sizeof(Frame) + size_t{g->n_words} * 16)) Frame;
           c->place = g->place, c->n_words = g->n_words, c->atom = g->atom, c->parent = below,
           c->count = g->count;
-          c->gained = g->gained, c->names = g->names;
+          c->gained = g->gained, c->names = g->names, c->lead = g->lead;
           std::memcpy(c->have, g->have, sizeof g->have);
           std::memcpy(c->bits, g->bits, size_t{g->n_words} * 16);
           found = c;

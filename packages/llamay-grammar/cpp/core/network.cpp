@@ -110,6 +110,7 @@ bool NetworkBuilder::regular(const Expr& e) {
   switch (e.kind) {
     case Expr::Value:
     case Expr::Token:
+    case Expr::Tagged:
       return false;
     case Expr::Rule: {
       RuleInfo& r = rules_[e.arg];
@@ -185,6 +186,9 @@ void NetworkBuilder::build(const Expr& e, uint32_t from, uint32_t to) {
       break;
     case Expr::Token:
       p_.net[from].edges.push_back({Edge::Token, e.arg, to});
+      break;
+    case Expr::Tagged:
+      p_.net[from].edges.push_back({Edge::Tagged, e.arg, to});
       break;
     case Expr::Sequence: {
       uint32_t at = from;

@@ -11,10 +11,21 @@
 namespace llamay::grammar {
 
 struct Expr {
-  enum Kind : uint8_t { Text, Set, Term, Rule, Value, Token, Sequence, Choice, Repeat } kind = Sequence;
-  std::string text;           // Text: literal UTF-8. Rule: its name
-  CharSet set;                // Set
-  uint32_t arg = 0;           // Term: a term. Value: node. Token: id. Rule: number, once resolved
+  enum Kind : uint8_t {
+    Text,
+    Set,
+    Term,
+    Rule,
+    Value,
+    Token,
+    Tagged,
+    Sequence,
+    Choice,
+    Repeat
+  } kind = Sequence;
+  std::string text;  // Text: literal UTF-8. Rule: its name
+  CharSet set;       // Set
+  uint32_t arg = 0;  // Term: a term. Value: node. Token: id. Tagged: index. Rule: number, once resolved
   uint32_t min = 1, max = 1;  // Repeat
   std::vector<Expr> kids;
 };

@@ -16,13 +16,15 @@ constexpr uint32_t kNone = 0xFFFFFFFFu;
 // One way to fill a place: the value it takes, and which of the container's obligations it meets.
 struct Option {
   uint32_t node = 0;
-  uint32_t gain = 0;  // bit i: counts for contains i (arrays), meets condition i (objects)
+  uint32_t gain = 0;             // bit i: counts for contains i (arrays), meets condition i (objects)
+  uint32_t start = 0xFFFFFFFFu;  // of a member between tags: the state of the net that reads its value
 };
 using Slot = std::vector<Option>;
 
 struct StringAtom {
   LangPtr lang;
   uint32_t min = 0, max = kInf;
+  bool closed = false;  // its words have an end of their own (lexemes): few tokens reach it
 };
 
 struct NumberAtom {
@@ -69,11 +71,19 @@ struct Node {
   bool plenty = false;  // more values than an array can have items
 };
 
+// An object whose members stand between tags of their own, as some models write the arguments of a call. Its
+// atoms are copies of which a name is all that the tags write up to the value, and whose options have a
+// start.
+struct TaggedObject {
+  std::vector<uint32_t> objects;
+  uint32_t lead = kNone;  // a state of the net that reads the special tokens in front of a name
+};
+
 // A network of rules (Woods' recursive transition network): states with edges that read a lexeme, a JSON
-// value or a special token, or call another rule.
+// value, an object between tags or a special token, or call another rule.
 struct Edge {
-  enum Kind : uint8_t { Lexeme, Value, Call, Token, Skip } kind = Lexeme;
-  uint32_t arg = 0;  // Lexeme: index into lexemes. Value: node. Call: state. Token: token id
+  enum Kind : uint8_t { Lexeme, Value, Call, Token, Skip, Tagged } kind = Lexeme;
+  uint32_t arg = 0;  // Lexeme: index into lexemes. Value: node. Call: state. Token: token id. Tagged: index
   uint32_t to = 0;
 };
 struct NetState {
@@ -91,6 +101,7 @@ struct Program {
   std::vector<Node> nodes;
   std::vector<NetState> net;
   std::vector<StringAtom> lexemes;
+  std::vector<TaggedObject> tagged;
   uint32_t start = 0;  // a state of the net
   Whitespace whitespace = Whitespace::Flexible;
   uint32_t max_whitespace = 32;

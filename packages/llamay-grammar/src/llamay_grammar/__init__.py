@@ -5,6 +5,7 @@ says after every token which tokens may come next. A token is allowed if and onl
 with it.
 """
 
+from ._arguments import ArgumentTypes, argument_types, read_argument
 from ._compile import (
     Budget,
     Grammar,
@@ -25,6 +26,7 @@ INTERFACE = {"token_constraint": (1, 0), "vocabulary": (1, 0)}
 
 __all__ = [
     "INTERFACE",
+    "ArgumentTypes",
     "Budget",
     "CompileError",
     "Grammar",
@@ -34,6 +36,7 @@ __all__ = [
     "RestoreError",
     "TokenConstraint",
     "Vocabulary",
+    "argument_types",
     "compile_ebnf",
     "compile_gbnf",
     "compile_json_object",
@@ -41,5 +44,6 @@ __all__ = [
     "compile_regex",
     "compile_tools",
     "fill_masks",
+    "read_argument",
     "tool_formats",
 ]

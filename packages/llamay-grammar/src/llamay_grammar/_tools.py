@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
+from ._arguments import argument_types
 from ._compile import Budget, Draft, Grammar, Mode, Resolver, Whitespace, _cached, _text_options
 from ._reasoning import Reasoning, thought
 from ._vocabulary import Vocabulary
@@ -24,13 +25,17 @@ _ID_LENGTH = 9
 def tool_formats() -> Mapping[str, Mapping[str, Any]]:
     """Return the envelopes that `compile_tools` knows by name.
 
-    An envelope is data: ``call`` is a list of pieces, each ``{"text": ...}``, ``{"special": name of a special token}``,
-    ``{"name": true}``, ``{"arguments": true}``, ``{"id": true}`` (nine letters and digits that the model makes up),
-    ``{"optional": pieces}`` or ``{"any": [pieces, ...]}``. All else may be absent: ``before``, ``between`` and
-    ``after`` stand around the calls; ``say`` comes before free text and ``then`` between it and calls; ``stop`` lists
-    the texts that begin a call, which free text before it therefore does not contain; ``single`` says that the model
-    makes one call at a time; ``prompted`` is what the end of the prompt has already written; ``reasoning`` are the
-    marks around thoughts where they belong to the format.
+    An envelope is data: ``call`` is a list of pieces, each ``{"text": ...}``, ``{"special": name of a special
+    token}``, ``{"name": true}``, ``{"arguments": true}``, ``{"id": true}`` (nine letters and digits that the
+    model makes up), ``{"parameters": {"open": pieces, "close": pieces}}`` (arguments that each stand between
+    tags, strings as they are and everything else as JSON; ``open`` has a ``{"key": true}``, and behind it
+    perhaps a ``{"typed": [text, text]}`` that says whether the value is a string), ``{"optional": pieces}``
+    or ``{"any": [pieces, ...]}``. All else may be absent: ``before``, ``between`` and ``after`` stand around
+    the calls; ``say`` comes before free text and ``then`` between it and calls; ``stop`` lists the texts that
+    begin a call, which free text before it therefore does not contain; ``single`` says that the model makes
+    one call at a time; ``prompted`` is what the end of the prompt has already written; ``reasoning`` are the
+    marks around thoughts where they belong to the format; ``lenient`` are other ways to write a call (lists
+    of pieces) that some models fall into, to be read but never asked for.
     """
     text = resources.files(__package__).joinpath("envelopes.json").read_text("utf-8")
     formats: dict[str, dict[str, Any]] = json.loads(text)
@@ -58,7 +63,18 @@ def _function(tool: Mapping[str, Any], number: int) -> tuple[str, Any, str]:
 def _of_tool(piece: Mapping[str, Any]) -> bool:
     """Whether it differs between tools."""
     inner = [*piece.get("optional", ()), *(p for each in piece.get("any", ()) for p in each)]
-    return bool(piece.get("name") or piece.get("arguments")) or any(map(_of_tool, inner))
+    return any(piece.get(key) for key in ("name", "arguments", "parameters")) or any(map(_of_tool, inner))
+
+
+_LETTERS = {"null": "n", "boolean": "b", "number": "d", "integer": "d", "array": "a", "object": "o"}
+
+
+def _mixed(types: Iterable[str]) -> str:
+    """What content is read as JSON where it could be a string as well."""
+    types = frozenset(types)
+    if "string" not in types:
+        return ""
+    return "".join(sorted({_LETTERS[kind] for kind in types if kind != "string"}))
 
 
 def _optional(part: dict[str, Any]) -> dict[str, Any]:
@@ -68,8 +84,8 @@ def _optional(part: dict[str, Any]) -> dict[str, Any]:
 class _Speller:
     """Turns the pieces of an envelope into parts of a layout."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
+    def __init__(self, vocabulary: Vocabulary, schemas: Sequence[Any]) -> None:
+        self._vocabulary, self._schemas = vocabulary, schemas
 
     def __call__(
         self, items: Iterable[Mapping[str, Any]], name: str = "", schema: int | None = None
@@ -89,6 +105,9 @@ class _Speller:
                 out.append({"text": name})
             elif piece.get("arguments"):
                 out.append({"schema": schema})
+            elif "parameters" in piece:
+                assert schema is not None
+                out.append({"members": self._members(piece["parameters"], schema)})
             elif piece.get("id"):
                 letter = {"letters": string.ascii_letters + string.digits}
                 out.append({"many": letter, "min": _ID_LENGTH, "max": _ID_LENGTH})
@@ -98,9 +117,42 @@ class _Speller:
                 out.append({"any": [{"seq": self(each, name, schema)} for each in piece["any"]]})
             else:
                 raise ValueError(
-                    "a piece of a tool envelope that is none of text, special, name, arguments, id, optional, any: "
+                    "a piece of a tool envelope that is none of text, special, name, arguments, parameters, id, "
+                    "optional, any: "
                     f"{piece!r}"
                 )
+        return out
+
+    def _members(self, tags: Mapping[str, Any], schema: int) -> dict[str, Any]:
+        """Arguments between tags."""
+        opening = list(tags["open"])
+        at = next((i for i, piece in enumerate(opening) if piece.get("key")), None)
+        if at is None:
+            raise ValueError("the opening tag of a tool envelope's parameters needs a key")
+        close = self._tag(tags["close"])
+        if not "".join(part.get("text", part.get("as", "")) for part in close).strip():
+            raise ValueError("the closing tag of a tool envelope's parameters must not be empty")
+        types = argument_types(self._schemas[schema])
+        return {
+            "schema": schema,
+            "open": self._tag(opening[:at]),
+            "after": self._tag(opening[at + 1 :]),
+            "close": close,
+            "mixed": {name: _mixed(each) for name, each in types.named.items()},
+            "other": _mixed(types.other),
+        }
+
+    def _tag(self, pieces: Iterable[Mapping[str, Any]]) -> list[Any]:
+        """The parts of a tag: texts that are one text, and tokens with the text that readers see."""
+        out: list[Any] = []
+        for piece in pieces:
+            if "typed" in piece:
+                out.append({"typed": [str(text) for text in piece["typed"]]})
+                continue
+            if not ("text" in piece or "special" in piece):
+                raise ValueError(f"a piece of a tag that is none of text, special, key, typed: {piece!r}")
+            for part in self((piece,)):
+                out.append({**part, "as": piece["special"]} if "token" in part else part)
         return out
 
     def call(self, items: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
@@ -143,7 +195,9 @@ def compile_tools(
             "parameters": schema}``; ``input_schema`` is understood too).
         vocabulary: the model's tokens. Special tokens of the envelope are looked up in `Vocabulary.special_names`;
             one that the vocabulary does not have is written as text.
-        format: a name in `tool_formats`, or an envelope of that shape.
+        format: a name in `tool_formats`, or an envelope of that shape. Where arguments stand between tags, a string
+            has no closing tag in it, and what is read as JSON of another type that the argument may have is that
+            (`read_argument`).
         choice: ``"auto"``: text, calls, or text and then calls. ``"required"``: at least one call. The name of a
             tool: exactly that one.
         parallel: whether several calls may follow each other.
@@ -187,7 +241,7 @@ def compile_tools(
     if most is not None and most < 1:
         raise ValueError("max_calls must be at least 1")
 
-    spell = _Speller(vocabulary)
+    spell = _Speller(vocabulary, [schema for _, schema, _ in functions])
     schemas = [{"schema": schema, "at": where} for _, schema, where in functions]
     rules = {"call": spell.call(envelope["call"], [name for name, _, _ in functions])}
     call = {"rule": "call"}

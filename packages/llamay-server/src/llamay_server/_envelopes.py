@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ._tagged import Pairs, Tags, tags_in
+
 # ruff: noqa: RUF001 - DeepSeek's marks have full-width bars
 # What stands in a template whose model speaks a format (and what does not), the most telling first.
 _MARKS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
@@ -22,6 +24,14 @@ _MARKS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("<｜tool▁calls▁begin｜>", "```json"), (), "deepseek"),
     (("<｜tool▁calls▁begin｜>",), (), "deepseek-v3.1"),
     (("<|channel|>", "functions."), (), "gpt-oss"),
+    (("<minimax:tool_call>",), (), "minimax-m2"),
+    (("<seed:tool_call>",), (), "seed-oss"),
+    (("｜DSML｜", "function_calls"), (), "deepseek-v3.2"),
+    (("｜DSML｜",), (), "deepseek-v4"),
+    (("<tool_call>", "</arg_key>\n"), (), "glm-4.5"),
+    (("<tool_call>", "</arg_key>\\n"), (), "glm-4.5"),
+    (("<tool_call>", "</arg_key>"), (), "glm-4.7"),
+    (("<tool_call>", "<function=", "<parameter="), (), "qwen3-coder"),
     (("<tool_call>",), (), "hermes"),
     (("<function=",), ("<parameter=",), "functionary"),
     ((">>>all",), (), "functionary-v3.2"),
@@ -77,16 +87,20 @@ def reasoning_of(template: str | None) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A call that was read: `arguments` as compact JSON, `id` where the model gave one, and where it ends."""
+    """A call that was read: `arguments` as compact JSON, `id` where the model gave one, and where it ends.
+
+    Where the arguments stood between tags, they are `pairs`: JSON only together with the function's schema.
+    """
 
     name: str
     arguments: str
     id: str | None
     end: int
+    pairs: Pairs | None = None
 
 
-# A call as a row of steps: ("text", literal), ("name", ""), ("id", ""), ("arguments", ""), or ("object", ""), which
-# is a JSON object that holds name, arguments and perhaps an id.
+# A call as a row of steps: ("text", literal), ("name", ""), ("id", ""), ("arguments", ""), ("parameters", ""), which
+# are arguments between tags, or ("object", ""), which is a JSON object that holds name, arguments and perhaps an id.
 _Step = tuple[str, str]
 
 
@@ -111,6 +125,8 @@ class Envelope:
     after: tuple[str, ...]
     tails: tuple[str, ...]
     """What ends a call, in its different forms."""
+    tags: Tags | None = None
+    """What stands around each argument, where they are not one object."""
 
     def read(self, text: str, *, first: bool, final: bool) -> Found | Literal["wait"] | None:
         """A call at the start of `text`. None where there is none, "wait" where more text decides."""
@@ -118,7 +134,7 @@ class Envelope:
         for before in self.before if first else ("",):
             for form in self.forms:
                 steps: tuple[_Step, ...] = (("text", before), *form) if before else form
-                found = _read(steps, text, final, self.tails)
+                found = _read(steps, text, final, self.tails, self.tags)
                 if isinstance(found, Found):
                     return found
                 waits |= found == _WAIT
@@ -154,17 +170,21 @@ class Envelope:
                     text += "the function"
                 case "arguments":
                     text += "{...}"
+                case "parameters":
+                    assert self.tags is not None
+                    text += f"\n{self.tags.example()}"
                 case _:
                     text += literal
         return text + next(iter(self.after), "")
 
 
 def _read(
-    steps: Sequence[_Step], text: str, final: bool, tails: Sequence[str]
+    steps: Sequence[_Step], text: str, final: bool, tails: Sequence[str], tags: Tags | None
 ) -> Found | Literal["wait"] | None:
     at = 0
     words: dict[str, str] = {}
     call: tuple[str, dict[str, Any], str | None] | None = None
+    pairs: Pairs | None = None
     row = iter(range(len(steps)))
     for i in row:
         kind, literal = steps[i]
@@ -175,18 +195,30 @@ def _read(
                 at = start + len(literal)
             elif found == _WAIT and not final:
                 return _WAIT
-            elif call is None:
-                return None
+            elif call is None or steps[i - 1][0] == "parameters":
+                return None  # without the mark behind the last one, there may be more arguments
         elif kind in ("name", "id"):
             ends = steps[i + 1][1]
             word = _WORD.match(text, start)
             assert word is not None
+            if not ends:  # nothing but white space or the first argument
+                if word.end() == len(text) or not word[0]:
+                    return _WAIT if word.end() == len(text) and not final else None
+                words[kind], at = word[0], word.end()
+                continue
             rest = word.end() if text.startswith(ends, word.end()) else _skip(text, word.end())
             found = _starts(text, rest, (ends,))
             if found is not True or not word[0]:
                 return _WAIT if found and not final else None
             words[kind], at = word[0], rest + len(ends)
             next(row)
+        elif kind == "parameters":
+            assert tags is not None
+            read = tags.read(text, at)
+            if read == _WAIT or read is None:
+                return _WAIT if read == _WAIT and not final else None
+            pairs, at = read
+            call = (words["name"], {}, None)
         else:
             if start >= len(text):
                 return None if final else _WAIT
@@ -201,7 +233,7 @@ def _read(
             if call is None:
                 return None
     assert call is not None
-    return Found(call[0], json.dumps(call[1], ensure_ascii=False, separators=(",", ":")), call[2], at)
+    return Found(call[0], json.dumps(call[1], ensure_ascii=False, separators=(",", ":")), call[2], at, pairs)
 
 
 class Braces:
@@ -246,14 +278,20 @@ def envelope(name: str) -> Envelope:
 def _envelope(name: str, form: Mapping[str, Any]) -> Envelope:
     prompted = form.get("prompted", "")
     call = [{"text": prompted}, *form["call"]] if prompted else form["call"]
-    forms = tuple(dict.fromkeys(_steps(row) for row in _rows(call)))
+    calls = [call, *form.get("lenient", ())]
+    forms = tuple(dict.fromkeys(_steps(row) for each in calls for row in _rows(each)))
     before = _literals(form.get("before", ())) or ("",)
     says = [prompted + mark for mark in _literals(form.get("say", ()))]
     marks = says if prompted else [*says, *_literals(form.get("then", ()))]
     pieces = [p for part in _PARTS for row in _rows(form.get(part, ())) for p in row]
+    pieces += [
+        p for piece in pieces if "parameters" in piece for side in piece["parameters"].values() for p in side
+    ]
     return Envelope(
         name=name,
-        openings=tuple(dict.fromkeys(_openings([*form.get("before", ()), *call]))),
+        openings=tuple(
+            dict.fromkeys(o for each in calls for o in _openings([*form.get("before", ()), *each]))
+        ),
         marks=tuple(marks),
         specials=tuple(dict.fromkeys(p["special"] for p in pieces if "special" in p)),
         prompted=prompted,
@@ -264,9 +302,11 @@ def _envelope(name: str, form: Mapping[str, Any]) -> Envelope:
         between=() if prompted else _stripped(form.get("between", ())),
         after=_stripped(form.get("after", ())),
         tails=tuple(dict.fromkeys(row[-1][1] for row in forms if row[-1][0] == "text")),
+        tags=tags_in(call),
     )
 
 
+_KINDS = ("name", "arguments", "parameters", "id", "text", "special")
 _PARTS = ("before", "call", "between", "after", "say", "then")
 
 
@@ -298,21 +338,36 @@ def _openings(pieces: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         first = row[0]
         if first.get("text") == _NAMED:
             yield from _OBJECTS
+        elif "text" in first and "special" in row[1]:  # a mark with a special token inside
+            texts = (p.get("special") or p["text"] for p in itertools.takewhile(_is_text, row))
+            yield "".join(texts).partition("\n")[0].strip()
         else:
             yield first.get("special") or first["text"].strip()
+
+
+def _is_text(piece: Mapping[str, Any]) -> bool:
+    return "text" in piece or "special" in piece
 
 
 def _steps(row: Iterable[Mapping[str, Any]]) -> tuple[_Step, ...]:
     """A way to write a call, with neighbouring texts as one."""
     steps: list[list[str]] = []
     for piece in row:
-        kind = next(k for k in ("name", "arguments", "id", "text", "special") if k in piece)
+        kind = next(k for k in _KINDS if k in piece)
         literal = piece[kind] if kind in ("text", "special") else ""
         if literal and steps and steps[-1][0] == "text":
             steps[-1][1] += literal
         else:
             steps.append(["text" if literal else kind, literal])
-    at = [kind for kind, _ in steps].index("name")
+    kinds = [kind for kind, _ in steps]
+    if "parameters" in kinds:  # where lines break is the model's to choose
+        return tuple(
+            (kind, part.strip())
+            for kind, literal in steps
+            for part in literal.split("\n")
+            if kind != "text" or part.strip()
+        )
+    at = kinds.index("name")
     if at and steps[at - 1][1].endswith(_NAMED):
         closing = steps[-1][1]
         steps[at - 1][1] = steps[at - 1][1].removesuffix(_NAMED)

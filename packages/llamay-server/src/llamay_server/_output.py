@@ -10,7 +10,8 @@ from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ._envelopes import DEFAULT, Braces, Envelope, envelope
+from ._envelopes import DEFAULT, Braces, Envelope, Found, envelope
+from ._tagged import Inside, arguments
 from ._tools import Toolbox, new_call_id
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class OutputParser:
         self.index, self.box = index, box
         self.calls = 0
         self.reasoning_tokens = 0
-        self._names = {tool.name for tool in box.tools}
+        self._tools = {tool.name: tool for tool in box.tools}
         known = envelope(form)
         self._form: Envelope | None = known if box.active else None
         self._marks = known.marks
@@ -96,7 +97,9 @@ class OutputParser:
         self._scores: list[TokenScore] = []
         self._tokens: list[int] = []
         self._trim = False
-        self._braces = Braces()
+        self._gap = ""
+        """White space in front of what may be a call; it is part of the text if it is none."""
+        self._within: Braces | Inside = Braces()
         self._first = True
         """Whether the call that is being read is the first of its group, which some formats begin with a mark."""
 
@@ -111,7 +114,7 @@ class OutputParser:
         """The events that became certain with this text."""
         self._buffer += text
         if self._mode == "call":
-            self._braces.feed(text)
+            self._within.feed(text)
         self._scores += scores
         self._tokens += tokens
         if self._mode == "text" and not (self._thinks or self._trim or self._form or self._marks):
@@ -183,25 +186,31 @@ class OutputParser:
             self._trim = True
             return False
         self._buffer = self._buffer[at:]
-        if before.rstrip():
-            yield self._text(before.rstrip())
+        said = before.rstrip()
+        self._gap = before[len(said) :]
+        if said:
+            yield self._text(said)
         self._begin_call(first=True)
         return False
 
     def _begin_call(self, *, first: bool) -> None:
-        self._mode, self._first, self._braces = "call", first, Braces()
-        self._braces.feed(self._buffer)
+        assert self._form is not None
+        self._mode, self._first = "call", first
+        self._within = Braces() if self._form.tags is None else Inside(self._form.tags)
+        self._within.feed(self._buffer)
 
     def _call(self, *, final: bool) -> ToolCall | str | None:
         """The call at the start of the buffer, "wait", or text that turned out to be no call."""
         form = self._form
         assert form is not None
-        if self._braces.open and not final and not any(tail in self._buffer for tail in form.tails):
+        # A closing mark ends broken JSON; in a text between tags it is a part of the text.
+        ended = form.tags is None and self._within.open and any(tail in self._buffer for tail in form.tails)
+        if self._within.open and not final and not ended:
             return "wait"
         found = form.read(self._buffer, first=self._first, final=final)
         if found == "wait":
             return "wait"
-        if found is None or found.name not in self._names:
+        if found is None or found.name not in self._tools:
             # All of what looked like a call stays text; where it ends is where the next one could begin.
             self._mode = "text"
             ends = [i for o in form.openings if (i := self._buffer.find(o, 1)) > 0]
@@ -211,9 +220,11 @@ class OutputParser:
             else:
                 closes = [i + len(tail) for tail in form.tails if (i := self._buffer.find(tail)) >= 0]
                 end = min([end, *closes])
-            text, self._buffer = self._buffer[:end], self._buffer[end:]
+            text, self._buffer = self._gap + self._buffer[:end], self._buffer[end:]
+            self._gap = ""
             return text
         self._buffer = self._buffer[found.end :]
+        self._gap = ""
         self._mode = "between"
         self._scores.clear()
         self._tokens.clear()
@@ -221,7 +232,12 @@ class OutputParser:
         number, self.calls = self.calls, self.calls + 1
         given = found.id if found.id and found.id not in self._ids else new_call_id()
         self._ids.add(given)
-        return ToolCall(self.index, number, given, found.name, found.arguments)
+        return ToolCall(self.index, number, given, found.name, self._arguments(found))
+
+    def _arguments(self, found: Found) -> str:
+        if found.pairs is None:
+            return found.arguments
+        return arguments(found.pairs, self._tools[found.name].parameters)
 
     def _between(self, *, final: bool) -> bool:
         """Pass over what stands between calls; gives whether more text is needed."""

@@ -1,0 +1,145 @@
+"""What real chat templates write of calls, the server's reader and the grammar understand alike."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import llamay_grammar as lg
+from llamay_models.chat import ChatTemplate
+from llamay_server._envelopes import format_of
+from llamay_server._history import for_template
+from llamay_server._output import OutputParser, Text, ToolCall
+from llamay_server._tools import Tool, Toolbox
+
+_path = Path(__file__).parents[2] / "packages" / "llamay-models" / "tests" / "tokenizer" / "conftest.py"
+_spec = importlib.util.spec_from_file_location("tokenizer_fixtures", _path)
+assert _spec is not None
+assert _spec.loader is not None
+_fixtures = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_fixtures)
+llama_cpp_fixtures = _fixtures.llama_cpp_fixtures
+
+FORMATS = {
+    "ByteDance-Seed-OSS": "seed-oss",
+    "GLM-4.6": "glm-4.5",
+    "GLM-4.7-Flash": "glm-4.7",
+    "MiniMax-M2": "minimax-m2",
+    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "qwen3-coder",
+    "Qwen3-Coder": "qwen3-coder",
+    "Qwen3.5-4B": "qwen3-coder",
+    "Spark2.5": "glm-4.7",
+    "StepFun3.5-Flash": "qwen3-coder",
+    "deepseek-ai-DeepSeek-V3.2": "deepseek-v3.2",
+    "deepseek-ai-DeepSeek-V4": "deepseek-v4",
+    "inclusionai-ling-3.0-flash": "glm-4.5",
+    "poolside-Laguna-S-2.1": "glm-4.7",
+    "poolside-Laguna-XS.2": "glm-4.5",
+}
+PROPERTIES: dict[str, Any] = {
+    "code": {"type": "string"},
+    "n": {"type": "integer"},
+    "x": {"type": "number"},
+    "ok": {"type": "boolean"},
+    "no": {"type": "null"},
+    "l": {"type": "array", "items": {}},
+    "o": {"type": "object"},
+}
+PUT = {"type": "object", "properties": PROPERTIES, "additionalProperties": False}
+TOOLS = [
+    {"type": "function", "function": {"name": "put_it", "description": "Put.", "parameters": PUT}},
+    {
+        "type": "function",
+        "function": {
+            "name": "now",
+            "description": "Now.",
+            "parameters": {"type": "object", "properties": {}, "additionalProperties": False},
+        },
+    },
+]
+EVERYTHING: dict[str, Any] = {
+    "code": '\ndef f(a):\n    return a < "b" & \'c\' == {"é"}\n\n',
+    "n": -5,
+    "x": 1.5,
+    "ok": True,
+    "no": None,
+    "l": [1, "a", {"b": [True]}],
+    "o": {"a": {"b": "c"}},
+}
+Call = tuple[str, dict[str, Any]]
+
+
+def rendered(source: str, calls: list[Call]) -> str:
+    """What a template writes of a turn that says a word and makes these calls."""
+    written = [
+        {"id": f"abcDEF12{n}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for n, (name, arguments) in enumerate(calls)
+    ]
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "QUESTION"},
+        {"role": "assistant", "content": "SAYING", "tool_calls": written},
+        *(
+            {"role": "tool", "tool_call_id": w["id"], "name": w["function"]["name"], "content": "RESULT"}
+            for w in written
+        ),
+    ]
+    text = ChatTemplate(source).render(for_template(messages, source), tools=TOOLS)
+    return text[text.index("SAYING", text.index("QUESTION")) : text.rindex("RESULT")]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    "calls",
+    [[("put_it", EVERYTHING)], [("now", {})], [("put_it", {"code": ""}), ("now", {}), ("put_it", {"n": 7})]],
+)
+def test_the_calls_of_a_real_template_are_read_back(
+    name: str, calls: list[Call], llama_cpp_fixtures: Path
+) -> None:
+    source = (llama_cpp_fixtures / "templates" / f"{name}.jinja").read_text()
+    form = format_of(source)
+    assert form == FORMATS[name]
+    box = Toolbox((Tool("put_it", "", PUT), Tool("now", "", {})), "auto")
+    text = rendered(source, calls)
+    for parts in ([text], list(text)):
+        parser = OutputParser(0, box, form=form)
+        events = [event for part in parts for event in parser.feed(part)]
+        events += parser.finish("stop", None)
+        assert [(e.name, json.loads(e.arguments)) for e in events if isinstance(e, ToolCall)] == calls
+        said = "".join(e.text for e in events if isinstance(e, Text))
+        assert said.startswith("SAYING")
+        assert "put_it" not in said
+
+
+@pytest.mark.parametrize(
+    "name", set(FORMATS) - {"inclusionai-ling-3.0-flash"}
+)  # it writes its lines unevenly
+def test_the_grammar_allows_what_a_real_template_writes(name: str, llama_cpp_fixtures: Path) -> None:
+    source = (llama_cpp_fixtures / "templates" / f"{name}.jinja").read_text()
+    # Some write True for true and ['a'] for ["a"], which is read but not asked for.
+    calls: list[Call] = [
+        ("put_it", {"code": EVERYTHING["code"], "n": -5, "x": 1.5}),
+        ("now", {}),
+        ("put_it", {}),
+    ]
+    text = rendered(source, calls)
+    stop = lg.tool_formats()[FORMATS[name]]["stop"][0]
+    text = text[text.index(stop) :]
+    words = lg.Vocabulary([bytes([b]) for b in range(256)] + [b"</s>"], special=[256], end=[256])
+    matcher = lg.compile_tools(
+        TOOLS, words, format=FORMATS[name], choice="required", whitespace="spaced"
+    ).matcher()
+    complete = 0
+    for length, byte in enumerate(text.encode(), 1):
+        if not matcher.allows(byte):
+            break
+        matcher.accept(byte)
+        if matcher.is_complete:
+            complete = length
+    left = text.encode()[complete:].decode()
+    assert complete
+    assert "put_it" not in left
+    assert "now" not in left
