@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from llamay_cli import modelfile
 from llamay_cli.errors import CliError
 from llamay_cli.models import resolve
 from llamay_cli.store import Store
+from llamay_models import gguf as gguf_files
 from llamay_server import Profile
 from llamay_server import modelfile as written
 
@@ -39,6 +41,10 @@ REQUIRES 0.14.0
 
 
 def test_cl10_what_a_modelfile_says() -> None:
+    assert modelfile.read("FROM a\nADAPTER ./x.gguf\nadapter y.gguf") == {
+        "from": "a",
+        "adapters": ["./x.gguf", "y.gguf"],
+    }
     assert modelfile.read(TEXT) == {
         "from": "./model.gguf",
         "parameters": {"temperature": 0.5, "stop": ["<a b>", "<c>"], "num_ctx": 512},
@@ -58,7 +64,6 @@ def test_cl10_what_a_modelfile_says() -> None:
         ("FROM a\nPARAMETRE x 1", "line 2"),
         ("FROM a\n\nPARAMETER temperature", "line 3: write PARAMETER NAME VALUE"),
         ("FROM a\nFROM b", "line 2: there is a FROM already"),
-        ("FROM a\nADAPTER x.gguf", "line 2: ADAPTER is not supported"),
         ("FROM a\nMESSAGE pope Hi", "line 2: a MESSAGE is of"),
         ('FROM a\nSYSTEM """never', "line 2: three quotes are not closed"),
         ('FROM a\nSYSTEM """x""" y', "line 2"),
@@ -171,7 +176,8 @@ def test_a_model_is_made_of_a_file_shown_and_made_again(
         ("FROM ./model.gguf\nPARAMETER heat 1", 1, "heat"),
         ("FROM ./model.gguf\nTEMPLATE {{ .Secret }}", 1, ".Secret"),
         ("FROM ./Modelfile", 1, "GGUF"),
-        ("FROM ./model.gguf\nADAPTER a", 1, "ADAPTER"),
+        ("FROM ./model.gguf\nADAPTER a", 3, "a does not exist"),
+        ("FROM ./model.gguf\nADAPTER ./model.gguf", 1, "model.gguf is not an adapter"),
     ],
 )
 def test_what_cannot_be_made_leaves_nothing(
@@ -186,3 +192,43 @@ def test_what_cannot_be_made_leaves_nothing(
     assert llamay("create", "new", "-f", folder / "none").exit_code == 3
     assert llamay("cp", "none", "other").exit_code == 3
     assert json.loads(llamay("list", "--json").stdout) == []
+
+
+def write_adapter(path: Path, seed: int = 0) -> Path:
+    values = np.random.default_rng(seed).normal(size=(4, 32)).astype(np.float32)
+    tensors = [
+        gguf_files.TensorData(f"blk.0.attn_q.weight.lora_{half}", "F32", shape, values.tobytes())
+        for half, shape in (("a", (4, 32)), ("b", (32, 4)))
+    ]
+    keys = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora"}
+    gguf_files.write(path, {**keys, "adapter.lora.alpha": np.float32(4)}, tensors)
+    return path
+
+
+def test_cl10_an_adapter_becomes_part_of_the_model_that_is_made(
+    llamay: Callable[..., Any], store: Store, tmp_path: Path, fake: Any
+) -> None:
+    gguf_files.write(tmp_path / "model.gguf", {"general.architecture": "llama"}, [])
+    one, two = write_adapter(tmp_path / "one.gguf", 1), write_adapter(tmp_path / "two.gguf", 2)
+    (tmp_path / "Modelfile").write_text("FROM ./model.gguf\nADAPTER one.gguf\n")
+    bytes_of = one.read_bytes()
+    assert llamay("create", "adapted", "-f", tmp_path / "Modelfile").exit_code == 0
+    one.unlink()
+
+    found = resolve("adapted", store=store)
+    assert [path.read_bytes() for path in found.adapters] == [bytes_of]
+    assert found.sha256 == resolve("adapted").sha256
+    fake.setup = lambda model: model.script.append("Yes.")
+    result = llamay("run", "adapted", "-p", "Well?", "--lora", f"{two}:0.5", "--lora", two)
+    assert result.exit_code == 0, result.stderr
+    assert fake.model.options["adapters"] == [*found.adapters, (str(two), 0.5), (str(two), 1.0)]
+
+    # What is written of it makes it again, and an adapter that is there already is not added once more.
+    text = llamay("show", "adapted", "--modelfile").stdout
+    assert f"ADAPTER {found.adapters[0]}" in text
+    again = llamay("create", "again", "-f", "-", stdin=text)
+    assert again.exit_code == 0, again.stderr
+    assert resolve("again").adapters == found.adapters
+    both = llamay("create", "both", "-f", "-", stdin=f"FROM again\nADAPTER {two}\n")
+    assert both.exit_code == 0, both.stderr
+    assert [path.read_bytes() for path in resolve("both").adapters] == [bytes_of, two.read_bytes()]

@@ -338,6 +338,14 @@ class FakeModel:
         self.closed = False
         self._seen: dict[str, list[list[int]]] = {}
 
+    adapters: Sequence[p.Adapter] = ()
+
+    def set_scales(self, scales: Sequence[float]) -> None:
+        raise AssertionError("there are no adapters")
+
+    def adapted(self, scales: Sequence[float] | None = None) -> FakeModel:
+        return self
+
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         ids = [BOS] if add_special else []
         while text:

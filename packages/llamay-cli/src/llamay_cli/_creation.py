@@ -57,6 +57,8 @@ def create(store: Store, name: str, source: Entry | None, recipe: Recipe, status
         files = _uploaded(store, recipe.files)
     if recipe.quantize:
         files = _quantized(store, files, recipe.quantize, status)
+    there = {file.digest for file in files}
+    files += [file for file in _adapters(store, recipe.adapters) if file.digest not in there]
     for file in files:
         status({"status": f"using existing layer {file.digest.replace('-', ':', 1)}"})
     status({"status": "writing manifest"})
@@ -108,6 +110,25 @@ def _uploaded(store: Store, given: Mapping[str, str]) -> list[File]:
     parts = count if isinstance(count, int) and count > 1 else 1
     if len(files) != parts:
         raise CliError(f"files: {files[0].name} is a model of {parts} files, not {len(files)}")
+    return files
+
+
+def _adapters(store: Store, given: Mapping[str, str]) -> list[File]:
+    """Return uploads as adapters, in the order in which they were given, once they have proved to be such."""
+    from llamay_models.adapters import Adapter
+    from llamay_models.errors import ModelError
+    from llamay_models.gguf import GGUFError
+
+    files = []
+    for name, sha256 in given.items():
+        blob = store.upload(sha256)
+        if blob is None:
+            raise NotFoundError(f"adapters: the blob sha256:{sha256} is not in the store")
+        try:
+            Adapter.open(blob)
+        except (ModelError, GGUFError, OSError) as error:
+            raise CliError(f"adapters: {str(error).replace(str(blob), name)}") from error
+        files.append(File(name, f"sha256-{sha256}", blob.stat().st_size, "adapter"))
     return files
 
 

@@ -54,8 +54,8 @@ def create(name: str, file: str, quantize: str | None, offline: bool, progress: 
     """Make the model NAME as a Modelfile says: of another model, with a prompt and settings of its own.
 
     FROM names a model, a GGUF file, or a source that is pulled. PARAMETER, SYSTEM, TEMPLATE, MESSAGE and LICENSE
-    are what they are for Ollama; ADAPTER is refused. `llamay run` and the server use them, and what a user or a
-    request says goes before them.
+    are what they are for Ollama, ADAPTER names a LoRA adapter as GGUF. `llamay run` and the server use them, and
+    what a user or a request says goes before them.
 
     \b
     Examples:
@@ -84,6 +84,8 @@ def create(name: str, file: str, quantize: str | None, offline: bool, progress: 
 
         try:
             body = _origin(said.pop("from"), base, store, offline, cast(Mode, progress))
+            if adapters := said.pop("adapters", ()):
+                body["adapters"] = _taken(store, [base / expand(path) for path in adapters])
             parameters = body.get("parameters", {}) | said.get("parameters", {})
             body |= said
             if parameters:

@@ -200,6 +200,12 @@ def model_options(command: F) -> F:
                 help=_PACKED_CACHE,
             ),
             click.option(
+                "--lora",
+                multiple=True,
+                metavar="FILE[:SCALE]",
+                help="Use a LoRA adapter (GGUF), or a share of it; may be repeated.",
+            ),
+            click.option(
                 "--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help="Pull nothing."
             ),
             click.option(
@@ -293,6 +299,7 @@ class Loading:
     offline: bool = False
     progress: Mode = "auto"
     packed_cache: Path | None = None
+    lora: tuple[str, ...] = ()
     draft: str | None = None
     ctx_mem_budget: int | None = None
     ctx_spill_dir: str | None = None
@@ -308,6 +315,7 @@ class Loading:
             options.pop("offline"),
             cast(Mode, options.pop("progress")),
             options.pop("packed_cache"),
+            options.pop("lora"),
             # Only some verbs have these.
             *(options.pop(name, None) for name in _ENGINE),
         )
@@ -330,10 +338,20 @@ class Loading:
                 kv=self.kv,
                 ctx_size=self.ctx_size,
                 packed_cache=self.packed_cache,
+                adapters=self._adapters(resolved),
                 sha256=resolved.sha256,
                 progress=report,
                 **more,
             )
+
+    def _adapters(self, resolved: Resolved) -> list[Any]:
+        """The model's own adapters, and behind them those that were asked for."""
+        found: list[Any] = list(resolved.adapters)
+        if self.lora:
+            from llamay_models.adapters import read_adapter
+
+            found += map(read_adapter, self.lora)
+        return found
 
     def _engine(self) -> dict[str, Any]:
         """What `engine_options` asked for, as arguments of `load`."""

@@ -100,6 +100,12 @@ class ServerStore:
         license_, messages = tuple(own.get("license", ())), tuple(own.get("messages", ()))
         return _usable(Profile(**known, license=license_, messages=messages))
 
+    def adapters(self, name: str) -> Sequence[Path]:
+        """Return the LoRA adapters that a model is used with."""
+        with _refusing():
+            entry = self._entry(name)
+            return [] if entry is None else [self._store.blob(file) for file in entry.adapters]
+
     def create(self, name: str, recipe: Recipe, status: Status) -> None:
         """Make a model of another one or of uploads; see `_creation`."""
         with _refusing():

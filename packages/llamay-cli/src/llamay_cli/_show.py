@@ -63,7 +63,7 @@ def _own(resolved: Resolved, what: str) -> None:
         )
         # A name finds the file wherever the store is; a model without one is its file.
         parent = own.get("parent") or (resolved.name if resolved.entry is not None else str(resolved.path))
-        click.echo(modelfile(parent, profile), nl=False)
+        click.echo(modelfile(parent, profile, list(map(str, resolved.adapters))), nl=False)
     elif what == "system":
         click.echo(own.get("system", ""))
     elif lines := parameter_lines(own.get("parameters", {})):

@@ -18,8 +18,8 @@ _WORDS = ("from", "template", "system", "license", "parameter", "message", "adap
 def read(text: str) -> dict[str, Any]:
     """Return what a Modelfile says, in the words of `/api/create`.
 
-    These are from, template, system, license, parameters and messages. Keywords may be written in any case, `#` begins
-    a comment, and three quotes enclose several lines. Raises CliError naming the line.
+    These are from, adapters, template, system, license, parameters and messages. Keywords may be written in any case,
+    `#` begins a comment, and three quotes enclose several lines. Raises CliError naming the line.
     """
     out: dict[str, Any] = {}
     parameters: dict[str, Any] = {}
@@ -45,7 +45,7 @@ def read(text: str) -> dict[str, Any]:
                 message = {"role": role.lower(), "content": _unquoted(content.strip())}
                 out.setdefault("messages", []).append(message)
             case "adapter":
-                raise _error(line, "ADAPTER is not supported: merge the adapter into a GGUF file first")
+                out.setdefault("adapters", []).append(rest)
             case "requires":
                 pass  # a version of Ollama, which this is not
     if "from" not in out:

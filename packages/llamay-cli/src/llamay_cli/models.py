@@ -38,6 +38,16 @@ class Resolved:
         """The SHA-256 of the model, where the store knows it: a context is bound to it."""
         return self.entry.sha256 if self.entry is not None else None
 
+    @property
+    def adapters(self) -> tuple[Path, ...]:
+        """LoRA adapters that it is used with. Raises IntegrityError for one that is not there."""
+        if self.entry is None or not self.entry.adapters:
+            return ()
+        from .store import Store
+
+        store = Store()
+        return tuple(store.blob(file) for file in self.entry.adapters)
+
     def settings(self) -> dict[str, Any]:
         """What the model has of its own beside its file: template, system, parameters, messages, license.
 

@@ -42,7 +42,7 @@ __all__ = [
     "home",
 ]
 
-Role = Literal["model", "license", "notice", "readme"]
+Role = Literal["model", "adapter", "license", "notice", "readme"]
 DIGEST = re.compile(r"sha256-[0-9a-f]{64}")
 SCHEMA = 1
 _PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9])?")
@@ -137,6 +137,11 @@ class Entry:
     def models(self) -> tuple[File, ...]:
         """The GGUF files, in order: one, or the parts of a split model."""
         return tuple(file for file in self.manifest.files if file.role == "model")
+
+    @property
+    def adapters(self) -> tuple[File, ...]:
+        """LoRA adapters that the model is used with, in order."""
+        return tuple(file for file in self.manifest.files if file.role == "adapter")
 
     @property
     def sha256(self) -> str | None:

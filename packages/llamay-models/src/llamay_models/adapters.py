@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import llamay_kernels as kernels
 import llamay_kv
@@ -26,8 +26,8 @@ from llamay_models.tensors import FileTensor, file_tensors, pack
 if TYPE_CHECKING:
     from llamay_models.model import Model, Parts
 
-AdapterLike = str | PathLike[str] | tuple[str | PathLike[str], float]
-"""An adapter's file, or the file and how much of it counts."""
+AdapterLike: TypeAlias = "Adapter | str | PathLike[str] | tuple[str | PathLike[str], float]"
+"""An adapter, its file, or the file and how much of it counts."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,10 @@ class Adapter:
         """The largest rank of its updates."""
         return max(b.cols for _, b in self.pairs.values())
 
+    def at(self, scale: float) -> Adapter:
+        """Return the same file in another scale."""
+        return replace(self, scale=float(scale))
+
     def updates(self) -> dict[str, Update]:
         """Return what it adds to each matrix. An alpha of 0 means that ranks do not count, as in llama.cpp."""
         return {
@@ -94,7 +98,18 @@ class Adapter:
         }
 
 
-def open_adapters(adapters: Iterable[AdapterLike | Adapter]) -> tuple[Adapter, ...]:
+def read_adapter(text: str) -> tuple[str, float]:
+    """Return file and scale of `FILE` or `FILE:SCALE`; what exists as it is written is a file. Raises ValueError."""
+    path, colon, scale = text.rpartition(":")
+    if not colon or Path(text).exists():
+        return text, 1.0
+    try:
+        return path, float(scale)
+    except ValueError:
+        return text, 1.0
+
+
+def open_adapters(adapters: Iterable[AdapterLike]) -> tuple[Adapter, ...]:
     """Read adapters in their order, without those whose scale is 0; see `Adapter.open`."""
     opened = []
     for each in adapters:

@@ -156,6 +156,12 @@ class Model:
         """The LoRA adapters in use, in the order in which they are added."""
         return self._opened().adapters
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs or waits here, and nobody holds a context."""
+        busy = self.engine.active or self.engine.queued
+        return not busy and all(context.closed for context in list(self._contexts))
+
     def adapted(self, adapters: Iterable[AdapterLike], *, kv_budget: int | None = None) -> Model:
         """Return another model: this one's weights, which both share, with these LoRA adapters instead of its own.
 

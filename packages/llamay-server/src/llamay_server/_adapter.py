@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import errno
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -16,12 +17,16 @@ from llamay_models import errors
 
 from . import _protocol as p
 from ._adapter_info import SAMPLING, model_info
+from ._adapter_lora import Scales
 from ._config import Config, ConfigError
 from ._envelopes import reasoning_of
 from ._snapshot_key import read_key
 
 if TYPE_CHECKING:
     from llamay_models.chat import ChatTemplate
+
+
+read_adapter = llamay_models.adapters.read_adapter
 
 
 def read_samplers(value: list[str] | str) -> tuple[str, ...]:
@@ -50,8 +55,16 @@ def load(config: Config) -> p.Loader:
             key=key,
         )
 
-    def loader(path: Path, *, progress: p.Progress | None = None, draft: Path | None = None) -> p.Model:
+    def loader(
+        path: Path,
+        *,
+        progress: p.Progress | None = None,
+        draft: Path | None = None,
+        adapters: Sequence[tuple[Path, float]] = (),
+    ) -> p.Model:
         try:
+            # One of scale 0 is not in use, and may be later.
+            opened = [llamay_models.adapters.Adapter.open(*each) for each in adapters]
             model = llamay_models.load(
                 path,
                 threads=config.threads or None,
@@ -64,6 +77,7 @@ def load(config: Config) -> p.Loader:
                 packed_cache=config.packed_cache or None,
                 max_stall=config.max_stall,
                 draft=draft,
+                adapters=opened,
                 progress=progress,
             )
         except errors.ArchitectureError as e:
@@ -72,7 +86,7 @@ def load(config: Config) -> p.Loader:
             raise p.OutOfMemory(str(e)) from e
         except (errors.LlamayError, ValueError, OverflowError) as e:
             raise p.UnusableModel(str(e)) from e
-        return Engine(model, key, strict=config.profile == "enterprise")
+        return Engine(model, key, strict=config.profile == "enterprise", adapters=opened)
 
     return loader
 
@@ -247,13 +261,45 @@ class Engine:
     """A model of llamay_models as the server's `Model`."""
 
     def __init__(
-        self, model: llamay_models.Model, key: llamay_kv.Key | None = None, *, strict: bool = False
+        self,
+        model: llamay_models.Model,
+        key: llamay_kv.Key | None = None,
+        *,
+        strict: bool = False,
+        adapters: Sequence[llamay_models.adapters.Adapter] = (),
     ) -> None:
         self.model, self._key, self._strict = model, key, strict
         self.info = model_info(model)
+        self._scales = Scales(model, adapters, self, self._sibling) if adapters else None
         tokenizer = model.tokenizer
         self._grammars = _grammars(tokenizer, model.vocab_size) if tokenizer is not None else None
         self._template: ChatTemplate | None = None
+
+    def _sibling(self, model: llamay_models.Model) -> Engine:
+        """The same weights in other scales of the adapters; what was set of this one holds for that."""
+        made = copy.copy(self)
+        made.model = model
+        return made
+
+    @property
+    def adapters(self) -> Sequence[p.Adapter]:
+        """LoRA adapters and the scales of requests that say none."""
+        if self._scales is None:
+            return ()
+        pairs = zip(self._scales.adapters, self._scales.default, strict=True)
+        return [p.Adapter(adapter.path, scale) for adapter, scale in pairs]
+
+    def set_scales(self, scales: Sequence[float]) -> None:
+        """Set the scales of requests that say none."""
+        if self._scales is not None:
+            self._scales.default = tuple(scales)
+
+    def adapted(self, scales: Sequence[float] | None = None) -> p.Model:
+        """Itself in these scales."""
+        if self._scales is None:
+            return self
+        with _translated():
+            return self._scales.at(None if scales is None else tuple(scales))
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Text to ids."""
@@ -356,7 +402,9 @@ class Engine:
                 timeout=work.timeout,
                 special=self._ids(work.special),
             )
-            return Generation(self.model.engine.submit(request))
+            # A context goes on with the adapters that it was made with.
+            model = prompt.model if isinstance(prompt, llamay_models.Context) else self.model
+            return Generation(model.engine.submit(request))
 
     def _ids(self, names: Sequence[str]) -> list[int]:
         """Control tokens by name; what the vocabulary does not have is written as plain text anyway."""
@@ -447,6 +495,8 @@ class Engine:
 
     def close(self) -> None:
         """Unload."""
+        if self._scales is not None:
+            self._scales.close()
         self.model.close()
 
 

@@ -62,6 +62,10 @@ class Config:
         (),
         "smaller models of the same vocabulary that guess ahead: PATH for the default model, NAME=PATH for another",
     )
+    lora: tuple[str, ...] = _setting(
+        (),
+        "LoRA adapters: FILE or FILE:SCALE for the default model, NAME=FILE or NAME=FILE:SCALE for another",
+    )
     max_stall: str = _setting(
         "2.5x",
         "how long a step may take that reads a prompt while texts are written: 2.5x (times as long as without) or 50ms",

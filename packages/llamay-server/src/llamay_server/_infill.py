@@ -53,7 +53,7 @@ def _writer(service: Services, data: InfillRequest, call: Call, entry: Entry, mo
 
 
 async def _holding(service: Services, data: InfillRequest, call: Call) -> AsyncGenerator[bytes, None]:
-    async with service.models.use(data.model, call) as (entry, model):
+    async with service.models.use(data.model, call, data.lora) as (entry, model):
         writer = _writer(service, data, call, entry, model)
         async with contextlib.aclosing(native_frames([writer])) as frames:
             async for frame in frames:
@@ -70,7 +70,7 @@ async def infill(request: Request[Any, Any, Any]) -> ASGIApp:
         return await Streamed.start(
             frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
         )
-    async with service.models.use(data.model, call) as (entry, model):
+    async with service.models.use(data.model, call, data.lora) as (entry, model):
         last: dict[str, Any] = {}
         writer = _writer(service, data, call, entry, model)
         async with contextlib.aclosing(native_parts([writer])) as parts:

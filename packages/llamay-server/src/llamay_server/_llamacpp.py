@@ -12,6 +12,7 @@ from ._call import call_of
 from ._chat import ChatRequest, render
 from ._errors import ApiError, invalid
 from ._http import Whole, read_json
+from ._lora import AdapterScale, read_scales
 from ._openai_completions import read_prompts
 from ._openai_messages import read_messages
 from ._openai_schema import ChatMessage
@@ -198,25 +199,43 @@ async def slot_action(request: Request[Any, Any, Any]) -> ASGIApp:
     )
 
 
-@get("/lora-adapters")
-async def adapters(request: Request[Any, Any, Any]) -> ASGIApp:
-    """The LoRA adapters that were loaded beside the model: none, adapters are part of a model here."""
-    return Whole([])
-
-
-class AdapterScale(Struct):
-    """One adapter's scale."""
+class AdapterState(Struct):
+    """One adapter as it is."""
 
     id: int
+    path: str
     scale: float
+
+
+@get("/lora-adapters")
+async def adapters(request: Request[Any, Any, Any]) -> ASGIApp:
+    """The LoRA adapters that were loaded beside the model, with the scales of requests that say none."""
+    service = services(request)
+    async with service.models.use(request.query_params.get("model"), call_of(request.scope)) as (_, model):
+        return Whole(_states(model, paths=service.config.expose_paths))
 
 
 @post("/lora-adapters", status_code=200)
 async def set_adapters(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Set the scales of adapters, of which there are none."""
-    if data := await read_json(request, list[AdapterScale]):
-        raise invalid(f"[0].id: there is no adapter {data[0].id}", "[0].id")
-    return Whole([])
+    """Set the scales of requests that say none. Adapters that are not named count as 0 from then on."""
+    service = services(request)
+    data = await read_json(request, list[AdapterScale])
+    async with service.models.use(request.query_params.get("model"), call_of(request.scope)) as (
+        entry,
+        model,
+    ):
+        if data and not model.adapters:
+            raise invalid(f"[0].id: there is no adapter {data[0].id}", "[0].id")
+        if entry.model is not None and model.adapters:
+            entry.model.set_scales(read_scales(model, data, ""))
+        return Whole(_states(model, paths=service.config.expose_paths))
+
+
+def _states(model: Model, *, paths: bool) -> list[AdapterState]:
+    return [
+        AdapterState(i, str(each.path) if paths else each.path.name, each.scale)
+        for i, each in enumerate(model.adapters)
+    ]
 
 
 HANDLERS = [

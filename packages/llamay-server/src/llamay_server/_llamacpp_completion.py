@@ -264,7 +264,7 @@ def _pick(value: dict[str, Any], paths: list[str]) -> dict[str, Any]:
 
 
 async def _holding(service: Services, data: NativeRequest, call: Call) -> AsyncGenerator[bytes, None]:
-    async with service.models.use(data.model, call) as (entry, model):
+    async with service.models.use(data.model, call, data.lora) as (entry, model):
         writers = _writers(service, data, call, entry, model)
         async with contextlib.aclosing(native_frames(writers)) as frames:
             async for frame in frames:
@@ -281,7 +281,7 @@ async def completion(request: Request[Any, Any, Any]) -> ASGIApp:
         return await Streamed.start(
             frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
         )
-    async with service.models.use(data.model, call) as (entry, model):
+    async with service.models.use(data.model, call, data.lora) as (entry, model):
         writers = _writers(service, data, call, entry, model)
         async with contextlib.aclosing(native_parts(writers)) as parts:
             answers = [part async for part in parts][-len(writers) :]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ._store import Profile
@@ -22,9 +22,9 @@ def parameter_lines(parameters: Mapping[str, Any]) -> str:
     return "\n".join(f"{name:<30} {value}" for name, value in _pairs(parameters))
 
 
-def modelfile(source: str, profile: Profile) -> str:
+def modelfile(source: str, profile: Profile, adapters: Sequence[str] = ()) -> str:
     """The text that would make the model again."""
-    lines = [f"FROM {source}"]
+    lines = [f"FROM {source}", *(f"ADAPTER {path}" for path in adapters)]
     if profile.template is not None:
         lines.append(f"TEMPLATE {_quoted(profile.template)}")
     if profile.system:

@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ._call import Call
 from ._config import Config, ConfigError
 from ._errors import ApiError, from_load
 from ._http import Abandoned
+from ._lora import AdapterScale, adapted, files_of
 from ._metrics import Metrics
 from ._protocol import BadPrompt, Loader, Model, Times, UnusableModel
 from ._store import Profile, Store
@@ -28,6 +30,8 @@ class Entry:
     name: str
     path: Path | None
     profile: Profile = field(default_factory=Profile)
+    stored: bool = False
+    """Whether its file and all that it adds are those of its name in the store."""
     model: Model | None = None
     loading: asyncio.Task[Model] | None = None
     turn: int = 0
@@ -63,6 +67,12 @@ class Entry:
         return None if self.keep_alive < 0 or self.pinned else self.last_used_wall + self.keep_alive
 
 
+def _named(text: str) -> tuple[str, str]:
+    """Name and path of `NAME=PATH`; no name of a path alone."""
+    name, equals, path = text.partition("=")
+    return (name, path) if equals else ("", text)
+
+
 def _template(path: str) -> str:
     try:
         return Path(path).read_text("utf-8")
@@ -96,6 +106,7 @@ class Models:
                 entry.profile = Profile(template=_template(self.config.chat_template_file))
             elif self.store and self.store.find(entry.name) == file:
                 entry.profile = self.store.profile(entry.name) or Profile()
+                entry.stored = True
         else:
             info = item.info
             entry = Entry(info.name, info.path, model=item, keep_alive=self.config.keep_alive, pinned=True)
@@ -117,6 +128,7 @@ class Models:
         if self.store and (path := self.store.find(name)):
             entry = Entry(name, path, keep_alive=self.config.keep_alive)
             entry.profile = self.store.profile(name) or Profile()
+            entry.stored = True
             self.entries[name] = entry
             return entry
         known = ", ".join(list(self.entries)[:8])
@@ -128,14 +140,16 @@ class Models:
         )
 
     @contextlib.asynccontextmanager
-    async def use(self, name: str | None, call: Call | None = None) -> AsyncIterator[tuple[Entry, Model]]:
-        """The loaded model of a name, kept loaded for as long as the block runs."""
+    async def use(
+        self, name: str | None, call: Call | None = None, lora: Sequence[AdapterScale] | None = None
+    ) -> AsyncIterator[tuple[Entry, Model]]:
+        """The loaded model of a name, in the scales of its adapters that are wanted, for as long as the block runs."""
         entry = self.find(name)
         entry.users += 1
         try:
             if call is not None:
                 call.model = entry.name
-            yield entry, await self._loaded(entry, call)
+            yield entry, await adapted(await self._loaded(entry, call), lora)
         finally:
             entry.users -= 1
             entry.last_used, entry.last_used_wall = time.monotonic(), time.time()
@@ -167,7 +181,8 @@ class Models:
 
         try:
             await self._make_room(entry)
-            model = await asyncio.to_thread(lambda: loader(path, progress=progress, **self._draft(entry)))
+            more = self._beside(entry)
+            model = await asyncio.to_thread(lambda: loader(path, progress=progress, **more))
             if entry.profile.template is not None:
                 try:
                     model.use_template(entry.profile.template)
@@ -189,13 +204,20 @@ class Models:
         self.metrics.models_loaded.inc()
         return model
 
-    def _draft(self, entry: Entry) -> dict[str, Path]:
-        """The model that guesses for this one, where one does."""
-        for text in self.config.drafts:
-            name, equals, path = text.partition("=")
-            if entry.name == name if equals else entry is next(iter(self.entries.values())):
-                return {"draft": Path(path if equals else text)}
-        return {}
+    def _beside(self, entry: Entry) -> dict[str, Any]:
+        """What is loaded beside a model: one that guesses for it, and adapters."""
+        first = entry is next(iter(self.entries.values()))
+        found: dict[str, Any] = {}
+        for name, path in map(_named, self.config.drafts):
+            if entry.name == name if name else first:
+                found["draft"] = Path(path)
+        texts = [
+            path for name, path in map(_named, self.config.lora) if (entry.name == name if name else first)
+        ]
+        own = self.store.adapters(entry.name) if self.store and entry.stored else ()
+        if own or texts:
+            found["adapters"] = [*((path, 1.0) for path in own), *files_of(texts)]
+        return found
 
     async def _make_room(self, wanted: Entry) -> None:
         """Unload idle models, the one unused for longest first, until there is room. Raises a 503 if there is not."""

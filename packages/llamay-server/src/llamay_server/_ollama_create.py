@@ -63,15 +63,17 @@ def read_recipe(body: Mapping[str, Any]) -> Recipe:
 
 def recipe_of(data: CreateRequest) -> Recipe:
     """The checked recipe of a request. Raises a 400 naming the field."""
-    for field in ("adapters", "modelfile"):
-        if getattr(data, field):
-            raise invalid(f"{field}: not supported here; send from or files", field)
+    if data.modelfile:
+        raise invalid("modelfile: not supported here; send from or files", "modelfile")
     if bool(data.from_) == bool(data.files):
         raise invalid("send either from (a model) or files (uploaded GGUF files)", "from")
-    files = {
-        _file_name(name): digest_of(digest, f"files.{name[:60]}")
-        for name, digest in (data.files or {}).items()
-    }
+    files, adapters = (
+        {
+            _file_name(name, field): digest_of(digest, f"{field}.{name[:60]}")
+            for name, digest in (given or {}).items()
+        }
+        for field, given in (("files", data.files), ("adapters", data.adapters))
+    )
     changes: dict[str, Any] = {}
     if data.template is not None:
         changes["template"] = data.template
@@ -88,7 +90,7 @@ def recipe_of(data: CreateRequest) -> Recipe:
         )
     if len(msgspec.json.encode(changes)) > _MAX_PROFILE:
         raise invalid(f"template, system, license and messages are longer than {_MAX_PROFILE} bytes together")
-    return Recipe(data.from_, files, data.quantize or data.quantization, changes)
+    return Recipe(data.from_, files, adapters, data.quantize or data.quantization, changes)
 
 
 def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,11 +109,11 @@ def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _file_name(name: str) -> str:
+def _file_name(name: str, field: str) -> str:
     """A file name that stays in its folder."""
     plain = PurePosixPath(name).name == name and not set(name) & set("/\\:\0") and name.isprintable()
     if not plain or name.startswith(".") or len(name) > 200:
-        raise invalid(f"files: {name[:60]!r} is no plain file name", "files")
+        raise invalid(f"{field}: {name[:60]!r} is no plain file name", field)
     return name
 
 

@@ -188,11 +188,13 @@ async def show(request: Request[Any, Any, Any]) -> ASGIApp:
         facts.setdefault("general.architecture", info.architecture)
         facts.setdefault(f"{info.architecture}.context_length", info.context_length)
         tensors = await asyncio.to_thread(info.tensors) if data.verbose and info.tensors else []
-        source = info.path if service.config.expose_paths and info.path else entry.name
+        shown = service.config.expose_paths
+        source = info.path if shown and info.path else entry.name
+        adapters = [str(each.path) if shown else each.path.name for each in model.adapters]
         return Whole(
             {
                 "license": "\n".join(profile.license) or str(info.metadata.get("general.license", "")),
-                "modelfile": modelfile(str(source), profile),
+                "modelfile": modelfile(str(source), profile, adapters),
                 "parameters": parameter_lines(profile.parameters),
                 "template": info.chat_template or "{{ .Prompt }}",
                 "system": profile.system or "",

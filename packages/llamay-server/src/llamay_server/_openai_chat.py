@@ -317,7 +317,7 @@ def _call_object(call: ToolCall) -> dict[str, Any]:
 
 async def _holding(service: Services, data: ChatCompletionRequest, call: Call) -> AsyncGenerator[bytes, None]:
     """The frames of an answer, with its model held for as long as they come."""
-    async with service.models.use(data.model, call) as (entry, model):
+    async with service.models.use(data.model, call, data.lora) as (entry, model):
         writer = _writer(service, data, call, entry, model)
         async with contextlib.aclosing(writer.frames()) as frames:
             async for frame in frames:
@@ -351,7 +351,7 @@ async def chat_completions(request: Request[Any, Any, Any]) -> ASGIApp:
         return await Streamed.start(
             frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
         )
-    async with service.models.use(data.model, call) as (entry, model):
+    async with service.models.use(data.model, call, data.lora) as (entry, model):
         return Whole(await _writer(service, data, call, entry, model).whole())
 
 

@@ -249,7 +249,7 @@ class CompletionWriter:
 
 
 async def _holding(service: Services, data: CompletionRequest, call: Call) -> AsyncGenerator[bytes, None]:
-    async with service.models.use(data.model, call) as (entry, model):
+    async with service.models.use(data.model, call, data.lora) as (entry, model):
         writer = CompletionWriter(service, data, call, entry, model)
         async with contextlib.aclosing(writer.frames()) as frames:
             async for frame in frames:
@@ -266,7 +266,7 @@ async def completions(request: Request[Any, Any, Any]) -> ASGIApp:
         return await Streamed.start(
             frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
         )
-    async with service.models.use(data.model, call) as (entry, model):
+    async with service.models.use(data.model, call, data.lora) as (entry, model):
         return Whole(await CompletionWriter(service, data, call, entry, model).whole())
 
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ._errors import ApiError, invalid
+from ._lora import AdapterScale
 from ._protocol import Model
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -58,7 +59,7 @@ class SamplingFields(Struct, kw_only=True):
     allowed_token_ids: list[int] | None = None
     bad_words: list[str] | None = None
     samplers: list[str] | str | None = None
-    lora: list[Any] | None = None
+    lora: list[AdapterScale] | None = None
     t_max_predict_ms: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     timeout: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
@@ -90,7 +91,6 @@ _OFF: dict[str, tuple[Any, ...]] = {
     "stop_token_ids": ([],),
     "allowed_token_ids": ([],),
     "bad_words": ([],),
-    "lora": ([],),
     "samplers": ([], ""),
     "n_indent": (0,),
     "n_keep": (0, -1),

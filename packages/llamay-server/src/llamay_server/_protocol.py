@@ -49,6 +49,14 @@ UNLABELLED = Labels()
 
 
 @dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter that was loaded beside a model, and how much of it counts."""
+
+    path: Path
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
 class Times:
     """How many times of a kind were at most each bound, and in one more count longer; `total` is their sum. Seconds."""
 
@@ -199,6 +207,16 @@ class Model(Protocol):
     @property
     def info(self) -> ModelInfo:
         """What it is."""
+
+    @property
+    def adapters(self) -> Sequence[Adapter]:
+        """LoRA adapters in their order, each with the scale that holds for requests that say none."""
+
+    def set_scales(self, scales: Sequence[float]) -> None:
+        """Set these scales, one for each adapter."""
+
+    def adapted(self, scales: Sequence[float] | None = None) -> Model:
+        """Itself with these scales of its adapters, or with those that hold (blocking). Raises `Busy`."""
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Text to ids; control tokens written out in the text count as such only with `parse_special`."""
@@ -351,8 +369,15 @@ class UnusableModel(EngineError):
 class Loader(Protocol):
     """Loads a model from a path: blocking, with progress; raising from the callback abandons it."""
 
-    def __call__(self, path: Path, *, progress: Progress | None = None, draft: Path = ...) -> Model:
-        """The loaded model. `draft` is given only where a smaller model guesses for it.
+    def __call__(
+        self,
+        path: Path,
+        *,
+        progress: Progress | None = None,
+        draft: Path = ...,
+        adapters: Sequence[tuple[Path, float]] = ...,
+    ) -> Model:
+        """The loaded model. `draft` and LoRA `adapters` with their scales are given only where it has them.
 
         Raises `UnknownArchitecture`, `UnusableModel`, `OutOfMemory`, or OSError where the file cannot be read.
         """

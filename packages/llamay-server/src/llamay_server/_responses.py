@@ -146,7 +146,7 @@ def _prepare(
 
 
 async def _holding(service: Services, data: ResponsesRequest, call: Call) -> AsyncGenerator[bytes, None]:
-    async with service.models.use(data.model, call) as (entry, model):
+    async with service.models.use(data.model, call, data.lora) as (entry, model):
         writer, items = _prepare(service, data, call, entry, model)
         async with contextlib.aclosing(writer.frames()) as frames:
             async for frame in frames:
@@ -167,7 +167,7 @@ async def responses(request: Request[Any, Any, Any]) -> ASGIApp:
         )
     if data.background:
         return await _in_background(service, data, call)
-    async with service.models.use(data.model, call) as (entry, model):
+    async with service.models.use(data.model, call, data.lora) as (entry, model):
         writer, items = _prepare(service, data, call, entry, model)
         answer = await writer.whole()
         if data.store is not False:
@@ -182,7 +182,7 @@ async def _in_background(service: Services, data: ResponsesRequest, call: Call) 
     async def work() -> None:
         stored: Stored | None = None
         try:
-            async with service.models.use(data.model, call) as (entry, model):
+            async with service.models.use(data.model, call, data.lora) as (entry, model):
                 writer, items = _prepare(service, data, call, entry, model)
                 await writer.run.prepare()
                 writer.response["status"] = "queued"
@@ -281,7 +281,7 @@ async def input_tokens(request: Request[Any, Any, Any]) -> ASGIApp:
     """How many input tokens a response with this body has."""
     service, call = services(request), call_of(request.scope)
     data = await read_json(request, ResponsesRequest)
-    async with service.models.use(data.model, call) as (entry, model):
+    async with service.models.use(data.model, call, data.lora) as (entry, model):
         chat, _, previous = read_request(data, model, service, call)
         if previous is None:
             chat.messages = opened(chat.messages, entry.profile)

@@ -39,11 +39,13 @@ class Profile:
 class Recipe:
     """A model to be made: of another one (`source`) or of kept blobs (`files`, name to 64 hex digits), not both.
 
-    `changes` holds the fields of `Profile` that differ from the source's.
+    `changes` holds the fields of `Profile` that differ from the source's, `adapters` LoRA adapters among the blobs
+    (name to 64 hex digits) that are used beside those of the source.
     """
 
     source: str | None = None
     files: Mapping[str, str] = field(default_factory=dict)
+    adapters: Mapping[str, str] = field(default_factory=dict)
     quantize: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -80,6 +82,9 @@ class Store(Protocol):
 
     def profile(self, name: str) -> Profile | None:
         """What a name adds to its file; None where it adds nothing."""
+
+    def adapters(self, name: str) -> Sequence[Path]:
+        """LoRA adapters that a model is used with."""
 
     def create(self, name: str, recipe: Recipe, status: Status) -> None:
         """Make a model, over one that has the name."""

@@ -47,6 +47,11 @@ class Context:
         return len(self._state)
 
     @property
+    def closed(self) -> bool:
+        """Whether it gave its pages back."""
+        return self._closed
+
+    @property
     def tokens(self) -> Sequence[int]:
         """The tokens, also those of generations, their end tokens and stop strings included."""
         return self._look(lambda: self._state.tokens)
