@@ -325,6 +325,10 @@ def test_fused_products_equal_their_parts(seed, rows, width, hidden, act):
                 "linear_group", [x], group, [gate, up, bias], [hidden, hidden], out=out, threads=threads
             )
             assert same_bits(y, wanted)
+    for weights in ([gate], [up, bias]):
+        acted = evaluate(act, [evaluate("linear", [x], {}, weights, [hidden])])
+        y = evaluate("linear_act", [x], {"act": act}, weights, [hidden], threads=many)
+        assert same_bits(y, acted)
     biased = evaluate("add", [residual, evaluate("linear", [x], {}, [up, bias], [hidden])])
     assert same_bits(evaluate("linear_add", [residual, x], {}, [up, bias], [hidden], threads=many), biased)
     added = evaluate("add", [residual, with_up])

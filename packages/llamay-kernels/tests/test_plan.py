@@ -75,6 +75,7 @@ REFUSED = [
     ),
     (("layer_norm", (2,), (1,), (2,), {"eps": -1.0}), "eps must not be negative"),
     (("softcap", (2,), (1,), (), {"cap": 0.0}), "cap must be positive"),
+    (("linear_act", (2,), (1,), (1,), {"act": "relu"}), 'act must be "silu" or "gelu_tanh", not "relu"'),
     (("glu", (2,), (1,), (1, 1), {"act": "relu"}), 'act must be "silu" or "gelu_tanh", not "relu"'),
     (("rope", (2,), (1,), (), {**ROPE, "style": "neox"}), 'style must be "half" or "pairs", not "neox"'),
     (("rope", (2,), (1,), (), {**ROPE, "head_dim": 3}), "width 8 is not a multiple of head_dim 3"),
@@ -197,6 +198,7 @@ class Program:
                 "linear",
                 "linear_group",
                 "glu",
+                "linear_act",
                 "linear_add",
                 "silu",
                 "add",
@@ -221,11 +223,12 @@ class Program:
         b = int(rng.choice(alike))
         attrs, weights, inputs, args, widths = {}, [], [x], [a], [width]
         wide = int(rng.choice([1, 16, 33, 80]))
-        if op in ("linear", "linear_group", "glu"):
-            count = 1 if op == "linear" else 2
+        if op in ("linear", "linear_act", "linear_group", "glu"):
+            count = 1 if op in ("linear", "linear_act") else 2
             weights = [self.add_weight(wide, width) for _ in range(count)]
             widths = [wide] * (2 if op == "linear_group" else 1)
-            attrs = {"linear": {}, "linear_group": {"bias": (False, False)}, "glu": {"act": "gelu_tanh"}}[op]
+            act = {"act": "gelu_tanh"}
+            attrs = {"linear_group": {"bias": (False, False)}, "linear_act": act, "glu": act}.get(op, {})
         elif op == "linear_add":
             inputs, args = [self.values[b], x], [b, a]
             weights = [self.add_weight(width, width)]

@@ -56,6 +56,7 @@ const std::vector<OpSpec>& specs() {
       {"linear_group", kAny, 1, 1, kAny, {{"bias", Type::numbers}}},
       {"glu", 1, 1, 2, 2, {{"act", Type::text}}},
       {"linear_add", 1, 2, 1, 2, {}},
+      {"linear_act", 1, 1, 1, 2, {{"act", Type::text}}},
       {"add_rms_norm", 2, 2, 1, 1, eps},
       {"rms_norm_add", 1, 2, 1, 1, eps},
       {"rope_norm",
@@ -373,6 +374,14 @@ class Checker {
     n.products = std::move(products);
   }
 
+  /// Whether the activation function that a record names is SiLU; the other one is GELU.
+  bool is_silu(const Record& r) {
+    const std::string& act = text(r, "act");
+    if (act != "silu" && act != "gelu_tanh")
+      fail("act must be \"silu\" or \"gelu_tanh\", not \"" + act + "\"");
+    return act == "silu";
+  }
+
   void dispatch(const Record& r) {
     const auto arg = [&r](std::size_t i) { return static_cast<int>(r.args[i]); };
     const int out = static_cast<int>(r.outs[0]);
@@ -383,6 +392,10 @@ class Checker {
       linear(r, arg(0), {r.weights.size() == 2}, -1);
     } else if (op == "linear_add") {
       linear(r, arg(1), {r.weights.size() == 2}, arg(0));
+    } else if (op == "linear_act") {
+      const Elementwise act = is_silu(r) ? Elementwise::silu : Elementwise::gelu_tanh;
+      linear(r, arg(0), {r.weights.size() == 2}, -1);
+      p_.nodes.back().op = act;
     } else if (op == "linear_group") {
       const std::vector<double>& bias = numbers(r, "bias");
       if (bias.size() != r.outs.size())
@@ -392,14 +405,12 @@ class Checker {
       for (const double b : bias) biased.push_back(b != 0);
       linear(r, arg(0), biased, -1);
     } else if (op == "glu") {
-      const std::string& act = text(r, "act");
-      if (act != "silu" && act != "gelu_tanh")
-        fail("act must be \"silu\" or \"gelu_tanh\", not \"" + act + "\"");
+      const bool silu = is_silu(r);
       const PackedMatrix* gate = matrix(r.weights[0], arg(0), width(out));
       const PackedMatrix* up = matrix(r.weights[1], arg(0), width(out));
       Node& n = node(Node::Kind::glu, out, is_selected(arg(0)));
       n.a = arg(0);
-      n.op = act == "silu" ? Elementwise::silu_mul : Elementwise::gelu_mul;
+      n.op = silu ? Elementwise::silu_mul : Elementwise::gelu_mul;
       n.products = {{gate, nullptr, out}, {up, nullptr, out}};
     } else if (op == "rms_norm") {
       rms_norm(r, arg(0), r.weights[0], out);

@@ -89,8 +89,15 @@ void Run::linear(const Stage& stage, const Node& n, const Cut& c, std::size_t it
           activation(stage.activations[i]) +
           row * schedule_.activations[static_cast<std::size_t>(stage.activations[i])].row_bytes;
       const float* residual = n.c < 0 ? nullptr : value(n.c) + row * width;
-      matmul_.matmul(m, x, count, begin, std::min(end, m.groups), value(p.out) + row * width, width, p.bias,
-                     residual, width);
+      float* out = value(p.out) + row * width;
+      matmul_.matmul(m, x, count, begin, std::min(end, m.groups), out, width, p.bias, residual, width);
+      if (n.op != Elementwise::copy) {
+        const std::size_t first = begin * 16, columns = std::min(end * 16, width) - first;
+        for (std::size_t r = 0; r < count; ++r) {
+          float* product = out + r * width + first;
+          ops_.elementwise(n.op, product, nullptr, 0, product, columns);
+        }
+      }
     }
     if (end <= m.groups) break;
     end -= m.groups;

@@ -62,8 +62,8 @@ def test_records_read_only_what_earlier_records_made(small_model, name):
                 "layer_norm": 7,
                 "linear_group": 3,
                 "linear_add": 6,
-                "linear": 4,
-                "gelu_tanh": 3,
+                "linear": 1,
+                "linear_act": 3,
                 "add": 1,
                 "select": 2,
             },
@@ -119,6 +119,8 @@ def test_products_with_biases_stay_outside_what_has_none(small_model):
     assert ops["glu"] == 0
     assert ops["linear_add"] == 6
     assert all(len(r.weights) == 2 for r in program.records if r.op == "linear_add")
+    assert ops["linear_act"] == 3
+    assert all(len(r.weights) == 2 for r in program.records if r.op == "linear_act")
 
 
 def test_the_last_layer_skips_rows_that_nobody_wants(small_model):

@@ -114,6 +114,22 @@ def linear_add(program: Program) -> Program:
     return _rewrite(program, match)
 
 
+def linear_act(program: Program) -> Program:
+    """`act(linear(x, w))`, with a bias or without: each thread applies it to what it has just multiplied."""
+
+    def match(records: _Records, last: Record) -> tuple[Record, set[int]] | None:
+        if last.op not in ("silu", "gelu_tanh"):
+            return None
+        product = records.made(last.args[0], "linear")
+        if product is None:
+            return None
+        return Record("linear_act", last.outs, product.args, product.weights, {"act": last.op}), {
+            product.outs[0]
+        }
+
+    return _rewrite(program, match)
+
+
 def rms_norm_add(program: Program) -> Program:
     """`add(residual, rms_norm(x))`: a norm after the block, as Gemma has it."""
 
@@ -181,6 +197,7 @@ REWRITES: tuple[Rewrite, ...] = (
     glu,
     rms_norm_add,
     linear_add,
+    linear_act,
     add_rms_norm,
     linear_group,
 )

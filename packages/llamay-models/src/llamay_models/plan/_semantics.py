@@ -158,6 +158,7 @@ MEANINGS: dict[str, Meaning] = {
     "select": lambda rows, x, w, a: (select(rows, x[0]),),
     "linear_group": lambda rows, x, w, a: linear_group(x[0], w, a["bias"]),
     "glu": lambda rows, x, w, a: (glu(x[0], w[0], w[1], a["act"]),),
+    "linear_act": lambda rows, x, w, a: (ACTIVATIONS[a["act"]](linear(x[0], *w)),),
     "linear_add": lambda rows, x, w, a: (x[0] + linear(x[1], *w),),
     "add_rms_norm": lambda rows, x, w, a: add_rms_norm(x[0], x[1], w[0], a["eps"]),
     "rms_norm_add": lambda rows, x, w, a: (x[0] + rms_norm(x[1], w[0], a["eps"]),),
