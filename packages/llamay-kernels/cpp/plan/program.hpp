@@ -28,10 +28,10 @@ struct Node {
 
   Kind kind;
   int record;
-  int a = -1, b = -1, c = -1;  // values read; linear: c is the residual; attention: q, k, v
-  int out = -1;                // linear: the first product's
+  int a = -1, b = -1, c = -1;          // values read; linear: c is the residual; attention: q, k, v
+  int out = -1;                        // linear: the first product's
   Elementwise op = Elementwise::copy;  // linear: what is done to the product, copy for nothing
-  float by = 0;  // elementwise
+  float by = 0;                        // elementwise
   const float* norm = nullptr;
   const float* norm_bias = nullptr;  // layer_norm
   float eps = 0;
