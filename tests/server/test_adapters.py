@@ -171,5 +171,12 @@ def test_lc10_more_scales_than_fit_take_the_place_of_idle_ones(
     assert server.client.post("/v1/completions", json=body).status_code == 503
     monkeypatch.setattr(_adapter_lora, "_SETTLED", 0.0)
 
+    def steps() -> float:
+        lines = server.client.get("/metrics").text.splitlines()
+        return float(next(line.split()[-1] for line in lines if line.startswith("llamacpp:n_decode_total")))
+
+    before = steps()
+    assert before > 40
     assert server.client.post("/v1/completions", json=body).status_code == 200
+    assert steps() > before  # what makes room keeps its counts
     assert [text(server, i / 8, 0.0) for i in range(2)] == said

@@ -18,6 +18,7 @@ from llamay_models import errors
 from . import _protocol as p
 from ._adapter_info import SAMPLING, model_info
 from ._adapter_lora import Scales
+from ._adapter_stats import counted, timed
 from ._config import Config, ConfigError
 from ._envelopes import reasoning_of
 from ._snapshot_key import read_key
@@ -474,24 +475,12 @@ class Engine:
             return scores
 
     def stats(self) -> Mapping[str, float]:
-        """What the engine counts."""
-        engine = self.model.engine
-        out: dict[str, float] = {f"{k}_total": v for k, v in dataclasses.asdict(engine.stats).items()}
-        pool = self.model.pool
-        out |= {"queued": engine.queued, "active": engine.active, "kv_bytes": pool.used_bytes}
-        out |= {"kv_pages": sum(pool.live_pages), "kv_budget_bytes": pool.budget_bytes}
-        out |= {"kv_peak_bytes": pool.peak_bytes}
-        out |= {f"spill_{k}": v for k, v in pool.spill_counters().items()}
-        return out
+        """What the engine counts, in all scales of its adapters together."""
+        return counted(self.model) if self._scales is None else self._scales.counted()
 
     def times(self) -> Mapping[str, p.Times]:
         """In the queue, to the first token, between tokens, and of a step."""
-        found = self.model.engine.histograms
-        out = {}
-        for each in dataclasses.fields(found):
-            histogram = getattr(found, each.name).copy()
-            out[each.name] = p.Times(histogram.bounds, tuple(histogram.counts), histogram.total)
-        return out
+        return timed(self.model) if self._scales is None else self._scales.timed()
 
     def close(self) -> None:
         """Unload."""

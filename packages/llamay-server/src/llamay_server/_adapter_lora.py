@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import llamay_models
 
 from . import _protocol as p
+from ._adapter_stats import added, counted, joined, timed
 
 T = TypeVar("T")
 MOST = 8
@@ -35,6 +36,8 @@ class Scales(Generic[T]):
         self.loaded = self.default = tuple(adapter.scale for adapter in adapters)
         self._model, self._own, self._wrap = model, own, wrap
         self._made: dict[tuple[float, ...], tuple[llamay_models.Model, T, float]] = {}
+        self._counted: dict[str, float] = {}
+        self._timed: dict[str, p.Times] = {}
         self._lock = threading.Lock()
 
     def at(self, scales: tuple[float, ...] | None) -> T:
@@ -64,12 +67,26 @@ class Scales(Generic[T]):
         ]
         if not idle:
             raise p.Busy(f"{MOST} other scales of the adapters are at work; try again later")
-        self._made.pop(min(idle)[1])[0].close()
+        model = self._made.pop(min(idle)[1])[0]
+        # Counters never fall: what it counted stays.
+        self._counted = added(
+            [self._counted, {k: v for k, v in counted(model).items() if k.endswith("_total")}]
+        )
+        self._timed = joined([self._timed, timed(model)])
+        model.close()
 
-    def __iter__(self) -> Iterator[llamay_models.Model]:
-        """The models that were made."""
+    def counted(self) -> dict[str, float]:
+        """What all of them count together, those that were closed too."""
         with self._lock:
-            return iter([model for model, _, _ in self._made.values()])
+            return added([self._counted, *(counted(model) for model in self._models())])
+
+    def timed(self) -> dict[str, p.Times]:
+        """How their times are distributed."""
+        with self._lock:
+            return joined([self._timed, *(timed(model) for model in self._models())])
+
+    def _models(self) -> list[llamay_models.Model]:
+        return [self._model, *(model for model, _, _ in self._made.values())]
 
     def close(self) -> None:
         """Close them."""

@@ -34,6 +34,7 @@ async def adapted(model: Model, wanted: Sequence[AdapterScale] | None) -> Model:
             raise invalid("lora[0].id: this model has no adapters", "lora[0].id")
         return model
     scales = None if wanted is None else read_scales(model, wanted, "lora")
+    # Making one takes as long as a few steps; the loop has other requests.
     return await asyncio.to_thread(model.adapted, scales)
 
 
