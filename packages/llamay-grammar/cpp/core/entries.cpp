@@ -187,35 +187,12 @@ class Together {
   }
 };
 
-// Classes that no JSON string has inside.
-const uint64_t kNotInString = [] {
-  uint64_t out = uint64_t{1} << kClassBroken;
-  for (uint32_t c = 0; c < 128; ++c)
-    if (c < 32 || c == '"' || c == '\\') out |= uint64_t{1} << byte_class(static_cast<uint8_t>(c));
-  return out;
-}();
-
 class Maker {
  public:
-  Maker(const Vocabulary& v, const Lang& l, const EntryKey& k, bool measured)
-      : v_(v), l_(l), k_(k), trie_(v.trie(k.trie)), measured_(measured) {
+  Maker(const Vocabulary& v, const Lang& l, const EntryKey& k) : v_(v), l_(l), k_(k), trie_(v.trie(k.trie)) {
     loops_.assign(l.n_states(), kUnknown);
     if (k.scan == 0 && k.min == 0 && !l.trie && l.n_states() > 1)
-      together_ = Together(l, k.state, ~(is_json(k.kind) ? kNotInString : uint64_t{1} << kClassBroken));
-  }
-
-  // Most tokens stay inside: `out` begins as those that stay inside any string, and what is not among them
-  // here is taken away.
-  bool mostly_inside() const {
-    if (!is_json(k_.kind) || k_.scan != 0 || l_.uid == lang_any()->uid) return false;
-    const uint64_t letters = uint64_t{1} << byte_class('a') | uint64_t{1} << byte_class('z');
-    const uint64_t loops = loop_classes(l_, k_.state, true);
-    return (danger(l_, k_.state, 1, k_.min) & letters) == 0 || (loops & letters) == letters ||
-           ((together_.classes & letters) == letters && together_.steps > 2);
-  }
-  void begin_with(const Entry& any, Entry& out) {
-    out.dense = any.dense;
-    from_any_ = out.dense.data();
+      together_ = Together(l, k.state, ~(is_json(k.kind) ? not_in_string() : uint64_t{1} << kClassBroken));
   }
 
   void run(Entry& out) {
@@ -231,22 +208,17 @@ class Maker {
         rest.emplace_back(v_.text(k_.trie, exits_[j].token).substr(exits_[j].offset), exits_[j].token);
       Entry::Exit e;
       e.label = exits_[i].label;
-      e.rest.build(std::move(rest));
+      auto trie = std::make_shared<Trie>();
+      trie->build(std::move(rest));
+      e.rest = std::move(trie);
       out.exits.push_back(std::move(e));
       i = j;
     }
-    if (from_any_) return;
-    if (measured_) {
-      for (auto& e : exits_) out.ends.push_back({e.token, e.length, e.offset});
-      std::sort(inside_.begin(), inside_.end(), [](auto& a, auto& b) { return a.length < b.length; });
-      out.inside = inside_;
-    }
-    if (inside_.size() > v_.size() / 48 || !whole_.empty()) {
-      out.dense = std::move(whole_);
-      out.dense.resize(v_.words(), 0);
-      for (auto& m : inside_) out.dense[m.token / 32] |= 1u << (m.token % 32);
+    if (inside_.size() > v_.size() / 48) {
+      out.dense.assign(v_.words(), 0);
+      for (uint32_t t : inside_) out.dense[t / 32] |= 1u << (t % 32);
     } else {
-      for (auto& m : inside_) out.sparse.push_back(m.token);
+      out.sparse = std::move(inside_);
     }
   }
 
@@ -256,20 +228,17 @@ class Maker {
     uint32_t state, scan, count;
   };
   struct Exit {
-    uint32_t label, token, length, offset;
+    uint32_t label, token, offset;
   };
   const Vocabulary& v_;
   const Lang& l_;
   const EntryKey& k_;
   const Trie& trie_;
-  bool measured_;
-  uint32_t* from_any_ = nullptr;
   Together together_;
   uint32_t root_depth_ = 0;
   uint64_t needs_ = 0;
   std::vector<uint64_t> loops_;
-  std::vector<Entry::Measured> inside_;
-  std::vector<uint32_t> whole_;  // subtrees taken as a whole
+  std::vector<uint32_t> inside_;
   std::vector<Exit> exits_;
 
   uint32_t depth_of(uint32_t node) const {
@@ -290,10 +259,10 @@ class Maker {
     return loops_[s];
   }
 
-  void leave(uint32_t node, uint32_t label, uint32_t count, uint32_t depth, bool strictly) {
+  void leave(uint32_t node, uint32_t label, uint32_t depth, bool strictly) {
     const uint32_t* t = trie_.tokens_at(node) + (strictly ? trie_.n_at(node) : 0);
     uint32_t n = trie_.n_below(node) - (strictly ? trie_.n_at(node) : 0);
-    for (uint32_t i = 0; i < n; ++i) exits_.push_back({label, t[i], count, depth});
+    for (uint32_t i = 0; i < n; ++i) exits_.push_back({label, t[i], depth});
   }
 
   // Which classes of bytes may be in tokens that certainly stay inside when they are read from a state.
@@ -306,7 +275,7 @@ class Maker {
   // together: whether all bytes since the root are of the classes that go together.
   Harmless harmless(const Spot& at, uint32_t depth, bool together) {
     if (at.scan != 0) return {0, 0, 0, 0, 0, false};
-    const uint64_t not_inside = is_json(k_.kind) ? kNotInString : uint64_t{1} << kClassBroken;
+    const uint64_t not_inside = is_json(k_.kind) ? not_in_string() : uint64_t{1} << kClassBroken;
     const uint32_t read = depth - root_depth_;
     return {loop(at.state),
             danger(l_, at.state, kNear + 1, k_.min) | not_inside,
@@ -325,17 +294,6 @@ class Maker {
   }
   void need(uint64_t count) { needs_ = std::max(needs_, count); }
 
-  const uint32_t* many(uint32_t c) const { return k_.trie == TrieId::All ? v_.bitmap(c) : nullptr; }
-
-  void remove(uint32_t c) {
-    if (const uint32_t* map = many(c)) {
-      for (uint32_t i = 0, n = v_.words(); i < n; ++i) from_any_[i] &= ~map[i];
-      return;
-    }
-    const uint32_t* t = trie_.tokens_at(c);
-    for (uint32_t i = 0, n = trie_.n_below(c); i < n; ++i) from_any_[t[i] / 32] &= ~(1u << (t[i] % 32));
-  }
-
   void descend(uint32_t node, const Spot& at, uint32_t depth, bool together) {
     const Harmless here = harmless(at, depth, together);
     const Trie::Kids kids = trie_.kids(node);
@@ -344,48 +302,27 @@ class Maker {
       if (safe(here, kids.from[k], kids.heights[k], at.count)) {
         need(kids.heights[k] == 0xFFFF ? UINT64_MAX
                                        : uint64_t{at.count} + kids.heights[k] + 1 + l_.longest_min);
-        if (from_any_) continue;
-        if (const uint32_t* map = many(c); map && !measured_) {
-          if (whole_.empty()) whole_.assign(v_.words(), 0);
-          for (uint32_t i = 0, n = v_.words(); i < n; ++i) whole_[i] |= map[i];
-          continue;
-        }
         const uint32_t* t = trie_.tokens_at(c);
-        for (uint32_t i = 0, n = trie_.n_below(c); i < n; ++i)
-          inside_.push_back({t[i], measured_ ? length(t[i], depth) + at.count : 0});
+        inside_.insert(inside_.end(), t, t + trie_.n_below(c));
         continue;
       }
       Spot to = at;
       Scan r = is_json(k_.kind) ? step<true>(to, kids.bytes[k]) : step<false>(to, kids.bytes[k]);
-      if (r == Scan::Dead) {
-        if (from_any_) remove(c);
-        continue;
-      }
+      if (r == Scan::Dead) continue;
       if (r == Scan::Close) {
         uint32_t label = l_.label(at.state);
-        if (label != kDead && at.count >= k_.min) leave(c, label, at.count, depth + 1, false);
+        if (label != kDead && at.count >= k_.min) leave(c, label, depth + 1, false);
         continue;
       }
-      if (!from_any_) {
-        const uint32_t* t = trie_.tokens_at(c);
-        for (uint32_t i = 0, n = trie_.n_at(c); i < n; ++i)
-          inside_.push_back({t[i], to.count + (to.scan != 0)});
-      }
+      const uint32_t* t = trie_.tokens_at(c);
+      inside_.insert(inside_.end(), t, t + trie_.n_at(c));
       need(uint64_t{to.count} + (to.scan != 0 ? 1 + l_.longest_min : l_.min_len[to.state]));
       // A lexeme without a closing character may end after each of its bytes.
       if (k_.kind == Lexeme::Plain && to.scan == 0 && to.count >= k_.min)
-        if (uint32_t label = l_.label(to.state); label != kDead) leave(c, label, to.count, depth + 1, true);
+        if (uint32_t label = l_.label(to.state); label != kDead) leave(c, label, depth + 1, true);
       if (!trie_.leaf(c))
         descend(c, to, depth + 1, together && to.scan == 0 && (trie_.at(c) & ~together_.classes) == 0);
     }
-  }
-
-  // Code points of the part of the token that is below the node, where there are no escapes. One that the
-  // token cuts off counts: it needs the room.
-  uint32_t length(uint32_t token, uint32_t depth) const {
-    uint32_t n = 0;
-    for (char ch : v_.text(k_.trie, token).substr(depth)) n += (static_cast<uint8_t>(ch) & 0xC0) != 0x80;
-    return n;
   }
 
   template <bool kJson>
@@ -406,54 +343,10 @@ class Maker {
 
 }  // namespace
 
-EntryPtr Vocabulary::derive(const Entry& base, uint32_t min, uint32_t max, TrieId trie) const {
-  auto out = std::make_shared<Entry>();
-  auto fits = std::upper_bound(base.inside.begin(), base.inside.end(), max,
-                               [](uint32_t m, const Entry::Measured& x) { return m < x.length; });
-  size_t n = static_cast<size_t>(fits - base.inside.begin());
-  if (n > size() / 48) {
-    if (!base.dense.empty() && n > base.inside.size() / 2) {
-      out->dense = base.dense;
-      for (auto it = fits; it != base.inside.end(); ++it)
-        out->dense[it->token / 32] &= ~(1u << (it->token % 32));
-    } else {
-      out->dense.assign(words(), 0);
-      for (size_t i = 0; i < n; ++i)
-        out->dense[base.inside[i].token / 32] |= 1u << (base.inside[i].token % 32);
-    }
-  } else {
-    for (size_t i = 0; i < n; ++i) out->sparse.push_back(base.inside[i].token);
-  }
-  std::vector<std::pair<std::string_view, uint32_t>> rest;
-  for (auto& e : base.ends)
-    if (e.length >= min && e.length <= max) rest.emplace_back(text(trie, e.token).substr(e.offset), e.token);
-  if (!rest.empty()) {
-    out->exits.emplace_back();
-    out->exits[0].rest.build(std::move(rest));
-  }
-  return out;
-}
-
 EntryPtr Vocabulary::make(const EntryKey& key, const Lang& lang) const {
-  // One looping state: everything but the length is the same for every window.
-  const bool uniform =
-      lang.n_states() == 1 && !lang.trie && lang.infinite(0) && key.scan == 0 && key.kind != Lexeme::Plain;
-  if (uniform && key.max != kMeasured && (key.min > 0 || key.max != kInf)) {
-    EntryKey all = key;
-    all.min = 0, all.max = kMeasured;
-    return derive(*kept(all, lang), key.min, key.max, key.trie);
-  }
+  if (is_whole(key, lang)) return make_whole(key, lang);
   auto out = std::make_shared<Entry>();
-  EntryKey free = key;
-  const bool measured = key.max == kMeasured;
-  if (measured) free.max = kInf;
-  Maker maker(*this, lang, free, measured);
-  EntryPtr any;
-  if (!measured && maker.mostly_inside()) {
-    any = entry(key.kind, *lang_any(), 0, 0, 0, kInf, key.node, key.trie);
-    if (!any->dense.empty()) maker.begin_with(*any, *out);
-  }
-  maker.run(*out);
+  Maker(*this, lang, key).run(*out);
   return out;
 }
 

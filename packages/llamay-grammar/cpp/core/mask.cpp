@@ -385,7 +385,7 @@ struct Masker::Walk {
       cross(e, t, [&] {
         Threads after;
         m.finish_lexeme(m.blurred(t, s), after, s);
-        for (const auto& x : e->exits) follow(x.rest, 0, after, !open_ended);
+        for (const auto& x : e->exits) follow(*x.rest, 0, after, !open_ended);
       });
     if (open_ended && m.may_end_here(t)) {
       Threads after;
@@ -410,7 +410,7 @@ struct Masker::Walk {
           Threads after;
           m.close_unknown(m.blurred(t, s), x.label, link, after, s);
           m.drop_repeats(after, 0, s);
-          follow(x.rest, 0, after, true);
+          follow(*x.rest, 0, after, true);
         }
       });
       if (declared) declared_names(trie, n, t, t.b, t.scan, true);
@@ -479,7 +479,7 @@ struct Masker::Walk {
       Threads after;
       m.close_item(m.blurred(t, s), link, after, s);
       m.drop_repeats(after, 0, s);
-      for (const auto& x : e->exits) follow(x.rest, 0, after, true);
+      for (const auto& x : e->exits) follow(*x.rest, 0, after, true);
       used_texts(trie, n, t, '"' + Machine::spelled(t.partial));
     });
   }

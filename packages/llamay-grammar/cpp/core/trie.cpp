@@ -55,9 +55,14 @@ bool fits(uint8_t lead, uint8_t b) {
 }  // namespace
 
 void Trie::build(std::vector<std::pair<std::string_view, uint32_t>> tokens) {
-  std::sort(tokens.begin(), tokens.end());
-  nodes_.assign(1, {});
+  if (!std::is_sorted(tokens.begin(), tokens.end())) std::sort(tokens.begin(), tokens.end());
+  size_t bytes = 1;
+  for (auto& [text, id] : tokens) bytes += text.size();
+  nodes_.clear();
+  nodes_.reserve(std::min<size_t>(bytes, 4096));
+  nodes_.emplace_back();
   tokens_.clear();
+  tokens_.reserve(tokens.size());
   std::vector<uint32_t> path{0};             // nodes on the path to the previous token
   std::vector<int> need{0};                  // continuation bytes still missing after each of them
   std::vector<uint32_t> lead{kClassBroken};  // the class of the character that they are inside of

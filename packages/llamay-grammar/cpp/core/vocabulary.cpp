@@ -7,8 +7,8 @@
 namespace llamay::grammar {
 
 size_t Entry::memory() const {
-  size_t n = sizeof(Entry) + dense.size() * 4 + sparse.size() * 4 + inside.size() * 8 + ends.size() * 12;
-  for (auto& e : exits) n += sizeof(Exit) + e.rest.memory();
+  size_t n = sizeof(Entry) + dense.size() * 4 + sparse.size() * 4;
+  for (auto& e : exits) n += sizeof(Exit) + (e.rest.use_count() == 1 ? e.rest->memory() : 0);
   return n;
 }
 
@@ -28,23 +28,13 @@ Vocabulary::Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const s
   }
   trie_.build(std::move(tokens));
   split_whitespace();
-  for (uint32_t n = 0; n < trie_.size();) {
-    const uint32_t below = trie_.n_below(n);
-    if (n > 0 && below > words() / 2) {
-      auto& map = bitmaps_[n];
-      map.assign(words(), 0);
-      const uint32_t* t = trie_.tokens_at(n);
-      for (uint32_t i = 0; i < below; ++i) map[t[i] / 32] |= 1u << (t[i] % 32);
-    }
-    n = below > words() / 2 ? n + 1 : trie_.end(n);
-  }
+  groups_.build(trie_, words());
   by_length_.assign(trie_.tokens_at(0), trie_.tokens_at(0) + trie_.n_tokens());
   std::stable_sort(by_length_.begin(), by_length_.end(),
                    [&](uint32_t x, uint32_t y) { return this->bytes(x).size() > this->bytes(y).size(); });
   // Every grammar has free strings: what they need is made now, so that no document waits for it.
   const Lang& any = *lang_any();
   entry(Lexeme::JsonString, any, 0, 0, 0, kInf, 0, TrieId::All);
-  kept({any.uid, 0, 0, 0, kMeasured, 0, Lexeme::JsonString, TrieId::All}, any);
   for (TrieId which : {TrieId::All, TrieId::Symbols}) {
     const Trie& t = trie(which);
     for (uint32_t n = 1; n < t.size(); ++n)

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "lang.h"
-#include "trie.h"
+#include "token_groups.h"
 
 namespace llamay::grammar {
 
@@ -23,23 +23,12 @@ struct Entry {
   std::vector<uint32_t> dense;   // a bit mask of the tokens that stay inside the lexeme, or
   std::vector<uint32_t> sparse;  // their list
   struct Exit {
-    uint32_t label = 0;  // of the word that ended
-    Trie rest;           // what the tokens have after its end
+    uint32_t label = 0;                // of the word that ended
+    std::shared_ptr<const Trie> rest;  // what the tokens have after its end
   };
   std::vector<Exit> exits;
   // Of an entry without a limit of lengths: what limit changes nothing, in code points.
   uint64_t needs = 0;
-
-  // Of languages with one state, where only the length of a token matters: enough to derive the entry for any
-  // limit.
-  struct Measured {
-    uint32_t token, length;
-  };
-  struct MeasuredExit {
-    uint32_t token, length, offset;
-  };
-  std::vector<Measured> inside;  // sorted by length
-  std::vector<MeasuredExit> ends;
   size_t memory() const;
 };
 using EntryPtr = std::shared_ptr<const Entry>;
@@ -95,12 +84,6 @@ class Vocabulary {
   const std::string& digest() const { return digest_; }
   void set_digest(std::string d) { digest_ = std::move(d); }
 
-  // A bit mask of the tokens at and below a node of the first trie, for nodes with very many; null for
-  // others.
-  const uint32_t* bitmap(uint32_t node) const {
-    auto it = bitmaps_.find(node);
-    return it == bitmaps_.end() ? nullptr : it->second.data();
-  }
   const std::vector<uint32_t>& by_length() const { return by_length_; }  // tokens with text, longest first
 
   // The text of a token as one of the tries has it.
@@ -114,10 +97,11 @@ class Vocabulary {
   size_t cache_limit = size_t{256} << 20;
 
  private:
-  static constexpr uint32_t kMeasured = kInf - 1;  // as a limit: none, but with the length of every token
   EntryPtr kept(const EntryKey& key, const Lang& lang) const;
   EntryPtr make(const EntryKey& key, const Lang& lang) const;
-  EntryPtr derive(const Entry& base, uint32_t min, uint32_t max, TrieId trie) const;
+  // Of all tokens, behind whole characters.
+  static bool is_whole(const EntryKey& key, const Lang& lang);
+  EntryPtr make_whole(const EntryKey& key, const Lang& lang) const;
   void split_whitespace();
 
   std::string bytes_;
@@ -125,8 +109,8 @@ class Vocabulary {
   std::vector<bool> special_;
   std::vector<uint32_t> end_tokens_;
   Trie trie_, symbols_, indented_;
+  TokenGroups groups_;
   std::vector<uint32_t> blanks_, n_blanks_;
-  std::unordered_map<uint32_t, std::vector<uint32_t>> bitmaps_;
   std::vector<uint32_t> by_length_;
   static constexpr uint32_t kMaxLead = 12;
   uint32_t longest_ = 0, longest_lead_ = 0;
