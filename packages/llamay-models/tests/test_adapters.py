@@ -318,6 +318,10 @@ def test_tensors_that_are_no_pair_and_files_without_any_are_refused(
     ):
         with pytest.raises(TensorError, match=re.escape(said)):
             Adapter.open(file(*names))
+    for a, b in (((4, 64), (64, 0)), ((0, 64), (64, 4)), ((4, 64), (0, 4))):
+        pairs = {"blk.0.attn_q.weight": (np.zeros(a), np.zeros(b))}
+        with pytest.raises(TensorError, match="is empty"):
+            Adapter.open(write_adapter(tmp_path / "empty.gguf", pairs))
     with pytest.raises(ValueError, match="finite"):
         Adapter.open(adapter(), float("inf"))
     with pytest.raises(ModelError):

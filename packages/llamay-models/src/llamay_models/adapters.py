@@ -190,6 +190,8 @@ def _pairs(tensors: Mapping[str, FileTensor], path: Path) -> dict[str, tuple[Fil
             raise TensorError(
                 f"{path}: {name} is not a low-rank update; adapters that replace whole tensors are not supported"
             )
+        if not tensor.rows or not tensor.cols:
+            raise TensorError(f"{path}: {name} is empty")
         halves.setdefault(matrix, {})[half] = tensor
     if not halves:
         raise TensorError(f"{path} holds no update of any matrix")
