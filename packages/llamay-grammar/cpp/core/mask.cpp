@@ -435,7 +435,7 @@ struct Masker::Walk {
         link->unknown = true, link->previous = t.top->names;
         Threads after;
         m.close_unknown(t, x.label, link, after, s);
-        follow(x.rest, 0, after, false);
+        follow(*x.rest, 0, after, false);
       }
     });
     if (t.b != kDead) declared_heads(trie, n, *a.names, t.b);
