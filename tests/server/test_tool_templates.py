@@ -40,6 +40,26 @@ FORMATS = {
     "poolside-Laguna-S-2.1": "glm-4.7",
     "poolside-Laguna-XS.2": "glm-4.5",
 }
+OBJECTS = {
+    "Apertus-8B-Instruct": "apertus",
+    "Apriel-1.6-15b-Thinker-fixed": "apriel",
+    "Cohere2MoE": "command-r7b",
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "command-r7b",
+    "GigaChat3.1-10B-A1.8B": "gigachat-3.1",
+    "MiMo-VL": "hermes",
+    "MiniMax-M1": "minimax-m1",
+    "NVIDIA-Nemotron-Nano-v2": "nemotron-v2",
+    "Qwen-Qwen3-0.6B": "hermes",
+    "Reka-Edge": "hermes",
+    "deepseek-ai-DeepSeek-V3.1": "deepseek-v3.1",
+    "ibm-granite-granite-4.0": "hermes",
+    "ibm-granite-granite-4.1": "hermes",
+    "moonshotai-Kimi-K2": "kimi-k2",
+    "mistralai-Ministral-3-14B-Reasoning-2512": "mistral-v11",
+    "openai-gpt-oss-120b": "gpt-oss",
+    "unsloth-Apriel-1.5": "apriel",
+    "upstage-Solar-Open-100B": "solar-open",
+}
 PROPERTIES: dict[str, Any] = {
     "code": {"type": "string"},
     "n": {"type": "integer"},
@@ -88,10 +108,12 @@ def rendered(source: str, calls: list[Call]) -> str:
         ),
     ]
     text = ChatTemplate(source).render(for_template(messages, source), tools=TOOLS)
-    return text[text.index("SAYING", text.index("QUESTION")) : text.rindex("RESULT")]
+    text = text[text.rindex("QUESTION") :]
+    at = text.find("SAYING")  # some say nothing beside a call
+    return text[max(0, at) : text.rindex("RESULT")]
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [*FORMATS, *OBJECTS])
 @pytest.mark.parametrize(
     "calls",
     [[("put_it", EVERYTHING)], [("now", {})], [("put_it", {"code": ""}), ("now", {}), ("put_it", {"n": 7})]],
@@ -101,7 +123,9 @@ def test_the_calls_of_a_real_template_are_read_back(
 ) -> None:
     source = (llama_cpp_fixtures / "templates" / f"{name}.jinja").read_text()
     form = format_of(source)
-    assert form == FORMATS[name]
+    assert form == (FORMATS | OBJECTS)[name]
+    if lg.tool_formats()[form].get("single"):
+        calls = calls[:1]
     box = Toolbox((Tool("put_it", "", PUT), Tool("now", "", {})), "auto")
     text = rendered(source, calls)
     for parts in ([text], list(text)):
@@ -110,8 +134,8 @@ def test_the_calls_of_a_real_template_are_read_back(
         events += parser.finish("stop", None)
         assert [(e.name, json.loads(e.arguments)) for e in events if isinstance(e, ToolCall)] == calls
         said = "".join(e.text for e in events if isinstance(e, Text))
-        assert said.startswith("SAYING")
-        assert "put_it" not in said
+        assert "SAYING" not in text or said.startswith("SAYING")
+        assert "return a" not in said
 
 
 @pytest.mark.parametrize(

@@ -290,6 +290,8 @@ def written(pieces: Any, name: str = "", arguments: str = "", optional: bool = F
             out += written(piece["any"][-1 if optional else 0], name, arguments, optional)
         elif "id" in piece:
             out += "abcdEF789"
+        elif "count" in piece:
+            out += "12"
         elif "parameters" in piece:
             out += tagged(piece["parameters"], json.loads(arguments))
         else:

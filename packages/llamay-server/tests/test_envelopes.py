@@ -69,6 +69,8 @@ def written(form: str, calls: Sequence[Call], indent: int | None = None, way: in
                 out += json.dumps(arguments, indent=indent)
             elif piece.get("id"):
                 out += next(ids)
+            elif piece.get("count"):
+                out += str(way)
             elif "parameters" in piece:
                 out += "".join(argument(piece["parameters"], *item) for item in (arguments or {}).items())
             else:

@@ -77,3 +77,16 @@ def test_results_come_in_the_order_of_their_calls() -> None:
         result("z", "4"),
     ]
     assert [m["content"] for m in for_template(messages, PLAIN)] == ["hi", "", "1", "2", "3", "hi", "4"]
+
+
+def test_kimis_calls_are_counted_through_the_conversation() -> None:
+    template = "{{ tools }}<|tool_calls_section_begin|>"
+    messages = [USER, calls("a", "b"), result("b", "2"), result("a", "1"), calls("c"), result("c", "3")]
+    out = for_template(messages, template)
+    assert [c["id"] for m in out for c in m.get("tool_calls", ())] == [
+        "functions.f0:0",
+        "functions.f1:1",
+        "functions.f0:2",
+    ]
+    ids = [m["tool_call_id"] for m in out if m["role"] == "tool"]
+    assert ids == ["functions.f0:0", "functions.f1:1", "functions.f0:2"]

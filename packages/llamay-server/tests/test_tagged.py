@@ -8,14 +8,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from fake_engine import FakeModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_envelopes import TAGGED, written
 
 from llamay_grammar import tool_formats
 from llamay_server._envelopes import Envelope, envelope
 from llamay_server._output import Finished, OutputParser, Text, ToolCall
 from llamay_server._tools import Tool, Toolbox, system_text
+
+from . import test_anthropic as anthropic
+from . import test_ollama as ollama
+from . import test_openai as openai
+from .test_envelopes import TAGGED, written
 
 SCHEMA = {
     "type": "object",
@@ -184,3 +189,64 @@ def test_a_model_whose_template_describes_no_tools_is_told_how_arguments_are_wri
     assert "<parameter=its name>\nits value\n</parameter>" in system_text(BOX, QWEN)
     assert '<parameter name="its name">its value</parameter>' in system_text(BOX, "minimax-m2")
     assert {name for name in TAGGED if "parameters" in str(tool_formats()[name])} == set(TAGGED)
+
+
+TEMPLATES = {
+    "qwen3-coder": "{{ tools }}<tool_call><function=<parameter=",
+    "glm-4.7": "{{ tools }}<tool_call><arg_key></arg_key><arg_value>",
+    "minimax-m2": "{{ tools }}<minimax:tool_call>",
+}
+
+
+@pytest.mark.parametrize("form", TEMPLATES)
+def test_every_dialect_shows_json_streamed_or_not(form: str, start: Any) -> None:
+    arguments = {"code": 'print("ä")\n', "n": 5, "ok": True, "maybe": None, "l": [1, "a"]}
+    text = "Looking.\n" + written(form, [("put", arguments), ("now", {})])
+    model = FakeModel(script=lambda prompt: text)
+    model.use_template(TEMPLATES[form])
+    server = start(model)
+    calls = [("put", arguments), ("now", {})]
+
+    tools = [tool.as_openai() for tool in BOX.tools]
+    (choice,) = openai.chat(server, tools=tools, max_tokens=800).json()["choices"]
+    functions = [call["function"] for call in choice["message"]["tool_calls"]]
+    assert [(f["name"], json.loads(f["arguments"])) for f in functions] == calls
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("Looking.", "tool_calls")
+    streamed: dict[int, list[str]] = {}
+    for chunk in openai.stream(server, tools=tools, max_tokens=800):
+        for part in chunk["choices"][0]["delta"].get("tool_calls", ()):
+            made = streamed.setdefault(part["index"], [part["function"].get("name", ""), ""])
+            made[1] += part["function"]["arguments"]
+    assert [(name, json.loads(text)) for name, text in streamed.values()] == calls
+
+    tools = [{"name": tool.name, "input_schema": tool.parameters} for tool in BOX.tools]
+    whole = anthropic.ask(server, tools=tools, max_tokens=800).json()
+    content, end = anthropic.rebuild(anthropic.stream(server, tools=tools, max_tokens=800))
+    for blocks in (whole["content"], content):
+        assert [(b["name"], b["input"]) for b in blocks if b["type"] == "tool_use"] == calls
+    assert whole["stop_reason"] == end["delta"]["stop_reason"] == "tool_use"
+
+    about = {
+        "messages": ollama.USER,
+        "tools": [tool.as_openai() for tool in BOX.tools],
+        "options": {"num_predict": 800},
+    }
+    told = [ollama.post(server, "/api/chat", **about).json(), *ollama.lines(server, "/api/chat", **about)]
+    made = [c["function"] for line in told for c in line["message"].get("tool_calls", ())]
+    assert [(f["name"], f["arguments"]) for f in made] == calls * 2
+
+
+def test_a_call_that_is_sent_back_is_what_the_template_takes() -> None:
+    import llamay_models.chat as chat
+    from llamay_server._history import for_template
+
+    source = (
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}<tool_call>\n<function={{ c.function.name }}>\n"
+        "{% for k, v in c.function.arguments|items %}<parameter={{ k }}>\n{{ v if v is string else v|tojson }}\n"
+        "</parameter>\n{% endfor %}</function>\n</tool_call>{% endfor %}{% endfor %}{{ tools }}"
+    )
+    arguments = {"code": "a\n<b>", "n": 5, "o": {"x": True}}
+    call = {"id": "1", "type": "function", "function": {"name": "put", "arguments": arguments}}
+    turn = [{"role": "assistant", "content": "", "tool_calls": [call]}]
+    text = chat.ChatTemplate(source).render(for_template(turn, source), tools=[])
+    assert read(QWEN, [text.removesuffix("[]")])[1] == [("put", arguments)]

@@ -19,6 +19,7 @@ __all__ = ["compile_tools", "tool_formats"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 _ID_LENGTH = 9
+_COUNT_LENGTH = 4
 
 
 @functools.cache
@@ -27,15 +28,17 @@ def tool_formats() -> Mapping[str, Mapping[str, Any]]:
 
     An envelope is data: ``call`` is a list of pieces, each ``{"text": ...}``, ``{"special": name of a special
     token}``, ``{"name": true}``, ``{"arguments": true}``, ``{"id": true}`` (nine letters and digits that the
-    model makes up), ``{"parameters": {"open": pieces, "close": pieces}}`` (arguments that each stand between
-    tags, strings as they are and everything else as JSON; ``open`` has a ``{"key": true}``, and behind it
-    perhaps a ``{"typed": [text, text]}`` that says whether the value is a string), ``{"optional": pieces}``
-    or ``{"any": [pieces, ...]}``. All else may be absent: ``before``, ``between`` and ``after`` stand around
-    the calls; ``say`` comes before free text and ``then`` between it and calls; ``stop`` lists the texts that
-    begin a call, which free text before it therefore does not contain; ``single`` says that the model makes
-    one call at a time; ``prompted`` is what the end of the prompt has already written; ``reasoning`` are the
-    marks around thoughts where they belong to the format; ``lenient`` are other ways to write a call (lists
-    of pieces) that some models fall into, to be read but never asked for.
+    model makes up), ``{"count": true}`` (the number of a call), ``{"parameters": {"open": pieces, "close":
+    pieces}}`` (arguments that each stand between tags, strings as they are and everything else as JSON;
+    ``open`` has a ``{"key": true}``, and behind it perhaps a ``{"typed": [text, text]}`` that says whether
+    the value is a string), ``{"optional": pieces}`` or ``{"any": [pieces, ...]}``. All else may be absent:
+    ``before``, ``between`` and ``after`` stand around the calls; ``say`` comes before free text and ``then``
+    between it and calls; ``stop`` lists the texts that begin a call, which free text before it therefore does
+    not contain; ``single`` says that the model makes one call at a time; ``prompted`` is what the end of the
+    prompt has already written; ``reasoning`` are the marks around thoughts where they belong to the format;
+    ``lenient`` are other ways to write a call (lists of pieces) that some models fall into, to be read but
+    never asked for; ``ids`` is how the format names the calls of a conversation, made of ``{name}`` and
+    ``{count}``.
     """
     text = resources.files(__package__).joinpath("envelopes.json").read_text("utf-8")
     formats: dict[str, dict[str, Any]] = json.loads(text)
@@ -111,6 +114,8 @@ class _Speller:
             elif piece.get("id"):
                 letter = {"letters": string.ascii_letters + string.digits}
                 out.append({"many": letter, "min": _ID_LENGTH, "max": _ID_LENGTH})
+            elif piece.get("count"):
+                out.append({"many": {"letters": string.digits}, "min": 1, "max": _COUNT_LENGTH})
             elif "optional" in piece:
                 out.append(_optional({"seq": self(piece["optional"], name, schema)}))
             elif "any" in piece:
@@ -118,7 +123,7 @@ class _Speller:
             else:
                 raise ValueError(
                     "a piece of a tool envelope that is none of text, special, name, arguments, parameters, id, "
-                    "optional, any: "
+                    "count, optional, any: "
                     f"{piece!r}"
                 )
         return out
@@ -133,13 +138,14 @@ class _Speller:
         if not "".join(part.get("text", part.get("as", "")) for part in close).strip():
             raise ValueError("the closing tag of a tool envelope's parameters must not be empty")
         types = argument_types(self._schemas[schema])
+        other = _mixed(types.other)
         return {
             "schema": schema,
             "open": self._tag(opening[:at]),
             "after": self._tag(opening[at + 1 :]),
             "close": close,
-            "mixed": {name: _mixed(each) for name, each in types.named.items()},
-            "other": _mixed(types.other),
+            "mixed": {name: mine for name, each in types.named.items() if (mine := _mixed(each)) != other},
+            "other": other,
         }
 
     def _tag(self, pieces: Iterable[Mapping[str, Any]]) -> list[Any]:

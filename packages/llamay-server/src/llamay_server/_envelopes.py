@@ -24,6 +24,16 @@ _MARKS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("<｜tool▁calls▁begin｜>", "```json"), (), "deepseek"),
     (("<｜tool▁calls▁begin｜>",), (), "deepseek-v3.1"),
     (("<|channel|>", "functions."), (), "gpt-oss"),
+    (("<|tool_calls_section_begin|>",), (), "kimi-k2"),
+    (("<|START_ACTION|>",), (), "command-r7b"),
+    (("<TOOLCALL>",), (), "nemotron-v2"),
+    (("<tool_calls>[",), (), "apriel"),
+    (("<tool_calls>\\n",), (), "minimax-m1"),
+    (("<|tool|>", "<|/tool|>"), (), "phi-4-mini"),
+    (("<|tool_call|>",), (), "granite-3.3"),
+    (("<|function_call|>",), (), "gigachat-3.1"),
+    (("<|tool_call:begin|>",), (), "solar-open"),
+    (("<|tools_prefix|>",), (), "apertus"),
     (("<minimax:tool_call>",), (), "minimax-m2"),
     (("<seed:tool_call>",), (), "seed-oss"),
     (("｜DSML｜", "function_calls"), (), "deepseek-v3.2"),
@@ -46,8 +56,10 @@ _THOUGHTS = (
     ("<|START_THINKING|>", "<|END_THINKING|>"),
 )
 _NAMED = '{"name": "'
+_NUMBERED = '{"tool_call_id": "'
 # White space and order in a call's own JSON are the model's to choose.
 _OBJECTS = ('{"name"', '{ "name"', '{"type"', '{ "type"')
+_COUNTED = re.compile(r"(.+):\d+")
 _WAIT: Literal["wait"] = "wait"
 _WORD = re.compile(r"[A-Za-z0-9_.:/-]*")
 
@@ -99,8 +111,9 @@ class Found:
     pairs: Pairs | None = None
 
 
-# A call as a row of steps: ("text", literal), ("name", ""), ("id", ""), ("arguments", ""), ("parameters", ""), which
-# are arguments between tags, or ("object", ""), which is a JSON object that holds name, arguments and perhaps an id.
+# A call as a row of steps: ("text", literal), ("name", ""), ("counted", ""), which is a name and a number, ("id", ""),
+# ("arguments", ""), ("parameters", ""), which are arguments between tags, or ("object", ""), which is a JSON object that
+# holds name, arguments and perhaps an id.
 _Step = tuple[str, str]
 
 
@@ -125,6 +138,8 @@ class Envelope:
     after: tuple[str, ...]
     tails: tuple[str, ...]
     """What ends a call, in its different forms."""
+    ids: str = ""
+    """How calls are named in a conversation, made of {name} and {count}; empty where that is free."""
     tags: Tags | None = None
     """What stands around each argument, where they are not one object."""
 
@@ -168,6 +183,8 @@ class Envelope:
                     text += _NAMED + 'the function", "arguments": {...}}'
                 case "name":
                     text += "the function"
+                case "counted":
+                    text += "the function:0"
                 case "arguments":
                     text += "{...}"
                 case "parameters":
@@ -197,7 +214,7 @@ def _read(
                 return _WAIT
             elif call is None or steps[i - 1][0] == "parameters":
                 return None  # without the mark behind the last one, there may be more arguments
-        elif kind in ("name", "id"):
+        elif kind in ("name", "id", "counted"):
             ends = steps[i + 1][1]
             word = _WORD.match(text, start)
             assert word is not None
@@ -210,7 +227,13 @@ def _read(
             found = _starts(text, rest, (ends,))
             if found is not True or not word[0]:
                 return _WAIT if found and not final else None
-            words[kind], at = word[0], rest + len(ends)
+            if kind == "counted":
+                if (counted := _COUNTED.fullmatch(word[0])) is None:
+                    return None
+                words["name"] = counted[1]
+            else:
+                words[kind] = word[0]
+            at = rest + len(ends)
             next(row)
         elif kind == "parameters":
             assert tags is not None
@@ -301,12 +324,14 @@ def _envelope(name: str, form: Mapping[str, Any]) -> Envelope:
         forms=forms,
         between=() if prompted else _stripped(form.get("between", ())),
         after=_stripped(form.get("after", ())),
-        tails=tuple(dict.fromkeys(row[-1][1] for row in forms if row[-1][0] == "text")),
+        # A brace alone ends nothing: there are others in the arguments.
+        tails=tuple(dict.fromkeys(row[-1][1] for row in forms if row[-1][0] == "text" and row[-1][1] != "}")),
+        ids=form.get("ids", ""),
         tags=tags_in(call),
     )
 
 
-_KINDS = ("name", "arguments", "parameters", "id", "text", "special")
+_KINDS = ("name", "arguments", "parameters", "id", "count", "text", "special")
 _PARTS = ("before", "call", "between", "after", "say", "then")
 
 
@@ -336,7 +361,7 @@ def _stripped(pieces: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 def _openings(pieces: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for row in _rows(pieces):
         first = row[0]
-        if first.get("text") == _NAMED:
+        if first.get("text") in (_NAMED, _NUMBERED):
             yield from _OBJECTS
         elif "text" in first and "special" in row[1]:  # a mark with a special token inside
             texts = (p.get("special") or p["text"] for p in itertools.takewhile(_is_text, row))
@@ -368,14 +393,19 @@ def _steps(row: Iterable[Mapping[str, Any]]) -> tuple[_Step, ...]:
             if kind != "text" or part.strip()
         )
     at = kinds.index("name")
-    if at and steps[at - 1][1].endswith(_NAMED):
-        closing = steps[-1][1]
-        steps[at - 1][1] = steps[at - 1][1].removesuffix(_NAMED)
-        steps[at:] = [["object", ""], ["text", closing[closing.index("}") + 1 :]]]
+    object_at = next(
+        (n for n, (_, text) in enumerate(steps[:at]) if text.endswith((_NAMED, _NUMBERED))), None
+    )
+    if object_at is not None:
+        closing, opening = steps[-1][1], steps[object_at]
+        opening[1] = opening[1].removesuffix(_NAMED).removesuffix(_NUMBERED)
+        steps[object_at + 1 :] = [["object", ""], ["text", closing[closing.index("}") + 1 :]]]
+    elif kinds[at + 1 : at + 3] == ["text", "count"]:
+        steps[at : at + 3] = [["counted", ""]]
     out = []
     for n, (kind, literal) in enumerate(steps):
         # What a name ends with may be the end of the line.
-        keep = literal.strip() or (literal if n and steps[n - 1][0] in ("name", "id") else "")
+        keep = literal.strip() or (literal if n and steps[n - 1][0] in ("name", "id", "counted") else "")
         if kind != "text" or keep:
             out.append((kind, keep))
     return tuple(out)
@@ -401,7 +431,10 @@ def _length(text: str, at: int, literals: Sequence[str]) -> int:
 
 def _named(value: Any) -> tuple[str, dict[str, Any], str | None] | None:
     """Name, arguments and id of a call that is one object, as the formats vary it."""
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+    if not isinstance(value, dict):
+        return None
+    name = value.get("name", value.get("tool_name"))
+    if not isinstance(name, str):
         return None
     arguments = value.get("arguments", value.get("parameters", {}))
     if isinstance(arguments, str):
@@ -413,7 +446,7 @@ def _named(value: Any) -> tuple[str, dict[str, Any], str | None] | None:
         arguments = {}
     given = value.get("id")
     known = given if isinstance(given, str) and given else None
-    return (value["name"], arguments, known) if isinstance(arguments, dict) else None
+    return (name, arguments, known) if isinstance(arguments, dict) else None
 
 
 def _no_constant(name: str) -> None:

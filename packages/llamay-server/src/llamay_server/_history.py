@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ._envelopes import envelope, format_of
@@ -27,10 +27,15 @@ def for_template(messages: Sequence[Message], template: str) -> list[Message]:
     if not any(m.get("tool_calls") for m in out):
         return out
     out = list(_in_order(out))
-    if envelope(format_of(template)).single:
+    form = envelope(format_of(template))
+    if form.single:
         out = list(_one_by_one(out))
     if _NINE.search(template):
-        out = _short_ids(out)
+        out = _renamed(out, lambda call, number: _nine(call.get("id") or f"call {number}"), _nine)
+    elif form.ids:
+        out = _renamed(
+            out, lambda call, number: form.ids.format(name=call["function"]["name"], count=number), str
+        )
     # A turn that only calls says nothing: templates that ask for none drop its calls where there is a text, and
     # others write "None".
     silent = None if _NONE.search(template) else ""
@@ -87,22 +92,30 @@ def _one_by_one(messages: Sequence[Message]) -> Iterable[Message]:
         yield from results
 
 
-def _short_ids(messages: Sequence[Message]) -> list[Message]:
-    """Ids of nine letters and digits, the same ones for the same call in every later turn."""
+def _renamed(
+    messages: Sequence[Message], new: Callable[[Message, int], str], other: Callable[[str], str]
+) -> list[Message]:
+    """Ids as a format wants them, the same ones for the same call in every later turn.
+
+    `new` names a call, of which so many came before; `other` an id that no call has.
+    """
     out: list[Message] = []
+    names: dict[str, str] = {}
     waiting: list[str] = []
     number = 0
     for message in messages:
         if calls := message.get("tool_calls"):
-            waiting, short = [], []
+            waiting, renamed = [], []
             for call in calls:
-                waiting.append(_nine(call.get("id") or f"call {number}"))
-                short.append({**call, "id": waiting[-1]})
+                waiting.append(new(call, number))
+                if call.get("id"):
+                    names[call["id"]] = waiting[-1]
+                renamed.append({**call, "id": waiting[-1]})
                 number += 1
-            out.append({**message, "tool_calls": short})
+            out.append({**message, "tool_calls": renamed})
         elif message["role"] == "tool":
             given = message.get("tool_call_id")
-            known = _nine(given) if given else waiting[0] if waiting else _nine("")
+            known = names.get(given) or other(given) if given else waiting[0] if waiting else other("")
             waiting = [w for w in waiting if w != known]
             out.append({**message, "tool_call_id": known})
         else:
