@@ -112,8 +112,8 @@ class Found:
 
 
 # A call as a row of steps: ("text", literal), ("name", ""), ("counted", ""), which is a name and a number, ("id", ""),
-# ("arguments", ""), ("parameters", ""), which are arguments between tags, or ("object", ""), which is a JSON object that
-# holds name, arguments and perhaps an id.
+# ("arguments", ""), ("parameters", ""), which are arguments between tags, or ("object", ""), which is a JSON object
+# that holds name, arguments and perhaps an id.
 _Step = tuple[str, str]
 
 
