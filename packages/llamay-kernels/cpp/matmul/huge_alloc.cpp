@@ -11,14 +11,19 @@ namespace llamay {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kSlab = size_t{16} << 20;
+constexpr size_t kPage = size_t{4} << 10;
+/// Of addresses. Memory is taken as it is written, so weights stand side by side without the gaps that slabs
+/// of a few huge pages each would leave at their ends: those made models of many middle-sized matrices a
+/// twentieth larger.
+constexpr size_t kSlab = size_t{1} << 30;
 
 struct Slab {
-  size_t bytes, used, live;
+  size_t bytes, used;
+  std::map<uintptr_t, size_t> live;  // start -> bytes
 };
 
 std::mutex mutex;
-/// By start. A few slabs a model: small weights share one, a large one has its own.
+/// By start. Weights of several models may share one.
 std::map<uintptr_t, Slab>& slabs() {
   static auto* all = new std::map<uintptr_t, Slab>;  // outlives every weight
                                                      // that a global may hold
@@ -26,13 +31,16 @@ std::map<uintptr_t, Slab>& slabs() {
 }
 uintptr_t open_slab = 0;
 
+constexpr size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
+
+/// Addresses from a 2 MiB boundary on; 0 where there are none.
 uintptr_t map_aligned(size_t bytes) {
   // Mapped longer, then trimmed to a 2 MiB boundary: only whole huge pages can be huge.
   void* raw = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) throw std::bad_alloc();
+  if (raw == MAP_FAILED) return 0;
   const auto start = reinterpret_cast<uintptr_t>(raw);
-  const uintptr_t aligned = (start + kHugePage - 1) / kHugePage * kHugePage;
+  const uintptr_t aligned = round_up(start, kHugePage);
   if (aligned > start) munmap(raw, aligned - start);
   const uintptr_t end = start + bytes + kHugePage;
   if (end > aligned + bytes) munmap(reinterpret_cast<void*>(aligned + bytes), end - aligned - bytes);
@@ -46,36 +54,48 @@ uintptr_t map_aligned(size_t bytes) {
 
 void* huge_alloc(size_t bytes) {
   if (bytes > SIZE_MAX / 2) throw std::bad_alloc();
-  const size_t need = (bytes + 63) / 64 * 64;
+  const size_t need = round_up(bytes, 64);
   const std::lock_guard lock(mutex);
   auto slab = slabs().find(open_slab);
   if (slab == slabs().end() || slab->second.bytes - slab->second.used < need) {
-    const size_t mapped = need > kSlab / 2 ? (need + kHugePage - 1) / kHugePage * kHugePage : kSlab;
-    const uintptr_t start = map_aligned(mapped);
+    size_t mapped = need > kSlab ? round_up(need, kHugePage) : kSlab;
+    uintptr_t start = map_aligned(mapped);
+    if (!start) {  // where addresses are limited, no more than is needed
+      mapped = round_up(need, kHugePage);
+      start = map_aligned(mapped);
+    }
+    if (!start) throw std::bad_alloc();
     try {
-      slab = slabs().emplace(start, Slab{mapped, 0, 0}).first;
+      slab = slabs().emplace(start, Slab{mapped, 0, {}}).first;
     } catch (...) {
       munmap(reinterpret_cast<void*>(start), mapped);
       throw;
     }
-    // A slab that was opened for something large still takes small ones if more room is left there.
-    const auto open = slabs().find(open_slab);
-    if (open == slabs().end() || mapped - need > open->second.bytes - open->second.used) open_slab = start;
+    open_slab = start;
   }
-  void* at = reinterpret_cast<void*>(slab->first + slab->second.used);
+  const uintptr_t at = slab->first + slab->second.used;
+  slab->second.live.emplace(at, need);
   slab->second.used += need;
-  ++slab->second.live;
-  return at;
+  return reinterpret_cast<void*>(at);
 }
 
 void huge_free(void* at) noexcept {
   if (!at) return;
+  const auto start = reinterpret_cast<uintptr_t>(at);
   const std::lock_guard lock(mutex);
-  auto slab = slabs().upper_bound(reinterpret_cast<uintptr_t>(at));
+  auto slab = slabs().upper_bound(start);
   --slab;
-  if (--slab->second.live) return;
-  munmap(reinterpret_cast<void*>(slab->first), slab->second.bytes);
-  slabs().erase(slab);
+  const auto found = slab->second.live.find(start);
+  const size_t bytes = found->second;
+  slab->second.live.erase(found);
+  if (slab->second.live.empty()) {
+    munmap(reinterpret_cast<void*>(slab->first), slab->second.bytes);
+    slabs().erase(slab);
+    return;
+  }
+  // Its memory goes now, its addresses when nobody has any of the slab's.
+  const uintptr_t from = round_up(start, kPage), to = (start + bytes) / kPage * kPage;
+  if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
 }
 
 }  // namespace llamay

@@ -5,8 +5,9 @@
 namespace llamay {
 
 /// 64-byte aligned memory for weights, zeroed, out of large mappings that the kernel is asked to back with
-/// huge pages (4 KiB pages read 15 to 35 % slower). A mapping is given back when everything in it is freed.
-/// Thread-safe. Throws std::bad_alloc.
+/// huge pages (4 KiB pages read 15 to 35 % slower). What is freed is given back at once, but for the pages
+/// that it shares with neighbours; those when everything in the mapping is. Thread-safe. Throws
+/// std::bad_alloc.
 void* huge_alloc(size_t bytes);
 void huge_free(void* at) noexcept;
 

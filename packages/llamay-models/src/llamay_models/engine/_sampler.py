@@ -72,6 +72,8 @@ class Chooser:
         if self._mirostat and state.mirostat and state.mirostat[:3] == self._mirostat:
             self._sampler.mu = state.mirostat[3]
         self._ahead: tuple[int, Mask | None, int | str] | None = None
+        # Whether nothing is to be noted beside the token.
+        self._plain = self._history is None and self._mirostat is None and self._logprobs is None
 
     def twin(self) -> kernels.Sampler:
         """Return a sampler that draws the same random numbers, for guessing. It does not look back."""
@@ -92,9 +94,12 @@ class Chooser:
         ahead, self._ahead = self._ahead, None
         try:
             if ahead is not None and ahead[0] == position and ahead[1] is mask:
-                if isinstance(ahead[2], str):
-                    raise ValueError(ahead[2])
-                token = ahead[2]
+                drawn = ahead[2]
+                if isinstance(drawn, str):
+                    raise ValueError(drawn)
+                if self._plain:
+                    return drawn, None
+                token = drawn
             elif self.scores_itself:
                 token, logprob, top = self._sampler.sample_scored(
                     logits, position, self.history, mask, self._logprobs or 0
@@ -144,9 +149,12 @@ class Draws:
             if not bounds.open:  # the mask allows nothing, or only an end, and `choose` is not asked
                 return
             mask = bounds.mask
-        if chooser.scores_itself:
+        if chooser._plain:
+            self.work.append((chooser._sampler, output, position, None, mask))
+        elif chooser.scores_itself:
             return
-        self.work.append((chooser._sampler, output, position, chooser.history, mask))
+        else:
+            self.work.append((chooser._sampler, output, position, chooser.history, mask))
         self._choosers.append(chooser)
 
     def take(self, tokens: Sequence[int], errors: Mapping[int, str]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import llamay_kv as kv
 from llamay_models.engine._constraint import Bounds, fill_all
 from llamay_models.engine._endings import Endings, wrapped
-from llamay_models.engine._generation import Held, wake_held
+from llamay_models.engine._generation import Channel, Held, wake_held
 from llamay_models.engine._pace import Pace
 from llamay_models.engine._places import Places
 from llamay_models.engine._prefixes import Prefixes
@@ -66,7 +66,11 @@ class Stepper:
         batch: list[Share] = []
         for share in shares:
             sequence = share.sequence
-            if not sequence.suspended and not sequence.finished and self._reserve(share, batch):
+            if (
+                not sequence.suspended
+                and sequence.channel.finish_reason is None
+                and self._reserve(share, batch)
+            ):
                 batch.append(share)
         if batch:
             self._compute(batch, runner, pace)
@@ -80,7 +84,7 @@ class Stepper:
             sequence.choose(logits)
         except Exception as error:
             sequence.ending = ("error", wrapped(error))
-        self._count(sequence, before, time.perf_counter())
+        self._count(sequence.channel, before, time.perf_counter())
         self._endings.settle(sequence)
 
     # -- pages
@@ -130,7 +134,10 @@ class Stepper:
     # -- the plan, and what comes out of it
 
     def _compute(self, batch: list[Share], runner: Runner, pace: Pace) -> None:
-        logits = runner.rows(sum(share.wanted for share in batch))
+        wanted = 0
+        for share in batch:
+            wanted += share.wanted
+        logits = runner.rows(wanted)
         draws = Draws()
         late = self._lay_out(batch, draws)
         masks = self._fill_aside(late) if late else None
@@ -224,10 +231,15 @@ class Stepper:
                 depth += n * (share.position + n // 2)
                 self._count_reading(sequence, n)
             served(state.tenant, n)
-            self._count(sequence, before, now)
+            if sequence.channel.completion_tokens != before:
+                self._count(sequence.channel, before, now)
             if self._prefixes is not None and (self._prefixes.windowed or not decoding):
                 self._keep(sequence)
-            if sequence.waits_for_mask:
+            if (
+                sequence.writing is not None
+                and sequence.writing.bounds is not None
+                and sequence.waits_for_mask
+            ):
                 bound.append(sequence)
             elif sequence.ending is not None:
                 self._endings.settle(sequence)
@@ -272,9 +284,8 @@ class Stepper:
         elif not sequence.resumed:
             self._stats.prompt_tokens += n
 
-    def _count(self, sequence: Sequence, before: int, now: float) -> None:
+    def _count(self, channel: Channel, before: int, now: float) -> None:
         """Of the tokens that a step gave a text, and the time since those before them."""
-        channel = sequence.channel
         n = channel.completion_tokens - before
         if n:
             self._stats.generated_tokens += n
