@@ -64,16 +64,16 @@ void Run::check_apart() const {
 }
 
 void Run::choose_threads() {
-  uint64_t work = uint64_t{program_.multiplications} * step_.rows;
+  work_ = uint64_t{program_.multiplications} * step_.rows;
   for (const Node& n : program_.nodes)
     if (n.kind == Node::Kind::attention)
       for (std::size_t i = 0; i < step_.n_leases; ++i) {
         const AttentionShape& s = program_.shapes[n.shape];
         const uint32_t end = scratch_.leases[i].start + step_.counts[i];
         const uint64_t seen = s.window ? std::min(s.window, end) : end;
-        work += seen * step_.counts[i] * s.heads * (s.k_dim + s.v_dim);
+        work_ += seen * step_.counts[i] * s.heads * (s.k_dim + s.v_dim);
       }
-  n_threads_ = threads_.useful(work);
+  n_threads_ = threads_.useful(work_);
   shares_ = plan_.cutting_.shares(learns_cutting());
 }
 
@@ -194,10 +194,10 @@ void Run::execute() {
   if (profile_) mark(0, profile_->prepare_ns);
   const auto start = std::chrono::steady_clock::now();
   threads_.help(n_threads_, [](void* self, unsigned t) { static_cast<Run*>(self)->thread(t); }, this);
-  if (n_threads_ == 1) return;
+  if (threads_.size() == 1) return;
   const auto took =
       static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
-  threads_.learn(n_threads_, took, waited_ns_);
+  threads_.learn(n_threads_, work_, took, waited_ns_);
   if (learns_cutting()) plan_.cutting_.took(shares_, took);
 }
 

@@ -110,6 +110,7 @@ class Run {
   const OpsTable& ops_;
   const MatmulTable& matmul_;
   const AttentionTable& attention_;
+  uint64_t work_ = 0;  // multiplications
   unsigned n_threads_ = 1;
   bool shares_ = true;  // cutting.hpp
   std::size_t n_stages_ = 0;

@@ -95,7 +95,7 @@ void callers_of_one_pool_take_turns() {
       CHECK(both.counted.of_thread[0] == job);
       if (job % 2)
         for (unsigned t = 0; t < count; ++t) CHECK(both.counted.of_thread[t] == job);
-      pool.learn(count, 1000, random() % 1000);
+      pool.learn(count, random() % 8000, 1000, random() % 1000);
       rest(random);
     }
   });

@@ -90,7 +90,7 @@ Threads::Threads(unsigned n, uint64_t grain)
       forks_((count_forks(), forks.load())),
       waiter_(crowded(n)),
       workers_(new std::vector<Worker>(n - 1)),
-      limit_(n) {
+      company_(n) {
   const BlockSignals blocked;
   try {
     for (unsigned i = 0; i < n - 1; ++i) {
@@ -180,26 +180,13 @@ void Threads::help(unsigned count, void (*body)(void*, unsigned), void* context)
 
 unsigned Threads::useful(uint64_t work) const {
   if (!grain_) return n_;
-  const unsigned most =
-      now_ns() < until_.load(std::memory_order_relaxed) ? limit_.load(std::memory_order_relaxed) : n_;
-  return static_cast<unsigned>(std::min<uint64_t>(most, 1 + work / grain_));
+  return static_cast<unsigned>(std::min<uint64_t>(company_.limit(), 1 + work / grain_));
 }
 
-void Threads::learn(unsigned used, uint64_t total_ns, uint64_t waited_ns) {
-  constexpr uint64_t kFirstPause = 50'000'000, kLongestPause = 1'600'000'000;
-  if (used < 2 || !grain_ || !total_ns) return;
-  const std::lock_guard<std::mutex> lock(lesson_);
-  const double weight = pause_ns_ ? 0.5 : 0.2;  // after a pause, decide sooner
-  waiting_ += weight * (static_cast<double>(waited_ns) / static_cast<double>(total_ns) - waiting_);
-  // With perfect help the caller works total / used; above this share alone would have been as fast.
-  if (waiting_ < 0.9 * (used - 1) / used) {
-    if (waiting_ < 0.25) pause_ns_ = 0;
-    return;
-  }
-  pause_ns_ = pause_ns_ ? std::min(2 * pause_ns_, kLongestPause) : kFirstPause;
-  waiting_ = 0;
-  limit_.store(used / 2, std::memory_order_relaxed);
-  until_.store(now_ns() + static_cast<int64_t>(pause_ns_), std::memory_order_relaxed);
+void Threads::learn(unsigned used, uint64_t work, uint64_t total_ns, uint64_t waited_ns) {
+  // A job that is too small for all threads, whatever else goes on, has nothing to say.
+  if (!grain_ || !total_ns || 1 + work / grain_ < n_) return;
+  company_.took(used, work, total_ns, waited_ns);
 }
 
 }  // namespace llamay

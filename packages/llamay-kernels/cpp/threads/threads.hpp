@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "threads/company.hpp"
+
 namespace llamay {
 
 /// Waits for an atomic to leave a value: spins for a moment, since the others are usually nearly there, then
@@ -49,9 +51,9 @@ class Threads {
 
   /// How many threads a job of so many multiplications should use, now.
   unsigned useful(uint64_t work) const;
-  /// What a job of several threads cost its caller, of that waiting. Where others need the processors, a
-  /// thread that is waited for is worse than none: for a while fewer are used.
-  void learn(unsigned used, uint64_t total_ns, uint64_t waited_ns);
+  /// What a job of so many multiplications cost its caller, of that waiting: where others need the
+  /// processors, fewer threads may be faster.
+  void learn(unsigned used, uint64_t work, uint64_t total_ns, uint64_t waited_ns);
 
  private:
   enum State : uint32_t { idle, posted, running, stopping };
@@ -74,13 +76,7 @@ class Threads {
   std::unique_ptr<std::vector<Worker>> workers_;
   void (*body_)(void*, unsigned) = nullptr;
   void* context_ = nullptr;
-
-  // What `learn` knows.
-  std::mutex lesson_;
-  double waiting_ = 0;             // the recent share of time that was waiting
-  uint64_t pause_ns_ = 0;          // how long the last pause was
-  std::atomic<unsigned> limit_;    // threads to use until
-  std::atomic<int64_t> until_{0};  // this moment of the clock, in nanoseconds
+  Company company_;
 };
 
 }  // namespace llamay

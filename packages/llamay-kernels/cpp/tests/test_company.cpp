@@ -1,0 +1,84 @@
+// What a pool learns about its own size: all threads unless fewer are faster, and found out again when that
+// changes.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "check.hpp"
+#include "threads/company.hpp"
+
+using namespace llamay;
+
+namespace {
+
+struct Machine {
+  std::vector<uint64_t> ns;     // of a job, by the number of threads
+  std::vector<double> waiting;  // the share of it
+};
+const Machine kQuiet{{0, 4'000'000, 2'000'000, 0, 1'000'000}, {0, 0, 0.03, 0, 0.03}};
+const Machine kLoss{{0, 4'000'000, 5'000'000, 0, 7'000'000}, {0, 0, 0.4, 0, 0.6}};
+const Machine kGain{{0, 8'000'000, 5'000'000, 0, 4'000'000}, {0, 0, 0.4, 0, 0.4}};
+
+struct Time {
+  explicit Time(unsigned threads) : n(threads), company(threads) {}
+  unsigned n;
+  Company company;
+  int64_t now = 1;
+
+  /// Runs jobs for so many seconds; returns the share of the time that the best number of threads would have
+  /// needed.
+  double run(const Machine& machine, double seconds) {
+    const int64_t end = now + static_cast<int64_t>(seconds * 1e9);
+    uint64_t best = UINT64_MAX, jobs = 0;
+    for (unsigned used = 1; used <= n; used *= 2) best = std::min(best, machine.ns[used]);
+    const int64_t began = now;
+    for (; now < end; ++jobs) {
+      const unsigned used = company.limit();
+      const uint64_t ns = machine.ns[used];
+      now += static_cast<int64_t>(ns);
+      company.took(used, 1000, ns, static_cast<uint64_t>(static_cast<double>(ns) * machine.waiting[used]));
+    }
+    return static_cast<double>(best * jobs) / static_cast<double>(now - began);
+  }
+};
+
+void a_quiet_machine_is_used_whole_all_the_time() {
+  for (const unsigned n : {2u, 4u}) {
+    Time time(n);
+    for (int i = 0; i < 10'000; ++i) {
+      CHECK(time.company.limit() == n);
+      time.company.took(n, 1000, 1'000'000, 40'000);
+    }
+  }
+}
+
+void company_that_costs_time_is_given_up_and_found_again() {
+  for (const unsigned n : {2u, 4u}) {
+    Time time(n);
+    time.run(kQuiet, 1);
+    time.run(kLoss, 2);  // to notice
+    CHECK(time.run(kLoss, 20) > 0.97);
+    time.run(kQuiet, 8);
+    CHECK(time.run(kQuiet, 20) > 0.99);
+    time.run(kGain, 2);
+    CHECK(time.run(kGain, 20) > 0.95);  // busy, yet worth it
+  }
+}
+
+void jobs_of_other_sizes_decide_nothing() {
+  Time time(2);
+  for (int i = 0; i < 50'000; ++i) {
+    // Sizes that never repeat: no trial can end, and none may last.
+    const unsigned used = time.company.limit();
+    time.company.took(used, uint64_t{1000} << (i % 7 * 3), 1'000'000, used == 2 ? 400'000 : 0);
+  }
+  CHECK(time.run(kQuiet, 20) > 0.9);
+}
+
+}  // namespace
+
+int main() {
+  a_quiet_machine_is_used_whole_all_the_time();
+  company_that_costs_time_is_given_up_and_found_again();
+  jobs_of_other_sizes_decide_nothing();
+}
