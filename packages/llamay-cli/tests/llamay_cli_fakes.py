@@ -129,6 +129,7 @@ class FakeContext:
         stop: Sequence[str] = (),
         constraint: Any = None,
         ignore_eos: bool = False,
+        special: Sequence[int] = (),
     ) -> FakeGeneration:
         sampling = (sampling or self.last_sampling or Sampling()).seeded()
         self.last_sampling = sampling
@@ -174,7 +175,8 @@ class FakeModel:
         self.vocab_size, self.n_parameters, self.nbytes, self.threads = VOCABULARY, 10**9, 10**8, 2
         self.context_length = self.context_size = options.get("ctx_size") or 4096
         self.tokenizer: Any = object()
-        self.chat_template: Any = object()
+        self.chat_template: Any = SimpleNamespace(source="")
+        self.asked: list[dict[str, Any]] = []
         self.metadata: dict[str, Any] = {}
         self.window = 0
         self.batches = True
@@ -214,6 +216,7 @@ class FakeModel:
 
     def render(self, messages: Any, *, add_generation_prompt: bool = True, **options: Any) -> list[int]:
         self.rendered.append([dict(message) for message in messages])
+        self.asked.append(options)
         roles = {"user": USER, "assistant": ASSISTANT, "system": SYSTEM}
         tokens = [END]
         for message in messages:

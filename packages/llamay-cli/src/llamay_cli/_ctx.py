@@ -219,19 +219,17 @@ def _go_on(
     read = Reading(len(context) - known, known, time.perf_counter() - began)
     generation = context.generate(sampling(given) if given else None, **generating)
     out = Answer()
-    written, pieces, interrupted = follow(generation, None if as_json else out)
+    written = follow(generation, None if as_json else out)
     if as_json:
         click.echo(
-            json.dumps(
-                document(model.name, generation, read, written, pieces, None), ensure_ascii=False, indent=2
-            )
+            json.dumps(document(model.name, generation, read, written, None), ensure_ascii=False, indent=2)
         )
     else:
         out.end()
     if verbose:
         for line in timing_lines(timings(generation, read)):
             click.echo(line, err=True)
-    return Exit.INTERRUPTED if interrupted else Exit.OK
+    return Exit.INTERRUPTED if written.interrupted else Exit.OK
 
 
 for _verb in verbs():

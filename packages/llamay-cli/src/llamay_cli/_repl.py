@@ -19,6 +19,7 @@ from ._progress import Mode, reporting
 from ._report import timing_lines, timings
 from ._run import follow
 from ._terminal import Answer
+from ._thoughts import Aside
 from .errors import CliError, printable
 from .store import home
 
@@ -76,11 +77,13 @@ class Repl:
         progress: Mode = "auto",
         read: Read | None = None,
         out: Answer | None = None,
+        hide_thinking: bool = False,
     ) -> None:
         self.session, self.given, self.generating = session, given, generating
         self.name, self.verbose, self.progress = name, verbose, progress
         self.read = read or terminal_reader()
         self.out = out or Answer()
+        self.hide_thinking = hide_thinking
 
     def run(self) -> None:
         """Talk until /bye, Ctrl-D, or Ctrl-C twice at the prompt."""
@@ -138,10 +141,11 @@ class Repl:
     def _answer(self, text: str) -> None:
         with reporting(self.progress) as report:
             generation = self.session.ask(text, sampling(self.given), report, **self._fresh())
-        written, _, interrupted = follow(generation, self.out)
-        self.session.answered(written)
+        aside = None if self.hide_thinking else Aside()
+        written = follow(generation, self.out, self.session.thoughts, aside)
+        self.session.answered(written.text, written.thought)
         self.out.end()
-        if interrupted:
+        if written.interrupted:
             self._say("(stopped)")
         elif generation.finish_reason == "length":
             self._say(
@@ -188,7 +192,11 @@ class Repl:
 
     def _assign(self, name: str, value: str) -> None:
         if name == "verbose":
-            self.verbose = value.lower() not in ("off", "false", "0", "no")
+            self.verbose = _on(value)
+        elif name == "hide_thinking":
+            self.hide_thinking = _on(value)
+        elif name == "think":
+            self.session.think = None if value in ("", "default") else _on(value)
         elif name == "max_tokens":
             self.generating["max_tokens"] = (
                 None if value in ("", "none", "-1") else _number(name, value, whole=True)
@@ -216,6 +224,9 @@ class Repl:
             str(self.generating["max_tokens"] if self.generating["max_tokens"] is not None else "none"),
         )
         yield "stop", shlex.join(self.generating["stop"]) or "none"
+        think = self.session.think
+        yield "think", "default" if think is None else "on" if think else "off"
+        yield "hide_thinking", "on" if self.hide_thinking else "off"
         yield "verbose", "on" if self.verbose else "off"
 
     def _file(self, rest: str) -> None:
@@ -269,6 +280,10 @@ class Repl:
 
     def _say(self, text: str) -> None:
         click.echo(click.style(printable(text), dim=True), err=True)
+
+
+def _on(value: str) -> bool:
+    return value.lower() not in ("off", "false", "0", "no")
 
 
 def _path(rest: str, command: str) -> Path:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from llamay_models import Generation, Piece
 
+    from ._run import Written
     from ._session import Reading
 
 Timings = dict[str, float | int | None]
@@ -52,12 +53,14 @@ def _rate(value: float | None) -> str:
 
 
 def document(
-    model: str, generation: Generation, read: Reading, text: str, pieces: list[Piece], load: float | None
+    model: str, generation: Generation, read: Reading, written: Written, load: float | None
 ) -> dict[str, Any]:
     """Return the JSON form of an answer."""
+    pieces: list[Piece] = written.pieces
     result: dict[str, Any] = {
         "model": model,
-        "text": text,
+        "text": written.text,
+        **({"thinking": written.thought} if written.thought else {}),
         "tokens": [token for piece in pieces for token in piece.tokens],
         "finish_reason": generation.finish_reason,
         "stop_sequence": generation.stop_sequence,

@@ -6,6 +6,8 @@ import json
 import stat
 import sys
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,10 +27,12 @@ from ._options import (
 )
 from ._own import Own
 from ._terminal import Answer
+from ._thoughts import Aside
 from .errors import CliError, Exit
 
 if TYPE_CHECKING:
     from llamay_models import Generation
+    from llamay_server import Thoughts
 
     from ._session import Session
 
@@ -42,6 +46,10 @@ if TYPE_CHECKING:
 )
 @click.option("-s", "--system", metavar="TEXT", envvar="LLAMAY_SYSTEM", help="The system prompt.")
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the chat template.")
+@click.option(
+    "--think/--no-think", default=None, help="Have the model think first, or not.  [default: its own way]"
+)
+@click.option("--hide-thinking", is_flag=True, help="Do not write what it thinks, which else goes to stderr.")
 @generation_options
 @sampling_options
 @model_options
@@ -58,6 +66,8 @@ def run(
     files: tuple[str, ...],
     system: str | None,
     raw: bool,
+    think: bool | None,
+    hide_thinking: bool,
     logprobs: int | None,
     as_json: bool,
     verbose: bool,
@@ -84,6 +94,8 @@ def run(
     """  # noqa: D301
     if prompt is not None and prompt_option is not None:
         raise click.UsageError("PROMPT and --prompt are the same; give one of them")
+    if raw and think is not None:
+        raise click.UsageError("--think and --no-think are told to the chat template, which --raw leaves out")
     if logprobs is not None and not as_json:
         raise click.UsageError("--logprobs goes with --json")
     text = gather(prompt, prompt_option, files)
@@ -103,13 +115,23 @@ def run(
         from ._session import Session
 
         session = Session(
-            loaded, raw=raw, system=own.system if system is None and not raw else system, opening=own.messages
+            loaded,
+            raw=raw,
+            system=own.system if system is None and not raw else system,
+            opening=own.messages,
+            think=think,
         )
         if text is None:
             from ._repl import Repl
 
             Repl(
-                session, given, generating, name=resolved.name, verbose=verbose, progress=loading.progress
+                session,
+                given,
+                generating,
+                name=resolved.name,
+                verbose=verbose,
+                progress=loading.progress,
+                hide_thinking=hide_thinking,
             ).run()
             return
         click.get_current_context().exit(
@@ -123,6 +145,7 @@ def run(
                 loading,
                 as_json=as_json,
                 verbose=verbose,
+                hide_thinking=hide_thinking,
             )
         )
 
@@ -171,6 +194,7 @@ def answer(
     *,
     as_json: bool,
     verbose: bool,
+    hide_thinking: bool,
 ) -> Exit:
     """Write one answer to stdout and return the exit code."""
     from ._progress import reporting
@@ -179,12 +203,11 @@ def answer(
     with reporting(loading.progress) as report:
         generation = session.ask(text, sampling(given), report, **generating)
     out = Answer()
-    written, pieces, interrupted = follow(generation, None if as_json else out)
+    aside = None if as_json or hide_thinking else Aside()
+    written = follow(generation, None if as_json else out, session.thoughts, aside)
     if as_json:
         click.echo(
-            json.dumps(
-                document(name, generation, session.read, written, pieces, load), ensure_ascii=False, indent=2
-            )
+            json.dumps(document(name, generation, session.read, written, load), ensure_ascii=False, indent=2)
         )
     else:
         out.end()
@@ -192,30 +215,59 @@ def answer(
         for line in timing_lines(timings(generation, session.read, load)):
             click.echo(line, err=True)
     session.close()
-    return Exit.INTERRUPTED if interrupted else Exit.OK
+    return Exit.INTERRUPTED if written.interrupted else Exit.OK
 
 
-def follow(generation: Generation, out: Answer | None) -> tuple[str, list[Any], bool]:
-    """Write pieces as they come; return the text, the pieces, and whether Ctrl-C ended it.
+@dataclass
+class Written:
+    """What came of a generation: the answer, what was thought before it, the pieces, and whether Ctrl-C ended it."""
+
+    text: str = ""
+    thought: str = ""
+    pieces: list[Any] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def follow(
+    generation: Generation,
+    out: Answer | None,
+    thoughts: Thoughts | None = None,
+    aside: Answer | None = None,
+) -> Written:
+    """Write pieces as they come: answers to `out`, thoughts to `aside`.
 
     Whatever ends the writing, the engine is told to stop, and has stopped when this returns.
     """
-    texts: list[str] = []
-    pieces: list[Any] = []
+    said: tuple[list[str], list[str]] = [], []
+    streams = out, aside
+    written = Written()
+
+    def take(parts: Iterable[tuple[bool, str]]) -> None:
+        for thought, text in parts:
+            if thought is False and said[True] and not said[False] and aside is not None:
+                aside.end()
+            said[thought].append(text)
+            stream = streams[thought]
+            if stream is not None:
+                stream.write(text)
+
     try:
         with Interrupts() as interrupts:
             for piece in generation:
-                texts.append(piece.text)
-                pieces.append(piece)
-                if out is not None:
-                    out.write(piece.text)
+                written.pieces.append(piece)
+                take([(False, piece.text)] if thoughts is None else thoughts.feed(piece.text))
                 interrupts.check()
     except KeyboardInterrupt:
         generation.cancel()
         generation.wait()
-        return "".join(texts), pieces, True
+        written.interrupted = True
     except BaseException:
         generation.cancel()
         generation.wait()
         raise
-    return "".join(texts), pieces, False
+    if thoughts is not None:
+        take(thoughts.finish())
+        if aside is not None:
+            aside.end()
+    written.text, written.thought = "".join(said[False]), "".join(said[True])
+    return written

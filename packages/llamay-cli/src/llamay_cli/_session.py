@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ._thoughts import reader, template_options, visible
 from .errors import CliError
 
 if TYPE_CHECKING:
     from llamay_models import Context, Generation, Model
+    from llamay_server import Thoughts
 
     from ._progress import Report
 
@@ -73,10 +75,15 @@ class Session:
         raw: bool = False,
         system: str | None = None,
         opening: Sequence[Message] = (),
+        think: bool | None = None,
     ) -> None:
         self.model = model
         self.raw = raw or model.chat_template is None
         self.system = system
+        self.think = think
+        """Whether the model is asked to think first; None leaves it to the template."""
+        self.thoughts: Thoughts | None = None
+        """What takes the running answer apart."""
         self.opening = list(opening)
         """Messages that every conversation with this model begins with."""
         self.branches: dict[str, Branch] = {"main": Branch()}
@@ -102,7 +109,13 @@ class Session:
         before = Before(branch.context.fork() if branch.context is not None else None)
         branch.messages.append({"role": "user", "content": text})
         try:
-            generation = self._read(text, report).generate(sampling, **options)
+            context = self._read(text, report)
+            # What is bound is bound from its first character on: there is no room for thoughts.
+            free = not self.raw and options.get("constraint") is None
+            self.thoughts = reader(self.model, context.tokens) if free else None
+            if special := visible(self.model, self.thoughts):
+                options["special"] = special
+            generation = context.generate(sampling, **options)
         except BaseException:
             branch.messages.pop()
             before.close()
@@ -112,9 +125,10 @@ class Session:
         branch.before = before
         return generation
 
-    def answered(self, text: str) -> None:
-        """Note the answer, whole or cut short, as the model's turn."""
-        self.branch.messages.append({"role": "assistant", "content": text})
+    def answered(self, text: str, thought: str = "") -> None:
+        """Note the answer, whole or cut short, and what was thought before it, as the model's turn."""
+        said = {"role": "assistant", "content": text}
+        self.branch.messages.append(said | {"reasoning_content": thought} if thought else said)
 
     def again(self) -> str:
         """Take back the last turn and return what the user said in it."""
@@ -189,7 +203,7 @@ class Session:
             assert branch.context is not None
             self._extend(branch.context, next_turn(self.model, branch.context.tokens, text), report)
             return branch.context
-        ids = encode(self.model, self._conversation())
+        ids = encode(self.model, self._conversation(), **template_options(self.think))
         if branch.context is not None:
             kept = min(common_prefix(branch.context.tokens, ids), len(ids) - 1)
             if self._go_back(branch.context, kept):
@@ -227,9 +241,9 @@ class Session:
         return [*system, *self.opening, *self.branch.messages]
 
 
-def encode(model: Model, messages: Sequence[Message], *, generate: bool = True) -> list[int]:
+def encode(model: Model, messages: Sequence[Message], *, generate: bool = True, **options: Any) -> list[int]:
     """Return the ids of a conversation as the model's template writes it."""
-    return list(model.render(messages, add_generation_prompt=generate))
+    return list(model.render(messages, add_generation_prompt=generate, **options))
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -1,11 +1,16 @@
 """llamay over HTTP, in the dialects that clients already speak."""
 
-from ._app import Application, create_app
-from ._config import Config, ConfigError, add_flags, from_namespace, load_config, show_config
-from ._modelfile import modelfile, parameter_lines
-from ._ollama_create import RecipeError, read_recipe
-from ._serve import main, serve
-from ._store import Profile, Recipe, Status, Store, StoredModel, StoreError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._app import Application, create_app
+    from ._config import Config, ConfigError, add_flags, from_namespace, load_config, show_config
+    from ._modelfile import modelfile, parameter_lines
+    from ._ollama_create import RecipeError, read_recipe
+    from ._serve import main, serve
+    from ._store import Profile, Recipe, Status, Store, StoredModel, StoreError
+    from ._thoughts import Thoughts
 
 __all__ = [
     "Application",
@@ -18,6 +23,7 @@ __all__ = [
     "Store",
     "StoreError",
     "StoredModel",
+    "Thoughts",
     "add_flags",
     "create_app",
     "from_namespace",
@@ -29,3 +35,25 @@ __all__ = [
     "serve",
     "show_config",
 ]
+
+# Who wants the settings, or a store's words, need not wait for the web framework.
+_WHERE = {
+    "_app": ("Application", "create_app"),
+    "_config": ("Config", "ConfigError", "add_flags", "from_namespace", "load_config", "show_config"),
+    "_modelfile": ("modelfile", "parameter_lines"),
+    "_ollama_create": ("RecipeError", "read_recipe"),
+    "_serve": ("main", "serve"),
+    "_store": ("Profile", "Recipe", "Status", "Store", "StoreError", "StoredModel"),
+    "_thoughts": ("Thoughts",),
+}
+_MODULES = {name: module for module, names in _WHERE.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Self, TypeVar, overload
 
@@ -173,6 +173,7 @@ class Context:
         priority: int = 0,
         timeout: float | None = None,
         speculate: bool = True,
+        special: Collection[int] = (),
     ) -> Generation:
         """Continue the text. Returns at once; the generation delivers while it runs.
 
@@ -190,6 +191,7 @@ class Context:
                 priority=priority,
                 timeout=timeout,
                 speculate=speculate,
+                special=special,
             )
         )
 

@@ -1,0 +1,65 @@
+"""A model's thoughts: asked for or not, and written beside the answer, never into it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ._terminal import Answer
+
+if TYPE_CHECKING:
+    from llamay_models import Model
+    from llamay_server import Thoughts
+
+# What marks thoughts has one of these words in it, and looking closer takes a while to import.
+_PERHAPS = re.compile("think|channel", re.IGNORECASE)
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+
+
+def reader(model: Model, tokens: Sequence[int]) -> Thoughts | None:
+    """Return what tells thoughts from the answer that follows these tokens; None for a model that has none."""
+    template = model.chat_template
+    if template is None or not _PERHAPS.search(template.source):
+        return None
+    from llamay_server import Thoughts
+
+    return Thoughts.of(template.source, model.decode(tokens[-64:]))
+
+
+def visible(model: Model, thoughts: Thoughts | None) -> list[int]:
+    """Return the control tokens that have to be in the text for that."""
+    found = []
+    for name in thoughts.special if thoughts is not None else ():
+        ids = model.encode(name, add_special=False, parse_special=True)
+        if len(ids) == 1:
+            found += ids
+    return found
+
+
+def template_options(think: bool | None) -> dict[str, Any]:
+    """Return how templates are asked to have the model think, or not to: each knows one of these names."""
+    return {} if think is None else {"enable_thinking": think, "thinking": think}
+
+
+class Aside(Answer):
+    """Thoughts, on stderr: dimmed where a person reads them."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__(stream or sys.stderr)
+        self._begun = False
+
+    def write(self, text: str) -> None:
+        """Write and flush."""
+        if not self._begun and self.terminal:
+            self.stream.write(_DIM)
+        self._begun = True
+        super().write(text)
+
+    def end(self) -> None:
+        """Finish the line, and what it looked like."""
+        if self._begun and self.terminal:
+            self.stream.write(_PLAIN)
+        self._begun = False
+        super().end()

@@ -1,0 +1,92 @@
+"""CL-03: what a model thinks is written beside its answer, never into it."""
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from llamay_cli_fakes import FakeModel
+
+from llamay_cli._repl import Repl
+from llamay_cli._session import Session
+
+Llamay = Callable[..., Any]
+QWEN = "{% if enable_thinking is defined %}<think>\n\n</think>{% endif %} tools"
+
+
+@pytest.fixture
+def thinker(fake: Any) -> Any:
+    """A model whose template knows thoughts, and which has some."""
+
+    def setup(model: FakeModel) -> None:
+        model.chat_template = SimpleNamespace(source=QWEN)
+        model.script.append("<think>\nA greeting <b>?\n</think>\n\nHello.")
+
+    fake.setup = setup
+    return fake
+
+
+def test_cl03_the_answer_alone_goes_to_stdout_and_thoughts_to_stderr(thinker: Any, llamay: Llamay) -> None:
+    result = llamay("run", thinker.path, "-p", "Hi")
+
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "Hello.\n", "A greeting <b>?\n")
+
+
+def test_cl03_thoughts_can_be_hidden_and_json_has_both(thinker: Any, llamay: Llamay) -> None:
+    assert llamay("run", thinker.path, "-p", "Hi", "--hide-thinking").stderr == ""
+
+    result = llamay("run", thinker.path, "-p", "Hi", "--json")
+    document = json.loads(result.stdout)
+    assert (document["text"], document["thinking"].strip(), result.stderr) == (
+        "Hello.",
+        "A greeting <b>?",
+        "",
+    )
+
+
+@pytest.mark.parametrize(("flag", "asked"), [("--think", True), ("--no-think", False), (None, None)])
+def test_cl03_the_template_is_told_whether_to_think(
+    thinker: Any, llamay: Llamay, flag: str | None, asked: bool | None
+) -> None:
+    assert llamay("run", thinker.path, "-p", "Hi", *([flag] if flag else [])).exit_code == 0
+
+    options = {} if asked is None else {"enable_thinking": asked, "thinking": asked}
+    assert thinker.model.asked == [options]
+    wrong = llamay("run", thinker.path, "-p", "Hi", "--raw", "--think")
+    assert (wrong.exit_code, "--raw" in wrong.stderr) == (2, True)
+
+
+def test_raw_and_bound_answers_are_written_as_they_are(thinker: Any, llamay: Llamay) -> None:
+    result = llamay("run", thinker.path, "-p", "Hi", "--raw")
+
+    assert result.stdout == "<think>\nA greeting <b>?\n</think>\n\nHello.\n"
+
+
+def test_a_thought_that_does_not_end_is_no_answer(fake: Any, llamay: Llamay) -> None:
+    def setup(model: FakeModel) -> None:
+        model.chat_template = SimpleNamespace(source=QWEN)
+        model.script.append("<think>\nLet me see")
+
+    fake.setup = setup
+    result = llamay("run", fake.path, "-p", "Hi")
+
+    assert (result.stdout, result.stderr) == ("", "Let me see\n")
+
+
+def test_a_chat_keeps_thoughts_apart_from_what_was_said(capsys: pytest.CaptureFixture[str]) -> None:
+    model = FakeModel()
+    model.chat_template = SimpleNamespace(source=QWEN)
+    model.script += ["<think>hm</think>One.", "<think>oh</think>Two.", "Three."]
+    lines = iter(["first", "/set hide-thinking on", "second", "/set think off", "third", "/bye"])
+    session = Session(model)  # type: ignore[arg-type]
+    generating = {"max_tokens": None, "stop": (), "ignore_eos": False, "constraint": None}
+
+    Repl(session, {}, generating, name="fake", read=lambda mark: next(lines)).run()
+
+    out, err = capsys.readouterr()
+    assert out == "One.\nTwo.\nThree.\n"
+    assert "hm" in err
+    assert "oh" not in err
+    assert model.rendered[1][1] == {"role": "assistant", "content": "One.", "reasoning_content": "hm"}
+    assert model.asked == [{}, {}, {"enable_thinking": False, "thinking": False}]
