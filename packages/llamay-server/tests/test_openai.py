@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 
 import pytest
 from fake_engine import FakeModel
@@ -544,10 +545,65 @@ def test_echo_with_logprobs_is_the_same_streamed(shared):
 
 
 def test_oa42_unsupported_fields_are_named(shared):
-    for field, value in {"suffix": "x", "best_of": 3}.items():
-        r = shared.client.post("/v1/completions", json={"prompt": "x", field: value})
+    for field, more in {
+        "suffix": {"suffix": "x"},
+        "best_of": {"best_of": 3, "stream": True},
+        "n": {"n": 129},
+    }.items():
+        r = shared.client.post("/v1/completions", json={"prompt": "x"} | more)
         assert r.status_code == 400
         assert r.json()["error"]["param"] == field
+    for more in ({"n": 3, "best_of": 2}, {"best_of": 129}):
+        r = shared.client.post("/v1/completions", json={"prompt": "x"} | more)
+        assert (r.status_code, r.json()["error"]["param"]) == (400, "best_of")
+
+
+def test_oa42_the_best_of_many_are_the_likeliest_of_each_prompt(shared):
+    def complete(**more):
+        body = {"prompt": ["abc", "xyz"], "max_tokens": 12, "seed": 3, "logprobs": 0} | more
+        r = shared.client.post("/v1/completions", json=body)
+        assert r.status_code == 200, r.text
+        return r.json()
+
+    every = complete(n=6)
+    best = complete(n=2, best_of=6)
+
+    def mean(choice):
+        return statistics.fmean(choice["logprobs"]["token_logprobs"])
+
+    expected = [
+        choice["text"]
+        for k in (0, 6)
+        for choice in sorted(every["choices"][k : k + 6], key=mean, reverse=True)[:2]
+    ]
+    assert [choice["text"] for choice in best["choices"]] == expected
+    assert [choice["index"] for choice in best["choices"]] == [0, 1, 2, 3]
+    assert best["usage"] == every["usage"]  # all that was computed counts
+    quiet = complete(n=2, best_of=6, logprobs=None)
+    assert [choice["text"] for choice in quiet["choices"]] == expected
+    assert quiet["choices"][0]["logprobs"] is None
+
+
+def test_oa43_a_stop_string_is_written_where_it_is_asked_for(shared):
+    body = {"prompt": "abc", "max_tokens": 30, "temperature": 0}
+    text = shared.client.post("/v1/completions", json=body).json()["choices"][0]["text"]
+    body |= {"stop": [text[3:6]], "include_stop_str_in_output": True}
+
+    choice = shared.client.post("/v1/completions", json=body).json()["choices"][0]
+
+    assert choice["text"] == text[: text.index(text[3:6]) + 3]
+    assert choice["finish_reason"] == "stop"
+    chunks = stream(shared, "/v1/completions", **body)
+    assert "".join(c["choices"][0]["text"] for c in chunks) == choice["text"]
+    chat_body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 30, "temperature": 0}
+    said = shared.client.post("/v1/chat/completions", json=chat_body).json()["choices"][0]["message"][
+        "content"
+    ]
+    chat_body |= {"stop": said[3:6], "include_stop_str_in_output": True}
+    cut = shared.client.post("/v1/chat/completions", json=chat_body).json()["choices"][0]["message"][
+        "content"
+    ]
+    assert cut == said[: said.index(said[3:6]) + 3]
 
 
 def test_oa43_a_completion_stream_equals_the_whole(shared):

@@ -48,6 +48,7 @@ class ChatRequest:
     n: int = 1
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    include_stop: bool = False
     logprobs: int | None = None
     ignore_eos: bool = False
     reuse: bool = True
@@ -264,6 +265,7 @@ class ChatRun:
             n=request.n,
             max_tokens=request.max_tokens,
             stop=request.stop,
+            include_stop=request.include_stop,
             bound=framing.bound,
             special=framing.special,
             ignore_eos=request.ignore_eos,

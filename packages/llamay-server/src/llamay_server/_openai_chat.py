@@ -41,8 +41,6 @@ def read_request(data: ChatCompletionRequest, model: Model, service: Services, c
         raise unsupported("prompt_logprobs", "a stream does not tell them")
     if data.echo:
         raise unsupported("echo", "a chat answer does not repeat its prompt")
-    if data.include_stop_str_in_output:
-        raise unsupported("include_stop_str_in_output")
     if "audio" in (data.modalities or ()):
         raise unsupported("modalities", "this model writes text only")
     if data.top_logprobs is not None and not data.logprobs and data.top_logprobs > 0:
@@ -85,6 +83,7 @@ def read_request(data: ChatCompletionRequest, model: Model, service: Services, c
         n=n,
         max_tokens=None if most is None or most < 0 else most,
         stop=stop_list(data.stop),
+        include_stop=bool(data.include_stop_str_in_output),
         logprobs=(data.top_logprobs or 0) if data.logprobs else None,
         ignore_eos=bool(data.ignore_eos),
         reuse=data.cache_prompt is not False

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -80,22 +81,25 @@ class CompletionWriter:
             raise unsupported("suffix", "this model was not trained to fill in the middle")
         if data.suffix and not isinstance(data.prompt, str):
             raise invalid("suffix: it needs a prompt that is one text", "suffix")
-        if data.include_stop_str_in_output:
-            raise unsupported("include_stop_str_in_output")
         n = data.n or 1
-        if data.best_of is not None and data.best_of > n:
-            raise unsupported("best_of", "choosing among more than n candidates is not available")
-        if data.best_of is not None and 0 < data.best_of < n:
+        tried = data.best_of or n
+        if tried < n:
             raise invalid("best_of: it must not be less than n", "best_of")
+        if tried > n and data.stream:
+            raise invalid(
+                "best_of: which choices are best is known when all are there; do not stream", "best_of"
+            )
         most = 16 if data.max_tokens is None else data.max_tokens
         if data.suffix and isinstance(data.prompt, str):
             reserve = max(1, most)
             self.prompts = [fill_prompt(model, data.prompt, data.suffix, reserve=reserve, call=call)]
         else:
             self.prompts = read_prompts(data.prompt, model)
-        if n * len(self.prompts) > service.config.max_n:
-            raise invalid(f"n: at most {service.config.max_n} choices over all prompts", "n")
-        self.data, self.model, self.n = data, model, n
+        if tried * len(self.prompts) > service.config.max_n:
+            field = "n" if tried == n else "best_of"
+            raise invalid(f"{field}: at most {service.config.max_n} choices over all prompts", field)
+        self.data, self.model = data, model
+        self.n, self.wanted = tried, n
         self.call, self.admission = call, service.admission
         self.prompt_scores: list[list[TokenScore]] = []
         self.totals = Totals()
@@ -114,18 +118,19 @@ class CompletionWriter:
                 Spec(
                     prompt=prompt,
                     sampling=options,
-                    n=n,
+                    n=tried,
                     max_tokens=None if most < 0 else most,
                     stop=stop_list(data.stop),
+                    include_stop=bool(data.include_stop_str_in_output),
                     bound=limits,
                     ignore_eos=bool(data.ignore_eos),
-                    logprobs=data.logprobs,
+                    logprobs=0 if data.logprobs is None and tried > n else data.logprobs,
                     reuse=data.cache_prompt is not False,
                     priority=urgency(data),
                     timeout=time_limit(data),
                     tenant=service.tenant(call, data.cache_salt),
                     progress=bool(data.return_progress and data.stream),
-                    first_index=i * n,
+                    first_index=i * tried,
                 ),
                 call,
                 service.admission,
@@ -175,10 +180,10 @@ class CompletionWriter:
                     scores[event.index] += event.scores
                     tokens[event.index] += event.tokens
         choices: list[dict[str, Any]] = []
-        for i in range(count):
+        for index, i in enumerate(self._best(scores)):
             choice = {
                 "text": "".join(texts[i]),
-                "index": i,
+                "index": index,
                 "logprobs": self._scores(scores[i], 0 if self._echoed(i) else len(texts[i][0])),
                 "finish_reason": ends[i],
             }
@@ -191,6 +196,20 @@ class CompletionWriter:
         if self.data.timings_per_token:
             out["timings"] = timings(self.totals)
         return out
+
+    def _best(self, scores: Sequence[Sequence[TokenScore]]) -> list[int]:
+        """Those of each prompt that are given: all, or the likeliest by the mean log-probability of a token."""
+        if self.wanted == self.n:
+            return list(range(len(scores)))
+
+        def mean(i: int) -> float:
+            own = [score.logprob for score in scores[i][len(self._echoed(i)) :]]
+            return sum(own) / len(own) if own else -math.inf
+
+        firsts = range(0, len(scores), self.n)
+        return [
+            i for k in firsts for i in sorted(range(k, k + self.n), key=mean, reverse=True)[: self.wanted]
+        ]
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """The chunks as server-sent events."""

@@ -83,6 +83,8 @@ class Spec:
     """When those are over, set with the first submission."""
     special: tuple[str, ...] = ()
     """Control tokens that are to be visible in the text."""
+    include_stop: bool = False
+    """Write the stop string that ends a text, too."""
     progress: bool = False
     """Tell with `Reading` how far the prompt is read."""
     first_index: int = 0
@@ -237,6 +239,8 @@ class Run:
                     elif isinstance(event, Delta):
                         gaps.add(now - (max(last[slot], self._last) if alone else last[slot]))
                     last[slot] = now
+                    if spec.include_stop and isinstance(event, End) and event.stop_sequence:
+                        yield Delta(event.index, event.stop_sequence)
                     yield event
             self._account(began)
             # Nothing is left to interrupt: a client that leaves now got all it asked for.
