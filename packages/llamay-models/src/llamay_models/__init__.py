@@ -5,7 +5,9 @@ context = model.context("The capital of France is")
 print(context.generate(max_tokens=16).text)
 """
 
-from llamay_models import branches, errors, score
+from typing import TYPE_CHECKING, Any
+
+from llamay_models import errors
 from llamay_models._interfaces import INTERFACE
 from llamay_models.engine import (
     Context,
@@ -22,7 +24,10 @@ from llamay_models.engine import (
 from llamay_models.errors import LlamayError
 from llamay_models.loading import load
 from llamay_models.model import Model
-from llamay_models.pool import ModelPool
+
+if TYPE_CHECKING:
+    from llamay_models import branches, score
+    from llamay_models.pool import ModelPool
 
 __all__ = [
     "INTERFACE",
@@ -44,3 +49,22 @@ __all__ = [
     "load",
     "score",
 ]
+
+
+if not TYPE_CHECKING:  # for whom all names are there
+
+    def __getattr__(name: str) -> Any:
+        """Import what an answer does not need when it is asked for: every start would pay for it."""
+        if name == "ModelPool":
+            from llamay_models.pool import ModelPool
+
+            return ModelPool
+        if name in ("branches", "score"):
+            from importlib import import_module
+
+            return import_module(f"llamay_models.{name}")
+        raise AttributeError(f"module 'llamay_models' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from llamay_models import gguf, tokenizer
 from llamay_models._aside import Aside
 from llamay_models._cache_layout import PRECISIONS, Precision, cache_layout
 from llamay_models._draft import check_draft
-from llamay_models.adapters import AdapterLike, adapted_program, open_adapters
 from llamay_models.architectures import find
 from llamay_models.embedding import take_rank_head
 from llamay_models.engine import Progress
@@ -25,6 +24,9 @@ from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, Trace, Weights, check, fuse
 from llamay_models.plan._adapt import outline
 from llamay_models.tensors import file_tensors, give_up_metadata, pack
+
+if TYPE_CHECKING:
+    from llamay_models.adapters import Adapter, AdapterLike
 
 # Metadata larger than this are vocabulary: they stay in the file, where the tokenizer reads them.
 _SMALL = 256
@@ -118,8 +120,13 @@ def load(
     trace = Trace()
     architecture.build(trace, config, Weights(tensors))
     base = trace.program()
-    opened = open_adapters(adapters) if adapters else ()
-    adapted = adapted_program(base, opened, architecture.name) if opened else base
+    opened: tuple[Adapter, ...] = ()
+    adapted = base
+    if adapters:
+        from llamay_models.adapters import adapted_program, open_adapters
+
+        opened = open_adapters(adapters)
+        adapted = adapted_program(base, opened, architecture.name)
     program = fuse(adapted)
 
     ctx_size = config.context_length if ctx_size is None else ctx_size
