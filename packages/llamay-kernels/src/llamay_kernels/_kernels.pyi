@@ -108,7 +108,7 @@ class Plan:
 
 FORMATS: dict[str, tuple[int, int]] = ...
 
-PACKED_LAYOUT: int = 1
+PACKED_LAYOUT: int = 2
 
 class Weight:
     """
