@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import errno
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 import llamay_kv
 import llamay_models
 from llamay_models import errors
 
 from . import _protocol as p
+from ._adapter_errors import translated
 from ._adapter_info import SAMPLING, model_info
 from ._adapter_lora import Scales
 from ._adapter_stats import counted, timed
+from ._adapter_values import Context, Generation
 from ._config import Config, ConfigError
 from ._envelopes import reasoning_of
 from ._snapshot_key import read_key
@@ -99,165 +98,6 @@ def _spill(config: Config, key: llamay_kv.Key | None) -> llamay_kv.Spill | None:
     return llamay_kv.Spill(config.ctx_spill_dir, config.ctx_spill, key=key)
 
 
-def translate(error: BaseException, path: Path | None = None) -> BaseException:
-    """An error of llamay_models as the server knows it. A path on this machine is not the client's to know."""
-    text = str(error)
-    if path is not None:
-        text = text.replace(str(path), "the snapshot").replace("the snapshot the snapshot", "the snapshot")
-    from llamay_models.chat import ChatTemplateError
-
-    match error:
-        case ChatTemplateError():
-            return p.BadPrompt(text)
-        case errors.PromptTooLong():
-            return p.PromptTooLong(error.tokens, error.limit)
-        case errors.PromptError() | errors.SamplingError() | errors.ContextError():
-            return p.BadPrompt(text)
-        case errors.IdentityMismatch():
-            return p.IdentityConflict(text, fieldname=error.field, expected=error.expected, found=error.found)
-        case errors.NotAllowed():
-            return p.SnapshotNotAllowed(text)
-        case errors.SnapshotError():
-            cause = error.__cause__
-            full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            return cause if full and cause is not None else p.BadSnapshot(text)
-        case errors.OutOfMemory():
-            return p.OutOfMemory(text)
-        case errors.PlanError():
-            return p.NotSupported(f"This model gives no embeddings: {text}.")
-        case errors.QueueFull():
-            return p.Busy(text)
-        case errors.ConstraintError():
-            return p.UnsupportedConstraint(text)
-        case _:
-            return error
-
-
-class Generation:
-    """A generation whose errors the server knows."""
-
-    def __init__(self, inner: llamay_models.Generation) -> None:
-        self._inner = inner
-
-    @property
-    def finish_reason(self) -> p.FinishReason | None:
-        """Why it ended; None while it runs."""
-        return self._inner.finish_reason
-
-    @property
-    def stop_sequence(self) -> str | None:
-        """The stop string that ended it, if one did."""
-        return self._inner.stop_sequence
-
-    @property
-    def usage(self) -> p.Usage:
-        """Tokens so far."""
-        return self._inner.usage
-
-    @property
-    def error(self) -> BaseException | None:
-        """What went wrong."""
-        return None if self._inner.error is None else translate(self._inner.error)
-
-    def cancel(self) -> None:
-        """Stop within one step."""
-        self._inner.cancel()
-
-    def divert(self, taker: p.Taker) -> None:
-        """Give pieces to a function while they are waited for."""
-        self._inner.divert(taker)
-
-    async def __aiter__(self) -> AsyncIterator[p.Piece]:
-        """Pieces in order."""
-        try:
-            async for piece in self._inner:
-                yield piece
-        except errors.LlamayError as e:
-            raise translate(e) from e
-
-
-class Context:
-    """A context whose errors the server knows."""
-
-    def __init__(
-        self, inner: llamay_models.Context, cached: int = 0, key: llamay_kv.Key | None = None
-    ) -> None:
-        self.inner, self.cached_tokens, self._key = inner, cached, key
-
-    @property
-    def marking(self) -> str | None:
-        """The marking that came with its snapshot."""
-        return self.inner.marking
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        """The ids."""
-        return self.inner.tokens
-
-    @property
-    def pages(self) -> int:
-        """Pages held."""
-        return self.inner.pages
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of those pages."""
-        return self.inner.nbytes
-
-    def __len__(self) -> int:
-        return len(self.inner)
-
-    def fork(self, n: int) -> list[p.Context]:
-        """N contexts that share all pages with this one; each continues exactly as it would."""
-        # Single forks: `fork(n)` would give each a random stream of its own, and seeds already tell them apart.
-        return [Context(self.inner.fork(), len(self.inner), self._key) for _ in range(n)]
-
-    def truncate(self, n: int) -> None:
-        """Keep the first n tokens."""
-        with _translated():
-            self.inner.truncate(n)
-
-    def extend(self, tokens: Sequence[int], *, progress: p.Progress | None = None) -> None:
-        """Read more tokens."""
-        with _translated():
-            self.inner.extend(tokens, progress=progress)
-
-    def chances(self, tokens: Sequence[int]) -> list[float]:
-        """How likely each of these tokens is the next one."""
-        with _translated():
-            logits = self.inner.logits.astype(np.float64)
-        weights = np.exp(logits - logits.max())
-        found: list[float] = (weights[np.asarray(tokens, np.intp)] / weights.sum()).tolist()
-        return found
-
-    def save(
-        self, path: Path, *, labels: p.Labels = p.UNLABELLED, progress: p.Progress | None = None
-    ) -> None:
-        """Write a snapshot."""
-        with _translated(path):
-            self.inner.save(
-                path, key=self._key, owner=labels.owner, marking=labels.marking, progress=progress
-            )
-
-    def close(self) -> None:
-        """Give the pages back."""
-        self.inner.close()
-
-
-class _translated:  # noqa: N801 - reads as a statement
-    """Raise what the server knows instead of what the engine raised."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, errors.LlamayError):
-            raise translate(error, self._path) from error
-
-
 class Engine:
     """A model of llamay_models as the server's `Model`."""
 
@@ -299,12 +139,12 @@ class Engine:
         """Itself in these scales."""
         if self._scales is None:
             return self
-        with _translated():
+        with translated():
             return self._scales.at(None if scales is None else tuple(scales))
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Text to ids."""
-        with _translated():
+        with translated():
             return self.model.encode(text, add_special=add_special, parse_special=parse_special)
 
     def token_bytes(self, token: int) -> bytes:
@@ -318,7 +158,7 @@ class Engine:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Ids to text."""
-        with _translated():
+        with translated():
             return self.model.decode(tokens)
 
     def render(
@@ -341,7 +181,7 @@ class Engine:
             return p.Prompt(
                 head.text + start, [*head.tokens, *self.encode(start, add_special=False, parse_special=False)]
             )
-        with _translated():
+        with translated():
             try:
                 more["add_generation_prompt"] = add_generation_prompt
                 words = self.model.tokenizer
@@ -388,7 +228,7 @@ class Engine:
         options = {name: value for name, value in work.sampling.items() if name in SAMPLING}
         options["seed"] = int(options.get("seed", 0)) % 2**64
         prompt = work.prompt.inner if isinstance(work.prompt, Context) else work.prompt
-        with _translated():
+        with translated():
             request = llamay_models.Request(
                 prompt,  # type: ignore[arg-type]
                 llamay_models.Sampling(**options, logprobs=work.logprobs),
@@ -419,7 +259,7 @@ class Engine:
         self, tokens: Sequence[int], *, tenant: str = "", progress: p.Progress | None = None
     ) -> Context:
         """Read a prompt."""
-        with _translated():
+        with translated():
             context = self.model.context(tokens, tenant=tenant, progress=progress)
         return Context(context, context.cached_tokens, self._key)
 
@@ -432,7 +272,7 @@ class Engine:
         progress: p.Progress | None = None,
     ) -> Context:
         """Read a snapshot. One that does not say what computed it is refused under the enterprise profile."""
-        with _translated(path):
+        with translated(path):
             context = self.model.restore(
                 path,
                 keys=self._key,
@@ -452,7 +292,7 @@ class Engine:
         progress: p.Progress | None = None,
     ) -> p.Embeddings:
         """Pooled as the file says, else the last token's."""
-        with _translated():
+        with translated():
             return self.model.embed(
                 texts, normalize=normalize, dimensions=dimensions, tenant=None, progress=progress
             )
@@ -461,7 +301,7 @@ class Engine:
         self, tokens: Sequence[int], *, top: int = 0, progress: p.Progress | None = None
     ) -> list[p.TokenScore]:
         """The model's own probabilities, before any sampling."""
-        with _translated():
+        with translated():
             found = self.model.score(tokens, top=top, tenant=None, progress=progress)
         each = zip(found.tokens, found.logprobs.tolist(), found.top, strict=True)
         return [llamay_models.TokenScore(token, logprob, best) for token, logprob, best in each]
@@ -470,7 +310,7 @@ class Engine:
         self, query: str, documents: Sequence[str], *, progress: p.Progress | None = None
     ) -> list[float]:
         """By the file's rank head, else by the cosine of embeddings."""
-        with _translated():
+        with translated():
             scores: list[float] = self.model.rerank(query, documents, tenant=None, progress=progress).tolist()
             return scores
 
