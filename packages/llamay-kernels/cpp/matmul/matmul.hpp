@@ -29,6 +29,8 @@ struct PackedMatrix {
   uint8_t* data = nullptr;
 
   PackedMatrix();
+  /// All bytes zero. Throws std::bad_alloc.
+  PackedMatrix(Format format, size_t rows, size_t cols);
   PackedMatrix(PackedMatrix&& other) noexcept;
   PackedMatrix& operator=(PackedMatrix&& other) noexcept;
   PackedMatrix(const PackedMatrix&) = delete;

@@ -232,6 +232,13 @@ void run_serial(void*, size_t count, void (*body)(void*, size_t), void* context)
 const ParallelFor serial_for{nullptr, run_serial};
 
 PackedMatrix::PackedMatrix() = default;
+PackedMatrix::PackedMatrix(Format format_, size_t rows_, size_t cols_)
+    : format(format_),
+      rows(rows_),
+      cols(cols_),
+      groups((rows + 15) / 16),
+      group_bytes(llamay::group_bytes(format, cols)),
+      data(static_cast<uint8_t*>(huge_alloc(groups * group_bytes))) {}
 PackedMatrix::PackedMatrix(PackedMatrix&& other) noexcept { *this = std::move(other); }
 PackedMatrix& PackedMatrix::operator=(PackedMatrix&& other) noexcept {
   format = other.format;
@@ -246,13 +253,7 @@ PackedMatrix::~PackedMatrix() { huge_free(data); }
 
 PackedMatrix pack(Format format, size_t rows, size_t cols, const void* source, ParallelFor parallel,
                   void (*done)(const void* rows, size_t bytes)) {
-  PackedMatrix m;
-  m.format = format;
-  m.rows = rows;
-  m.cols = cols;
-  m.groups = (rows + 15) / 16;
-  m.group_bytes = group_bytes(format, cols);
-  m.data = static_cast<uint8_t*>(huge_alloc(m.groups * m.group_bytes));
+  PackedMatrix m(format, rows, cols);
   const Job job{&m, static_cast<const uint8_t*>(source), done};
   switch (format) {
     case Format::F32:

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <vector>
 
-#include "huge_alloc.hpp"
 #include "packed.hpp"
 
 namespace llamay {
@@ -101,12 +100,7 @@ uint64_t packed_checksum(const PackedMatrix& matrix, ParallelFor parallel) {
 
 ReadError read_packed(PackedMatrix& out, Format format, size_t rows, size_t cols, int file, uint64_t offset,
                       uint64_t checksum, ParallelFor parallel) {
-  out.format = format;
-  out.rows = rows;
-  out.cols = cols;
-  out.groups = (rows + 15) / 16;
-  out.group_bytes = group_bytes(format, cols);
-  out.data = static_cast<uint8_t*>(huge_alloc(out.groups * out.group_bytes));
+  out = PackedMatrix(format, rows, cols);
   Job job{out.data, out.groups * out.group_bytes, {}, true, file, offset};
   const uint64_t sum = job.run(parallel);
   if (job.error != ReadError::none) return job.error;
