@@ -259,10 +259,16 @@ class Maker {
     return loops_[s];
   }
 
+  static bool follows_member(char c) {
+    return std::string_view(" \n\t\r,]}").find(c) != std::string_view::npos;
+  }
+
   void leave(uint32_t node, uint32_t label, uint32_t depth, bool strictly) {
     const uint32_t* t = trie_.tokens_at(node) + (strictly ? trie_.n_at(node) : 0);
     uint32_t n = trie_.n_below(node) - (strictly ? trie_.n_at(node) : 0);
-    for (uint32_t i = 0; i < n; ++i) exits_.push_back({label, t[i], depth});
+    for (uint32_t i = 0; i < n; ++i)
+      if (k_.kind != Lexeme::Member || follows_member(v_.text(k_.trie, t[i])[depth]))
+        exits_.push_back({label, t[i], depth});
   }
 
   // Which classes of bytes may be in tokens that certainly stay inside when they are read from a state.
@@ -318,7 +324,7 @@ class Maker {
       inside_.insert(inside_.end(), t, t + trie_.n_at(c));
       need(uint64_t{to.count} + (to.scan != 0 ? 1 + l_.longest_min : l_.min_len[to.state]));
       // A lexeme without a closing character may end after each of its bytes.
-      if (k_.kind == Lexeme::Plain && to.scan == 0 && to.count >= k_.min)
+      if ((k_.kind == Lexeme::Plain || k_.kind == Lexeme::Member) && to.scan == 0 && to.count >= k_.min)
         if (uint32_t label = l_.label(to.state); label != kDead) leave(c, label, depth + 1, true);
       if (!trie_.leaf(c))
         descend(c, to, depth + 1, together && to.scan == 0 && (trie_.at(c) & ~together_.classes) == 0);

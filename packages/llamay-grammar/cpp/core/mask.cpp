@@ -240,7 +240,9 @@ struct Masker::Walk {
           uint32_t min = 0, max = a.max == kInf ? kInf : a.max - t.count;
           if (max != kInf && max >= 16 + a.lang->longest_min) max = kInf;
           if (max != kInf) break;
-          return lexeme(trie, n, t, v.entry(Lexeme::Plain, *a.lang, t.state, t.scan, min, max, n, id), true);
+          const bool member = t.top->place == Place::Array || t.top->place == Place::Object;
+          const Lexeme kind = member ? Lexeme::Member : Lexeme::Plain;
+          return lexeme(trie, n, t, v.entry(kind, *a.lang, t.state, t.scan, min, max, n, id), true);
         }
         case Mode::Raw: {
           const StringAtom& a = m.program().lexemes[t.a];

@@ -111,7 +111,7 @@ void TokenGroups::build(const Trie& trie, uint32_t words) {
 
   shortest_first_.resize(n), lengths_.resize(n);
   bits_at_.assign(groups_.size(), kNone);
-  all_.assign(words, 0), plain_.assign(words, 0);
+  all_.assign(words, 0), plain_.assign(words, 0), short_.assign(size_t{kShort + 1} * words, 0);
   for (uint32_t g = 0; g < groups_.size(); ++g) {
     Group& x = groups_[g];
     uint32_t start[TokenGroups::kCapped + 2] = {};
@@ -138,9 +138,11 @@ void TokenGroups::build(const Trie& trie, uint32_t words) {
       const uint32_t t = texts_.tokens[k], bit = 1u << (t % 32);
       if (bits) bits[t / 32] |= bit;
       if (x.plain) plain_[t / 32] |= bit;
+      if (x.plain && texts_.length[k] <= kShort) short_[size_t{texts_.length[k]} * words + t / 32] |= bit;
       all_[t / 32] |= bit;
     }
   }
+  for (size_t i = words; i < short_.size(); ++i) short_[i] |= short_[i - words];
   split_json();
 }
 

@@ -58,6 +58,9 @@ class TokenGroups {
   const std::vector<uint32_t>& all() const { return all_; }
   const std::vector<uint32_t>& plain() const { return plain_; }
   uint32_t n_plain() const { return n_plain_; }
+  // And of those in plain groups with at most so many code points, up to kShort.
+  static constexpr uint32_t kShort = 16;
+  const uint32_t* plain_up_to(uint32_t length) const { return short_.data() + size_t{length} * words_; }
 
   // Of the tokens that are not plain: those that may end a string of JSON, with the text before their first
   // quote as it is, and those that may be inside of one behind a backslash, or must be read to be judged. The
@@ -81,6 +84,7 @@ class TokenGroups {
   TokenTexts texts_, closing_, odd_;
   std::vector<uint32_t> shortest_first_, bits_, bits_at_, all_, plain_, quotes_, closing_by_rest_;
   std::vector<uint8_t> lengths_;
+  std::vector<uint32_t> short_;
   TriePtr rests_, rests_of_bare_, rests_of_others_;
   uint32_t n_plain_ = 0, n_bare_ = 0;
   uint32_t words_ = 0;

@@ -56,10 +56,16 @@ bool fits(uint8_t lead, uint8_t b) {
 
 void Trie::build(std::vector<std::pair<std::string_view, uint32_t>> tokens) {
   if (!std::is_sorted(tokens.begin(), tokens.end())) std::sort(tokens.begin(), tokens.end());
-  size_t bytes = 1;
-  for (auto& [text, id] : tokens) bytes += text.size();
+  auto shared = [](std::string_view a, std::string_view b) {
+    size_t n = 0, most = std::min(a.size(), b.size());
+    while (n < most && a[n] == b[n]) ++n;
+    return n;
+  };
+  size_t n_nodes = 1;
+  for (size_t i = 0; i < tokens.size(); ++i)
+    n_nodes += tokens[i].first.size() - (i > 0 ? shared(tokens[i].first, tokens[i - 1].first) : 0);
   nodes_.clear();
-  nodes_.reserve(std::min<size_t>(bytes, 4096));
+  nodes_.reserve(n_nodes);
   nodes_.emplace_back();
   tokens_.clear();
   tokens_.reserve(tokens.size());
@@ -68,8 +74,7 @@ void Trie::build(std::vector<std::pair<std::string_view, uint32_t>> tokens) {
   std::vector<uint32_t> lead{kClassBroken};  // the class of the character that they are inside of
   std::string_view last;
   for (auto& [text, id] : tokens) {
-    size_t common = 0;
-    while (common < text.size() && common < last.size() && text[common] == last[common]) ++common;
+    const size_t common = shared(text, last);
     while (path.size() > common + 1) {
       nodes_[path.back()].end = size();
       path.pop_back(), need.pop_back(), lead.pop_back();

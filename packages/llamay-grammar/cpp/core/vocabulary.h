@@ -34,8 +34,9 @@ struct Entry {
 using EntryPtr = std::shared_ptr<const Entry>;
 
 // JsonString: until the closing quote. JsonCanonical: the same, every character in one spelling. Plain: may
-// end after any byte. Last: the same, and nothing can follow it.
-enum class Lexeme : uint8_t { JsonString, JsonCanonical, Plain, Last };
+// end after any byte. Member: the same, and only what follows a number in an array or object can follow it.
+// Last: the same, and nothing can.
+enum class Lexeme : uint8_t { JsonString, JsonCanonical, Plain, Member, Last };
 
 inline bool is_json(Lexeme kind) { return kind <= Lexeme::JsonCanonical; }
 

@@ -215,11 +215,12 @@ class WholeMaker {
       if (json_) read_odd([&](uint32_t t) { out.sparse.push_back(t); });
       return;
     }
-    // Where most tokens stay inside, the others are taken away.
-    const std::vector<uint32_t>& all = json_ ? groups_.plain() : groups_.all();
-    const bool full = sure > (json_ ? groups_.n_plain() : groups_.texts().size()) / 2;
-    if (full)
-      out.dense = all;
+    // Begins with what most groups expect, so that few have to be looked at.
+    const Outcome expected = likely(sure);
+    if (expected.inside == kNever)
+      out.dense = json_ ? groups_.plain() : groups_.all();
+    else if (expected.inside > 0)
+      out.dense.assign(groups_.plain_up_to(expected.inside), groups_.plain_up_to(expected.inside) + words_);
     else
       out.dense.assign(words_, 0);
     uint32_t* mask = out.dense.data();
@@ -235,16 +236,41 @@ class WholeMaker {
       const Outcome& o = v.outcome;
       const bool inside = o.inside == kNever || x.longest <= o.inside, dead = x.shortest >= o.dead;
       if (inside) need_length(x.longest);
-      if (full ? inside : dead) continue;
+      if (inside ? x.longest <= expected.inside : dead && x.shortest > expected.inside) continue;
+      if (o.inside == expected.inside && o.dead == expected.dead) {
+        need_length(o.inside);
+        continue;
+      }
       const uint32_t* bits = inside || dead ? groups_.bits(g) : nullptr;
-      if (!bits)
-        full ? each_token(x, o, v.classes, nothing, clear) : each_token(x, o, v.classes, set, nothing);
-      else if (full)
-        for (uint32_t i = 0; i < words_; ++i) mask[i] &= ~bits[i];
-      else
+      if (bits && inside)
         for (uint32_t i = 0; i < words_; ++i) mask[i] |= bits[i];
+      else if (bits)
+        for (uint32_t i = 0; i < words_; ++i) mask[i] &= ~bits[i];
+      else if (expected.inside == 0)
+        each_token(x, o, v.classes, set, nothing);
+      else if (expected.inside == kNever)
+        each_token(x, o, v.classes, nothing, clear);
+      else
+        each_token(x, o, v.classes, set, clear);
     }
     if (json_) read_odd(set);
+  }
+
+  // What becomes of most tokens; `sure` of them stay inside.
+  Outcome likely(size_t sure) const {
+    if (sure > (json_ ? groups_.n_plain() : groups_.texts().size()) / 2) return {kNever, kNever};
+    const Verdict* most = nullptr;
+    for (const Verdict& v : verdicts_) {
+      auto count = [&](const Verdict& x) {
+        const TokenGroups::Group& g = groups_.groups()[x.group];
+        return g.last - g.first;
+      };
+      if (!most || count(v) > count(*most)) most = &v;
+    }
+    if (json_ && most && most->outcome.inside <= TokenGroups::kShort &&
+        most->outcome.dead == most->outcome.inside + 1)
+      return most->outcome;
+    return {0, 1};
   }
 
   void need_length(uint32_t length) {
@@ -468,7 +494,7 @@ class WholeMaker {
 
 bool Vocabulary::is_whole(const EntryKey& key, const Lang& lang) {
   return key.node == 0 && key.trie == TrieId::All && key.scan == 0 && key.kind != Lexeme::Plain &&
-         !lang.trie && lang.n_classes <= 64;
+         key.kind != Lexeme::Member && !lang.trie && lang.n_classes <= 64;
 }
 
 EntryPtr Vocabulary::make_whole(const EntryKey& key, const Lang& lang) const {
