@@ -26,7 +26,7 @@ from llamay_models.loading import load
 from llamay_models.model import Model
 
 if TYPE_CHECKING:
-    from llamay_models import branches, score
+    from llamay_models import adapters, branches, score
     from llamay_models.pool import ModelPool
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "TokenConstraint",
     "TokenScore",
     "Usage",
+    "adapters",
     "branches",
     "errors",
     "load",
@@ -59,7 +60,7 @@ if not TYPE_CHECKING:  # for whom all names are there
             from llamay_models.pool import ModelPool
 
             return ModelPool
-        if name in ("branches", "score"):
+        if name in ("adapters", "branches", "score"):
             from importlib import import_module
 
             return import_module(f"llamay_models.{name}")
