@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamay_kernels import FORMATS, PACKED_LAYOUT, Threads, Weight
@@ -55,6 +55,7 @@ def test_pieces_and_threads_do_not_change_the_checksum(tmp_path: Path) -> None:
         assert np.array_equal(again.packed, weight.packed)
 
 
+@settings(deadline=None)  # it writes files
 @given(st.data())
 def test_a_changed_bit_is_noticed(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     weight = some("Q4_K", rows=16, blocks=2)
