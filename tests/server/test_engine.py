@@ -489,7 +489,7 @@ def test_a_template_file_stands_in_for_the_models_own(tmp_path):
     file.write_text("{% for %}")
     with running(f"stories={STORIES}", loader=load(Config()), chat_template_file=str(file)) as server:
         r = server.client.post("/v1/chat/completions", json=ask)
-        assert r.status_code == 422
+        assert (r.status_code, r.json()["error"]["code"]) == (422, "model_unusable")
         assert "faulty" in r.text
     file.write_text("{{ nobody.said }}")
     with running(f"stories={STORIES}", loader=load(Config()), chat_template_file=str(file)) as server:

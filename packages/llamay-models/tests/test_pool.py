@@ -188,3 +188,122 @@ def test_closing_unloads_everything(make_pool, loads):
     assert loads.made[0].closed
     with pytest.raises(ModelError, match="closed"), pool.use("a"):
         pass
+
+
+def test_a_lease_does_not_wait_and_a_load_that_nobody_waits_for_is_given_up(make_pool, loads):
+    pool = make_pool()
+    pool.add("a", "10")
+    loads.hold.clear()
+    first, second = pool.lease("a"), pool.lease("a")
+    assert first.model is second.model is None
+    first.release()
+    first.release()
+    second.release()
+    loads.hold.set()
+    wait_for(lambda: not pool.status()["a"].loading)
+    assert loaded(pool) == set()
+    assert pool.status()["a"].users == 0
+    loads.hold.clear()
+    first, second = pool.lease("a"), pool.lease("a")
+    first.release()
+    loads.hold.set()
+    assert second.ready.result(5) is second.model is pool.peek("a")
+    assert pool.lease("a").model is second.model, "it is there at once"
+
+
+def test_who_comes_while_a_load_is_being_given_up_gets_the_model(make_pool, loads):
+    pool = make_pool()
+    pool.add("a", "10")
+    for _ in range(20):
+        loads.hold.clear()
+        pool.lease("a").release()
+        loads.hold.set()
+        late = pool.lease("a")
+        assert late.ready.result(5).nbytes == 10
+        late.release()
+        pool.unload("a")
+
+
+def test_who_gives_up_by_raising_leaves_the_load_to_others(make_pool, loads):
+    pool = make_pool()
+    pool.add("a", "10")
+    loads.hold.clear()
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    heard = []
+    one, other = pool.lease("a", progress=stop), pool.lease("a", progress=lambda *a: heard.append(a))
+    loads.hold.set()
+    assert other.ready.result(5).nbytes == 10
+    with pytest.raises(KeyboardInterrupt):
+        one.ready.result(5)
+    assert heard == [("loading", 1, 1)]
+    assert pool.status()["a"].users == 1
+
+
+def test_a_failure_is_told_to_all_who_wait(make_pool, loads):
+    pool = make_pool()
+    pool.add("a", "10")
+    loads.hold.clear()
+    loads.fail = True
+    leases = [pool.lease("a") for _ in range(3)]
+    loads.hold.set()
+    for lease in leases:
+        with pytest.raises(ModelError):
+            lease.ready.result(5)
+    assert pool.status()["a"].users == 0
+
+
+def test_a_model_that_was_given_ready_made_is_never_unloaded(make_pool):
+    pool, model = make_pool(max_models=1, keep_alive=0), Fake(20)
+    pool.add("ours", "ours", model=model)
+    pool.add("a", "20")
+    with pool.use("ours") as found:
+        assert found is model
+    with pytest.raises(PoolFull) as refused, pool.use("a"):
+        pass
+    assert refused.value.passing
+    with pytest.raises(PoolFull, match="was given ready made"):
+        pool.unload("ours")
+    assert pool.status()["ours"].pinned
+    pool.close()
+    assert model.closed
+
+
+def test_how_long_it_is_kept_may_be_said_for_this_time(make_pool, loads):
+    pool = make_pool(keep_alive=-1)
+    pool.add("a", "10")
+    with pool.use("a"):
+        pool.keep("a", 0)
+    wait_for(lambda: loaded(pool) == set())
+    with pool.use("a"):
+        pass
+    time.sleep(0.05)
+    assert loaded(pool) == {"a"}
+
+
+def test_room_that_is_being_made_is_waited_for(make_pool, loads):
+    pool = make_pool(max_models=1)
+    pool.add("a", "10")
+    pool.add("b", "10")
+    pool.add("c", "10")
+    with pool.use("a"):
+        pass
+    gate, close = threading.Event(), loads.made[0].close
+    loads.made[0].close = lambda: (gate.wait(5), close())
+    first = pool.lease("b")
+    wait_for(lambda: pool.peek("a") is None)
+    second = pool.lease("b")
+    gate.set()
+    assert first.ready.result(5) is second.ready.result(5)
+    refused = pool.lease("c")
+    with pytest.raises(PoolFull):
+        refused.ready.result(5)
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

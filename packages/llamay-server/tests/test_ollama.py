@@ -116,7 +116,7 @@ def test_models_make_room_for_each_other_within_a_budget_of_bytes(start, tmp_pat
     assert post(server, "/api/generate", model="c").status_code == 200
     assert loaded() == {"b", "c"}  # the one unused for longest went
     refused = post(server, "/api/generate", model="huge")
-    assert refused.status_code == 503
+    assert refused.status_code == 507
     assert "huge takes 5000 bytes, but all models together may take 1000" in refused.text
     assert loaded() == {"b", "c"}
 

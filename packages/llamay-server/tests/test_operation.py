@@ -242,7 +242,7 @@ def test_of_several_models_only_so_many_are_loaded_and_the_idle_one_goes(start, 
         target=server.client.post, args=("/v1/chat/completions",), kwargs={"json": body | {"model": "b"}}
     )
     at_work.start()
-    server.wait(lambda: entry.users == 1)
+    server.wait(lambda: entry.status.users == 1)
     refused = server.client.post("/v1/chat/completions", json=body | {"model": "a"})
     assert refused.status_code == 503
     assert "in use" in refused.json()["error"]["message"]

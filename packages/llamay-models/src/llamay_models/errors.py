@@ -104,7 +104,14 @@ class QueueFull(LlamayError):
 
 
 class PoolFull(LlamayError):
-    """The models in use leave no room for another one, or one that is in use is to be unloaded."""
+    """The models in use leave no room for another one, or one that is in use is to be unloaded.
+
+    `passing` is False where there would be no room even if none was in use.
+    """
+
+    def __init__(self, message: str, *, passing: bool = True) -> None:
+        super().__init__(message)
+        self.passing = passing
 
 
 class ConstraintError(LlamayError):

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -26,11 +27,13 @@ class Status:
     Attributes:
         name, path: as they were added.
         loaded: whether it is in memory; `loading`, whether it is on its way.
+        pinned: whether it was given ready made and so is never unloaded.
         users: how many use it now.
         nbytes: what its weights take, or by the size of its file will take.
         keep_alive: seconds it stays after its last use; negative for ever.
         expires: `time.monotonic()` seconds at which it will be unloaded; None while it is used, and for never.
         loads, load_seconds: how often it was loaded, and how long that took the last time.
+        loaded_at: `time.monotonic()` seconds at which it was loaded the last time; 0 for never.
 
     """
 
@@ -38,31 +41,87 @@ class Status:
     path: Path
     loaded: bool
     loading: bool
+    pinned: bool
     users: int
     nbytes: int
     keep_alive: float
     expires: float | None
     loads: int
     load_seconds: float
+    loaded_at: float
+
+
+class Lease:
+    """A claim on a model, which is loaded for it if need be, and stays until this is released.
+
+    Attributes:
+        model: the model; None while it loads.
+        ready: gives the model, or raises why it could not be loaded: ModelError, PoolFull, OSError.
+
+    """
+
+    def __init__(self, pool: ModelPool, entry: _Entry, progress: Progress | None) -> None:
+        self.model: Model | None = None
+        self.ready: Future[Model] = Future()
+        self.ready.set_running_or_notify_cancel()  # only `release` ends it
+        self._pool, self._entry, self._progress = pool, entry, progress
+
+    def release(self) -> None:
+        """Give the claim up. A load that nobody else waits for is abandoned. Harmless when done before."""
+        self._pool._release(self._entry, self)
+
+    def _given(self, model: Model) -> None:
+        self.model = model
+        self.ready.set_result(model)
+
+    def _report(self, stage: str, done: int, total: int) -> None:
+        """Tell how far the load is; who raises gives up the own claim, not those of others."""
+        if self._progress is None:
+            return
+        try:
+            self._progress(stage, done, total)
+        except BaseException as error:
+            self.release()
+            self.ready.set_exception(error)
+
+
+class _Unwanted(BaseException):
+    """Nobody waits for a load any more."""
 
 
 @dataclass
 class _Entry:
     name: str
     path: Path
-    keep_alive: float
+    default_keep_alive: float
     options: dict[str, Any]
     nbytes: int
+    keep_alive: float = -1.0
+    pinned: bool = False
     model: Model | None = None
+    arriving: bool = False
+    """Whether a thread sees to it that it is loaded."""
     loading: bool = False
-    users: int = 0
+    """Whether room was made for it and is taken."""
+    closing: bool = False
+    leases: set[Lease] = field(default_factory=set)
+    waiting: list[Lease] = field(default_factory=list)
     used: float = field(default_factory=time.monotonic)
     loads: int = 0
     load_seconds: float = 0.0
+    loaded_at: float = 0.0
+
+    @property
+    def users(self) -> int:
+        return len(self.leases)
+
+    @property
+    def present(self) -> bool:
+        return self.model is not None or self.loading or self.closing
 
     @property
     def idle(self) -> bool:
-        return self.model is not None and self.users == 0
+        return self.model is not None and not self.leases and not self.pinned
 
     @property
     def expires(self) -> float | None:
@@ -111,9 +170,18 @@ class ModelPool:
         self._sweeper.start()
 
     def add(
-        self, name: str, path: str | PathLike[str], *, keep_alive: float | None = None, **options: Any
+        self,
+        name: str,
+        path: str | PathLike[str],
+        *,
+        keep_alive: float | None = None,
+        model: Model | None = None,
+        **options: Any,
     ) -> None:
-        """Make a model known under a name. Nothing is loaded. Raises ValueError for a name that is taken."""
+        """Make a model known under a name. Nothing is loaded. Raises ValueError for a name that is taken.
+
+        A `model` that is loaded already is pinned: the pool closes it only when it is closed itself.
+        """
         entry = _Entry(
             name,
             Path(path),
@@ -121,6 +189,10 @@ class ModelPool:
             {**self._options, **options},
             _file_bytes(Path(path)),
         )
+        entry.keep_alive = entry.default_keep_alive
+        if model is not None:
+            entry.model, entry.pinned, entry.loaded_at = model, True, time.monotonic()
+            entry.nbytes = getattr(model, "nbytes", entry.nbytes)
         with self._changed:
             if name in self._entries:
                 raise ValueError(f"there is a model called {name!r} already")
@@ -132,73 +204,106 @@ class ModelPool:
         with self._changed:
             del self._entries[name]
 
+    def lease(self, name: str, *, progress: Progress | None = None) -> Lease:
+        """Claim the model of a name without waiting. Raises KeyError for a name that is not known.
+
+        Several that claim a model while it loads wait for the one load. Each one's `progress` is told of it, in a
+        thread of the pool; raising from it gives up the own claim.
+        """
+        with self._changed:
+            if self._closed:
+                raise ModelError("the pool of models is closed")
+            entry = self._known(name)
+            lease = Lease(self, entry, progress)
+            entry.leases.add(lease)
+            if entry.model is not None:
+                lease._given(entry.model)
+                return lease
+            entry.waiting.append(lease)
+            if not entry.arriving:
+                entry.arriving = True
+                threading.Thread(
+                    target=self._bring, args=(entry,), name=f"llamay load {name}", daemon=True
+                ).start()
+            return lease
+
     @contextlib.contextmanager
     def use(
         self, name: str, *, keep_alive: float | None = None, progress: Progress | None = None
     ) -> Iterator[Model]:
         """Give the model of a name, which stays loaded at least for as long as the block runs.
 
-        Several that ask for a model while it loads wait for the one load. `progress` is that of `load`, for
-        the one that loads. Raises KeyError for a name that is not known, ModelError, and PoolFull where the
-        models in use leave no room.
+        Waits for it as `lease` does not. Raises KeyError for a name that is not known, ModelError, OSError, and
+        PoolFull where the models in use leave no room.
         """
-        entry = self._take(name, progress)
-        model = entry.model
-        assert model is not None
+        lease = self.lease(name, progress=progress)
         try:
-            yield model
+            yield lease.ready.result()
+            if keep_alive is not None:
+                self.keep(name, keep_alive)
         finally:
-            with self._changed:
-                entry.users -= 1
-                entry.used = time.monotonic()
-                if keep_alive is not None:
-                    entry.keep_alive = keep_alive
-                self._changed.notify_all()
+            lease.release()
+
+    def keep(self, name: str, seconds: float) -> None:
+        """Say how long a model stays after its last use, this time: once it is unloaded, what `add` said counts."""
+        with self._changed:
+            self._known(name).keep_alive = seconds
+            self._changed.notify_all()
+
+    def peek(self, name: str) -> Model | None:
+        """Return the model of a name if it is loaded, without claiming it. Raises KeyError."""
+        return self._known(name).model
 
     def unload(self, name: str) -> bool:
         """Unload a model now; return whether it was loaded. Raises KeyError, or PoolFull while it is used."""
         with self._changed:
-            entry = self._entries[name]
-            while entry.loading:
+            entry = self._known(name)
+            while entry.closing or (entry.arriving and not entry.leases):
                 self._changed.wait()
-            if entry.users:
-                raise PoolFull(f"{name} is in use {entry.users} times and cannot be unloaded now")
-            model, entry.model = entry.model, None
-            entry.loading = model is not None  # nobody takes it until it is gone
-        if model is None:
-            return False
+            if entry.leases or entry.pinned:
+                why = f"is in use {entry.users} times" if entry.leases else "was given ready made"
+                raise PoolFull(f"{name} {why} and cannot be unloaded now")
+            model = self._let_go(entry)
+            if model is None:
+                entry.keep_alive = entry.default_keep_alive
+                return False
         self._close_model(entry, model)
         return True
 
     def status(self) -> Mapping[str, Status]:
         """What there is, by name."""
         with self._changed:
-            return {
-                e.name: Status(
-                    e.name,
-                    e.path,
-                    e.model is not None,
-                    e.loading,
-                    e.users,
-                    e.nbytes,
-                    e.keep_alive,
-                    e.expires,
-                    e.loads,
-                    e.load_seconds,
-                )
-                for e in self._entries.values()
-            }
+            return {name: self.about(name) for name in self._entries}
+
+    def about(self, name: str) -> Status:
+        """What there is of one model. Raises KeyError."""
+        with self._changed:
+            e = self._known(name)
+            return Status(
+                name=e.name,
+                path=e.path,
+                loaded=e.model is not None,
+                loading=e.arriving,
+                pinned=e.pinned,
+                users=e.users,
+                nbytes=e.nbytes,
+                keep_alive=e.keep_alive,
+                expires=e.expires,
+                loads=e.loads,
+                load_seconds=e.load_seconds,
+                loaded_at=e.loaded_at,
+            )
 
     def close(self) -> None:
         """Unload everything, also what is in use: generations that run end as cancelled."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            while any(e.loading for e in self._entries.values()):
+            while any(e.arriving or e.closing for e in self._entries.values()):
                 self._changed.wait()
             models = [(e, e.model) for e in self._entries.values() if e.model is not None]
             for entry, _ in models:
-                entry.model = None
+                self._let_go(entry)
         for entry, model in models:
             self._close_model(entry, model)
         if threading.current_thread() is not self._sweeper:
@@ -212,46 +317,94 @@ class ModelPool:
 
     # -- loading
 
-    def _take(self, name: str, progress: Progress | None) -> _Entry:
-        """Count one more user of a loaded model, loading it if need be."""
+    def _known(self, name: str) -> _Entry:
+        if name not in self._entries:
+            known = ", ".join(sorted(self._entries)) or "none"
+            raise KeyError(f"no model is called {name!r}; known are: {known}")
+        return self._entries[name]
+
+    def _release(self, entry: _Entry, lease: Lease) -> None:
+        with self._changed:
+            if lease in entry.leases:
+                entry.leases.remove(lease)
+                if lease in entry.waiting:
+                    entry.waiting.remove(lease)
+                entry.used = time.monotonic()
+                self._changed.notify_all()
+
+    def _bring(self, entry: _Entry) -> None:
+        """Load a model for those who wait for it. In a thread of its own."""
+        while True:
+            loaded: Model | None = None
+            failure: BaseException | None = None
+            began = time.monotonic()
+            try:
+                self._make_room(entry)
+                began = time.monotonic()
+                loaded = self._loader(entry.path, progress=self._reporter(entry), **entry.options)
+            except _Unwanted:
+                failure = None
+            except BaseException as error:
+                failure = error
+            with self._changed:
+                entry.loading = False
+                waiting, entry.waiting = entry.waiting, []
+                if loaded is not None:
+                    entry.model, entry.loads = loaded, entry.loads + 1
+                    entry.nbytes = getattr(loaded, "nbytes", entry.nbytes)
+                    entry.used = entry.loaded_at = time.monotonic()
+                    entry.load_seconds = entry.loaded_at - began
+                elif failure is None and waiting:
+                    entry.waiting = waiting  # who came just as the last one had left
+                    continue
+                else:
+                    entry.leases.difference_update(waiting)
+                entry.arriving = False
+                self._changed.notify_all()
+            break
+        for lease in waiting:
+            if loaded is not None:
+                lease._given(loaded)
+            elif failure is not None:
+                lease.ready.set_exception(failure)
+        self._shrink()
+
+    def _reporter(self, entry: _Entry) -> Progress:
+        def report(stage: str, done: int, total: int) -> None:
+            for lease in list(entry.waiting):
+                lease._report(stage, done, total)
+            if not entry.waiting:
+                raise _Unwanted
+
+        return report
+
+    def _make_room(self, entry: _Entry) -> None:
+        """Unload idle models, the one unused for longest first, until there is room, and take it."""
         while True:
             with self._changed:
                 if self._closed:
                     raise ModelError("the pool of models is closed")
-                if name not in self._entries:
-                    known = ", ".join(sorted(self._entries)) or "none"
-                    raise KeyError(f"no model is called {name!r}; known are: {known}")
-                entry = self._entries[name]
-                if entry.loading:
-                    self._changed.wait()
-                    continue
-                if entry.model is not None:
-                    entry.users += 1
-                    return entry
+                if not entry.waiting:
+                    raise _Unwanted
                 victim = self._victim(entry)
                 if victim is None:
-                    entry.loading = True
-                    entry.users += 1
-                    break
-                model, victim.model = victim.model, None
-                victim.loading = True
+                    if not entry.closing:
+                        entry.loading = True
+                        return
+                    self._changed.wait()
+                    continue
+                if victim.closing:
+                    self._changed.wait()
+                    continue
+                model = self._let_go(victim)
             assert model is not None
             self._close_model(victim, model)
-        began = time.monotonic()
-        loaded: Model | None = None
-        try:
-            loaded = self._loader(entry.path, progress=progress, **entry.options)
-        finally:
-            with self._changed:
-                entry.loading, entry.model = False, loaded
-                if loaded is None:
-                    entry.users -= 1
-                else:
-                    entry.nbytes, entry.loads = loaded.nbytes, entry.loads + 1
-                    entry.load_seconds = time.monotonic() - began
-                self._changed.notify_all()
-        self._shrink()
-        return entry
+
+    def _let_go(self, entry: _Entry) -> Model | None:
+        """Take a model out of its entry, to be closed; nobody gets it from now on."""
+        model, entry.model = entry.model, None
+        entry.closing = model is not None
+        return model
 
     def _shrink(self) -> None:
         """Unload idle models if the one that came is larger than its file said."""
@@ -260,23 +413,23 @@ class ModelPool:
                 present = [e for e in self._entries.values() if e.model is not None]
                 idle = [e for e in present if e.idle]
                 if (
-                    self.budget_bytes is None
+                    self._closed
+                    or self.budget_bytes is None
                     or not idle
                     or sum(e.nbytes for e in present) <= self.budget_bytes
                 ):
                     return
                 victim = min(idle, key=lambda e: e.used)
-                model, victim.model = victim.model, None
-                victim.loading = True
+                model = self._let_go(victim)
             assert model is not None
             self._close_model(victim, model)
 
     def _victim(self, wanted: _Entry) -> _Entry | None:
-        """Return who has to go before a model can be loaded; None if there is room.
+        """Return who has to go, or is going, before a model can be loaded; None if there is room.
 
         Raises PoolFull where that cannot be made.
         """
-        present = [e for e in self._entries.values() if e.model is not None or e.loading]
+        present = [e for e in self._entries.values() if e.present and e is not wanted]
         taken = sum(e.nbytes for e in present)
         many = self.max_models is not None and len(present) >= self.max_models
         large = self.budget_bytes is not None and taken + wanted.nbytes > self.budget_bytes
@@ -284,8 +437,11 @@ class ModelPool:
             return None
         if self.budget_bytes is not None and wanted.nbytes > self.budget_bytes:
             raise PoolFull(
-                f"{wanted.name} takes {wanted.nbytes} bytes, but all models together may take {self.budget_bytes}"
+                f"{wanted.name} takes {wanted.nbytes} bytes, but all models together may take {self.budget_bytes}",
+                passing=False,
             )
+        if (going := next((e for e in present if e.closing), None)) is not None:
+            return going
         idle = [e for e in present if e.idle]
         if not idle:
             names = ", ".join(e.name for e in present)
@@ -301,7 +457,7 @@ class ModelPool:
         finally:
             model.close()
             with self._changed:
-                entry.loading = False
+                entry.closing, entry.keep_alive = False, entry.default_keep_alive
                 self._changed.notify_all()
 
     def _sweep(self) -> None:
@@ -316,8 +472,7 @@ class ModelPool:
                     soonest = min((at for at, _ in times if at is not None), default=None)
                     self._changed.wait(None if soonest is None else max(0.0, soonest - now))
                     continue
-                model, over.model = over.model, None
-                over.loading = True
+                model = self._let_go(over)
             if model is not None:
                 with contextlib.suppress(LlamayError, OSError):
                     self._close_model(over, model)
@@ -326,9 +481,9 @@ class ModelPool:
 def _file_bytes(path: Path) -> int:
     """The size of a file, or 0 if it is not there yet: what a model will take until it says so itself."""
     try:
-        return path.stat().st_size
+        return path.stat().st_size if path.is_file() else 0
     except OSError:
         return 0
 
 
-__all__ = ["ModelPool", "Status"]
+__all__ = ["Lease", "ModelPool", "Status"]

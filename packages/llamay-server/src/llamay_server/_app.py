@@ -171,12 +171,11 @@ def _handlers() -> Iterable[Any]:
 
 
 async def _sweep(services: Services) -> None:
-    """Let idle models and contexts go."""
+    """Let contexts go that nobody used for their time; the pool does so with models."""
     while True:
         await asyncio.sleep(_SWEEP_SECONDS)
         try:
             services.contexts.sweep()
-            await services.models.sweep()
         except Exception:
             log.exception("housekeeping failed")
 

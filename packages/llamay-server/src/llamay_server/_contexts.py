@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._config import Config
 from ._errors import ApiError
@@ -21,6 +21,9 @@ from ._http import release
 from ._metrics import Metrics
 from ._models import Models
 from ._protocol import Context
+
+if TYPE_CHECKING:
+    from llamay_models.pool import Lease
 
 _REMEMBERED = 10_000
 
@@ -33,6 +36,8 @@ class Named:
     owner: str
     model: str
     context: Context
+    lease: Lease
+    """Keeps the model loaded."""
     marking: str = ""
     label: str = ""
     parent: str | None = None
@@ -101,10 +106,10 @@ class Contexts:
 
     def add(self, context: Context, *, owner: str, model: str, **about: Any) -> Named:
         """Give a context a name that cannot be guessed."""
-        named = Named(f"ctx_{secrets.token_hex(12)}", owner, model, context, **about)
+        lease = self.models.hold(model)
+        named = Named(f"ctx_{secrets.token_hex(12)}", owner, model, context, lease, **about)
         self._named[named.id] = named
         self._by_owner.setdefault(owner, {})[named.id] = named
-        self.models.holders[model] = self.models.holders.get(model, 0) + 1
         self.metrics.contexts.set(len(self._named))
         return named
 
@@ -142,7 +147,7 @@ class Contexts:
         del own[named.id]
         if not own:
             del self._by_owner[named.owner]
-        self.models.holders[named.model] -= 1
+        named.lease.release()
         self._gone[named.id] = (named.owner, reason)
         while len(self._gone) > _REMEMBERED:
             self._moved.pop(self._gone.popitem(last=False)[0], None)

@@ -176,7 +176,7 @@ async def ollama_embed(request: Request[Any, Any, Any]) -> ASGIApp:
     async with service.models.use(data.model, call) as (entry, model):
         loaded = time.monotonic()
         if data.keep_alive is not None:
-            entry.keep_alive = keep_alive_seconds(data.keep_alive)
+            entry.keep(keep_alive_seconds(data.keep_alive))
         _check_dimensions(data.dimensions, model)
         inputs = [data.input] if isinstance(data.input, str) else data.input or []
         texts = read_texts(inputs, model, "input") if any(inputs) else []
@@ -205,7 +205,7 @@ async def ollama_embeddings(request: Request[Any, Any, Any]) -> ASGIApp:
     data = await read_json(request, OllamaEmbeddingRequest)
     async with service.models.use(data.model, call) as (entry, model):
         if data.keep_alive is not None:
-            entry.keep_alive = keep_alive_seconds(data.keep_alive)
+            entry.keep(keep_alive_seconds(data.keep_alive))
         if not data.prompt:
             return Whole({"embedding": []})
         (ids,) = read_texts([data.prompt], model, "prompt")

@@ -30,7 +30,7 @@ async def health(request: Request[Any, Any, Any]) -> ASGIApp:
     """Whether the server can answer; 503 while the default model loads."""
     models = services(request).models
     entry = next(iter(models.entries.values()), None)
-    if entry is not None and (entry.loading is not None or models.starting):
+    if entry is not None and (entry.status.loading or models.starting):
         error = {"code": 503, "message": "Loading model", "type": "unavailable_error"}
         return Whole({"error": error}, status=503)
     return Whole({"status": "ok"})
@@ -185,7 +185,8 @@ async def slots(request: Request[Any, Any, Any]) -> ASGIApp:
     if request.query_params.get("fail_on_no_slot") and busy >= total:
         raise ApiError("unavailable", "no slot available")
     entry = next(iter(service.models.entries.values()), None)
-    length = entry.model.info.context_length if entry and entry.model else 0
+    info = entry.info if entry is not None else None
+    length = info.context_length if info is not None else 0
     shown = max(busy, 1)
     return Whole([{"id": i, "n_ctx": length, "is_processing": i < busy} for i in range(shown)])
 

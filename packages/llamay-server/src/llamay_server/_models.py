@@ -1,49 +1,60 @@
-"""The models that a server offers: found by name, loaded on demand, unloaded when idle."""
+"""The models that a server offers: found by name, loaded on demand, unloaded when idle.
+
+Loading, room and keep-alive are those of `llamay_models.ModelPool`; here are names, profiles and HTTP's way to wait.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ._call import Call
 from ._config import Config, ConfigError
 from ._errors import ApiError, from_load
-from ._http import Abandoned
 from ._lora import AdapterScale, adapted, files_of
 from ._metrics import Metrics
-from ._protocol import BadPrompt, Loader, Model, Times, UnusableModel
+from ._protocol import BadPrompt, Loader, Model, ModelInfo, Progress, Times, UnusableModel
 from ._store import Profile, Store
+
+if TYPE_CHECKING:
+    from llamay_models.pool import Lease, ModelPool, Status
 
 log = logging.getLogger("llamay.server")
 
 
 @dataclass(slots=True)
 class Entry:
-    """One model: its file, and itself while it is loaded."""
+    """One model as it is offered; whether it is loaded its pool knows."""
 
     name: str
     path: Path | None
+    pool: ModelPool
     profile: Profile = field(default_factory=Profile)
     stored: bool = False
     """Whether its file and all that it adds are those of its name in the store."""
-    model: Model | None = None
-    loading: asyncio.Task[Model] | None = None
-    turn: int = 0
-    """Which load of the server this is."""
-    waiters: int = 0
-    users: int = 0
-    keep_alive: float = -1.0
-    last_used: float = field(default_factory=time.monotonic)
-    last_used_wall: float = field(default_factory=time.time)
-    loaded_at: float = 0.0
-    pinned: bool = False
-    """Handed in ready made: there is no file to load it from again, so it is never unloaded."""
+
+    @property
+    def model(self) -> Model | None:
+        """The model itself, while it is loaded."""
+        return cast("Model | None", self.pool.peek(self.name))
+
+    @property
+    def info(self) -> ModelInfo | None:
+        """What is known of the model while it is loaded. It may be unloaded at any time: read this once."""
+        model = self.model
+        return None if model is None else model.info
+
+    @property
+    def status(self) -> Status:
+        """What the pool has of it."""
+        return self.pool.about(self.name)
 
     @property
     def nbytes(self) -> int:
@@ -63,8 +74,16 @@ class Entry:
 
     @property
     def expires(self) -> float | None:
-        """When it will be unloaded, in epoch seconds; None for never."""
-        return None if self.keep_alive < 0 or self.pinned else self.last_used_wall + self.keep_alive
+        """When it will be unloaded if nobody uses it from now on, in epoch seconds; None for never."""
+        status = self.status
+        if status.pinned or status.keep_alive < 0:
+            return None
+        at = time.monotonic() + status.keep_alive if status.expires is None else status.expires
+        return time.time() + at - time.monotonic()
+
+    def keep(self, seconds: float) -> None:
+        """Say how long it stays after its last use, this time."""
+        self.pool.keep(self.name, seconds)
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -86,33 +105,43 @@ class Models:
     def __init__(
         self, config: Config, metrics: Metrics, loader: Loader | None, store: Store | None = None
     ) -> None:
+        from llamay_models.pool import ModelPool
+
         self.config, self.metrics, self.loader, self.store = config, metrics, loader, store
         self.entries: dict[str, Entry] = {}
-        self.holders: dict[str, int] = {}
-        self._turn = 0
         self.before_unload: list[Callable[[str], None]] = []
         self.starting = False
         """Whether the server has begun to listen and not yet loaded its default model."""
+        self.pool = ModelPool(
+            budget_bytes=config.model_mem_budget or None,
+            max_models=config.max_loaded_models or None,
+            keep_alive=config.keep_alive,
+            before_unload=lambda name, _: self._tell(name),
+            loader=self._read,
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        metrics.models_loaded.set_function(lambda: sum(s.loaded for s in self.pool.status().values()))
 
     def add(self, item: Model | str | Path) -> Entry:
         """Offer a loaded model, a path, or `NAME=PATH`."""
         if isinstance(item, str | Path):
             name, eq, path = str(item).partition("=")
             file = Path(path if eq else str(item))
-            entry = Entry(
-                name if eq else file.name.removesuffix(".gguf"), file, keep_alive=self.config.keep_alive
-            )
+            name = name if eq else file.name.removesuffix(".gguf")
+            entry = Entry(name, file, self.pool)
             if self.config.chat_template_file:
                 entry.profile = Profile(template=_template(self.config.chat_template_file))
-            elif self.store and self.store.find(entry.name) == file:
-                entry.profile = self.store.profile(entry.name) or Profile()
+            elif self.store and self.store.find(name) == file:
+                entry.profile = self.store.profile(name) or Profile()
                 entry.stored = True
-        else:
-            info = item.info
-            entry = Entry(info.name, info.path, model=item, keep_alive=self.config.keep_alive, pinned=True)
-            self.metrics.models_loaded.inc()
+            return self._enter(entry)
+        return self._enter(Entry(item.info.name, item.info.path, self.pool), item)
+
+    def _enter(self, entry: Entry, model: Model | None = None) -> Entry:
         if entry.name in self.entries:
             raise ValueError(f"two models are called {entry.name!r}; name one with NAME=PATH")
+        ready: Any = model
+        self.pool.add(entry.name, entry.path or "", model=ready, entry=entry)
         self.entries[entry.name] = entry
         return entry
 
@@ -126,11 +155,8 @@ class Models:
             if entry := self.entries.get(candidate):
                 return entry
         if self.store and (path := self.store.find(name)):
-            entry = Entry(name, path, keep_alive=self.config.keep_alive)
-            entry.profile = self.store.profile(name) or Profile()
-            entry.stored = True
-            self.entries[name] = entry
-            return entry
+            profile = self.store.profile(name) or Profile()
+            return self._enter(Entry(name, path, self.pool, profile, stored=True))
         known = ", ".join(list(self.entries)[:8])
         raise ApiError(
             "not_found",
@@ -145,63 +171,52 @@ class Models:
     ) -> AsyncIterator[tuple[Entry, Model]]:
         """The loaded model of a name, in the scales of its adapters that are wanted, for as long as the block runs."""
         entry = self.find(name)
-        entry.users += 1
+        self._loop = asyncio.get_running_loop()
+        lease = self.pool.lease(entry.name)
         try:
             if call is not None:
                 call.model = entry.name
-            yield entry, await adapted(await self._loaded(entry, call), lora)
+            yield entry, await adapted(await self._ready(entry, lease, call), lora)
         finally:
-            entry.users -= 1
-            entry.last_used, entry.last_used_wall = time.monotonic(), time.time()
+            lease.release()
 
-    async def _loaded(self, entry: Entry, call: Call | None) -> Model:
-        if entry.model is not None:
-            return entry.model
-        if call is not None:
-            call.phase = "load"
-        if entry.loading is None:
-            # Set before anything is waited for: whoever asks meanwhile waits for the same load.
-            self._turn += 1
-            entry.turn = self._turn
-            entry.loading = asyncio.ensure_future(self._load(entry))
-        entry.waiters += 1
-        try:
-            return await asyncio.shield(entry.loading)
-        finally:
-            entry.waiters -= 1
+    async def _ready(self, entry: Entry, lease: Lease, call: Call | None) -> Model:
+        if lease.model is None:
+            from llamay_models.errors import PoolFull
 
-    async def _load(self, entry: Entry) -> Model:
-        loader, path = self.loader, entry.path
-        if loader is None or path is None:
+            if call is not None:
+                call.phase = "load"
+            try:
+                await asyncio.wrap_future(lease.ready)
+            except PoolFull as e:
+                if e.passing:
+                    raise ApiError("unavailable", f"{e}.") from e
+                raise ApiError("storage", f"{e}.", param="model", code="out_of_memory", retry=False) from e
+            except Exception as e:
+                raise from_load(e, entry.name, entry.path or Path()) from e
+        return cast("Model", lease.model)
+
+    def hold(self, name: str) -> Lease:
+        """Keep a loaded model loaded until this is released."""
+        return self.pool.lease(name)
+
+    def _read(self, path: Path, *, progress: Progress, entry: Entry) -> Any:
+        """Load a model, in a thread of the pool."""
+        if self.loader is None or entry.path is None:
             raise ApiError("internal", f"model {entry.name} cannot be loaded: it has no file")
-
-        def progress(stage: str, done: int, total: int) -> None:
-            if entry.waiters == 0:
-                raise Abandoned
-
         try:
-            await self._make_room(entry)
-            more = self._beside(entry)
-            model = await asyncio.to_thread(lambda: loader(path, progress=progress, **more))
-            if entry.profile.template is not None:
-                try:
-                    model.use_template(entry.profile.template)
-                except BadPrompt as e:
-                    model.close()
-                    raise UnusableModel(str(e)) from e
-                except BaseException:
-                    model.close()
-                    raise
-        except Abandoned:
-            raise ApiError("unavailable", f"Loading {entry.name} was given up.") from None
+            model = self.loader(path, progress=progress, **self._beside(entry))
         except Exception as e:
-            error = from_load(e, entry.name, path)
             log.warning("model %s could not be loaded: %s", entry.name, e)
-            raise error from e
-        finally:
-            entry.loading = None
-        entry.model, entry.loaded_at = model, time.monotonic()
-        self.metrics.models_loaded.inc()
+            raise
+        if entry.profile.template is not None:
+            try:
+                model.use_template(entry.profile.template)
+            except BaseException as e:
+                model.close()
+                if isinstance(e, BadPrompt):
+                    raise UnusableModel(str(e)) from e
+                raise
         return model
 
     def _beside(self, entry: Entry) -> dict[str, Any]:
@@ -219,47 +234,46 @@ class Models:
             found["adapters"] = [*((path, 1.0) for path in own), *files_of(texts)]
         return found
 
-    async def _make_room(self, wanted: Entry) -> None:
-        """Unload idle models, the one unused for longest first, until there is room. Raises a 503 if there is not."""
-        limit, budget = self.config.max_loaded_models, self.config.model_mem_budget
-        while True:
-            # Of those that load, the ones that were asked for earlier: two must not refuse each other.
-            others = [
-                e
-                for e in self.entries.values()
-                if e is not wanted and (e.model or (e.loading and e.turn < wanted.turn))
-            ]
-            many = limit > 0 and len(others) >= limit
-            large = budget > 0 and sum(e.nbytes for e in others) + wanted.nbytes > budget
-            if not many and not large:
-                return
-            if budget > 0 and wanted.nbytes > budget:
-                raise ApiError(
-                    "storage",
-                    f"{wanted.name} takes {wanted.nbytes} bytes, but all models together may take {budget}.",
-                    param="model",
-                    code="out_of_memory",
-                    retry=False,
-                )
-            idle = [e for e in others if e.model is not None and not self.busy(e) and not e.pinned]
-            if not idle:
-                why = f"All {limit} places for models" if many else f"The {budget} bytes for models"
-                raise ApiError("unavailable", f"{why} are in use; {wanted.name} cannot be loaded now.")
-            await self.unload(min(idle, key=lambda e: e.last_used))
+    def _tell(self, name: str) -> None:
+        """Let go of what hangs on a model, which is about to be closed: in the loop's thread, as all that does."""
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            return self._let_go(name)
+        done = threading.Event()
 
-    def busy(self, entry: Entry) -> bool:
-        """Whether requests or named contexts hold it."""
-        return entry.users > 0 or self.holders.get(entry.name, 0) > 0
+        def let_go() -> None:
+            try:
+                self._let_go(name)
+            finally:
+                done.set()
 
-    async def unload(self, entry: Entry) -> None:
-        """Give the memory back; the next use loads it again."""
-        model, entry.model = entry.model, None
-        entry.keep_alive = self.config.keep_alive  # what a request asked for was for this time
-        if model is not None:
-            for tell in self.before_unload:
-                tell(entry.name)
-            self.metrics.models_loaded.dec()
-            await asyncio.to_thread(model.close)
+        loop.call_soon_threadsafe(let_go)
+        while not done.wait(0.1) and loop.is_running():
+            pass
+        return None
+
+    def _let_go(self, name: str) -> None:
+        for tell in self.before_unload:
+            tell(name)
+
+    async def unload(self, entry: Entry) -> bool:
+        """Give the memory back, unless it is in use; the next use loads it again. Returns whether it is gone."""
+        from llamay_models.errors import PoolFull
+
+        self._loop = asyncio.get_running_loop()
+        try:
+            await asyncio.to_thread(self.pool.unload, entry.name)
+        except PoolFull:
+            return False
+        return True
+
+    async def drop(self, entry: Entry) -> bool:
+        """Offer a model no more, unless it is in use. Returns whether it is gone."""
+        if entry.status.users or not await self.unload(entry) or entry.status.users:
+            return False
+        self.pool.remove(entry.name)
+        self.entries.pop(entry.name, None)
+        return True
 
     async def forget(self, name: str) -> None:
         """Let go of what a name of the store meant, which is about to change. Raises a 409 while it is in use."""
@@ -267,18 +281,8 @@ class Models:
             entry = self.entries.get(known)
             if entry is None or (entry.path is not None and self.store and self.store.find(known) is None):
                 continue
-            if entry.pinned or entry.loading is not None or self.busy(entry):
+            if not await self.drop(entry):
                 raise ApiError("conflict", f"model '{known[:200]}' is in use; try again when it is idle")
-            await self.unload(entry)
-            self.entries.pop(known, None)
-
-    async def sweep(self) -> None:
-        """Unload what has been idle for its time."""
-        now = time.monotonic()
-        for entry in list(self.entries.values()):
-            idle = entry.model is not None and not self.busy(entry) and not entry.pinned
-            if idle and entry.keep_alive >= 0 and now - entry.last_used >= entry.keep_alive:
-                await self.unload(entry)
 
     async def preload(self) -> None:
         """Load the default model, so that the first request does not wait."""
@@ -289,16 +293,14 @@ class Models:
 
     def stats(self) -> Mapping[str, Mapping[str, float]]:
         """Each loaded engine's own numbers."""
-        return {name: entry.model.stats() for name, entry in self.entries.items() if entry.model is not None}
+        loaded = [(name, entry.model) for name, entry in list(self.entries.items())]
+        return {name: model.stats() for name, model in loaded if model is not None}
 
     def times(self) -> Mapping[str, Mapping[str, Times]]:
         """How each loaded engine's times are distributed."""
-        return {name: entry.model.times() for name, entry in self.entries.items() if entry.model is not None}
+        loaded = [(name, entry.model) for name, entry in list(self.entries.items())]
+        return {name: model.times() for name, model in loaded if model is not None}
 
     async def close(self) -> None:
         """Unload all."""
-        for entry in self.entries.values():
-            if entry.loading is not None:
-                with contextlib.suppress(BaseException):
-                    await entry.loading
-            await self.unload(entry)
+        await asyncio.to_thread(self.pool.close)

@@ -375,9 +375,9 @@ async def _answer(
     """The writer first, then nothing: the model is held until this is closed."""
     began = time.monotonic()
     async with service.models.use(data.model, call) as (entry, model):
-        load = time.monotonic() - began if entry.loaded_at >= began else 0.0
+        load = time.monotonic() - began if call.phase == "load" else 0.0
         if data.keep_alive is not None:
-            entry.keep_alive = keep_alive_seconds(data.keep_alive)
+            entry.keep(keep_alive_seconds(data.keep_alive))
         if isinstance(data, OllamaChatRequest):
             run = _chat_run(service, data, entry, model, call)
         else:
@@ -477,13 +477,12 @@ async def _load_or_unload(
     )
     if seconds == 0:
         entry = service.models.find(data.model)
-        entry.keep_alive = 0.0
-        if not service.models.busy(entry) and not entry.pinned:
-            await service.models.unload(entry)
+        entry.keep(0.0)
+        await service.models.unload(entry)
         return Whole(line | {"done": True, "done_reason": "unload"})
     async with service.models.use(data.model, call) as (entry, _):
         if seconds is not None:
-            entry.keep_alive = seconds
+            entry.keep(seconds)
     line |= {
         "done": True,
         "done_reason": "load",

@@ -91,22 +91,21 @@ def _capabilities(model: Model) -> list[str]:
     return out
 
 
-def _identity(entry: Entry) -> tuple[int, float, str]:
+def _identity(entry: Entry, info: ModelInfo | None) -> tuple[int, float, str]:
     """Size, time and an id of an entry: it names this file as it is now, without reading all of it."""
     size, modified = 0, 0.0
     if entry.path is not None:
         with contextlib.suppress(OSError):
             found = entry.path.stat()
             size, modified = found.st_size, found.st_mtime
-    if not size and entry.model is not None:
-        size, modified = entry.model.info.nbytes, entry.model.info.created
+    if not size and info is not None:
+        size, modified = info.nbytes, info.created
     digest = hashlib.sha256(repr((entry.name, str(entry.path), size, modified)).encode()).hexdigest()
     return size, modified, digest
 
 
-def _tag(entry: Entry) -> dict[str, Any]:
-    size, modified, digest = _identity(entry)
-    info = entry.model.info if entry.model is not None else None
+def _tag(entry: Entry, info: ModelInfo | None) -> dict[str, Any]:
+    size, modified, digest = _identity(entry, info)
     out = {
         "name": entry.name,
         "model": entry.name,
@@ -132,7 +131,7 @@ def _stored_tag(stored: StoredModel) -> dict[str, Any]:
 async def tags(request: Request[Any, Any, Any]) -> ASGIApp:
     """All models, newest first."""
     service = services(request)
-    listed = {entry.name: _tag(entry) for entry in service.models.entries.values()}
+    listed = {entry.name: _tag(entry, entry.info) for entry in service.models.entries.values()}
     if service.models.store is not None:
         for stored in await asyncio.to_thread(service.models.store.list):
             listed[stored.name] = _stored_tag(stored)
@@ -144,13 +143,13 @@ async def ps(request: Request[Any, Any, Any]) -> ASGIApp:
     """The models in memory."""
     out = []
     for entry in services(request).models.entries.values():
-        if entry.model is None:
+        if (info := entry.info) is None:
             continue
-        tag = _tag(entry)
+        tag = _tag(entry, info)
         expires = entry.expires
         tag["expires_at"] = _when(expires) if expires is not None else "2318-01-01T00:00:00Z"
         tag["size_vram"] = 0
-        tag["context_length"] = entry.model.info.context_length
+        tag["context_length"] = info.context_length
         del tag["modified_at"]
         out.append(tag)
     return Whole({"models": out})
@@ -179,7 +178,7 @@ async def show(request: Request[Any, Any, Any]) -> ASGIApp:
     data = await read_json(request, Named)
     async with service.models.use(data.which(), call_of(request.scope)) as (entry, model):
         info, profile = model.info, entry.profile
-        _, modified, _ = _identity(entry)
+        _, modified, _ = _identity(entry, model.info)
         facts = {
             key: [] if isinstance(value, list | tuple) and len(value) > 5 and not data.verbose else value
             for key, value in info.metadata.items()
@@ -250,9 +249,8 @@ async def remove(request: Request[Any, Any, Any]) -> ASGIApp:
     name = (await read_json(request, Named)).which()
     await ask_store(lambda: store.delete(name))
     entry = service.models.entries.get(name)
-    if entry is not None and not entry.pinned and not service.models.busy(entry):
-        await service.models.unload(entry)
-        del service.models.entries[name]
+    if entry is not None:
+        await service.models.drop(entry)
     return Whole(b"", media="text/plain")
 
 

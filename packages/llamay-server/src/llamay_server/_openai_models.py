@@ -15,7 +15,7 @@ from ._services import services
 
 
 def _model(entry: Entry, started: float) -> dict[str, Any]:
-    info = entry.model.info if entry.model is not None else None
+    info = entry.info
     created = int((info.created if info else entry.modified) or started)
     out: dict[str, Any] = {
         "id": entry.name,
