@@ -1,5 +1,6 @@
 """What weights take: their own bytes, side by side, and given back as soon as each is dropped."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -13,7 +14,12 @@ MEBI = 1 << 20
 # In slabs of a few huge pages five of these would leave a gap as large as half of one more.
 ROWS, COLS = 4864, 896
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+    pytest.mark.skipif(
+        "asan" in os.environ.get("LD_PRELOAD", ""), reason="AddressSanitizer keeps what is freed"
+    ),
+]
 
 
 def anonymous() -> int:
