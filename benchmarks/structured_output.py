@@ -2,10 +2,12 @@
 
     pip install 'jsonschema[format-nongpl]' jsonschema-rs
     python benchmarks/structured_output.py MODEL.gguf [MODEL.gguf ...] [--max-tokens 160] [--samples 1] [--json]
+    python benchmarks/structured_output.py MODEL.gguf --calls qwen3-coder
 
 Two validators with formats asserted, jsonschema and jsonschema-rs, have to agree that a document is valid. A text that
-was cut off at the limit counts as "cut off", not as wrong. The exit status is 1 if any document that ended by itself is
-not valid.
+was cut off at the limit counts as "cut off", not as wrong. With `--calls` the schemas are those of a function's
+arguments, the model writes a call in that format, and what the server's reader makes of it is judged. The exit status
+is 1 if any document that ended by itself is not valid.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ import jsonschema_rs
 
 import llamay
 import llamay_grammar as lg
+from llamay_server._output import OutputParser, ToolCall
+from llamay_server._tools import Tool, Toolbox
 
 SCHEMAS = Path(__file__).resolve().parents[1] / "tests" / "grammar" / "schemas.json"
 
@@ -43,8 +47,27 @@ def errors(text: str, by_python: Any, by_rust: Any) -> list[str]:
     return found + [f"jsonschema-rs: {error.message}" for error in by_rust.iter_errors(document)]
 
 
-def measure(path: Path, max_tokens: int, samples: int) -> dict[str, Any]:
+def call_of(text: str, schema: Any, form: str) -> str:
+    """The arguments of the call that a text is."""
+    parser = OutputParser(0, Toolbox((Tool("write", "", schema),), "required"), form=form)
+    calls = [e for e in (*parser.feed(text), *parser.finish("stop", None)) if isinstance(e, ToolCall)]
+    return calls[0].arguments if len(calls) == 1 else json.dumps({"no call": text})
+
+
+def as_arguments(schema: Any) -> Any:
+    """An object with the value, where the schema describes none."""
+    if isinstance(schema, dict) and schema.get("type") == "object":
+        return schema
+    outer: dict[str, Any] = {"type": "object", "properties": {"value": schema}, "required": ["value"]}
+    if isinstance(schema, dict):  # what references lead to stays where it was
+        outer |= {key: schema[key] for key in ("$defs", "definitions", "$schema") if key in schema}
+    return outer | {"additionalProperties": False}
+
+
+def measure(path: Path, max_tokens: int, samples: int, form: str | None) -> dict[str, Any]:
     schemas: dict[str, Any] = json.loads(SCHEMAS.read_text("utf-8"))
+    if form is not None:
+        schemas = {name: as_arguments(schema) for name, schema in schemas.items()}
     counts = {"valid": 0, "cut off": 0, "invalid": 0}
     wrong = []
     tokens = 0
@@ -52,7 +75,11 @@ def measure(path: Path, max_tokens: int, samples: int) -> dict[str, Any]:
     with llamay.load(path) as model:
         words = vocabulary(model)
         for name, schema in schemas.items():
-            grammar = lg.compile_json_schema(schema, words, max_whitespace=2)
+            if form is None:
+                grammar = lg.compile_json_schema(schema, words, max_whitespace=2)
+            else:
+                tool = {"name": "write", "parameters": schema}
+                grammar = lg.compile_tools([tool], words, format=form, choice="write", max_whitespace=2)
             by_python = jsonschema.Draft202012Validator(
                 schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER
             )
@@ -69,7 +96,7 @@ def measure(path: Path, max_tokens: int, samples: int) -> dict[str, Any]:
                     raise made.error
                 if made.finish_reason != "stop":
                     counts["cut off"] += 1
-                elif not (why := errors(text, by_python, by_rust)):
+                elif not (why := errors(call_of(text, schema, form) if form else text, by_python, by_rust)):
                     counts["valid"] += 1
                 else:
                     counts["invalid"] += 1
@@ -91,11 +118,14 @@ def main() -> None:
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL.gguf")
     parser.add_argument("--max-tokens", type=int, default=160)
     parser.add_argument("--samples", type=int, default=1, help="texts at temperature 1 for every schema")
+    parser.add_argument(
+        "--calls", metavar="FORMAT", choices=sorted(lg.tool_formats()), help="calls in a format"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     args = parser.parse_args()
     results = []
     for path in args.models:
-        found = measure(path, args.max_tokens, args.samples)
+        found = measure(path, args.max_tokens, args.samples, args.calls)
         results.append(found)
         if not args.json:
             print(

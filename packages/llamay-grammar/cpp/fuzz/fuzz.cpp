@@ -198,6 +198,22 @@ std::string gbnf() {
   return out;
 }
 
+// An object between tags.
+std::string members() {
+  static const char* opens[] = {"<p=", "(", ""};
+  static const char* afters[] = {R"({"text": ">"})", R"({"text": "=\n"})",
+                                 R"({"text": " s="}, {"typed": ["true", "false"]}, {"text": ">"})"};
+  static const char* closes[] = {"</p>", "\\n</p>\\n", "xyx", "aba"};
+  static const char* types[] = {"", "n", "d", "nbdao", "bd"};
+  std::string out =
+      R"({"schemas": [{"at": "", "schema": {"type": "object", "allOf": [)" + schema(3) + "]}}], ";
+  out += R"("part": {"seq": [{"members": {"schema": 0, "open": [{"text": ")" + std::string(opens[below(3)]);
+  out +=
+      R"("}], "after": [)" + std::string(afters[below(3)]) + R"(], "close": [{"text": ")" + closes[below(4)];
+  out += R"("}], "mixed": {"a": ")" + std::string(types[below(5)]) + R"("}, "other": ")" + types[below(5)];
+  return out + R"("}}, {"text": "!"}]}})";
+}
+
 [[noreturn]] void fail(const char* what, const std::string& source) {
   std::fprintf(stderr, "%s\n%s\n", what, source.c_str());
   std::abort();
@@ -268,6 +284,16 @@ int main(int argc, char** argv) {
                         "\xe0\xb8\x81x",
                         "\xe0\x80\x80",
                         "a\xf0\x9f\x98",
+                        "</p>",
+                        "</p>\n<p=",
+                        "<p=a>",
+                        "a>1</",
+                        " s=\"",
+                        "true>",
+                        "\n</p",
+                        "xyx",
+                        "xyxy",
+                        "aba(",
                         "\xed\xa0\x80"})
     token(t);
   token("<end>");
@@ -279,16 +305,17 @@ int main(int argc, char** argv) {
   auto start = std::chrono::steady_clock::now();
   while (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds) {
     ++tried;
-    uint64_t kind = below(10);
-    std::string source = kind < 7 ? schema(4) : kind < 8 ? pattern() : gbnf();
+    uint64_t kind = below(13);
+    std::string source = kind < 7 ? schema(4) : kind < 8 ? pattern() : kind < 10 ? gbnf() : members();
     if (chance(5) && !source.empty()) source[below(source.size())] = static_cast<char>(below(256));
     options.whitespace = static_cast<Whitespace>(below(3)), options.max_whitespace = chance(50) ? 2 : 20,
     options.schema_order = chance(30), options.canonical_escapes = chance(30);
     options.mode = chance(80) ? CompileMode::Exact : CompileMode::Approximate;
     try {
-      GrammarPtr g = kind < 7   ? compile_json_schema(source, v, options)
-                     : kind < 8 ? compile_regex(source, chance(50), v, options)
-                                : compile_gbnf(source, "", v, options);
+      GrammarPtr g = kind < 7    ? compile_json_schema(source, v, options)
+                     : kind < 8  ? compile_regex(source, chance(50), v, options)
+                     : kind < 10 ? compile_gbnf(source, "", v, options)
+                                 : compile_layout(source, v, options);
       ++compiled;
       follow(g, source);
     } catch (const CompileError&) {
