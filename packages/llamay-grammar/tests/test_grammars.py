@@ -200,7 +200,7 @@ def test_rules_that_begin_with_each_other_say_what_they_say(
         grammar = lg.compile_gbnf("root ::= a\n" + "\n".join(lines), bytes_vocabulary)
     except lg.CompileError as error:
         why = str(error)
-        assume("may be empty" not in why and "no finite text" not in why)
+        assume(not any(reason in why for reason in ("may be empty", "no finite text", "time budget")))
         raise
     for n in range(longest + 1):
         for letters in itertools.product("xyz", repeat=n):
