@@ -24,6 +24,8 @@ _fixtures = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_fixtures)
 llama_cpp_fixtures = _fixtures.llama_cpp_fixtures
 
+pytestmark = pytest.mark.slow  # the templates are in a source distribution of 60 MB
+
 FORMATS = {
     "ByteDance-Seed-OSS": "seed-oss",
     "GLM-4.6": "glm-4.5",

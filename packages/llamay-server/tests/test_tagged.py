@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamay_grammar import tool_formats
-from llamay_server._envelopes import Envelope, envelope
+from llamay_server._envelopes import Envelope, envelope, format_of
 from llamay_server._output import Finished, OutputParser, Text, ToolCall
 from llamay_server._tools import Tool, Toolbox, system_text
 
@@ -189,6 +189,34 @@ def test_a_model_whose_template_describes_no_tools_is_told_how_arguments_are_wri
     assert "<parameter=its name>\nits value\n</parameter>" in system_text(BOX, QWEN)
     assert '<parameter name="its name">its value</parameter>' in system_text(BOX, "minimax-m2")
     assert {name for name in TAGGED if "parameters" in str(tool_formats()[name])} == set(TAGGED)
+
+
+@pytest.mark.parametrize(
+    ("marks", "form"),
+    [
+        ("<tool_call>\n<function=x>\n<parameter=y>", "qwen3-coder"),
+        ("<seed:tool_call>\n<function=x>\n<parameter=y>", "seed-oss"),
+        ("<tool_call>x\n<arg_key>y</arg_key>\n<arg_value>", "glm-4.5"),
+        ("<tool_call>x' ~ '<arg_key>y</arg_key>\\n<arg_value>", "glm-4.5"),
+        ("<tool_call>x<arg_key>y</arg_key><arg_value>", "glm-4.7"),
+        ('<minimax:tool_call>\n<invoke name="x">', "minimax-m2"),
+        ("<｜DSML｜function_calls>", "deepseek-v3.2"),
+        ("<｜DSML｜tool_calls>", "deepseek-v4"),
+        ("<|tool_calls_section_begin|>", "kimi-k2"),
+        ("<|START_ACTION|>[", "command-r7b"),
+        ("<TOOLCALL>[", "nemotron-v2"),
+        ("'\\n<tool_calls>['", "apriel"),
+        ("'<tool_calls>\\n'", "minimax-m1"),
+        ("<|tool|>x<|/tool|>", "phi-4-mini"),
+        ("respond only with <|tool_call|>", "granite-3.3"),
+        ("'<|function_call|>'", "gigachat-3.1"),
+        ("<|tool_call:begin|>", "solar-open"),
+        ("'<|tools_prefix|>'", "apertus"),
+        ("<tool_call>\n{", "hermes"),
+    ],
+)
+def test_a_template_tells_the_format(marks: str, form: str) -> None:
+    assert format_of("{{ tools }}" + marks) == form
 
 
 TEMPLATES = {
