@@ -237,7 +237,7 @@ struct Machine::Search {
   uint32_t steps = 0;
 
   static constexpr uint32_t kMaxSteps = 50000;
-  static constexpr uint64_t kMaxTotal = 400000;
+  static constexpr uint64_t kMaxTotal = 1600000;
   // For each object that the search entered a name of, the number of the last one that it chose.
   using Order = std::vector<int64_t>;
 
