@@ -403,16 +403,22 @@ def test_a_string_that_would_be_read_as_something_else_is_not_written(
     assert not accepts(typed, spelled(lg.tool_formats()["deepseek-v3.2"], {"v": 5}).encode())
 
 
-def test_an_end_that_overlaps_itself_is_found_where_it_first_is(bytes_vocabulary: lg.Vocabulary) -> None:
+@pytest.mark.parametrize("states", [20_000, 30])
+def test_an_end_that_overlaps_itself_is_found_where_it_first_is(
+    states: int, bytes_vocabulary: lg.Vocabulary
+) -> None:
+    """Also where text and end are too large for one automaton."""
     tags = {"open": [{"text": "("}, {"key": True}, {"text": "="}], "close": [{"text": "xyx"}]}
     form = {"call": [{"name": True}, {"parameters": tags}, {"text": "!"}]}
+    schema = {
+        "type": "object",
+        "title": str(states),
+        "properties": {"a": {"type": "string", "pattern": "^[v-z]?[w-z]?[a-z]?[x-z]?$"}},
+    }
     grammar = lg.compile_tools(
-        [tool({"type": "object", "properties": {"a": {"type": "string", "maxLength": 4}}})],
-        bytes_vocabulary,
-        format=form,
-        choice="f",
+        [tool(schema)], bytes_vocabulary, format=form, choice="f", budget=lg.Budget(states=states)
     )
-    for content in ("", "x", "y", "xx", "xxyy", "xyxy", "xy", "axy", "yx", "zzzzz", "yyyx", "yyxy"):
+    for content in ("", "x", "y", "xx", "xxyy", "xyxy", "xy", "wxy", "yx", "zzzzz", "yyyx", "yyxy"):
         whole = content + "xyx"
         good = whole.index("xyx") == len(content) <= 4
         assert accepts(grammar, f"f(a={whole}!".encode()) == good, content
