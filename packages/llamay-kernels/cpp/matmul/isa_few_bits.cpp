@@ -8,12 +8,6 @@ namespace {
 
 #ifdef LLAMAY_VECTOR
 
-template <class Levels>
-LLAMAY_INLINE Floats widen_scale(const Levels& levels, int slice, float unit) {
-  const Floats d = widen_f16(levels.d + slice % kSlices * kLanes);
-  return unit == 1 ? d : mul(d, repeat(unit));
-}
-
 /// The even ones of pairs of 16-bit integers are meant for the first, the odd ones for the second sixteen k.
 template <int G>
 LLAMAY_INLINE void split_pairs(const Bytes (&pairs)[G], Ints (&first)[G], Ints (&second)[G]) {
@@ -49,15 +43,8 @@ struct TwoBitKernel : SuperBlockTiles {  // Q2_K
       add_scaled_dots<TwoBits, 0, 4>(vectors, s, first, a, start, isum);
       add_scaled_dots<TwoBits, 4, 8>(vectors, s, second, a, start, isum);
     }
-    for (int g = 0; g < G; ++g) {
-      const Floats d = widen_f16(levels[g]->d + g % kSlices * kLanes);
-      const Floats dmin = widen_f16(levels[g]->dmin + g % kSlices * kLanes);
-      for (int n = 0; n < N; ++n) {
-        const Floats d_a = repeat(a[n]->d);
-        acc[g][n] = fma(mul(d, d_a), to_float(isum[g][n]), acc[g][n]);
-        acc[g][n] = fnma(mul(dmin, d_a), to_float(imin[g][n]), acc[g][n]);
-      }
-    }
+    add_block(levels, a, isum, acc);
+    subtract_minima(levels, a, imin, acc);
   }
 
   template <int G, int N>
@@ -100,10 +87,7 @@ struct SixteenthKernel : SuperBlockTiles {
       for (int n = 0; n < N; ++n) start[n] = offset_of<kOffset>(*a[n], 2 * s + 1);
       add_scaled_dots<Bits, 4, 8>(vectors, s, second, a, start, isum);
     }
-    for (int g = 0; g < G; ++g) {
-      const Floats d = widen_scale(*levels[g], g, unit(format));
-      for (int n = 0; n < N; ++n) acc[g][n] = fma(mul(d, repeat(a[n]->d)), to_float(isum[g][n]), acc[g][n]);
-    }
+    add_block(levels, a, isum, acc, unit(format));
   }
 
   template <int G, int N>
@@ -148,10 +132,7 @@ struct EighthKernel : SuperBlockTiles {
       fetch_eighth<N, kVectorBytes>(vectors, 2 * p + 1, ahead);
       add_scaled_dots<Bits, 0, 8>(vectors, 2 * p + 1, second, a, start, isum);
     }
-    for (int g = 0; g < G; ++g) {
-      const Floats d = widen_scale(*levels[g], g, unit(format));
-      for (int n = 0; n < N; ++n) acc[g][n] = fma(mul(d, repeat(a[n]->d)), to_float(isum[g][n]), acc[g][n]);
-    }
+    add_block(levels, a, isum, acc, unit(format));
   }
 
   template <int G, int N>
@@ -175,10 +156,7 @@ struct TernaryKernel : SuperBlockTiles {
       fetch_eighth<N, kVectorBytes>(vectors, s, ahead);
       add_dots<TwoBits>(vectors, s, a, isum);
     }
-    for (int g = 0; g < G; ++g) {
-      const Floats d = widen_f16(levels[g]->d + g % kSlices * kLanes);
-      for (int n = 0; n < N; ++n) acc[g][n] = fma(mul(d, repeat(a[n]->d)), to_float(isum[g][n]), acc[g][n]);
-    }
+    add_block(levels, a, isum, acc);
   }
 
   template <int G, int N>

@@ -32,15 +32,8 @@ struct TwoLevelKernel : SuperBlockTiles {
         const Bytes min = widen_u8_pairs(levels[g]->min[p][g % kSlices * kLanes]);
         for (int n = 0; n < N; ++n) imin[g][n] = add_pairs(imin[g][n], min, repeat4(a[n]->sums + 2 * p));
       }
-    for (int g = 0; g < G; ++g) {
-      const Floats d = widen_f16(levels[g]->d + g % kSlices * kLanes);
-      const Floats dmin = widen_f16(levels[g]->dmin + g % kSlices * kLanes);
-      for (int n = 0; n < N; ++n) {
-        const Floats d_a = repeat(a[n]->d);
-        acc[g][n] = fma(mul(d, d_a), to_float(isum[g][n]), acc[g][n]);
-        acc[g][n] = fnma(mul(dmin, d_a), to_float(imin[g][n]), acc[g][n]);
-      }
-    }
+    add_block(levels, a, isum, acc);
+    subtract_minima(levels, a, imin, acc);
   }
 
   template <int G, int N>
@@ -73,10 +66,7 @@ struct SixBitKernel : SuperBlockTiles {
         add_scaled_dots<SixBits, 4 * h, 4 * h + 4>(vectors, s, scale, a, start, isum);
       });
     }
-    for (int g = 0; g < G; ++g) {
-      const Floats d = widen_f16(levels[g]->d + g % kSlices * kLanes);
-      for (int n = 0; n < N; ++n) acc[g][n] = fma(mul(d, repeat(a[n]->d)), to_float(isum[g][n]), acc[g][n]);
-    }
+    add_block(levels, a, isum, acc);
   }
 
   template <int G, int N>

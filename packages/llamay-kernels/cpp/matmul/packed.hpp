@@ -23,9 +23,8 @@
 // docs/formats.md.
 //
 // A block is what scales it (the structs below), then its vectors; where that would not fill whole lines, two
-// blocks are the scales of both, then the vectors of both. So a group is read from its first byte to its
-// last, which is how hardware prefetches best: it follows one stream, and no stream of a row's length is
-// short.
+// blocks are the scales of both, then the vectors of both. So a group, and the one after it, are read from
+// the first byte to the last, which is what a processor can read ahead.
 
 namespace llamay {
 

@@ -94,6 +94,27 @@ LLAMAY_INLINE void add_dots(const uint8_t* const (&vectors)[G], size_t s, const 
 #endif
 }
 
+/// acc[g][n] += d_w * d_a * isum, the products of a super-block.
+template <class Levels, int G, int N>
+LLAMAY_INLINE void add_block(const Levels* const (&levels)[G], const Activation256* const (&a)[N],
+                             const Ints (&isum)[G][N], Floats (&acc)[G][N], float unit = 1) {
+  for (int g = 0; g < G; ++g) {
+    Floats d = widen_f16(levels[g]->d + g % kSlices * kLanes);
+    if (unit != 1) d = mul(d, repeat(unit));
+    for (int n = 0; n < N; ++n) acc[g][n] = fma(mul(d, repeat(a[n]->d)), to_float(isum[g][n]), acc[g][n]);
+  }
+}
+
+/// acc[g][n] -= dmin_w * d_a * imin, its minima.
+template <class Levels, int G, int N>
+LLAMAY_INLINE void subtract_minima(const Levels* const (&levels)[G], const Activation256* const (&a)[N],
+                                   const Ints (&imin)[G][N], Floats (&acc)[G][N]) {
+  for (int g = 0; g < G; ++g) {
+    const Floats dmin = widen_f16(levels[g]->dmin + g % kSlices * kLanes);
+    for (int n = 0; n < N; ++n) acc[g][n] = fnma(mul(dmin, repeat(a[n]->d)), to_float(imin[g][n]), acc[g][n]);
+  }
+}
+
 /// Evenly spread, because only so many lines can be under way at once.
 template <int N, size_t vector_bytes, int G>
 LLAMAY_INLINE void fetch_eighth(const uint8_t* const (&vectors)[G], size_t s, size_t ahead) {
