@@ -1,6 +1,6 @@
 // The tokens of a vocabulary in groups of equal classes of bytes. An automaton is asked once what it does to
 // texts of some classes and some length, and the answer holds for a whole group: of a quarter of a million
-// tokens there are about two thousand groups.
+// tokens there are some thousands of groups.
 #pragma once
 
 #include <cstdint>

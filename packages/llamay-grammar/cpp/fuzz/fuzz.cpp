@@ -296,6 +296,13 @@ int main(int argc, char** argv) {
                         "aba(",
                         "\xed\xa0\x80"})
     token(t);
+  // So many alike that they are judged in groups.
+  for (int i = 0; i < 1500; ++i) {
+    static const char* pieces[] = {"a", "b", "c", "x", "na", "me", "1", "20", "-", ".", " ", "B", "\xc3\xa9"};
+    std::string t;
+    for (uint64_t n = 2 + below(4); n > 0; --n) t += pieces[below(chance(70) ? 6 : 13)];
+    token(t);
+  }
   token("<end>");
   uint32_t end = static_cast<uint32_t>(offsets.size() - 2);
   auto v = std::make_shared<Vocabulary>(bytes, offsets, std::vector<uint32_t>{}, std::vector<uint32_t>{end});
