@@ -177,8 +177,6 @@ _KNOWN = {
     "LLAMAY_ISA",
     "LLAMAY_NOHISTORY",
     "LLAMAY_OLLAMA_REGISTRY",
-    "LLAMAY_TEST_DATA",
-    "LLAMAY_TEST_SAMPLE",
 }
 
 
@@ -187,7 +185,11 @@ def environment() -> Iterator[Finding]:
     from ._config import variables
 
     unknown = sorted(
-        name for name in os.environ if name.startswith("LLAMAY_") and name not in _KNOWN | variables()
+        name
+        for name in os.environ
+        if name.startswith("LLAMAY_")
+        and not name.startswith("LLAMAY_TEST_")
+        and name not in _KNOWN | variables()
     )
     for name in unknown:
         yield Finding("warn", "variables", f"{name} is set, and nothing reads it", "is it misspelt?")
