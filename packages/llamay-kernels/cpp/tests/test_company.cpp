@@ -65,6 +65,15 @@ void company_that_costs_time_is_given_up_and_found_again() {
   }
 }
 
+void the_pieces_of_long_prompts_are_read_by_all() {
+  // Each takes longer than the one before it, for its context is longer; then the next prompt begins.
+  Company company(2);
+  for (int i = 0; i < 2'000; ++i) {
+    CHECK(company.limit() == 2);
+    company.took(2, 1000, 200'000'000 + static_cast<uint64_t>(i % 4) * 60'000'000, 6'000'000);
+  }
+}
+
 void jobs_of_other_sizes_decide_nothing() {
   Time time(2);
   for (int i = 0; i < 50'000; ++i) {
@@ -80,5 +89,6 @@ void jobs_of_other_sizes_decide_nothing() {
 int main() {
   a_quiet_machine_is_used_whole_all_the_time();
   company_that_costs_time_is_given_up_and_found_again();
+  the_pieces_of_long_prompts_are_read_by_all();
   jobs_of_other_sizes_decide_nothing();
 }

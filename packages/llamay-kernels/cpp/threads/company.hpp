@@ -30,7 +30,8 @@ class Company {
     if (!trying_) {
       if (used != limit_) return;  // it began before the last decision, or is too small for more
       watch(work, static_cast<double>(ns), static_cast<double>(waited_ns));
-      if (spent_ >= until_ && (limit_ < n_ || waits() || mean_ > kSlow * best_)) begin(work);
+      const bool worth = limit_ < n_ || waits() || mean_ > kSlow * best_;
+      if (spent_ >= until_ && worth && mean_ <= kLongJob) begin(work);
     } else if (used == (turn_ ? rival_ : limit_)) {
       // In the first job of a turn threads may still sleep; a job of another size says nothing.
       if (fresh_)
@@ -49,8 +50,11 @@ class Company {
   // Long enough for what a system owes a thread that has slept, or the other way round, to be settled.
   static constexpr uint64_t kTurn = 50'000'000;
   static constexpr uint32_t kTurnJobs = 2, kRounds = 2, kStrange = 24;
-  // Time in jobs between two trials. A trial costs at most what half of its jobs lose.
-  static constexpr uint64_t kShort = 200'000'000, kLong = 3'200'000'000;
+  // Longer jobs are not tried out: each would cost as much as all of a trial may, and they take longer from one
+  // to the next by themselves, as the pieces of a long prompt do.
+  static constexpr double kLongJob = 25e6;
+  // Time in jobs between two trials: a trial costs at most what half of its jobs lose, and that rarely.
+  static constexpr uint64_t kShort = 200'000'000, kLong = 3'200'000'000, kRarely = 16;
 
   bool waits() const { return waiting_ >= kMuch; }
   bool alike(uint64_t work) const { return work > work_ / 4 * 3 && work < work_ / 4 * 5; }
@@ -68,6 +72,7 @@ class Company {
   void begin(uint64_t work) {
     rival_ = limit_ == n_ || (waits() && limit_ > 1) ? limit_ / 2 : std::min(n_, 2 * limit_);
     trying_ = true;
+    began_ = spent_;
     work_ = work;
     strange_ = rounds_ = 0;
     per_job_[0] = per_job_[1] = 0;
@@ -92,7 +97,7 @@ class Company {
   void end(bool rival_won) {
     if (rival_won) limit_ = rival_;
     pause_ = rival_won ? kShort : std::min(2 * pause_, kLong);
-    until_ = spent_ + pause_;
+    until_ = spent_ + (rival_won ? pause_ : std::max(pause_, kRarely * (spent_ - began_)));
     waiting_ = 0;
     work_ = 0;
     trying_ = false;
@@ -106,7 +111,7 @@ class Company {
   uint64_t work_ = 0;
   double waiting_ = 0;                               // the recent share of time
   double mean_ = 0, best_ = 0;                       // nanoseconds of recent jobs of work_
-  uint64_t spent_ = 0, until_ = 0, pause_ = kShort;  // nanoseconds in jobs
+  uint64_t spent_ = 0, until_ = 0, began_ = 0, pause_ = kShort;  // nanoseconds in jobs
   // A trial: jobs with limit_ threads in turns with jobs of rival_ threads.
   bool trying_ = false, turn_ = false, fresh_ = false;
   unsigned rival_ = 0;
