@@ -50,8 +50,8 @@ class Company {
   // Long enough for what a system owes a thread that has slept, or the other way round, to be settled.
   static constexpr uint64_t kTurn = 50'000'000;
   static constexpr uint32_t kTurnJobs = 2, kRounds = 2, kStrange = 24;
-  // Longer jobs are not tried out: each would cost as much as all of a trial may, and they take longer from one
-  // to the next by themselves, as the pieces of a long prompt do.
+  // Longer jobs are not tried out: each would cost as much as all of a trial may, and they take longer from
+  // one to the next by themselves, as the pieces of a long prompt do.
   static constexpr double kLongJob = 25e6;
   // Time in jobs between two trials: a trial costs at most what half of its jobs lose, and that rarely.
   static constexpr uint64_t kShort = 200'000'000, kLong = 3'200'000'000, kRarely = 16;
@@ -109,8 +109,8 @@ class Company {
   std::mutex mutex_;
   unsigned limit_;
   uint64_t work_ = 0;
-  double waiting_ = 0;                               // the recent share of time
-  double mean_ = 0, best_ = 0;                       // nanoseconds of recent jobs of work_
+  double waiting_ = 0;                                           // the recent share of time
+  double mean_ = 0, best_ = 0;                                   // nanoseconds of recent jobs of work_
   uint64_t spent_ = 0, until_ = 0, began_ = 0, pause_ = kShort;  // nanoseconds in jobs
   // A trial: jobs with limit_ threads in turns with jobs of rival_ threads.
   bool trying_ = false, turn_ = false, fresh_ = false;
