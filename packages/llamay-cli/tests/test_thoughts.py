@@ -1,7 +1,8 @@
 """CL-03: what a model thinks is written beside its answer, never into it."""
 
+import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,11 @@ import pytest
 from llamay_cli_fakes import FakeModel
 
 from llamay_cli._repl import Repl
+from llamay_cli._run import follow
 from llamay_cli._session import Session
+from llamay_cli._terminal import Answer
+from llamay_cli._thoughts import Aside
+from llamay_server import Thoughts
 
 Llamay = Callable[..., Any]
 QWEN = "{% if enable_thinking is defined %}<think>\n\n</think>{% endif %} tools"
@@ -90,3 +95,34 @@ def test_a_chat_keeps_thoughts_apart_from_what_was_said(capsys: pytest.CaptureFi
     assert "oh" not in err
     assert model.rendered[1][1] == {"role": "assistant", "content": "One.", "reasoning_content": "hm"}
     assert model.asked == [{}, {}, {"enable_thinking": False, "thinking": False}]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("after", [1, 12, 30])
+def test_a_terminal_does_not_stay_dim_whatever_ends_the_answer(after: int) -> None:
+    class Broken:
+        """A generation that fails after so many pieces, while it thinks or later."""
+
+        def __iter__(self) -> Iterator[Any]:
+            for i, character in enumerate("<think>hm, hm</think>Yes.<think>oh</think>No."):
+                if i == after:
+                    raise OSError("gone")
+                yield SimpleNamespace(text=character)
+
+        def cancel(self) -> None: ...
+
+        def wait(self) -> None: ...
+
+    terminal = Terminal()
+    thoughts = Thoughts("<think> tools", ("<think>", "</think>"), begun=False)
+
+    with pytest.raises(OSError, match="gone"):
+        follow(Broken(), Answer(Terminal()), thoughts, Aside(terminal))  # type: ignore[arg-type]
+
+    shown = terminal.getvalue()
+    assert shown.count("\x1b[2m") == shown.count("\x1b[0m")
+    assert not shown or shown.endswith("\n")

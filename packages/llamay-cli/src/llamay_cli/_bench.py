@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from ._completion import complete_model
-from ._progress import MODES, Mode, reporting
+from ._options import offline_option, progress_option, threads_option
+from ._progress import Mode, reporting
 from .models import resolve
 
 if TYPE_CHECKING:
@@ -27,21 +28,15 @@ if TYPE_CHECKING:
     default=3,
     help="Repetitions; the best counts.  [default: 3]",
 )
-@click.option(
-    "-t",
-    "--threads",
-    type=click.IntRange(1, 1024),
-    envvar=["LLAMAY_THREADS", "LLAMA_ARG_THREADS"],
-    help="CPU threads.",
-)
+@threads_option()
 @click.option(
     "--kv",
     type=click.Choice(["f16", "f32", "vq8", "q8"]),
     default="f16",
     help="Precision of keys and values.",
 )
-@click.option("--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help="Pull nothing.")
-@click.option("--progress", type=click.Choice(MODES), default="auto", help="How to show progress, on stderr.")
+@offline_option()
+@progress_option()
 def bench(
     model: str, as_json: bool, repeat: int, threads: int | None, kv: Precision, offline: bool, progress: str
 ) -> None:

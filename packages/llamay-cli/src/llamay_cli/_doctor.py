@@ -56,9 +56,9 @@ def _safely(look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
     try:
         yield from look()
     except CliError as error:
-        yield Finding("fail", look.__name__.strip("_"), error.message, error.hint)
+        yield Finding("fail", look.__name__, error.message, error.hint)
     except (OSError, ImportError) as error:
-        yield Finding("fail", look.__name__.strip("_"), str(error))
+        yield Finding("fail", look.__name__, str(error))
 
 
 _COLORS = {"ok": "green", "warn": "yellow", "fail": "red"}

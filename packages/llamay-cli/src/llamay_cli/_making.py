@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from ._completion import complete_model
-from ._options import read_text
+from ._options import offline_option, progress_option, read_text
 from ._paths import expand
-from ._progress import MODES, Mode
+from ._progress import Mode
 from .errors import CliError, NotFoundError, printable
 from .store import Store, check_name
 
@@ -48,8 +48,8 @@ def cp(source: str, destination: str) -> None:
     help="The Modelfile; - is stdin.  [default: Modelfile]",
 )
 @click.option("-q", "--quantize", metavar="FORMAT", help="Write the weights in this format, such as Q4_K_M.")
-@click.option("--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help="Pull nothing.")
-@click.option("--progress", type=click.Choice(MODES), default="auto", help="How to show progress (stderr).")
+@offline_option()
+@progress_option()
 def create(name: str, file: str, quantize: str | None, offline: bool, progress: str) -> None:
     """Make the model NAME as a Modelfile says: of another model, with a prompt and settings of its own.
 

@@ -167,6 +167,23 @@ def generation_options(command: F) -> F:
     return command
 
 
+def threads_option(text: str = "CPU threads.") -> Callable[[F], F]:
+    """Add how many threads compute."""
+    names = ["LLAMAY_THREADS", "LLAMA_ARG_THREADS"]
+    return click.option("-t", "--threads", type=click.IntRange(1, 1024), envvar=names, help=text)
+
+
+def offline_option(text: str = "Pull nothing.") -> Callable[[F], F]:
+    """Add whether the network is left alone."""
+    return click.option("--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help=text)
+
+
+def progress_option() -> Callable[[F], F]:
+    """Add how progress is shown."""
+    text = "How to show progress, on stderr."
+    return click.option("--progress", type=click.Choice(MODES), default="auto", help=text)
+
+
 def model_options(command: F) -> F:
     """Add how the model is loaded."""
     for decorate in reversed(
@@ -178,13 +195,7 @@ def model_options(command: F) -> F:
                 envvar=["LLAMAY_CTX_SIZE", "OLLAMA_CONTEXT_LENGTH"],
                 help=_CTX_SIZE,
             ),
-            click.option(
-                "-t",
-                "--threads",
-                type=click.IntRange(1, 1024),
-                envvar=["LLAMAY_THREADS", "LLAMA_ARG_THREADS"],
-                help=_THREADS,
-            ),
+            threads_option(_THREADS),
             click.option(
                 "--kv",
                 type=click.Choice(["f16", "f32", "vq8", "q8"]),
@@ -205,12 +216,8 @@ def model_options(command: F) -> F:
                 metavar="FILE[:SCALE]",
                 help="Use a LoRA adapter (GGUF), or a share of it; may be repeated.",
             ),
-            click.option(
-                "--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help="Pull nothing."
-            ),
-            click.option(
-                "--progress", type=click.Choice(MODES), default="auto", help="How to show progress (stderr)."
-            ),
+            offline_option(),
+            progress_option(),
         )
     ):
         command = decorate(command)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from ._completion import complete_model
-from ._progress import MODES, Mode, reporting
+from ._options import offline_option, progress_option, threads_option
+from ._progress import Mode, reporting
 from .errors import CliError, Exit, RefusedError, printable
 from .models import resolve
 
@@ -28,16 +29,10 @@ if TYPE_CHECKING:
 @click.option("--allow-requantize", is_flag=True, help="Allow a source that is quantized already.")
 @click.option("--force", is_flag=True, help="Replace TARGET where it exists.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and how large it would be.")
-@click.option(
-    "-t",
-    "--threads",
-    type=click.IntRange(1, 1024),
-    envvar=["LLAMAY_THREADS", "LLAMA_ARG_THREADS"],
-    help="CPU threads.",
-)
+@threads_option()
 @click.option("--json", "as_json", is_flag=True, help="Print every tensor's format as JSON.")
-@click.option("--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help="Pull nothing.")
-@click.option("--progress", type=click.Choice(MODES), default="auto", help="How to show progress, on stderr.")
+@offline_option()
+@progress_option()
 def quantize(
     source: str,
     target: Path,

@@ -244,7 +244,7 @@ def follow(
 
     def take(parts: Iterable[tuple[bool, str]]) -> None:
         for thought, text in parts:
-            if thought is False and said[True] and not said[False] and aside is not None:
+            if aside is not None and not thought:
                 aside.end()
             said[thought].append(text)
             stream = streams[thought]
@@ -265,8 +265,10 @@ def follow(
         generation.cancel()
         generation.wait()
         raise
-    if thoughts is not None:
-        take(thoughts.finish())
+    finally:
+        # Whatever happened: a terminal must not stay dim.
+        if thoughts is not None:
+            take(thoughts.finish())
         if aside is not None:
             aside.end()
     written.text, written.thought = "".join(said[False]), "".join(said[True])

@@ -12,7 +12,8 @@ from llamay_server import Config, ConfigError, load_config, show_config
 from llamay_server import serve as run_server
 
 from ._completion import complete_model
-from ._progress import MODES, Mode
+from ._options import offline_option, progress_option
+from ._progress import Mode
 from ._server_store import ServerStore
 from .errors import CliError, Exit, NotFoundError
 from .models import resolve
@@ -54,8 +55,8 @@ _METAVARS = {int: "N", float: "SECONDS"}
 @click.argument("models", nargs=-1, shell_complete=complete_model)
 @click.option("--config", "config_file", metavar="FILE", help="TOML file of these settings.")
 @click.option("--show-config", "showing", is_flag=True, help="Print the settings and where each came from.")
-@click.option("--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help="Pull nothing.")
-@click.option("--progress", type=click.Choice(MODES), default="auto", help="How to show progress, on stderr.")
+@offline_option()
+@progress_option()
 def serve(
     models: tuple[str, ...],
     config_file: str | None,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from ._completion import complete_model
-from ._progress import MODES, Mode
+from ._options import offline_option, progress_option
+from ._progress import Mode
 from .errors import CliError, Exit, NotFoundError, printable
 from .models import fetch
 from .store import BrokenManifestError, Entry, Store
@@ -54,8 +55,8 @@ def digest(ctx: click.Context, param: click.Parameter, value: str | None) -> str
     "--max-size", metavar="SIZE", callback=size, help="Refuse more than this (800M, 4G).  [default: 1T]"
 )
 @click.option("--insecure", is_flag=True, help="Allow plain http to other machines.")
-@click.option("--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help="Use no network.")
-@click.option("--progress", type=click.Choice(MODES), default="auto", help="How to show progress, on stderr.")
+@offline_option("Use no network.")
+@progress_option()
 @click.option("--json", "as_json", is_flag=True, help="Print what was pulled as JSON.")
 def pull(
     source: str,

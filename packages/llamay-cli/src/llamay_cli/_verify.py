@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from ._completion import complete_model
-from ._progress import MODES, Mode, reporting
+from ._options import offline_option, progress_option, threads_option
+from ._progress import Mode, reporting
 from .errors import CliError, Exit, printable
 from .models import resolve
 
@@ -33,21 +34,15 @@ the morning, in another house, the file is opened, and the story goes on in the 
     metavar="N",
     help="Length of the text.  [default: 160, or past the window]",
 )
-@click.option(
-    "-t",
-    "--threads",
-    type=click.IntRange(1, 1024),
-    envvar=["LLAMAY_THREADS", "LLAMA_ARG_THREADS"],
-    help="CPU threads here.",
-)
+@threads_option("CPU threads here.")
 @click.option(
     "--kv",
     type=click.Choice(["f16", "f32", "vq8", "q8"]),
     default="f16",
     help="Precision of keys and values.",
 )
-@click.option("--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help="Pull nothing.")
-@click.option("--progress", type=click.Choice(MODES), default="auto", help="How to show progress, on stderr.")
+@offline_option()
+@progress_option()
 def verify(
     model: str,
     as_json: bool,
