@@ -314,6 +314,7 @@ def test_tensors_that_are_no_pair_and_files_without_any_are_refused(
     for names, said in (
         (("blk.0.attn_q.weight.lora_a",), "blk.0.attn_q.weight.lora_b is missing"),
         (("blk.0.attn_norm.weight",), "blk.0.attn_norm.weight is not a low-rank update"),
+        (("blk.0.attn_q.weight.lora_a.lora_a",), "lora_a.lora_a is not a low-rank update"),
         ((), "holds no update"),
     ):
         with pytest.raises(TensorError, match=re.escape(said)):

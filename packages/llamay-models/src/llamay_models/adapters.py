@@ -129,15 +129,12 @@ def adapted_program(program: Program, adapters: Sequence[Adapter], architecture:
             raise MetadataError(
                 f"{adapter.path} adapts the architecture {adapter.architecture}, and this model's is {architecture}"
             )
-        try:  # one by one, so that the message names the file
-            adapt(program, {name: [update] for name, update in adapter.updates().items()})
+    for adapter in reversed(adapters):  # what comes last is added last
+        try:
+            program = adapt(program, adapter.updates())
         except PlanError as error:
             raise TensorError(f"{adapter.path}: {error}") from None
-    updates: dict[str, list[Update]] = {}
-    for adapter in adapters:
-        for name, update in adapter.updates().items():
-            updates.setdefault(name, []).append(update)
-    return adapt(program, updates) if updates else program
+    return program
 
 
 def identity_fields(adapters: Sequence[Adapter]) -> dict[str, bytes]:
@@ -181,12 +178,15 @@ def with_adapters(
     )
 
 
+_HALVES = ("lora_a", "lora_b")
+
+
 def _pairs(tensors: Mapping[str, FileTensor], path: Path) -> dict[str, tuple[FileTensor, FileTensor]]:
     """Sort a file's tensors by the matrix that they change. Raises TensorError for one that is no half of a pair."""
     halves: dict[str, dict[str, FileTensor]] = {}
     for name, tensor in tensors.items():
         matrix, dot, half = name.rpartition(".")
-        if not dot or half not in ("lora_a", "lora_b"):
+        if not dot or half not in _HALVES or matrix.rpartition(".")[2] in _HALVES:
             raise TensorError(
                 f"{path}: {name} is not a low-rank update; adapters that replace whole tensors are not supported"
             )

@@ -208,7 +208,7 @@ class Stepper:
             sequence, n, tokens = share.sequence, share.n, share.tokens
             state, drafts = sequence.state, share.drafts
             before = sequence.channel.completion_tokens
-            decoding = before > 0 and sequence.writing is not None and len(state.pending) == 1
+            decoding = before > 0 and sequence.decoding
             if share.wanted:
                 row, at = at, at + share.wanted
                 if sequence.ending is None:
@@ -231,15 +231,10 @@ class Stepper:
                 depth += n * (share.position + n // 2)
                 self._count_reading(sequence, n)
             served(state.tenant, n)
-            if sequence.channel.completion_tokens != before:
-                self._count(sequence.channel, before, now)
+            self._count(sequence.channel, before, now)
             if self._prefixes is not None and (self._prefixes.windowed or not decoding):
                 self._keep(sequence)
-            if (
-                sequence.writing is not None
-                and sequence.writing.bounds is not None
-                and sequence.waits_for_mask
-            ):
+            if sequence.waits_for_mask:
                 bound.append(sequence)
             elif sequence.ending is not None:
                 self._endings.settle(sequence)

@@ -6,7 +6,7 @@ narrow products beside each: `w @ x + b @ (scale * (a @ x))`, in this order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from llamay_models.errors import PlanError
@@ -25,12 +25,12 @@ class Update:
     scale: float
 
 
-def adapt(program: Program, updates: Mapping[str, Sequence[Update]]) -> Program:
-    """Return the program with updates of the matrices that they name, in their order.
+def adapt(program: Program, updates: Mapping[str, Update]) -> Program:
+    """Return the program with updates of the matrices that they name.
 
-    The tensors of the updates come after the program's own. Takes a program that is not fused yet. Raises PlanError
-    for a name that is no matrix of the program, for shapes that do not fit, and for a table of embeddings that is the
-    output matrix too.
+    The tensors of the updates come after the program's own. Takes a program that is not fused yet; of one that was
+    adapted before, the new updates are added before the old ones. Raises PlanError for a name that is no matrix of the
+    program, for shapes that do not fit, and for a table of embeddings that is the output matrix too.
     """
     return _Adapting(program, updates).program()
 
@@ -61,7 +61,7 @@ def outline(program: Program) -> Program:
 
 
 class _Adapting:
-    def __init__(self, program: Program, updates: Mapping[str, Sequence[Update]]) -> None:
+    def __init__(self, program: Program, updates: Mapping[str, Update]) -> None:
         self._old, self._updates = program, updates
         self._records: list[Record] = []
         self._widths, self._names = list(program.widths), list(program.names)
@@ -72,15 +72,14 @@ class _Adapting:
         used: dict[str, set[str]] = {}
         for record in self._old.records:
             whole, rows = self._matrix(record)
-            if whole is None or not (found := self._updates.get(whole.name)):
+            if whole is None or (update := self._updates.get(whole.name)) is None:
                 self._records.append(record)
                 continue
             used.setdefault(whole.name, set()).add(record.op)
             if len(used[whole.name]) > 1:
                 raise PlanError(f"{whole.name} is the output matrix too, and an adapter of it cannot be used")
-            self._extend(record, whole, rows, found)
-        missing = sorted(name for name, found in self._updates.items() if found and name not in used)
-        if missing:
+            self._extend(record, whole, rows, update)
+        if missing := sorted(self._updates.keys() - used.keys()):
             raise PlanError(f"the adapter changes {missing[0]}, which is no matrix of this model")
         return Program(tuple(self._records), tuple(self._widths), tuple(self._tensors), tuple(self._names))
 
@@ -93,27 +92,23 @@ class _Adapting:
             return tensor.whole, range(tensor.begin, tensor.end)
         return tensor, range(tensor.rows)
 
-    def _extend(self, record: Record, whole: Tensor, rows: range, updates: Sequence[Update]) -> None:
-        """Write a record and what is added to what it makes; the last sum has the record's own number."""
+    def _extend(self, record: Record, whole: Tensor, rows: range, update: Update) -> None:
+        """Write a record and what is added to what it makes; the sum has the record's own number."""
+        rank = self._check(record.op, whole, update)
         width = self._old.widths[record.outs[0]]
-        total = self._value(width, f"{whole.name}.plain")
-        self._records.append(Record(record.op, (total,), record.args, record.weights, record.attrs))
-        for number, update in enumerate(updates):
-            rank = self._check(record.op, whole, update)
-            narrow = self._value(rank, f"{whole.name}.lora_a.{number}")
-            a = self._number(update.a, range(update.a.rows))
-            self._records.append(Record(record.op, (narrow,), record.args, (a,), {}))
-            if update.scale != 1.0:
-                scaled = self._value(rank, f"{whole.name}.lora_scale.{number}")
-                self._records.append(Record("scale", (scaled,), (narrow,), (), {"by": float(update.scale)}))
-                narrow = scaled
-            added = self._value(width, f"{whole.name}.lora_b.{number}")
-            b = self._number(update.b, rows if record.op == "linear" else range(update.b.rows))
-            self._records.append(Record("linear", (added,), (narrow,), (b,), {}))
-            last = number == len(updates) - 1
-            summed = record.outs[0] if last else self._value(width, f"{whole.name}.sum.{number}")
-            self._records.append(Record("add", (summed,), (total, added), (), {}))
-            total = summed
+        plain = self._value(width, f"{whole.name}.plain")
+        self._records.append(replace(record, outs=(plain,)))
+        narrow = self._value(rank, f"{whole.name}.lora_a")
+        a = self._number(update.a, range(update.a.rows))
+        self._records.append(Record(record.op, (narrow,), record.args, (a,), {}))
+        if update.scale != 1.0:
+            scaled = self._value(rank, f"{whole.name}.lora_scale")
+            self._records.append(Record("scale", (scaled,), (narrow,), (), {"by": float(update.scale)}))
+            narrow = scaled
+        added = self._value(width, f"{whole.name}.lora_b")
+        b = self._number(update.b, rows if record.op == "linear" else range(update.b.rows))
+        self._records.append(Record("linear", (added,), (narrow,), (b,), {}))
+        self._records.append(Record("add", record.outs, (plain, added), (), {}))
 
     def _check(self, op: str, whole: Tensor, update: Update) -> int:
         """Return the rank, the same in both matrices. Raises PlanError."""
