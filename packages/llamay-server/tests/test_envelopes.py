@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -41,6 +42,12 @@ def flat(pieces: Sequence[Any], way: int) -> list[Any]:
         else:
             out.append(piece)
     return out
+
+
+def cut(text: str, sizes: Sequence[int]) -> list[str]:
+    """The text in parts of these sizes, and the rest."""
+    ends = [0, *itertools.accumulate(sizes)]
+    return [*(text[a:b] for a, b in itertools.pairwise(ends)), text[ends[-1] :]]
 
 
 def argument(tags: Any, key: str, value: Any) -> str:
@@ -114,13 +121,7 @@ def test_calls_are_read_however_they_are_cut(
         calls = calls[:1]
     body = written(form, calls, indent, way)
     whole = f"{around(form, 'say', way)}Let me see.\n{around(form, 'then', way)}{body}"
-    parts, at = [], 0
-    for size in sizes:
-        parts.append(whole[at : at + size])
-        at += size
-    parts.append(whole[at:])
-
-    said, found, reason = read(form, parts)
+    said, found, reason = read(form, cut(whole, sizes))
     assert (said.rstrip(), found, reason) == ("Let me see.", calls, "tool_calls")
 
 

@@ -20,7 +20,7 @@ from llamay_server._tools import Tool, Toolbox, system_text
 from . import test_anthropic as anthropic
 from . import test_ollama as ollama
 from . import test_openai as openai
-from .test_envelopes import TAGGED, written
+from .test_envelopes import TAGGED, cut, written
 
 SCHEMA = {
     "type": "object",
@@ -82,12 +82,7 @@ def test_calls_are_read_however_they_are_cut(form: str, calls: list[Call], sizes
     if any(closing(form) in json.dumps(arguments) for _, arguments in calls):
         return  # the format has no way to write it
     whole = "Let me see.\n" + written(form, calls)
-    parts, at = [], 0
-    for size in sizes:
-        parts.append(whole[at : at + size])
-        at += size
-    parts.append(whole[at:])
-    said, found, reason = read(form, parts)
+    said, found, reason = read(form, cut(whole, sizes))
     assert (said.rstrip(), found, reason) == ("Let me see.", calls, "tool_calls")
 
 

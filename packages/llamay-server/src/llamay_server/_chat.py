@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ._envelopes import envelope, format_of, reasoning_of, writes_calls
+from ._envelopes import begins_thought, envelope, format_of, reasoning_of, writes_calls
 from ._errors import invalid
 from ._history import for_template
 from ._http import release
@@ -108,7 +108,7 @@ def render(model: Model, request: ChatRequest) -> Rendered:
     marks, known = reasoning_of(template), envelope(format_of(template))
     return Rendered(
         prompt,
-        in_thought=marks is not None and prompt.text.rstrip().endswith(marks[0]),
+        in_thought=begins_thought(prompt.text, marks),
         prompted=bool(known.prompted) and prompt.text.endswith(known.prompted),
     )
 
@@ -191,13 +191,12 @@ class Framing:
         bound = request.box.bound(form, request.bound, thoughts=thoughts)
         # Expressions and grammars bind the output from its first character on.
         free = bound is None or bound.kind in ("tools", "after_thoughts")
-        shown = known.specials if request.box.active or known.marks else ()
         return cls(
             box=request.box,
             form=form,
             marks=marks or THINK,
             bound=bound,
-            special=(*shown, *(marks or ())),
+            special=known.visible(marks, calls=request.box.active),
             thinks=marks is not None and free,
             in_thought=rendered.in_thought and free,
             prompted=rendered.prompted and (bound is None or bound.kind == "tools"),

@@ -12,7 +12,7 @@ from litestar.types import ASGIApp
 from ._call import Call, call_of
 from ._contexts import Named, Writer
 from ._contexts_api import GenerateFromContext, child_of, named_of, read_more
-from ._envelopes import envelope, format_of, reasoning_of
+from ._envelopes import begins_thought, envelope, format_of, reasoning_of
 from ._errors import ApiError, invalid
 from ._http import Streamed, Whole, read_json, release, sse
 from ._openai_shapes import usage
@@ -83,7 +83,7 @@ class _Generating:
         if named.messages is not None:
             marks = reasoning_of(self.model.info.chat_template)
         tail = list(contexts[0].tokens)[-_TAIL:]
-        begun = marks is not None and self.model.decode(tail).rstrip().endswith(marks[0])
+        begun = begins_thought(self.model.decode(tail), marks)
         thoughts = None if marks is None else (*marks, begun)
         bound = self.box.bound(self.form, self.bound, thoughts=thoughts)
         free = bound is None or bound.kind in ("tools", "after_thoughts")
@@ -96,7 +96,7 @@ class _Generating:
             max_tokens=None if limit is None or limit < 0 else limit,
             stop=self.stop,
             bound=bound,
-            special=(*(known.specials if self.box.active or known.marks else ()), *(marks or ())),
+            special=known.visible(marks, calls=self.box.active),
             ignore_eos=bool(data.ignore_eos),
             priority=urgency(data),
             timeout=time_limit(data),

@@ -97,6 +97,11 @@ def reasoning_of(template: str | None) -> tuple[str, str] | None:
     return next((marks for marks in _THOUGHTS if marks[0] in template), None)
 
 
+def begins_thought(prompt: str, marks: tuple[str, str] | None) -> bool:
+    """Whether a prompt (its end suffices) has already opened the thought of the answer."""
+    return marks is not None and prompt.rstrip().endswith(marks[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A call that was read: `arguments` as compact JSON, `id` where the model gave one, and where it ends.
@@ -127,7 +132,7 @@ class Envelope:
     marks: tuple[str, ...]
     """What the format writes around text, which is no part of it."""
     specials: tuple[str, ...]
-    """The control tokens that have to be visible in the text."""
+    """Its control tokens."""
     prompted: str
     """What a prompt may end with that belongs to the output."""
     reasoning: tuple[str, str] | None
@@ -142,6 +147,10 @@ class Envelope:
     """How calls are named in a conversation, made of {name} and {count}; empty where that is free."""
     tags: Tags | None = None
     """What stands around each argument, where they are not one object."""
+
+    def visible(self, thoughts: tuple[str, str] | None, *, calls: bool) -> tuple[str, ...]:
+        """The control tokens that have to be in the text so that thoughts with these marks, and calls, can be read."""
+        return (*(self.specials if calls or self.marks else ()), *(thoughts or ()))
 
     def read(self, text: str, *, first: bool, final: bool) -> Found | Literal["wait"] | None:
         """A call at the start of `text`. None where there is none, "wait" where more text decides."""

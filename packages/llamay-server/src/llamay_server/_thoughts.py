@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-from ._envelopes import envelope, format_of, reasoning_of
+from ._envelopes import begins_thought, envelope, format_of, reasoning_of
 from ._output import Event, OutputParser, Reasoning, Text
 from ._tools import Toolbox
 
@@ -20,7 +20,7 @@ class Thoughts:
 
     def __init__(self, template: str, marks: tuple[str, str], *, begun: bool) -> None:
         form = format_of(template)
-        self.special = (*envelope(form).specials, *marks) if envelope(form).marks else marks
+        self.special = envelope(form).visible(marks, calls=False)
         self._parser = OutputParser(0, Toolbox(), form=form, thinks=True, in_thought=begun, reasoning=marks)
 
     @classmethod
@@ -29,7 +29,7 @@ class Thoughts:
         marks = reasoning_of(template)
         if template is None or marks is None:
             return None
-        return cls(template, marks, begun=prompt.rstrip().endswith(marks[0]))
+        return cls(template, marks, begun=begins_thought(prompt, marks))
 
     def feed(self, text: str) -> Iterator[tuple[bool, str]]:
         """Yield what became certain with this text: whether it is thought, and the words."""
