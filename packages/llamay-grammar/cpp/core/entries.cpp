@@ -2,8 +2,7 @@
 // at a time, by the classes of their bytes; the others byte by byte.
 #include <algorithm>
 
-#include "machine.h"
-#include "vocabulary.h"
+#include "lexeme_step.h"
 
 namespace llamay::grammar {
 
@@ -224,9 +223,6 @@ class Maker {
 
  private:
   static constexpr uint64_t kUnknown = uint64_t{1} << 61;  // no class has this number
-  struct Spot {
-    uint32_t state, scan, count;
-  };
   struct Exit {
     uint32_t label, token, offset;
   };
@@ -313,7 +309,8 @@ class Maker {
         continue;
       }
       Spot to = at;
-      Scan r = is_json(k_.kind) ? step<true>(to, kids.bytes[k]) : step<false>(to, kids.bytes[k]);
+      Scan r = is_json(k_.kind) ? step_lexeme<true>(l_, k_, to, kids.bytes[k])
+                                : step_lexeme<false>(l_, k_, to, kids.bytes[k]);
       if (r == Scan::Dead) continue;
       if (r == Scan::Close) {
         uint32_t label = l_.label(at.state);
@@ -329,21 +326,6 @@ class Maker {
       if (!trie_.leaf(c))
         descend(c, to, depth + 1, together && to.scan == 0 && (trie_.at(c) & ~together_.classes) == 0);
     }
-  }
-
-  template <bool kJson>
-  Scan step(Spot& p, uint8_t b) const {
-    return scan_byte<kJson>(
-        p.scan, b,
-        [&](uint32_t cp) {
-          p.state = l_.next(p.state, cp);
-          return p.state != kDead && length_open(l_, p.state, ++p.count, k_.min, k_.max);
-        },
-        [&](uint32_t lo, uint32_t hi) {
-          return l_.any_next(p.state, lo, hi,
-                             [&](uint32_t n) { return length_open(l_, n, p.count + 1, k_.min, k_.max); });
-        },
-        k_.kind == Lexeme::JsonCanonical);
   }
 };
 

@@ -396,6 +396,13 @@ struct Masker::Walk {
     }
   }
 
+  // A name or an item that this walk does not spell out, behind those that are there.
+  const Link* unspelled(const Thread& t) {
+    Link* link = new (s.take(sizeof(Link))) Link;
+    link->unknown = true, link->previous = t.top->names;
+    return link;
+  }
+
   // Inside a name that need not be a declared one: the remembered masks hold for every name that is neither
   // declared nor used before; the few that are get a walk of their own.
   // Names of `plenty` code points are not few yet.
@@ -407,8 +414,7 @@ struct Masker::Walk {
       stay(*e);
       cross(e, t, [&] {
         for (const auto& x : e->exits) {
-          Link* link = new (s.take(sizeof(Link))) Link;
-          link->unknown = true, link->previous = t.top->names;
+          const Link* link = unspelled(t);
           Threads after;
           m.close_unknown(m.blurred(t, s), x.label, link, after, s);
           m.drop_repeats(after, 0, s);
@@ -433,8 +439,7 @@ struct Masker::Walk {
     stay(*e);
     cross(e, t, [&] {
       for (const auto& x : e->exits) {
-        Link* link = new (s.take(sizeof(Link))) Link;
-        link->unknown = true, link->previous = t.top->names;
+        const Link* link = unspelled(t);
         Threads after;
         m.close_unknown(t, x.label, link, after, s);
         follow(*x.rest, 0, after, false);
@@ -476,8 +481,7 @@ struct Masker::Walk {
     EntryPtr e = v.entry(string_kind(), lang, t.state, t.scan, 0, kInf, n, id);
     apart(t.top->names != nullptr, *e, [&] {
       stay(*e);
-      Link* link = new (s.take(sizeof(Link))) Link;
-      link->unknown = true, link->previous = t.top->names;
+      const Link* link = unspelled(t);
       Threads after;
       m.close_item(m.blurred(t, s), link, after, s);
       m.drop_repeats(after, 0, s);

@@ -4,8 +4,7 @@
 #include <array>
 #include <unordered_map>
 
-#include "machine.h"
-#include "vocabulary.h"
+#include "lexeme_step.h"
 
 namespace llamay::grammar {
 
@@ -34,9 +33,6 @@ class WholeMaker {
   }
 
  private:
-  struct Spot {
-    uint32_t state, scan, count;
-  };
   struct Verdict {
     uint32_t group, kind;
     uint64_t classes = 0;
@@ -86,9 +82,7 @@ class WholeMaker {
   std::vector<uint32_t> now_, next_, seen_;
   uint32_t mark_ = 0;
 
-  bool open(uint32_t state, uint32_t depth) const {
-    return state != kDead && length_open(l_, state, depth, k_.min, k_.max);
-  }
+  bool open(uint32_t state, uint32_t depth) const { return is_open(l_, k_, state, depth); }
 
   // Of texts that begin with a character of one set of classes and go on with those of another. `read`: the
   // classes that some of them get to; all, where that was not found out.
@@ -398,21 +392,7 @@ class WholeMaker {
       return open(to.state, to.count) ? Scan::Live : Scan::Dead;
     }
     to = from;
-    return json_ ? other<true>(to, b) : other<false>(to, b);
-  }
-  template <bool kJson>
-  Scan other(Spot& p, uint8_t b) const {
-    return scan_byte<kJson>(
-        p.scan, b,
-        [&](uint32_t cp) {
-          p.state = l_.next(p.state, cp);
-          return open(p.state, ++p.count);
-        },
-        [&](uint32_t lo, uint32_t hi) {
-          return l_.any_next(p.state, lo, hi,
-                             [&](uint32_t n) { return length_open(l_, n, p.count + 1, k_.min, k_.max); });
-        },
-        k_.kind == Lexeme::JsonCanonical);
+    return json_ ? step_lexeme<true>(l_, k_, to, b) : step_lexeme<false>(l_, k_, to, b);
   }
 
   // ---- Ends of strings ----
