@@ -184,3 +184,33 @@ def test_a_template_that_cannot_be_read_makes_a_model_unusable(start, tmp_path):
         answer = server.client.post(route, json=fields | {"model": "bad"})
         check(answer, 422, "model_unusable", "the template has no end", tmp_path)
     assert len(closed) >= len(ROUTES), "what was loaded is let go"
+
+
+@pytest.mark.parametrize(
+    ("adapter", "status", "code", "text"),
+    [
+        (
+            "gone.gguf",
+            404,
+            "model_not_found",
+            "The file gone.gguf that model 'bad' is used with is not there",
+        ),
+        ("junk.gguf", 422, "model_unusable", "junk.gguf"),
+        ("junk.gguf:nan", 422, "model_unusable", "the scale of junk.gguf must be a finite number"),
+    ],
+)
+def test_an_adapter_that_cannot_be_used_is_told_without_its_folder(
+    start, tmp_path, adapter, status, code, text
+):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "junk.gguf").write_bytes(b"junk")
+    server = start(
+        FakeModel(),
+        f"bad={tmp_path / 'bad.gguf'}",
+        loader=load(Config()),
+        lora=(f"bad={elsewhere / adapter}",),
+    )
+    for route, fields in ROUTES.values():
+        answer = server.client.post(route, json=fields | {"model": "bad"})
+        check(answer, status, code, text, tmp_path)

@@ -10,7 +10,7 @@ there, or says `x-should-retry: false`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -192,14 +192,17 @@ def from_engine(exc: BaseException) -> ApiError:
             return ApiError("internal", "The server failed on this request; its log has the details.")
 
 
-def from_load(exc: BaseException, name: str, path: Path) -> ApiError:
-    """Why a model could not be loaded, without where its file is. What would fail again asks not to be repeated."""
+def from_load(exc: BaseException, name: str, paths: Sequence[Path]) -> ApiError:
+    """Why a model could not be loaded, without where its files are: its own first, then those that are used with it.
+
+    What would fail again asks not to be repeated.
+    """
     match exc:
         case FileNotFoundError() | NotADirectoryError():
-            text = f"The file of model {name!r} is not there any more; pull or add it again."
+            text = f"{_file(exc, name, paths)} is not there any more; pull or add it again."
             return ApiError("not_found", text, param="model", code="model_not_found")
         case OSError():
-            text = f"The file of model {name!r} cannot be read: {exc.strerror or type(exc).__name__}."
+            text = f"{_file(exc, name, paths)} cannot be read: {exc.strerror or type(exc).__name__}."
             return ApiError("unusable", text, param="model", code="model_unusable")
         case MemoryError():
             text = f"There is not enough memory to load model {name!r}."
@@ -207,12 +210,27 @@ def from_load(exc: BaseException, name: str, path: Path) -> ApiError:
         case ApiError():
             return exc
     known = from_engine(exc)
-    text = f"Model {name!r} cannot be loaded: {_hidden(known.message, path)}"
+    text = f"Model {name!r} cannot be loaded: {_hidden(known.message, paths)}"
     return ApiError(known.kind, text, param="model", code=known.code, headers=known.headers)
 
 
-def _hidden(text: str, path: Path) -> str:
+def _file(exc: OSError, name: str, paths: Sequence[Path]) -> str:
+    """The file that could not be read, in words."""
+    beside = [path for path in paths[1:] if exc.filename is not None and str(path) == str(exc.filename)]
+    return (
+        f"The file {beside[0].name} that model {name!r} is used with"
+        if beside
+        else f"The file of model {name!r}"
+    )
+
+
+def _hidden(text: str, paths: Sequence[Path]) -> str:
     """A message that names files, but not their folders."""
-    for known in (path, path.resolve()):
-        text = text.replace(str(known), known.name).replace(f"{known.parent}/", "")
+    known = sorted(
+        {str(each): each for path in paths for each in (path, path.resolve())}.items(), reverse=True
+    )
+    for whole, path in known:  # what lies deeper first: a folder may be in another's
+        text = text.replace(whole, path.name)
+    for _, path in known:
+        text = text.replace(f"{path.parent}/", "")
     return text

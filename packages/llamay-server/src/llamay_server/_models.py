@@ -21,7 +21,7 @@ from ._errors import ApiError, from_load
 from ._lora import AdapterScale, adapted, files_of
 from ._metrics import Metrics
 from ._protocol import BadPrompt, Loader, Model, ModelInfo, Progress, Times, UnusableModel
-from ._store import Profile, Store
+from ._store import Profile, Store, StoreError
 
 if TYPE_CHECKING:
     from llamay_models.pool import Lease, ModelPool, Status
@@ -193,7 +193,7 @@ class Models:
                     raise ApiError("unavailable", f"{e}.") from e
                 raise ApiError("storage", f"{e}.", param="model", code="out_of_memory", retry=False) from e
             except Exception as e:
-                raise from_load(e, entry.name, entry.path or Path()) from e
+                raise from_load(e, entry.name, self._files(entry)) from e
         return cast("Model", lease.model)
 
     def hold(self, name: str) -> Lease:
@@ -219,6 +219,15 @@ class Models:
                 raise
         return model
 
+    def _files(self, entry: Entry) -> list[Path]:
+        """The model's file, and those of what is loaded beside it."""
+        try:
+            beside = self._beside(entry)
+        except UnusableModel:
+            beside = {}
+        adapters = [path for path, _ in beside.get("adapters", ())]
+        return [entry.path or Path(), *([beside["draft"]] if "draft" in beside else []), *adapters]
+
     def _beside(self, entry: Entry) -> dict[str, Any]:
         """What is loaded beside a model: one that guesses for it, and adapters."""
         first = entry is next(iter(self.entries.values()))
@@ -229,7 +238,10 @@ class Models:
         texts = [
             path for name, path in map(_named, self.config.lora) if (entry.name == name if name else first)
         ]
-        own = self.store.adapters(entry.name) if self.store and entry.stored else ()
+        try:
+            own = self.store.adapters(entry.name) if self.store and entry.stored else ()
+        except StoreError as e:
+            raise UnusableModel(str(e)) from e
         if own or texts:
             found["adapters"] = [*((path, 1.0) for path in own), *files_of(texts)]
         return found
