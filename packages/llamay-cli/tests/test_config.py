@@ -150,6 +150,10 @@ def test_show_of_one_verb_lists_every_option(llamay: Llamay) -> None:
     assert all(name.replace("_", "-") in shown for name in SAMPLING_DEFAULTS)
     assert llamay("config", "show", "chat").stdout == shown
     assert "[ctx.build]" in llamay("config", "show", "ctx", "build").stdout
+    below = llamay("config", "show", "ctx").stdout
+    assert "[ctx.build]" in below
+    assert "[ctx.run]" in below
+    assert "[run]" not in below
     assert llamay("config", "show", "nonsense").exit_code == 2
 
 

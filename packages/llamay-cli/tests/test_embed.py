@@ -71,5 +71,7 @@ def test_no_text_and_too_many_dimensions_are_said(fake: Any, llamay: Llamay) -> 
     nothing = llamay("embed", fake.path, stdin="\n \n")
     assert (nothing.exit_code, "every line is empty" in nothing.stderr) == (1, True)
 
+    nowhere = llamay("embed", fake.path, "one", "-o", "/nonexistent/vectors.npy")
+    assert (nowhere.exit_code, "no folder /nonexistent" in nowhere.stderr) == (3, True)
     wide = llamay("embed", fake.path, "one", "--dimensions", 9)
     assert (wide.exit_code, "more than the 8" in wide.stderr) == (2, True)

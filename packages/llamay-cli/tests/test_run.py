@@ -280,3 +280,15 @@ def test_a_file_that_is_no_text_is_refused(fake: Any, llamay: Callable[..., Any]
 
     assert result.exit_code == 1
     assert "is not UTF-8 text (byte 2)" in result.stderr
+
+
+def test_cl06_what_this_model_cannot_be_loaded_with_is_no_defect(
+    llamay: Callable[..., Any], fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*arguments: Any, **options: Any) -> Any:
+        raise ValueError("ctx_size must be at most 64, not 512")
+
+    monkeypatch.setattr(_options, "load_model", lambda: load)
+    result = llamay("run", fake.path, "-p", "Well?", "--ctx-size", 512)
+
+    assert (result.exit_code, result.stderr) == (1, "error: ctx_size must be at most 64, not 512\n")

@@ -12,7 +12,7 @@ import pytest
 from llamay_models import gguf, load, score
 from llamay_models.adapters import Adapter, adapted_program
 from llamay_models.engine import Sampling
-from llamay_models.errors import IdentityMismatch, MetadataError, ModelError, TensorError
+from llamay_models.errors import ArchitectureError, IdentityMismatch, MetadataError, ModelError, TensorError
 from llamay_models.plan import Program, evaluate, fuse
 from llamay_models.plan._adapt import Update, adapt, outline
 
@@ -327,6 +327,8 @@ def test_tensors_that_are_no_pair_and_files_without_any_are_refused(
         Adapter.open(adapter(), float("inf"))
     with pytest.raises(ModelError):
         Adapter.open(stories(shared_data))
+    with pytest.raises(ArchitectureError, match="is an adapter, not a model"):
+        load(adapter(), threads=1)
     with pytest.raises(FileNotFoundError):
         Adapter.open(tmp_path / "none.gguf")
 

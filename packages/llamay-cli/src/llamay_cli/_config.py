@@ -68,7 +68,7 @@ def show(verb: tuple[str, ...], origin: bool, as_json: bool) -> None:
         if wanted == "serve":
             _show_server(as_json)
             return
-        found = [setting for setting in found if setting.verb == wanted]
+        found = [setting for setting in found if f"{setting.verb}.".startswith(f"{wanted}.")]
         if not found:
             raise click.UsageError(f"`llamay {' '.join(verb)}` has no settings")
     else:

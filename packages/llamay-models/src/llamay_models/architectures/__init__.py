@@ -43,6 +43,10 @@ def find(metadata: Mapping[str, Any]) -> tuple[Architecture, Transformer]:
     Raises MetadataError if a key is missing or wrong, ArchitectureError if the architecture is not one of
     ours.
     """
+    if metadata.get("general.type") == "adapter":
+        raise ArchitectureError(
+            "this file is an adapter, not a model; load the model that it adapts, and it beside it"
+        )
     name = metadata.get("general.architecture")
     if not isinstance(name, str):
         raise MetadataError("the key general.architecture is missing")
