@@ -178,5 +178,7 @@ def test_lc10_more_scales_than_fit_take_the_place_of_idle_ones(
     before = steps()
     assert before > 40
     assert server.client.post("/v1/completions", json=body).status_code == 200
-    assert steps() > before  # what makes room keeps its counts
+    after = steps()
+    assert after > before  # what makes room keeps its counts
     assert [text(server, i / 8, 0.0) for i in range(2)] == said
+    assert steps() > after + 40  # those of all that made room, not of the last one

@@ -533,3 +533,19 @@ def test_j11_what_one_owner_computed_saves_no_other_owner_a_step():
         assert cached > 100
         assert again < computed / 2
         assert ask("c") == (0, computed)
+
+
+def test_oa42_the_best_of_many_are_those_that_the_model_finds_likeliest(server):
+    options = {"temperature": 1.0, "logprobs": 0, "max_tokens": 12, "prompt": [PROMPT, "The end of"]}
+    every = complete(server, n=6, **options)["choices"]
+
+    def mean(choice):
+        scores = choice["logprobs"]["token_logprobs"]
+        return sum(scores) / len(scores)
+
+    assert len({mean(choice) for choice in every}) > 6
+    expected = [
+        choice["text"] for k in (0, 6) for choice in sorted(every[k : k + 6], key=mean, reverse=True)[:2]
+    ]
+    best = complete(server, n=2, best_of=6, **options)["choices"]
+    assert [choice["text"] for choice in best] == expected

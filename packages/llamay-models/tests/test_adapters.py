@@ -127,6 +127,19 @@ def test_several_adapters_add_up_and_an_alpha_of_zero_ignores_the_rank(
     expected = merged(merged(small, one.updates()), two.updates()).reference(TOKENS)
     np.testing.assert_allclose(evaluate(program, TOKENS), expected, rtol=1e-9, atol=1e-9)
 
+    # In their order: the last one's product is what the last sum adds.
+    makers = {record.outs[0]: record for record in program.records}
+    plain = next(r for r in small.trace().records if r.op == "linear")
+    name = small.trace().tensors[plain.weights[0]].name
+    assert name in some
+    total = makers[plain.outs[0]]
+    for adapter in (two, one):
+        assert total.op == "add"
+        assert program.tensors[makers[total.args[1]].weights[0]].name == f"{name}.lora_b"
+        assert program.tensors[makers[total.args[1]].weights[0]] == adapter.pairs[name][1]
+        total = makers[total.args[0]]
+    assert total.op == "linear"
+
 
 def stories(shared_data: Path) -> Path:
     path: Path = shared_data / "models" / "stories260K.gguf"

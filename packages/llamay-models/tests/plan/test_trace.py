@@ -7,6 +7,7 @@ import pytest
 
 from llamay_models.errors import PlanError
 from llamay_models.plan import Rope, Trace
+from llamay_models.plan._hidden import hidden
 
 NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
 
@@ -128,3 +129,19 @@ def test_a_tied_table_is_one_tensor(small_model):
     assert len(untied.tensors) == len(tied.tensors) + 1
     assert tied.records[-1].weights == tied.records[0].weights
     assert untied.records[-1].weights != untied.records[0].weights
+
+
+def test_the_part_before_the_output_matrix_is_found_only_where_it_says_all():
+    g = Trace()
+    x = embedded(g)
+    h = g.rms_norm(x, Matrix("output_norm.weight", 1, 24), 1e-5)
+    y = g.linear(h, Matrix("output.weight", 24, 24), 24)
+    assert hidden(g.program()).records == g.program().records[:2]
+
+    g.add(y, x)  # the output needs more than the normed state
+    with pytest.raises(PlanError, match="does not end with an output matrix"):
+        hidden(g.program())
+    plain = Trace()
+    plain.linear(embedded(plain), Matrix("output.weight", 24, 24), 24)
+    with pytest.raises(PlanError, match="does not end with an output matrix"):
+        hidden(plain.program())

@@ -14,13 +14,12 @@ def hidden(program: Program) -> Program:
     """
     records = program.records
     norm = next((i for i in reversed(range(len(records))) if records[i].op in _NORMS), -1)
-    made = {records[norm].outs[-1]} if norm >= 0 else set()
+    made = set(records[norm].outs[-1:])
+    whole = 0 <= norm < len(records) - 1
     for record in records[norm + 1 :]:
-        if not made.issuperset(record.args):
-            made = set()
-            break
+        whole = whole and made.issuperset(record.args)
         made.update(record.outs)
-    if not made or norm == len(records) - 1:
+    if not whole:
         raise PlanError("this architecture does not end with an output matrix over one hidden state")
     return Program(records[: norm + 1], program.widths, program.tensors, program.names)
 
