@@ -24,8 +24,7 @@ import jsonschema_rs
 
 import llamay
 import llamay_grammar as lg
-from llamay_server._output import OutputParser, ToolCall
-from llamay_server._tools import Tool, Toolbox
+from llamay_models.answers import Reader, ToolCall
 
 SCHEMAS = Path(__file__).resolve().parents[1] / "tests" / "grammar" / "schemas.json"
 
@@ -49,8 +48,8 @@ def errors(text: str, by_python: Any, by_rust: Any) -> list[str]:
 
 def call_of(text: str, schema: Any, form: str) -> str:
     """The arguments of the call that a text is."""
-    parser = OutputParser(0, Toolbox((Tool("write", "", schema),), "required"), form=form)
-    calls = [e for e in (*parser.feed(text), *parser.finish("stop", None)) if isinstance(e, ToolCall)]
+    reader = Reader({"write": schema}, formats=lg, form=form)
+    calls = [e for e in (*reader.feed(text), *reader.finish("stop", None)) if isinstance(e, ToolCall)]
     return calls[0].arguments if len(calls) == 1 else json.dumps({"no call": text})
 
 

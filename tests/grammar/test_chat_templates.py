@@ -20,13 +20,22 @@ import numpy as np
 import pytest
 
 import llamay_grammar as lg
+from llamay_models.answers import Envelope, Reader, Reasoning, Text, ToolCall, format_of
+from llamay_models.answers import envelope as envelope_of
+from llamay_models.answers import reasoning_of as marks_of
 from llamay_models.chat import ChatTemplate
-from llamay_server._envelopes import envelope, format_of, reasoning_of
 from llamay_server._history import for_template
-from llamay_server._output import OutputParser, Reasoning, Text, ToolCall
-from llamay_server._tools import Tool, Toolbox
 
-Call = tuple[str, dict[str, Any]]
+from .call_texts import Call, argument
+
+
+def envelope(name: str) -> Envelope:
+    return envelope_of(name, lg)
+
+
+def reasoning_of(source: str) -> tuple[str, str] | None:
+    return marks_of(source, lg)
+
 
 CITY = {
     "type": "object",
@@ -294,10 +303,10 @@ def accept_all(matcher: lg.Matcher, tokens: Sequence[int]) -> None:
 
 def read(source: str, text: str, *, thought: bool = False, sizes: int = 1) -> tuple[str, str, list[Call]]:
     form, marks = format_of(source), reasoning_of(source)
-    box = Toolbox(tuple(Tool(t["function"]["name"], "", {}) for t in TOOLS), "auto")  # type: ignore[index]
+    tools: dict[str, Any] = {t["function"]["name"]: {} for t in TOOLS}  # type: ignore[index]
     more: dict[str, Any] = {} if marks is None else {"reasoning": marks, "thinks": True}
-    parser = OutputParser(
-        0, box, form=form, in_thought=thought, prompted=bool(envelope(form).prompted), **more
+    parser = Reader(
+        tools, formats=lg, form=form, in_thought=thought, prompted=bool(envelope(form).prompted), **more
     )
     events = [e for at in range(0, len(text), sizes) for e in parser.feed(text[at : at + sizes])]
     events += parser.finish("stop", None)
@@ -438,7 +447,7 @@ def test_whatever_a_format_lets_be_written_is_read_as_it_was_meant(form: str, ch
         whitespace="spaced",
         property_order="schema",
     )
-    box = Toolbox(tuple(Tool(t["function"]["name"], "", CITY) for t in TOOLS), "auto")  # type: ignore[index]
+    tools: dict[str, Any] = {t["function"]["name"]: CITY for t in TOOLS}  # type: ignore[index]
     plain = [*(set(range(32, 127)) - {ord("\\")}), 10, *range(256, len(words.vocabulary))]
     for seed in range(25):
         dice = random.Random(seed)
@@ -453,7 +462,7 @@ def test_whatever_a_format_lets_be_written_is_read_as_it_was_meant(form: str, ch
             matcher.accept(token)
             tokens.append(token)
         text = words.decode(tokens)
-        parser = OutputParser(0, box, form=form, prompted=bool(envelope(form).prompted))
+        parser = Reader(tools, formats=lg, form=form, prompted=bool(envelope(form).prompted))
         events = [e for c in text for e in parser.feed(c)] + list(parser.finish("stop", None))
         calls = [e for e in events if isinstance(e, ToolCall)]
         assert not "".join(e.text for e in events if isinstance(e, Text)).strip(), text
@@ -489,27 +498,11 @@ def _spell(pieces: Any, call: ToolCall | None) -> list[str]:
         elif piece.get("count"):
             tails = ["[0-9]+"]
         elif "parameters" in piece:
-            tails = [_spell_parameters(piece["parameters"], json.loads(call.arguments) if call else {})]
+            arguments = json.loads(call.arguments) if call else {}
+            tails = ["".join(argument(piece["parameters"], *item, re.escape) for item in arguments.items())]
         else:
             tails = [re.escape(piece.get("text", piece.get("special", "")))]
         out = [head + tail for head in out for tail in tails]
-    return out
-
-
-def _spell_parameters(tags: Any, arguments: dict[str, Any]) -> str:
-    """Each argument between its tags: text as it is, everything else as JSON."""
-    out = ""
-    for key, value in arguments.items():
-        is_text = isinstance(value, str)
-        for piece in tags["open"]:
-            if piece.get("key"):
-                out += re.escape(key)
-            elif "typed" in piece:
-                out += re.escape(piece["typed"][0 if is_text else 1])
-            else:
-                out += re.escape(piece.get("text", piece.get("special", "")))
-        out += re.escape(value if is_text else json.dumps(value))
-        out += "".join(re.escape(piece.get("text", piece.get("special", ""))) for piece in tags["close"])
     return out
 
 

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 import llamay_grammar as lg
+from llamay_models.answers import Reader, Text, ToolCall, format_of
 from llamay_models.chat import ChatTemplate
-from llamay_server._envelopes import format_of
 from llamay_server._history import for_template
-from llamay_server._output import OutputParser, Text, ToolCall
-from llamay_server._tools import Tool, Toolbox
 
 _path = Path(__file__).parents[2] / "packages" / "llamay-models" / "tests" / "tokenizer" / "conftest.py"
 _spec = importlib.util.spec_from_file_location("tokenizer_fixtures", _path)
@@ -128,10 +126,9 @@ def test_the_calls_of_a_real_template_are_read_back(
     assert form == (FORMATS | OBJECTS)[name]
     if lg.tool_formats()[form].get("single"):
         calls = calls[:1]
-    box = Toolbox((Tool("put_it", "", PUT), Tool("now", "", {})), "auto")
     text = rendered(source, calls)
     for parts in ([text], list(text)):
-        parser = OutputParser(0, box, form=form)
+        parser = Reader({"put_it": PUT, "now": {}}, formats=lg, form=form)
         events = [event for part in parts for event in parser.feed(part)]
         events += parser.finish("stop", None)
         assert [(e.name, json.loads(e.arguments)) for e in events if isinstance(e, ToolCall)] == calls

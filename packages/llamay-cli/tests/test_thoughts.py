@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from llamay_cli_fakes import FakeModel
 
+import llamay_grammar
 from llamay_cli._repl import Repl
 from llamay_cli._run import follow
 from llamay_cli._session import Session
 from llamay_cli._terminal import Answer
 from llamay_cli._thoughts import Aside
-from llamay_server import Thoughts
+from llamay_models.answers import Thoughts
 
 Llamay = Callable[..., Any]
 QWEN = "{% if enable_thinking is defined %}<think>\n\n</think>{% endif %} tools"
@@ -118,7 +119,7 @@ def test_a_terminal_does_not_stay_dim_whatever_ends_the_answer(after: int) -> No
         def wait(self) -> None: ...
 
     terminal = Terminal()
-    thoughts = Thoughts("<think> tools", ("<think>", "</think>"), begun=False)
+    thoughts = Thoughts("<think> tools", ("<think>", "</think>"), begun=False, formats=llamay_grammar)
 
     with pytest.raises(OSError, match="gone"):
         follow(Broken(), Answer(Terminal()), thoughts, Aside(terminal))  # type: ignore[arg-type]

@@ -190,9 +190,9 @@ def test_the_key_of_snapshots_is_read_once_and_kept_private(tmp_path):
         read_key(str(tmp_path / "none"))
 
 
-def test_settings_and_thoughts_are_read_without_waiting_for_the_web_framework():
+def test_settings_are_read_without_waiting_for_the_web_framework():
     code = (
-        "import sys, llamay_server; llamay_server.load_config(); llamay_server.Thoughts;"
+        "import sys, llamay_server; llamay_server.load_config();"
         " assert set(llamay_server.__all__) <= set(dir(llamay_server));"
         " print(sorted({'litestar', 'uvicorn', 'llamay_models'} & set(sys.modules)))"
     )

@@ -32,7 +32,7 @@ from .errors import CliError, Exit
 
 if TYPE_CHECKING:
     from llamay_models import Generation
-    from llamay_server import Thoughts
+    from llamay_models.answers import Thoughts
 
     from ._session import Session
 

@@ -18,7 +18,7 @@ from .errors import CliError
 
 if TYPE_CHECKING:
     from llamay_models import Context, Generation, Model
-    from llamay_server import Thoughts
+    from llamay_models.answers import Thoughts
 
     from ._progress import Report
 

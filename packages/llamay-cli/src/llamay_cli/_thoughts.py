@@ -11,7 +11,7 @@ from ._terminal import Answer
 
 if TYPE_CHECKING:
     from llamay_models import Model
-    from llamay_server import Thoughts
+    from llamay_models.answers import Thoughts
 
 # What marks thoughts has one of these words in it, and looking closer takes a while to import.
 _PERHAPS = re.compile("think|channel", re.IGNORECASE)
@@ -23,19 +23,19 @@ def reader(model: Model, tokens: Sequence[int]) -> Thoughts | None:
     template = model.chat_template
     if template is None or not _PERHAPS.search(template.source):
         return None
-    from llamay_server import Thoughts
+    import llamay_grammar
+    from llamay_models.answers import Thoughts
 
-    return Thoughts.of(template.source, model.decode(tokens[-64:]))
+    return Thoughts.of(template.source, model.decode(tokens[-64:]), llamay_grammar)
 
 
 def visible(model: Model, thoughts: Thoughts | None) -> list[int]:
     """Return the control tokens that have to be in the text for that."""
-    found = []
-    for name in thoughts.special if thoughts is not None else ():
-        ids = model.encode(name, add_special=False, parse_special=True)
-        if len(ids) == 1:
-            found += ids
-    return found
+    if thoughts is None:
+        return []
+    from llamay_models.answers import control_tokens
+
+    return control_tokens(model, thoughts.special)
 
 
 def template_options(think: bool | None) -> dict[str, Any]:

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from ._ollama_create import RecipeError, read_recipe
     from ._serve import main, serve
     from ._store import Profile, Recipe, Status, Store, StoredModel, StoreError
-    from ._thoughts import Thoughts
 
 __all__ = [
     "Application",
@@ -23,7 +22,6 @@ __all__ = [
     "Store",
     "StoreError",
     "StoredModel",
-    "Thoughts",
     "add_flags",
     "create_app",
     "from_namespace",
@@ -44,7 +42,6 @@ _WHERE = {
     "_ollama_create": ("RecipeError", "read_recipe"),
     "_serve": ("main", "serve"),
     "_store": ("Profile", "Recipe", "Status", "Store", "StoreError", "StoredModel"),
-    "_thoughts": ("Thoughts",),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 

@@ -13,6 +13,8 @@ import msgspec
 from litestar import Request, post
 from litestar.types import ASGIApp
 
+from llamay_models.answers import Event, Finished, Reasoning, Text, ToolCall
+
 from ._anthropic_cache import diagnose, last_breakpoint, marked_tokens
 from ._anthropic_messages import assistant_message, read_messages
 from ._anthropic_schema import Block, CountTokensRequest, MessagesRequest
@@ -21,7 +23,6 @@ from ._chat import ChatRequest, ChatRun, Message, render
 from ._errors import ApiError, invalid
 from ._http import Streamed, Whole, read_json, sse
 from ._options import SamplingFields, format_bound, sampling, stop_list, unsupported
-from ._output import Event, Finished, Reasoning, Text, ToolCall
 from ._profile import fill, limit, opened, stops
 from ._protocol import Model
 from ._responses_store import Stored

@@ -12,12 +12,13 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from ._envelopes import begins_thought, envelope, format_of, reasoning_of, writes_calls
+from llamay_models.answers import THINK, Event, Finished, Reader, begins_thought, format_of, writes_calls
+
+from ._envelopes import envelope, reader, reasoning_of
 from ._errors import invalid
 from ._history import for_template
 from ._http import release
 from ._options import Bound
-from ._output import THINK, Event, Finished, OutputParser
 from ._protocol import Context, Model, Progress, Prompt, PromptTooLong
 from ._run import Delta, Reading, Run, Spec, Totals, read_watched, reading_tenant
 from ._tools import Toolbox, call_text, system_text
@@ -205,12 +206,12 @@ class Framing:
             ),
         )
 
-    def parser(self, index: int) -> OutputParser:
+    def parser(self, index: int) -> Reader:
         """What takes the text of one choice apart."""
-        return OutputParser(
-            index,
+        return reader(
             self.box,
             form=self.form,
+            index=index,
             thinks=self.thinks,
             in_thought=self.in_thought,
             reasoning=self.marks,
@@ -231,7 +232,7 @@ class ChatRun:
         """A computed conversation that this one may go on from; it is forked, never changed."""
         self.keep_context = False
         self._context: Context | None = None
-        self.parsers: list[OutputParser] = []
+        self.parsers: list[Reader] = []
         self._shape: Callable[[Event], bytes] | None = None
 
     def shape(self, shape: Callable[[Event], bytes]) -> None:

@@ -9,15 +9,25 @@ from typing import Any
 from litestar import Request, post
 from litestar.types import ASGIApp
 
+from llamay_models.answers import (
+    THINK,
+    Event,
+    Finished,
+    Reasoning,
+    Text,
+    ToolCall,
+    begins_thought,
+    format_of,
+)
+
 from ._call import Call, call_of
 from ._contexts import Named, Writer
 from ._contexts_api import GenerateFromContext, child_of, named_of, read_more
-from ._envelopes import begins_thought, envelope, format_of, reasoning_of
+from ._envelopes import envelope, reader, reasoning_of
 from ._errors import ApiError, invalid
 from ._http import Streamed, Whole, read_json, release, sse
 from ._openai_shapes import usage
 from ._options import bound, sampling, stop_list, time_limit, urgency
-from ._output import THINK, Event, Finished, OutputParser, Reasoning, Text, ToolCall
 from ._protocol import Context, Model
 from ._run import Delta, End, Run, Spec, Totals
 from ._services import Services, services
@@ -106,10 +116,10 @@ class _Generating:
         named.cancel = run.cancel
         thinks = marks is not None and free
         parsers = [
-            OutputParser(
-                i,
+            reader(
                 self.box,
                 form=self.form,
+                index=i,
                 thinks=thinks,
                 in_thought=begun and free,
                 reasoning=marks or THINK,

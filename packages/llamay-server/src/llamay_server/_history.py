@@ -11,7 +11,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ._envelopes import envelope, format_of
+from llamay_models.answers import format_of
+
+from ._envelopes import envelope
 
 Message = dict[str, Any]
 

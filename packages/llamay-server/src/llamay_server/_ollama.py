@@ -14,6 +14,8 @@ from litestar import Request, post
 from litestar.types import ASGIApp
 from msgspec import Meta, Struct
 
+from llamay_models.answers import Event, Finished, Reasoning, Text, ToolCall
+
 from ._call import Call, call_of
 from ._chat import ChatRequest, ChatRun, Message, Rendered, render
 from ._config import parse_seconds
@@ -22,7 +24,6 @@ from ._fill import can_fill, fill_prompt
 from ._http import Streamed, Whole, ndjson, read_json
 from ._models import Entry
 from ._options import Bound, Int64, SamplingFields, Unit, sampling, stop_list, unsupported
-from ._output import Event, Finished, Reasoning, Text, ToolCall
 from ._protocol import Model, Prompt
 from ._run import Totals
 from ._scores import chat_logprobs

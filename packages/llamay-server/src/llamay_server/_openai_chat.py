@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from litestar import Request, post
 from litestar.types import ASGIApp
 
+from llamay_models.answers import Event, Finished, Reasoning, Text, ToolCall
+
 from ._call import Call, call_of
 from ._chat import ChatRequest, ChatRun, template_options
 from ._errors import invalid
@@ -20,7 +22,6 @@ from ._openai_messages import read_messages
 from ._openai_schema import ChatCompletionRequest, ChatMessage, TextPart
 from ._openai_shapes import DONE, PING, prompt_progress, reading_timings, timings, usage
 from ._options import bound, sampling, stop_list, time_limit, unsupported, urgency
-from ._output import Event, Finished, Reasoning, Text, ToolCall
 from ._profile import fill, limit, opened, stops
 from ._protocol import Model
 from ._run import Reading, read_through

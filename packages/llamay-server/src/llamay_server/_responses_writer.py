@@ -9,11 +9,12 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
+from llamay_models.answers import Event, Finished, Reasoning, Text, ToolCall
+
 from ._chat import ChatRun
 from ._errors import ApiError
 from ._http import sse
 from ._openai_shapes import prompt_progress, timings
-from ._output import Event, Finished, Reasoning, Text, ToolCall
 from ._responses_items import seal
 from ._responses_schema import ResponsesRequest
 from ._run import Reading

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -247,11 +246,6 @@ def system_text(box: Toolbox, form: str) -> str:
 def call_text(name: str, arguments: Any) -> str:
     """A call as the model itself would have written it; one canonical form, so that replays find their prefix."""
     return f"{OPEN}\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n{CLOSE}"
-
-
-def new_call_id(prefix: str = "call_") -> str:
-    """An id for a call."""
-    return prefix + secrets.token_hex(12)
 
 
 def read_arguments(value: Any, where: str) -> dict[str, Any]:

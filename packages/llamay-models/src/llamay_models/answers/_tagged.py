@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ._formats import Formats
+from ._text import skip
+
 Pairs = tuple[tuple[str, str, bool | None], ...]
 """Arguments as they stand there: name, text, and whether it is a string, where its tag says so."""
 
@@ -59,7 +62,7 @@ class Tags:
         """The arguments from `at` on, and where they end; None where a tag is broken."""
         pairs: list[tuple[str, str, bool | None]] = []
         while True:
-            start = _skip(text, at)
+            start = skip(text, at)
             if not text.startswith(self.before, start):
                 return "wait" if self.before.startswith(text[start:]) else (tuple(pairs), at)
             start += len(self.before)
@@ -80,7 +83,7 @@ class Tags:
                         return None if "\n" in text[start:].strip() else "wait"
                     key, start = text[start:end].strip(), end + len(literal)
                 else:
-                    place = _skip(text, start)
+                    place = skip(text, start)
                     if not text.startswith(literal, place):
                         return "wait" if literal.startswith(text[place:]) else None
                     start = place + len(literal)
@@ -103,49 +106,22 @@ class Tags:
         return f"{self.before}its name{inner}{first}its value{last}{self.stop}\n"
 
 
-def arguments(pairs: Pairs, schema: Any) -> str:
+def arguments(pairs: Pairs, schema: Any, formats: Formats) -> str:
     """The arguments of a function with this schema as compact JSON; the last one counts of those with the same name."""
-    from llamay_grammar import argument_types, read_argument
-
-    types = argument_types(schema)
+    types = formats.argument_types(schema)
     out: dict[str, Any] = {}
     for name, text, string in pairs:
         if string is None:
-            out[name] = read_argument(text, types[name])
+            out[name] = formats.read_argument(text, types[name])
         else:
-            out[name] = text if string else read_argument(text, (types[name] - {"string"}) or {"null"})
+            out[name] = (
+                text if string else formats.read_argument(text, (types[name] - {"string"}) or {"null"})
+            )
     return json.dumps(out, ensure_ascii=False, separators=(",", ":"))
-
-
-class Inside:
-    """Whether an argument is open in text that comes in parts: until it is closed, there is no use in reading it."""
-
-    def __init__(self, tags: Tags) -> None:
-        self._tags = tags
-        self._rest = ""
-        self.open = False
-
-    def feed(self, text: str) -> None:
-        """Go on with more text."""
-        text = self._rest + text
-        at = 0
-        while True:
-            mark = self._tags.stop if self.open else self._tags.before
-            found = text.find(mark, at)
-            if found < 0:
-                break
-            at, self.open = found + len(mark), not self.open
-        self._rest = text[max(at, len(text) - len(mark) + 1) :]
 
 
 def _text(pieces: Iterable[Mapping[str, Any]]) -> str:
     return "".join(piece.get("text", piece.get("special", "")) for piece in pieces)
-
-
-def _skip(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
 
 
 def tags_in(pieces: Sequence[Mapping[str, Any]]) -> Tags | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-from ._envelopes import begins_thought, envelope, format_of, reasoning_of
-from ._output import Event, OutputParser, Reasoning, Text
-from ._tools import Toolbox
+from ._envelope import envelope
+from ._events import Event, Reasoning, Text
+from ._formats import Formats
+from ._reader import Reader
+from ._template import begins_thought, format_of, reasoning_of
 
 
 class Thoughts:
@@ -18,26 +20,26 @@ class Thoughts:
 
     """
 
-    def __init__(self, template: str, marks: tuple[str, str], *, begun: bool) -> None:
+    def __init__(self, template: str, marks: tuple[str, str], *, begun: bool, formats: Formats) -> None:
         form = format_of(template)
-        self.special = envelope(form).visible(marks, calls=False)
-        self._parser = OutputParser(0, Toolbox(), form=form, thinks=True, in_thought=begun, reasoning=marks)
+        self.special = envelope(form, formats).visible(marks, calls=False)
+        self._reader = Reader(formats=formats, form=form, thinks=True, in_thought=begun, reasoning=marks)
 
     @classmethod
-    def of(cls, template: str | None, prompt: str) -> Self | None:
+    def of(cls, template: str | None, prompt: str, formats: Formats) -> Self | None:
         """Return what reads answers to a prompt (its end suffices) written by this template; None without thoughts."""
-        marks = reasoning_of(template)
+        marks = reasoning_of(template, formats)
         if template is None or marks is None:
             return None
-        return cls(template, marks, begun=begins_thought(prompt, marks))
+        return cls(template, marks, begun=begins_thought(prompt, marks), formats=formats)
 
     def feed(self, text: str) -> Iterator[tuple[bool, str]]:
         """Yield what became certain with this text: whether it is thought, and the words."""
-        return _words(self._parser.feed(text))
+        return _words(self._reader.feed(text))
 
     def finish(self) -> Iterator[tuple[bool, str]]:
         """Yield the rest."""
-        return _words(self._parser.finish("stop", None))
+        return _words(self._reader.finish("stop", None))
 
 
 def _words(events: Iterable[Event]) -> Iterator[tuple[bool, str]]:

@@ -1,92 +1,76 @@
-"""What a chat model writes, taken apart: reasoning, text and tool calls.
-
-A small machine over the text as it streams. A tag that may still be coming is held back, never shown by halves. What
-looks like a call but is not one (no JSON, an unknown name) stays text: nothing is lost and nothing is invented.
-"""
+"""What a chat model writes, taken apart as it streams: reasoning, text and tool calls."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import secrets
+from collections.abc import Collection, Generator, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from ._envelopes import DEFAULT, Braces, Envelope, Found, envelope
-from ._tagged import Inside, arguments
-from ._tools import Toolbox, new_call_id
+from ._call import Found
+from ._envelope import Envelope, envelope
+from ._events import Event, Finished, Reasoning, Text, ToolCall
+from ._formats import Formats
+from ._open import Braces, Inside
+from ._tagged import arguments
+from ._template import DEFAULT
 
 if TYPE_CHECKING:
-    from ._protocol import TokenScore
+    from llamay_models.engine import TokenScore
 
 THINK = ("<think>", "</think>")
+NO_TOOLS: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """Words of the answer."""
-
-    index: int
-    text: str
-    scores: tuple[TokenScore, ...] = ()
-    tokens: tuple[int, ...] = ()
+def new_call_id(prefix: str = "call_") -> str:
+    """An id for a call that the model gave none."""
+    return prefix + secrets.token_hex(12)
 
 
-@dataclass(frozen=True, slots=True)
-class Reasoning:
-    """Words of the thinking before the answer."""
+class Reader:
+    """Takes one answer apart: reasoning, text and tool calls.
 
-    index: int
-    text: str
+    A small machine over the text as it streams. A tag that may still be coming is held back, never shown by halves.
+    What looks like a call but is not one (no JSON, an unknown name) stays text: nothing is lost and nothing is
+    invented.
 
+    Args:
+        tools: what may be called: the JSON schema of the arguments by name. Without any, calls are text.
+        formats: the formats there are; `llamay_grammar`.
+        form: the name of the format of calls, as `format_of` tells it.
+        index: put into every event.
+        parallel: whether there may be several calls; what follows the first one is text otherwise.
+        thinks: whether to look for the marks `reasoning`.
+        in_thought: whether the prompt already opened them.
+        reasoning: the marks around thoughts, as `reasoning_of` tells them.
+        prompted: whether the prompt ended with what the format begins every answer with.
+        known_ids: those of the conversation's calls; a model that makes up one of these again is not followed.
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A whole call; `arguments` is compact JSON text of an object."""
+    Raises:
+        KeyError: for a format that is not among the formats.
 
-    index: int
-    number: int
-    id: str
-    name: str
-    arguments: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A choice is complete: stop, length or tool_calls."""
-
-    index: int
-    reason: str
-    stop_sequence: str | None = None
-
-
-Event = Text | Reasoning | ToolCall | Finished
-
-
-class OutputParser:
-    """Takes one choice's text apart.
-
-    `form`: the format of calls. `thinks`: look for the marks `reasoning`. `in_thought`: the prompt already opened them.
-    `prompted`: the prompt ended with what the format begins every answer with. `known_ids`: those of the
-    conversation's calls; a model that makes up one of these again is not followed.
     """
 
     def __init__(
         self,
-        index: int,
-        box: Toolbox,
+        tools: Mapping[str, Any] = NO_TOOLS,
         *,
+        formats: Formats,
         form: str = DEFAULT,
+        index: int = 0,
+        parallel: bool = True,
         thinks: bool = False,
         in_thought: bool = False,
         reasoning: tuple[str, str] = THINK,
         prompted: bool = False,
         known_ids: Collection[str] = (),
     ) -> None:
-        self.index, self.box = index, box
+        self.index = index
         self.calls = 0
         self.reasoning_tokens = 0
-        self._tools = {tool.name: tool for tool in box.tools}
-        known = envelope(form)
-        self._form: Envelope | None = known if box.active else None
+        self._tools, self._parallel, self._formats = tools, parallel, formats
+        known = envelope(form, formats)
+        self._form: Envelope | None = known if tools else None
         self._marks = known.marks
         self._thinks = thinks
         self._think, self._unthink = reasoning
@@ -111,7 +95,10 @@ class OutputParser:
     def feed(
         self, text: str, scores: tuple[TokenScore, ...] = (), tokens: tuple[int, ...] = ()
     ) -> Iterator[Event]:
-        """The events that became certain with this text."""
+        """The events that became certain with this text.
+
+        `scores` and `tokens` are those that the text was made of; they come back with the words that they end up in.
+        """
         self._buffer += text
         if self._mode == "call":
             self._within.feed(text)
@@ -124,7 +111,7 @@ class OutputParser:
         yield from self._advance(final=False)
 
     def finish(self, reason: str, stop_sequence: str | None) -> Iterator[Event]:
-        """The rest, and the end."""
+        """The rest, and the end: `reason` and `stop_sequence` as the engine gave them."""
         yield from self._advance(final=True)
         if self._buffer or self._scores or self._tokens:
             if self._mode == "think":
@@ -237,7 +224,7 @@ class OutputParser:
     def _arguments(self, found: Found) -> str:
         if found.pairs is None:
             return found.arguments
-        return arguments(found.pairs, self._tools[found.name].parameters)
+        return arguments(found.pairs, self._tools[found.name], self._formats)
 
     def _between(self, *, final: bool) -> bool:
         """Pass over what stands between calls; gives whether more text is needed."""
@@ -248,7 +235,7 @@ class OutputParser:
             return True
         size, more = passed
         self._buffer = self._buffer[size:]
-        if more and self.box.parallel:
+        if more and self._parallel:
             self._begin_call(first=False)
         else:
             self._mode, self._trim = "text", True
@@ -257,7 +244,7 @@ class OutputParser:
     def _tags(self) -> tuple[str, ...]:
         if self._mode == "think":
             return (self._unthink,)
-        look = self._form is not None and (self.box.parallel or self.calls == 0)
+        look = self._form is not None and (self._parallel or self.calls == 0)
         calls = self._form.openings if look and self._form is not None else ()
         return (*self._marks, *calls, *((self._think,) if self._thinks else ()))
 

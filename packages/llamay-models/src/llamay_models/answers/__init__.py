@@ -1,0 +1,39 @@
+"""What a chat model writes, taken apart: thoughts, words and tool calls, as it streams or whole.
+
+How models write calls is data of `llamay_grammar` (`tool_formats`), which the grammar that binds a call is made of as
+well. It is handed in as `formats`; this package does not import it. Everything here is text in and events out;
+`ContextReader` alone knows of models.
+"""
+
+from ._context import Answer, ContextReader, control_tokens, schemas_of
+from ._envelope import Envelope, envelope
+from ._events import Event, Finished, Reasoning, Text, ToolCall
+from ._formats import Formats, Types
+from ._reader import THINK, Reader, new_call_id
+from ._template import DEFAULT, begins_thought, format_of, reasoning_of, writes_calls
+from ._thoughts import Thoughts
+
+__all__ = [
+    "DEFAULT",
+    "THINK",
+    "Answer",
+    "ContextReader",
+    "Envelope",
+    "Event",
+    "Finished",
+    "Formats",
+    "Reader",
+    "Reasoning",
+    "Text",
+    "Thoughts",
+    "ToolCall",
+    "Types",
+    "begins_thought",
+    "control_tokens",
+    "envelope",
+    "format_of",
+    "new_call_id",
+    "reasoning_of",
+    "schemas_of",
+    "writes_calls",
+]

@@ -1,0 +1,124 @@
+"""Reading what the model of a context writes next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ._envelope import envelope
+from ._events import Event, Finished, Reasoning, Text, ToolCall
+from ._formats import Formats
+from ._reader import THINK, Reader
+from ._template import begins_thought, format_of, reasoning_of
+
+if TYPE_CHECKING:
+    from llamay_models.engine import Context, Generation
+    from llamay_models.model import Model
+
+_TAIL = 64
+"""Tokens in which the marks are found that a prompt may end with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer: what was said, what was thought before it, the calls, and why it ended."""
+
+    text: str
+    thoughts: str
+    calls: tuple[ToolCall, ...]
+    finish_reason: str
+
+
+class ContextReader(Reader):
+    """Takes apart what a context's model writes next, as the model's chat template tells.
+
+    Make it when the prompt has been read and before anything is generated, and hand `special` on:
+
+        reader = ContextReader(context, tools, formats=llamay_grammar)
+        answer = reader.answer(context.generate(special=reader.special, max_tokens=256))
+
+    `feed` and `finish` are there for whoever receives the text in another way.
+
+    Args:
+        context: ends where the answer begins. A model without a chat template gets the default format, and no thoughts.
+        tools: what may be called, in OpenAI's form (``{"type": "function", "function": {...}}``) or plain
+            (``{"name": ..., "parameters": schema}``, also with ``input_schema``).
+        formats: the formats there are; `llamay_grammar`.
+        parallel: whether there may be several calls.
+
+    Attributes:
+        form: the name of the format of calls, for ``llamay_grammar.compile_tools(format=...)``.
+        reasoning: the marks around thoughts; None for a model that has none.
+        in_thought: whether the prompt has opened them.
+        special: ids of the control tokens that have to be visible in the text, for ``generate(special=...)``.
+
+    Raises:
+        ValueError: for a tool without a name.
+
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        tools: Iterable[Mapping[str, Any]] = (),
+        *,
+        formats: Formats,
+        parallel: bool = True,
+    ) -> None:
+        model = context.model
+        template = model.chat_template.source if model.chat_template is not None else None
+        end = model.decode(context.tokens[-_TAIL:]) if template is not None else ""
+        self.form, self.reasoning = format_of(template), reasoning_of(template, formats)
+        self.in_thought = begins_thought(end, self.reasoning)
+        known, schemas = envelope(self.form, formats), schemas_of(tools)
+        super().__init__(
+            schemas,
+            formats=formats,
+            form=self.form,
+            parallel=parallel,
+            thinks=self.reasoning is not None,
+            in_thought=self.in_thought,
+            reasoning=self.reasoning or THINK,
+            prompted=bool(known.prompted) and end.endswith(known.prompted),
+        )
+        self.special = control_tokens(model, known.visible(self.reasoning, calls=bool(schemas)))
+
+    def events(self, generation: Generation) -> Iterator[Event]:
+        """Yield what the answer is made of while it is generated; the last event is `Finished`."""
+        for piece in generation:
+            yield from self.feed(piece.text)
+        yield from self.finish(generation.finish_reason or "stop", generation.stop_sequence)
+
+    def answer(self, generation: Generation) -> Answer:
+        """Wait for the whole answer."""
+        said: dict[type[Event], list[str]] = {Text: [], Reasoning: []}
+        calls: list[ToolCall] = []
+        reason = ""
+        for event in self.events(generation):
+            match event:
+                case Text() | Reasoning():
+                    said[type(event)].append(event.text)
+                case ToolCall():
+                    calls.append(event)
+                case Finished():
+                    reason = event.reason
+        return Answer("".join(said[Text]), "".join(said[Reasoning]), tuple(calls), reason)
+
+
+def schemas_of(tools: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The schema of the arguments of each tool by its name; one that says nothing of them takes an object."""
+    out: dict[str, Any] = {}
+    for number, tool in enumerate(tools):
+        inner = tool.get("function", tool)
+        if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
+            raise ValueError(f"tool {number} has no name")
+        schema = inner.get("parameters", inner.get("input_schema"))
+        out[inner["name"]] = {"type": "object"} if schema is None else schema
+    return out
+
+
+def control_tokens(model: Model, names: Sequence[str]) -> list[int]:
+    """The ids of those names that are tokens of their own in a model's vocabulary, for ``generate(special=...)``."""
+    ids = (model.encode(name, add_special=False, parse_special=True) for name in names)
+    return [found[0] for found in ids if len(found) == 1]

@@ -1,0 +1,135 @@
+"""The format in which a model writes calls, ready for reading."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ._call import Found, Step, read_call
+from ._formats import Formats
+from ._pieces import NAMED, PARTS, literals, openings, rows, steps_of, stripped
+from ._tagged import Tags, tags_in
+from ._text import WAIT, length, skip, starts
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One format, ready for reading."""
+
+    name: str
+    openings: tuple[str, ...]
+    """What begins a call, or a group of them."""
+    marks: tuple[str, ...]
+    """What the format writes around text, which is no part of it."""
+    specials: tuple[str, ...]
+    """Its control tokens."""
+    prompted: str
+    """What a prompt may end with that belongs to the output."""
+    reasoning: tuple[str, str] | None
+    single: bool
+    before: tuple[str, ...]
+    forms: tuple[tuple[Step, ...], ...]
+    between: tuple[str, ...]
+    after: tuple[str, ...]
+    tails: tuple[str, ...]
+    """What ends a call, in its different forms."""
+    ids: str = ""
+    """How calls are named in a conversation, made of {name} and {count}; empty where that is free."""
+    tags: Tags | None = None
+    """What stands around each argument, where they are not one object."""
+
+    def visible(self, thoughts: tuple[str, str] | None, *, calls: bool) -> tuple[str, ...]:
+        """The control tokens that have to be in the text so that thoughts with these marks, and calls, can be read."""
+        return (*(self.specials if calls or self.marks else ()), *(thoughts or ()))
+
+    def read(self, text: str, *, first: bool, final: bool) -> Found | Literal["wait"] | None:
+        """A call at the start of `text`. None where there is none, "wait" where more text decides."""
+        waits = False
+        for before in self.before if first else ("",):
+            for form in self.forms:
+                steps: tuple[Step, ...] = (("text", before), *form) if before else form
+                found = read_call(steps, text, final, self.tails, self.tags)
+                if isinstance(found, Found):
+                    return found
+                waits |= found == WAIT
+        return WAIT if waits else None
+
+    def pass_over(self, text: str, *, final: bool) -> tuple[int, bool] | Literal["wait"]:
+        """After a call: how much is between it and the next, and whether there is a next one."""
+        at = skip(text, 0)
+        if self.after and (found := starts(text, at, self.after)):
+            if found is True:
+                return at + length(text, at, self.after), False
+            return (0, False) if final else WAIT
+        if self.marks and (found := starts(text, at, self.marks)):
+            return WAIT if found == WAIT and not final else (at, False)
+        if self.between and starts(text, at, self.between) is True:
+            at = skip(text, at + length(text, at, self.between))
+        if at >= len(text):
+            return (len(text), False) if final else WAIT
+        heads = tuple(dict.fromkeys("{" if form[0][0] == "object" else form[0][1] for form in self.forms))
+        found = starts(text, at, heads)
+        if found == WAIT:
+            return (0, False) if final else WAIT
+        return (at, True) if found else (0, False)
+
+    def example(self) -> str:
+        """A call as it is written, in words for a model whose template describes no tools."""
+        text, (steps, *_) = self.before[-1], self.forms
+        for kind, literal in steps:
+            match kind:
+                case "object":
+                    text += NAMED + 'the function", "arguments": {...}}'
+                case "name":
+                    text += "the function"
+                case "counted":
+                    text += "the function:0"
+                case "arguments":
+                    text += "{...}"
+                case "parameters":
+                    assert self.tags is not None
+                    text += f"\n{self.tags.example()}"
+                case _:
+                    text += literal
+        return text + next(iter(self.after), "")
+
+
+@functools.lru_cache(maxsize=256)
+def envelope(name: str, formats: Formats) -> Envelope:
+    """The format of this name. Raises KeyError where there is none."""
+    return _envelope(name, formats.tool_formats()[name])
+
+
+def _envelope(name: str, form: Mapping[str, Any]) -> Envelope:
+    prompted = form.get("prompted", "")
+    call = [{"text": prompted}, *form["call"]] if prompted else form["call"]
+    calls = [call, *form.get("lenient", ())]
+    forms = tuple(dict.fromkeys(steps_of(row) for each in calls for row in rows(each)))
+    before = literals(form.get("before", ())) or ("",)
+    says = [prompted + mark for mark in literals(form.get("say", ()))]
+    marks = says if prompted else [*says, *literals(form.get("then", ()))]
+    pieces = [p for part in PARTS for row in rows(form.get(part, ())) for p in row]
+    pieces += [
+        p for piece in pieces if "parameters" in piece for side in piece["parameters"].values() for p in side
+    ]
+    return Envelope(
+        name=name,
+        openings=tuple(
+            dict.fromkeys(o for each in calls for o in openings([*form.get("before", ()), *each]))
+        ),
+        marks=tuple(marks),
+        specials=tuple(dict.fromkeys(p["special"] for p in pieces if "special" in p)),
+        prompted=prompted,
+        reasoning=tuple(form["reasoning"]) if "reasoning" in form else None,
+        single=bool(form.get("single")),
+        before=tuple(text.strip() for text in before),
+        forms=forms,
+        between=() if prompted else stripped(form.get("between", ())),
+        after=stripped(form.get("after", ())),
+        # A brace alone ends nothing: there are others in the arguments.
+        tails=tuple(dict.fromkeys(row[-1][1] for row in forms if row[-1][0] == "text" and row[-1][1] != "}")),
+        ids=form.get("ids", ""),
+        tags=tags_in(call),
+    )

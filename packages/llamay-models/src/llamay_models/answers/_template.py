@@ -1,0 +1,90 @@
+"""What a chat template tells of the answers to it: the format of calls, and the marks around thoughts.
+
+A GGUF file names neither. What the templates of a family write into the turns of the assistant does: the marks here are
+those of the models' own templates, as their files and llama.cpp's `models/templates` have them.
+"""
+
+# ruff: noqa: RUF001 - DeepSeek's marks have full-width bars
+from __future__ import annotations
+
+import functools
+
+from ._envelope import envelope
+from ._formats import Formats
+
+# What stands in a template whose model speaks a format (and what does not), the most telling first.
+_MARKS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
+    (("[TOOL_CALLS]", "[ARGS]"), (), "mistral-v11"),
+    (("[TOOL_CALLS]",), (), "mistral"),
+    (("<｜tool▁calls▁begin｜>", "```json"), (), "deepseek"),
+    (("<｜tool▁calls▁begin｜>",), (), "deepseek-v3.1"),
+    (("<|channel|>", "functions."), (), "gpt-oss"),
+    (("<|tool_calls_section_begin|>",), (), "kimi-k2"),
+    (("<|START_ACTION|>",), (), "command-r7b"),
+    (("<TOOLCALL>",), (), "nemotron-v2"),
+    (("<tool_calls>[",), (), "apriel"),
+    (("<tool_calls>\\n",), (), "minimax-m1"),
+    (("<|tool|>", "<|/tool|>"), (), "phi-4-mini"),
+    (("<|tool_call|>",), (), "granite-3.3"),
+    (("<|function_call|>",), (), "gigachat-3.1"),
+    (("<|tool_call:begin|>",), (), "solar-open"),
+    (("<|tools_prefix|>",), (), "apertus"),
+    (("<minimax:tool_call>",), (), "minimax-m2"),
+    (("<seed:tool_call>",), (), "seed-oss"),
+    (("｜DSML｜", "function_calls"), (), "deepseek-v3.2"),
+    (("｜DSML｜",), (), "deepseek-v4"),
+    (("<tool_call>", "</arg_key>\n"), (), "glm-4.5"),
+    (("<tool_call>", "</arg_key>\\n"), (), "glm-4.5"),
+    (("<tool_call>", "</arg_key>"), (), "glm-4.7"),
+    (("<tool_call>", "<function=", "<parameter="), (), "qwen3-coder"),
+    (("<tool_call>",), (), "hermes"),
+    (("<function=",), ("<parameter=",), "functionary"),
+    ((">>>all",), (), "functionary-v3.2"),
+    (("```tool_call",), (), "gemma"),
+    (("<|start_header_id|>", '"parameters": '), (), "llama3"),
+)
+DEFAULT = "hermes"
+_THOUGHTS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+)
+
+
+@functools.lru_cache(maxsize=64)
+def format_of(template: str | None) -> str:
+    """The name of the format that a chat template speaks; one that writes no calls is told of Hermes' in words."""
+    if not writes_calls(template):
+        return DEFAULT
+    assert template is not None
+    return next(
+        (
+            name
+            for marks, others, name in _MARKS
+            if all(mark in template for mark in marks) and not any(mark in template for mark in others)
+        ),
+        DEFAULT,
+    )
+
+
+def writes_calls(template: str | None) -> bool:
+    """Whether a template has a place for calls in the turns of the assistant, or at least for tools."""
+    return template is not None and any(
+        word in template.lower() for word in ("tools", "tool_calls", "toolcalls")
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def reasoning_of(template: str | None, formats: Formats) -> tuple[str, str] | None:
+    """The marks around the thoughts of a model with this template; None where it does not think first."""
+    if template is None:
+        return None
+    if (marks := envelope(format_of(template), formats).reasoning) is not None:
+        return marks
+    return next((marks for marks in _THOUGHTS if marks[0] in template), None)
+
+
+def begins_thought(prompt: str, marks: tuple[str, str] | None) -> bool:
+    """Whether a prompt (its end suffices) has already opened the thought of the answer."""
+    return marks is not None and prompt.rstrip().endswith(marks[0])

@@ -1,0 +1,29 @@
+"""Looking for literal texts in text of which more may come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+WAIT: Literal["wait"] = "wait"
+"""Said where more text decides."""
+
+
+def skip(text: str, at: int) -> int:
+    """Where white space from `at` on ends."""
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+def starts(text: str, at: int, literals: Sequence[str]) -> bool | Literal["wait"]:
+    """Whether one of the literals stands there; "wait" where the text ends inside one."""
+    if any(text.startswith(literal, at) for literal in literals):
+        return True
+    rest = text[at:]
+    return WAIT if any(literal.startswith(rest) for literal in literals) else False
+
+
+def length(text: str, at: int, literals: Sequence[str]) -> int:
+    """How long the longest of the literals is that stands there."""
+    return max(len(literal) for literal in literals if text.startswith(literal, at))

@@ -1,0 +1,79 @@
+"""Calls as the formats' own data says they are written."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llamay_grammar import tool_formats
+
+FORMATS = sorted(tool_formats())
+TAGGED = [f for f in FORMATS if any("parameters" in piece for piece in tool_formats()[f]["call"])]
+OBJECTS = [f for f in FORMATS if f not in TAGGED]
+Call = tuple[str, dict[str, Any]]
+
+
+def flat(pieces: Sequence[Any], way: int) -> list[Any]:
+    """One of the ways to write pieces of which some are optional or have alternatives."""
+    out: list[Any] = []
+    for piece in pieces:
+        if "optional" in piece:
+            out += flat(piece["optional"], way) if way % 2 else []
+        elif "any" in piece:
+            out += flat(piece["any"][way % len(piece["any"])], way)
+        else:
+            out.append(piece)
+    return out
+
+
+def cut(text: str, sizes: Sequence[int]) -> list[str]:
+    """The text in parts of these sizes, and the rest."""
+    ends = [0, *itertools.accumulate(sizes)]
+    return [*(text[a:b] for a, b in itertools.pairwise(ends)), text[ends[-1] :]]
+
+
+def argument(tags: Any, key: str, value: Any, spell: Callable[[str], str] = str) -> str:
+    """One argument between its tags: a string as it is, anything else as JSON; every part of it put through `spell`."""
+    parts = []
+    for piece in tags["open"]:
+        if "typed" in piece:
+            parts.append(piece["typed"][0 if isinstance(value, str) else 1])
+        else:
+            parts.append(key if piece.get("key") else piece.get("text", piece.get("special", "")))
+    parts.append(value if isinstance(value, str) else json.dumps(value))
+    parts += [piece.get("text", piece.get("special", "")) for piece in tags["close"]]
+    return "".join(map(spell, parts))
+
+
+def written(form: str, calls: Sequence[Call], indent: int | None = None, way: int = 0) -> str:
+    """The calls as the format's own data says they are written."""
+    about = tool_formats()[form]
+    ids = iter(f"abcDEF{n:03}" for n in range(100))
+
+    def text(pieces: Sequence[Any], name: str = "", arguments: Any = None) -> str:
+        out = ""
+        for piece in flat(pieces, way):
+            if piece.get("name"):
+                out += name
+            elif piece.get("arguments"):
+                out += json.dumps(arguments, indent=indent)
+            elif piece.get("id"):
+                out += next(ids)
+            elif piece.get("count"):
+                out += str(way)
+            elif "parameters" in piece:
+                out += "".join(argument(piece["parameters"], *item) for item in (arguments or {}).items())
+            else:
+                out += piece.get("text", piece.get("special", ""))
+        return out
+
+    body = text(about.get("between", ())).join(text(about["call"], *call) for call in calls)
+    return text(about.get("before", ())) + body + text(about.get("after", ()))
+
+
+def around(form: str, part: str, way: int = 0) -> str:
+    """What the format writes before text ("say"), or between it and calls ("then")."""
+    pieces = flat(tool_formats()[form].get(part, ()), way)
+    return "".join(piece.get("text", piece.get("special", "")) for piece in pieces)
