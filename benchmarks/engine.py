@@ -42,13 +42,7 @@ def prompt_of(model: llamay.Model, n: int, seed: int = 0) -> list[int]:
 
 def letters(model: llamay.Model) -> Any:
     """A grammar that never ends: what its masks cost, and no more."""
-    words = model.tokenizer
-    assert words is not None
-    pieces = [words.token_bytes(t) for t in range(words.vocab_size)]
-    pieces += [b""] * (model.vocab_size - len(pieces))
-    special = [t for t in range(len(pieces)) if t >= words.vocab_size or words.is_special(t)]
-    vocabulary = llamay_grammar.Vocabulary(pieces, special=special, end=words.eog)
-    return llamay_grammar.compile_regex("([a-z]+ )*", vocabulary, whole=True)
+    return llamay_grammar.compile_regex("([a-z]+ )*", llamay.vocabulary(model), whole=True)
 
 
 def run_streams(

@@ -29,16 +29,6 @@ from llamay_models.answers import Reader, ToolCall
 SCHEMAS = Path(__file__).resolve().parents[1] / "tests" / "grammar" / "schemas.json"
 
 
-def vocabulary(model: llamay.Model) -> lg.Vocabulary:
-    words = model.tokenizer
-    if words is None:
-        sys.exit("this model has no tokenizer")
-    tokens = [words.token_bytes(t) for t in range(words.vocab_size)]
-    tokens += [b""] * (model.vocab_size - len(tokens))
-    special = [t for t in range(len(tokens)) if t >= words.vocab_size or words.is_special(t)]
-    return lg.Vocabulary(tokens, special=special, end=words.eog)
-
-
 def errors(text: str, by_python: Any, by_rust: Any) -> list[str]:
     """What two validators have against a document."""
     document = json.loads(text)
@@ -72,7 +62,7 @@ def measure(path: Path, max_tokens: int, samples: int, form: str | None) -> dict
     tokens = 0
     before = time.perf_counter()
     with llamay.load(path) as model:
-        words = vocabulary(model)
+        words = llamay.vocabulary(model)
         for name, schema in schemas.items():
             if form is None:
                 grammar = lg.compile_json_schema(schema, words, max_whitespace=2)

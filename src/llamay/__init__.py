@@ -6,9 +6,11 @@
     context = model.context("The capital of France is")
     print(context.generate(max_tokens=16).text)
 
-The names here are those of `llamay_models`, for whoever needs no more than a model that answers.
+The names here are those of `llamay_models`, for whoever needs no more than a model that answers, and two that bring it
+together with `llamay_grammar`: `reader` and `vocabulary`.
 """
 
+from llamay._bridge import reader, vocabulary
 from llamay_models import (
     Context,
     Engine,
@@ -22,6 +24,7 @@ from llamay_models import (
     TokenConstraint,
     TokenScore,
     Usage,
+    answers,
     branches,
     errors,
     load,
@@ -41,8 +44,11 @@ __all__ = [
     "TokenConstraint",
     "TokenScore",
     "Usage",
+    "answers",
     "branches",
     "errors",
     "load",
+    "reader",
     "score",
+    "vocabulary",
 ]

@@ -36,12 +36,7 @@ def test_a_document_that_ends_by_itself_is_valid(
 ) -> None:
     ended = 0
     with llamay.load(model_file(key)) as model:
-        words = model.tokenizer
-        assert words is not None
-        tokens = [words.token_bytes(t) for t in range(words.vocab_size)]
-        tokens += [b""] * (model.vocab_size - len(tokens))
-        special = [t for t in range(len(tokens)) if t >= words.vocab_size or words.is_special(t)]
-        vocabulary = lg.Vocabulary(tokens, special=special, end=words.eog)
+        vocabulary = llamay.vocabulary(model)
         for name in NAMES:
             grammar = lg.compile_json_schema(schemas[name], vocabulary, max_whitespace=1)
             validator = jsonschema.Draft202012Validator(
@@ -66,15 +61,11 @@ def test_documents_of_many_schemas_at_once_are_those_written_alone(
     model_file: Callable[[str], Path], schemas: dict[str, Any]
 ) -> None:
     with llamay.load(model_file("smollm2"), threads=2) as model:
-        words = model.tokenizer
-        assert words is not None
-        tokens = [words.token_bytes(t) for t in range(words.vocab_size)]
-        special = [t for t in range(len(tokens)) if words.is_special(t)]
-        vocabulary = lg.Vocabulary(tokens, special=special, end=words.eog)
+        vocabulary = llamay.vocabulary(model)
         grammars = [lg.compile_json_schema(schemas[name], vocabulary, max_whitespace=1) for name in NAMES]
 
         def request(i: int) -> llamay.Request:
-            prompt = list(words.encode(f"Here is {NAMES[i]} as JSON:\n"))  # type: ignore[union-attr]
+            prompt = model.encode(f"Here is {NAMES[i]} as JSON:\n")
             return llamay.Request(
                 prompt, llamay.Sampling(seed=i), 24, constraint=grammars[i].matcher(), reuse=False
             )

@@ -132,3 +132,23 @@ def test_an_id_that_the_model_makes_up_is_the_calls_unless_the_conversation_has_
         parser = reader("mistral", known_ids=known)
         call = next(e for e in [*parser.feed(text), *parser.finish("stop", None)] if isinstance(e, ToolCall))
         assert (call.id == "abcDEF123") == same
+
+
+@pytest.mark.parametrize("form", OBJECTS)
+def test_what_ends_a_call_may_stand_in_a_string_of_its_arguments(form: str) -> None:
+    calls: list[Call] = [
+        ("get", {"code": "".join(f"a {end} {{" for end in envelope(form, llamay_grammar).tails)})
+    ]
+    text = around(form, "say") + around(form, "then") + written(form, calls)
+    for parts in ([text], list(text)):
+        assert read(form, parts)[1] == calls
+
+
+def test_a_call_of_broken_json_ends_where_its_mark_does_while_the_text_is_coming() -> None:
+    for broken in ('{"name": "get", "arguments": {oops', '{"name": "get", "arguments": {"a": "\n'):
+        parser = reader()
+        events = [event for c in f"<tool_call>{broken}</tool_call> and on" for event in parser.feed(c)]
+        assert (
+            "".join(e.text for e in events if isinstance(e, Text))
+            == f"<tool_call>{broken}</tool_call> and on"
+        )

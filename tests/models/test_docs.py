@@ -23,6 +23,7 @@ pytestmark = pytest.mark.model
         "docs/architectures.md",
         "docs/embeddings.md",
         "docs/sampling.md",
+        "docs/tool-calls.md",
     ],
 )
 def test_the_examples_of_a_page_run_one_after_the_other(page, model_file, tmp_path):

@@ -22,6 +22,9 @@ class Words:
     def token_bytes(self, token: int) -> bytes:
         return bytes([token]) if token < 256 else b"</s>"
 
+    def token_text(self, token: int) -> str:
+        return chr(token) if token < 256 else "</s>"
+
     def is_special(self, token: int) -> bool:
         return token >= 256
 

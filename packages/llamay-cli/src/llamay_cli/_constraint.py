@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 import llamay_grammar
+from llamay_models.tokenizer import token_table
 
 from ._options import read_text
 from .errors import CliError, printable
@@ -42,12 +43,8 @@ def vocabulary(model: Model) -> llamay_grammar.Vocabulary:
     words = model.tokenizer
     if words is None:
         raise CliError("this model has no tokenizer, so nothing can be said about its text")
-    known = range(words.vocab_size)
-    # A model may have more outputs than tokens; nothing may ever choose those.
-    spare = range(words.vocab_size, model.vocab_size)
-    tokens = [*(words.token_bytes(token) for token in known), *(b"" for _ in spare)]
-    special = [*(token for token in known if words.is_special(token)), *spare]
-    return llamay_grammar.Vocabulary(tokens, special=special, end=words.eog)
+    table = token_table(words, model.vocab_size)
+    return llamay_grammar.Vocabulary(table.tokens, special=table.special, end=table.end)
 
 
 def _schema(text: str) -> str:

@@ -26,7 +26,7 @@ from llamay_models.loading import load
 from llamay_models.model import Model
 
 if TYPE_CHECKING:
-    from llamay_models import adapters, branches, score
+    from llamay_models import adapters, answers, branches, score
     from llamay_models.pool import ModelPool
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "TokenScore",
     "Usage",
     "adapters",
+    "answers",
     "branches",
     "errors",
     "load",
@@ -60,7 +61,7 @@ if not TYPE_CHECKING:  # for whom all names are there
             from llamay_models.pool import ModelPool
 
             return ModelPool
-        if name in ("adapters", "branches", "score"):
+        if name in ("adapters", "answers", "branches", "score"):
             from importlib import import_module
 
             return import_module(f"llamay_models.{name}")

@@ -1,4 +1,4 @@
-"""Token constraints by llamay_grammar. Nothing else in this package imports it."""
+"""Token constraints by llamay_grammar, over a model's tokens."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 import llamay_grammar
+from llamay_models.tokenizer import token_table
 
 from . import _protocol as p
 
@@ -52,12 +53,10 @@ class Grammars:
         """The tokens as the compiler needs them, made when the first grammar is."""
         with self._lock:
             if self._vocabulary is None:
-                words = self._tokenizer
-                known = range(words.vocab_size)
-                tokens = [words.token_bytes(t) for t in known] + [b""] * (self._size - words.vocab_size)
-                special = {t: words.token_text(t) for t in known if words.is_special(t)}
-                special |= dict.fromkeys(range(words.vocab_size, self._size), "")
-                self._vocabulary = llamay_grammar.Vocabulary(tokens, special=special, end=words.eog)
+                table = token_table(self._tokenizer, self._size)
+                self._vocabulary = llamay_grammar.Vocabulary(
+                    table.tokens, special=table.special, end=table.end
+                )
             return self._vocabulary
 
     def constraint(self, kind: str, value: Any) -> Constraint:

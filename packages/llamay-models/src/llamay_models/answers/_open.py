@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import string
+
 from ._tagged import Tags
+
+_OUTSIDE = frozenset(' \t\n\r{}[]:,"+-.0123456789' + string.ascii_letters)
+"""What JSON has outside of strings."""
 
 
 class Braces:
-    """Whether an object is open in JSON that comes in parts: until it is closed, there is no use in parsing it."""
+    """Whether an object is open in JSON that comes in parts, and whether it can still become one."""
 
     def __init__(self) -> None:
+        self.broken = False
+        """Whether something has come that JSON does not have in this place."""
         self._depth = 0
         self._quoted = self._escaped = False
 
@@ -27,6 +34,8 @@ class Braces:
                     self._escaped = True
                 elif char == '"':
                     self._quoted = False
+                elif char < " ":
+                    self.broken = True
             elif char == "{":
                 self._depth += 1
             elif self._depth:
@@ -34,12 +43,16 @@ class Braces:
                     self._depth -= 1
                 elif char == '"':
                     self._quoted = True
+                elif char not in _OUTSIDE:
+                    self.broken = True
 
 
 class Inside:
     """Whether an argument is open in text that comes in parts: until it is closed, there is no use in reading it."""
 
     def __init__(self, tags: Tags) -> None:
+        self.broken = False
+        """A text may be anything until its mark comes."""
         self._tags = tags
         self._rest = ""
         self.open = False

@@ -163,6 +163,8 @@ class Reader:
             if self._mode == "think":
                 if before.rstrip():
                     yield self._reason(before.rstrip("\n"))
+                elif not self._buffer:  # all that came is the mark
+                    self._count_as_thought()
                 self._mode, self._thinks = "text", not self._thinks_once
             else:
                 if before:
@@ -190,8 +192,8 @@ class Reader:
         """The call at the start of the buffer, "wait", or text that turned out to be no call."""
         form = self._form
         assert form is not None
-        # A closing mark ends broken JSON; in a text between tags it is a part of the text.
-        ended = form.tags is None and self._within.open and any(tail in self._buffer for tail in form.tails)
+        # A closing mark ends broken JSON; in a string, or a text between tags, it is a part of that.
+        ended = self._within.broken and any(tail in self._buffer for tail in form.tails)
         if self._within.open and not final and not ended:
             return "wait"
         found = form.read(self._buffer, first=self._first, final=final)
@@ -262,10 +264,13 @@ class Reader:
         return best
 
     def _reason(self, text: str) -> Reasoning:
+        self._count_as_thought()
+        return Reasoning(self.index, text)
+
+    def _count_as_thought(self) -> None:
         self.reasoning_tokens += len(self._tokens)
         self._scores.clear()
         self._tokens.clear()
-        return Reasoning(self.index, text)
 
     def _text(self, text: str) -> Text:
         if text:

@@ -6,6 +6,7 @@ unigram model, WordPiece, and RWKV's World tokenizer.
 
 from ._build import from_gguf
 from ._errors import TokenizerError
+from ._table import TokenTable, token_table
 from ._tokenizer import StreamDecoder, Tokenizer
 
-__all__ = ["StreamDecoder", "Tokenizer", "TokenizerError", "from_gguf"]
+__all__ = ["StreamDecoder", "TokenTable", "Tokenizer", "TokenizerError", "from_gguf", "token_table"]
