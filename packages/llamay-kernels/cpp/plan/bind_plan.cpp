@@ -14,10 +14,8 @@
 
 #include "matmul/weight.hpp"
 #include "plan/bind.hpp"
+#include "plan/bind_rows.hpp"
 #include "plan/bind_view.hpp"
-#include "plan/plan.hpp"
-#include "sampling/batch.hpp"
-#include "sampling/bind.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -26,13 +24,6 @@ namespace llamay {
 namespace {
 
 using Integers = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Matrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-/// A plan and what keeps its weights alive.
-struct OwnedPlan {
-  std::vector<nb::object> weights;
-  std::optional<Plan> plan;
-};
 
 [[noreturn]] void fail(std::size_t record, const std::string& op, const std::string& what) {
   throw PlanError("record " + std::to_string(record) + " (" + op + "): " + what);
@@ -145,74 +136,6 @@ void run(OwnedPlan& self, Integers tokens, Integers positions, nb::typed<nb::seq
   plan.run(step, threads);
 }
 
-/// Appends whole numbers of Python as int32.
-void append(std::vector<int32_t>& to, nb::handle numbers) {
-  for (nb::handle item : numbers) {
-    const long token = PyLong_AsLong(item.ptr());
-    if (token == -1 && PyErr_Occurred()) throw nb::python_error();
-    if (token < 0 || token > 0x7fffffff)
-      throw nb::value_error(("tokens must be 0 to 2^31 - 1, not " + std::to_string(token)).c_str());
-    to.push_back(static_cast<int32_t>(token));
-  }
-}
-
-/// The rows of a step as those of each context.
-struct Rows {
-  std::vector<int32_t> tokens, positions, wanted;
-  std::vector<uint32_t> counts;
-  std::vector<HeldView> held;
-  std::vector<const llamay_kv_view*> views;
-
-  void add(nb::handle lease, nb::handle of, int64_t position, int64_t last) {
-    held.emplace_back(lease, held.size());
-    const std::size_t begin = tokens.size();
-    append(tokens, of);
-    const auto n = static_cast<int64_t>(tokens.size() - begin);
-    if (last < 0 || last > n)
-      throw nb::value_error(("rows[" + std::to_string(counts.size()) + "] wants the last " +
-                             std::to_string(last) + " of " + std::to_string(n) + " tokens")
-                                .c_str());
-    if (position < 0 || position + n > 0x7fffffff)
-      throw nb::value_error(
-          ("rows[" + std::to_string(counts.size()) + "] begins at position " + std::to_string(position))
-              .c_str());
-    for (int64_t i = 0; i < n; ++i) positions.push_back(static_cast<int32_t>(position + i));
-    for (int64_t i = n - last; i < n; ++i)
-      wanted.push_back(static_cast<int32_t>(begin + static_cast<std::size_t>(i)));
-    counts.push_back(static_cast<uint32_t>(n));
-  }
-};
-
-using ContextRows = std::tuple<nb::object, nb::object, int64_t, int64_t>;
-
-std::tuple<double, std::vector<int64_t>, std::map<std::size_t, std::string>> run_rows(
-    OwnedPlan& self, const std::vector<ContextRows>& contexts, Matrix out, Threads& threads,
-    const std::vector<Draw>& draws) {
-  const Plan& plan = *self.plan;
-  Rows rows;
-  for (const auto& [lease, tokens, position, last] : contexts) rows.add(lease, tokens, position, last);
-  for (const HeldView& view : rows.held) rows.views.push_back(view.view());
-  if (out.shape(0) < rows.wanted.size() || out.shape(1) != plan.output_width())
-    throw nb::value_error(("out is " + std::to_string(out.shape(0)) + " x " + std::to_string(out.shape(1)) +
-                           "; it must be at least " + std::to_string(rows.wanted.size()) + " x " +
-                           std::to_string(plan.output_width()))
-                              .c_str());
-  std::vector<BatchRow> work;
-  work.reserve(draws.size());
-  for (const Draw& draw : draws)
-    work.push_back(batch_row(draw, out.data(), rows.wanted.size(), out.shape(1)));
-  const Step step{rows.tokens.data(), rows.positions.data(), rows.tokens.size(),
-                  rows.views.data(),  rows.counts.data(),    rows.views.size(),
-                  rows.wanted.data(), rows.wanted.size(),    out.data()};
-  const nb::gil_scoped_release nogil;
-  const auto began = std::chrono::steady_clock::now();
-  plan.run(step, threads);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  sample_rows(work, &threads);
-  auto [tokens, errors] = results(work);
-  return {took.count(), std::move(tokens), std::move(errors)};
-}
-
 nb::typed<nb::dict, nb::str, nb::any> profile(const OwnedPlan& self) {
   const Profile p = self.plan->measured();
   nb::dict by_operation;
@@ -255,15 +178,15 @@ void bind_plan(nb::module_& m) {
       .def_prop_ro("grain", &Threads::grain, "Multiplications that are worth one more thread.")
       .def("__repr__", [](const Threads& t) { return "Threads(" + std::to_string(t.size()) + ")"; });
 
-  nb::class_<OwnedPlan>(
+  nb::class_<OwnedPlan> plan(
       m, "Plan",
       "A list of records, prepared once and replayed for every step (docs/plan.md).\n\n"
       "records: objects with op, outs, args, weights, attrs, or tuples of these. widths: float32 numbers a "
       "row\n"
       "of each value. weights: Weight objects, kept alive. max_rows: the most rows of one run.\n\n"
       "Immutable; runs of one plan may overlap, each takes memory of its own and returns it for the next.\n"
-      "Raises PlanError naming the record.")
-      .def("__init__", &make_plan, "records"_a, "widths"_a, "weights"_a, nb::kw_only(), "max_rows"_a)
+      "Raises PlanError naming the record.");
+  plan.def("__init__", &make_plan, "records"_a, "widths"_a, "weights"_a, nb::kw_only(), "max_rows"_a)
       .def_prop_ro(
           "output_width", [](const OwnedPlan& p) { return p.plan->output_width(); },
           "Columns of a run's out.")
@@ -286,26 +209,11 @@ void bind_plan(nb::module_& m) {
            "arguments that do not fit each other or the plan, BufferError for a view of another version, "
            "TypeError for an object\n"
            "without one. After an error nothing was written.")
-      .def("run_rows", &run_rows, "rows"_a, "out"_a.noconvert(), "threads"_a, "draws"_a = nb::make_tuple(),
-           nb::sig(
-               "def run_rows(self, rows: Sequence[tuple[object, Sequence[int], int, int]], out: "
-               "Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], "
-               "threads: Threads, draws: Sequence[tuple[Sampler, int, int, Annotated[NDArray[numpy.int32], "
-               "dict(shape=(None,), order='C', device='cpu', writable=False)] | None, "
-               "Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', "
-               "writable=False)] | None]] = ()) -> tuple[float, list[int], dict[int, str]]"),
-           "Compute one step, and choose tokens from what it made, in one call with the GIL released.\n\n"
-           "rows: for each context (lease, the next tokens, position of the first, how many of the last want "
-           "an output).\n"
-           "out: float32 (at least so many, output_width); outputs are written in order. draws: (sampler, "
-           "number of the output,\n"
-           "position, history, mask) for each token that is to be chosen, as in sample_batch.\n\n"
-           "Returns the seconds of the run, and what sample_batch returns. Raises what run raises, before "
-           "anything is written.")
       .def(
           "measure", [](OwnedPlan& p, bool on) { p.plan->measure(on); }, "on"_a = true,
           "Start or stop measuring where runs spend their time; forgets what was measured.")
       .def("profile", &profile,
            "Seconds since measure(): runs, total, prepare, wait (at barriers), by operation and by record,\n"
            "as the calling thread saw them.");
+  bind_rows(m, plan);
 }

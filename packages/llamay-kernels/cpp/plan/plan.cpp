@@ -4,7 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "plan/run.hpp"
+#include "plan/running.hpp"
 
 namespace llamay {
 namespace {
@@ -82,23 +82,17 @@ void Plan::give_back(std::unique_ptr<Scratch> scratch) const noexcept {
 }
 
 void Plan::run(const Step& step, Threads& threads) const {
-  check(step);
-  struct Loan {
-    const Plan& plan;
-    std::unique_ptr<Scratch> scratch = plan.borrow();
-    ~Loan() { plan.give_back(std::move(scratch)); }
-  } const loan{*this};
-  const auto start = std::chrono::steady_clock::now();
-  const bool measuring = measuring_.load(std::memory_order_relaxed);
-  std::unique_ptr<Profile> profile = measuring ? std::make_unique<Profile>(program_.ops.size()) : nullptr;
-  Run(*this, step, *loan.scratch, threads, profile.get()).execute();
-  if (!profile) return;
+  Running running(*this, step, threads);
+  running.begin();
+  running.finish();
+}
+
+void Plan::count(const Profile& of_run) const {
   const std::lock_guard<std::mutex> lock(profile_mutex_);
-  for (std::size_t i = 0; i < profile->record_ns.size(); ++i) profile_.record_ns[i] += profile->record_ns[i];
-  profile_.prepare_ns += profile->prepare_ns;
-  profile_.wait_ns += profile->wait_ns;
-  profile_.total_ns +=
-      static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
+  for (std::size_t i = 0; i < of_run.record_ns.size(); ++i) profile_.record_ns[i] += of_run.record_ns[i];
+  profile_.prepare_ns += of_run.prepare_ns;
+  profile_.wait_ns += of_run.wait_ns;
+  profile_.total_ns += of_run.total_ns;
   ++profile_.runs;
 }
 

@@ -63,10 +63,12 @@ class Plan {
 
  private:
   friend class Run;
+  friend class Running;
 
   void check(const Step& step) const;
   std::unique_ptr<Scratch> borrow() const;
   void give_back(std::unique_ptr<Scratch> scratch) const noexcept;
+  void count(const Profile& of_run) const;
 
   Program program_;
   Schedule schedule_;

@@ -134,7 +134,7 @@ std::byte* Run::activation(int a) const {
 void Run::thread(unsigned t) {
   const Own own{t, first_.attention + own_floats_ * t, first_.product + own_floats_ * t};
   Phase none;
-  for (std::size_t i = 0; i < n_stages_; ++i) {
+  for (std::size_t i = 0; i < n_stages_ && !left_.load(std::memory_order_relaxed); ++i) {
     const Stage& stage = schedule_.stages[i];
     Phase* phases = n_threads_ == 1 ? nullptr : scratch_.phases.get() + kPhasesPerStage * i;
     const auto phase = [&](std::size_t k) -> Phase& { return phases ? phases[k] : none; };
@@ -190,15 +190,33 @@ void Run::thread(unsigned t) {
   }
 }
 
-void Run::execute() {
+void Run::body(void* self, unsigned t) { static_cast<Run*>(self)->thread(t); }
+
+void Run::post() {
   if (profile_) mark(0, profile_->prepare_ns);
-  const auto start = std::chrono::steady_clock::now();
-  threads_.help(n_threads_, [](void* self, unsigned t) { static_cast<Run*>(self)->thread(t); }, this);
+  posted_ = std::chrono::steady_clock::now();
+  threads_.post(n_threads_, body, this);
+}
+
+bool Run::try_post() {
+  if (profile_) mark(0, profile_->prepare_ns);
+  posted_ = std::chrono::steady_clock::now();
+  return threads_.try_post(n_threads_, body, this);
+}
+
+void Run::join() {
+  if (profile_) last_mark_ = std::chrono::steady_clock::now();
+  threads_.join(n_threads_, body, this);
   if (threads_.size() == 1) return;
   const auto took =
-      static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
+      static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - posted_).count());
   threads_.learn(n_threads_, work_, took, waited_ns_);
   if (learns_cutting()) plan_.cutting_.took(shares_, took);
+}
+
+void Run::leave() {
+  left_.store(true, std::memory_order_relaxed);
+  threads_.join(n_threads_, nullptr, this);
 }
 
 }  // namespace llamay

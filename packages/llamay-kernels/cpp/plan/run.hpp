@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 
 #include "plan/plan.hpp"
@@ -17,7 +18,13 @@ class Run {
  public:
   /// Throws std::invalid_argument, std::bad_alloc.
   Run(const Plan& plan, const Step& step, Scratch& scratch, Threads& threads, Profile* profile);
-  void execute();
+  /// The other threads begin. Each is followed by one join or leave.
+  void post();
+  bool try_post();  // false: it would have to wait for a job of another caller
+  /// This one works too; returns when all is done.
+  void join();
+  /// In place of `join`: nobody wants the outputs any more. What was begun is finished, the rest is left.
+  void leave();
 
  private:
   /// What is one thread's own.
@@ -47,6 +54,7 @@ class Run {
   void choose_threads();
   void lay_out();
   void thread(unsigned t);
+  static void body(void* self, unsigned t);
   /// Only steps of one row with an output are alike enough to be compared.
   bool learns_cutting() const { return n_threads_ == threads_.size() && step_.rows == 1 && step_.wanted; }
   std::size_t rows(bool selected) const { return selected ? step_.wanted : step_.rows; }
@@ -120,7 +128,8 @@ class Run {
   Own first_{};                 // of thread 0
   std::size_t own_floats_ = 0;  // from one thread's to the next one's
   uint64_t waited_ns_ = 0;      // by thread 0
-  std::chrono::steady_clock::time_point last_mark_{};
+  std::chrono::steady_clock::time_point posted_{}, last_mark_{};
+  std::atomic<bool> left_{false};
 };
 
 template <class F>

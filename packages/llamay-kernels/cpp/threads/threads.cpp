@@ -135,8 +135,10 @@ void Threads::work(Worker& self, unsigned index) {
   }
 }
 
+bool Threads::forked() const { return forks.load(std::memory_order_relaxed) != forks_; }
+
 void Threads::check_fork() const {
-  if (forks.load(std::memory_order_relaxed) != forks_)
+  if (forked())
     throw std::runtime_error(
         "these Threads were made before a fork and did not survive it; make new ones in the child");
 }
@@ -162,20 +164,39 @@ void Threads::finish(unsigned count, bool all) {
 
 void Threads::run(unsigned count, void (*body)(void*, unsigned), void* context) {
   check_fork();
-  const std::lock_guard<std::mutex> mine(turn_);
+  turn_.acquire();
   const FloatEnvironment environment;
   start(count, body, context);
   body(context, 0);
   finish(count, true);
+  turn_.release();
 }
 
 void Threads::help(unsigned count, void (*body)(void*, unsigned), void* context) {
+  post(count, body, context);
+  join(count, body, context);
+}
+
+void Threads::post(unsigned count, void (*body)(void*, unsigned), void* context) {
   check_fork();
-  const std::lock_guard<std::mutex> mine(turn_);
-  const FloatEnvironment environment;
+  turn_.acquire();
   start(count, body, context);
-  body(context, 0);
+}
+
+bool Threads::try_post(unsigned count, void (*body)(void*, unsigned), void* context) {
+  check_fork();
+  if (!turn_.try_acquire()) return false;
+  start(count, body, context);
+  return true;
+}
+
+void Threads::join(unsigned count, void (*body)(void*, unsigned), void* context) {
+  if (body) {
+    const FloatEnvironment environment;
+    body(context, 0);
+  }
   finish(count, false);
+  turn_.release();
 }
 
 unsigned Threads::useful(uint64_t work) const {

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <semaphore>
 #include <thread>
 #include <vector>
 
@@ -48,6 +48,15 @@ class Threads {
   /// The same for work that any number of threads can do: who has not woken up when the caller is through is
   /// not waited for.
   void help(unsigned count, void (*body)(void* context, unsigned thread), void* context);
+  /// `help` in two halves, between which the caller does something else while the others work. Jobs of other
+  /// callers wait meanwhile, so each post is followed by one join. body null: this thread does not
+  /// help; who has begun is waited for.
+  void post(unsigned count, void (*body)(void* context, unsigned thread), void* context);
+  /// `post`, unless it would have to wait for a job of another caller.
+  bool try_post(unsigned count, void (*body)(void* context, unsigned thread), void* context);
+  void join(unsigned count, void (*body)(void* context, unsigned thread), void* context);
+  /// Whether this process is a child that was forked after the threads were made: it has none of them.
+  bool forked() const;
 
   /// How many threads a job of so many multiplications should use, now.
   unsigned useful(uint64_t work) const;
@@ -72,7 +81,7 @@ class Threads {
   const uint64_t grain_;
   const uint32_t forks_;
   const Waiter waiter_;
-  std::mutex turn_;
+  std::binary_semaphore turn_{1};  // not a mutex: who joins may be another thread than who posted
   std::unique_ptr<std::vector<Worker>> workers_;
   void (*body_)(void*, unsigned) = nullptr;
   void* context_ = nullptr;

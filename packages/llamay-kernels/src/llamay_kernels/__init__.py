@@ -6,6 +6,8 @@ Set LLAMAY_ISA to force a kernel set; every set computes the same bits.
 from llamay_kernels._kernels import (
     FORMATS,
     PACKED_LAYOUT,
+    BegunRows,
+    Brake,
     Limits,
     Plan,
     PlanError,
@@ -23,7 +25,7 @@ from llamay_kernels._kernels import (
     use_isa,
 )
 
-INTERFACE = {"plan": (1, 1)}
+INTERFACE = {"plan": (1, 2)}
 """The interfaces that this package offers, each with (major, minor)."""
 
 ARITHMETIC = 1
@@ -34,6 +36,8 @@ __all__ = [
     "FORMATS",
     "INTERFACE",
     "PACKED_LAYOUT",
+    "BegunRows",
+    "Brake",
     "Limits",
     "Plan",
     "PlanError",

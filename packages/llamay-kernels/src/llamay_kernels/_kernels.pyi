@@ -84,6 +84,17 @@ class Plan:
         without one. After an error nothing was written.
         """
 
+    def measure(self, on: bool = True) -> None:
+        """
+        Start or stop measuring where runs spend their time; forgets what was measured.
+        """
+
+    def profile(self) -> dict[str, Any]:
+        """
+        Seconds since measure(): runs, total, prepare, wait (at barriers), by operation and by record,
+        as the calling thread saw them.
+        """
+
     def run_rows(self, rows: Sequence[tuple[object, Sequence[int], int, int]], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], threads: Threads, draws: Sequence[tuple[Sampler, int, int, Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None]] = ()) -> tuple[float, list[int], dict[int, str]]:
         """
         Compute one step, and choose tokens from what it made, in one call with the GIL released.
@@ -95,15 +106,41 @@ class Plan:
         Returns the seconds of the run, and what sample_batch returns. Raises what run raises, before anything is written.
         """
 
-    def measure(self, on: bool = True) -> None:
+    def begin_rows(self, rows: Sequence[tuple[object, Sequence[int], int, int]], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], threads: Threads) -> BegunRows:
         """
-        Start or stop measuring where runs spend their time; forgets what was measured.
+        Have the other threads begin a step, and return at once, so that the caller can do something else before it helps:
+        begin_rows and finish are run_rows. Raises what run_rows raises, before anything is written.
         """
 
-    def profile(self) -> dict[str, Any]:
+class Brake:
+    """
+    Says, from any thread, that no step is to begin after another by itself: BegunRows.finish looks at it.
+    """
+
+    def __init__(self) -> None: ...
+
+    def set(self, on: bool = True) -> None: ...
+
+    @property
+    def on(self) -> bool: ...
+
+class BegunRows:
+    """
+    A step that has begun: the other threads are at it. Their jobs for others wait until it ends, by `finish`, `leave` or with
+    this object.
+    """
+
+    def finish(self, draws: Sequence[tuple[Sampler, int, int, Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None]] = (), brake: Brake | None = None, ends: Sequence[int] = ()) -> tuple[float, list[int], dict[int, str], bool]:
         """
-        Seconds since measure(): runs, total, prepare, wait (at barriers), by operation and by record,
-        as the calling thread saw them.
+        Help, wait for the end, and choose tokens; returns what run_rows returns, its seconds counted from when the step
+        began, and whether this is now the step after. It is if there is a brake and that is not set, if each context had one row,
+        from which one token was drawn, in the same order, that is none of `ends`, and if its lease has another position for that:
+        then the other threads have begun it when this returns. Raises RuntimeError if it has ended.
+        """
+
+    def leave(self) -> None:
+        """
+        End it early: its outputs, and what it wrote to reserved positions, mean nothing. Returns when nobody writes any more.
         """
 
 FORMATS: dict[str, tuple[int, int]] = ...

@@ -15,7 +15,7 @@ INTERFACE: dict[str, Version] = {"token_constraint": (1, 0)}
 """The interfaces that this package offers, each with (major, minor)."""
 
 USES: Mapping[ModuleType, Mapping[str, Version]] = {
-    llamay_kernels: {"plan": (1, 1)},
+    llamay_kernels: {"plan": (1, 2)},
     llamay_kv: {"kv_view": (1, 0)},
 }
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import llamay_kv as kv
+from llamay_models.engine._ahead import Ahead
 from llamay_models.engine._endings import Endings
 from llamay_models.engine._generation import Channel, hold_wakes, wake_held
 from llamay_models.engine._pace import Pace, Stall
@@ -91,6 +92,9 @@ class Loop:
         self._scheduler = Scheduler(
             self._places, prefixes, pool.page_tokens, runner.max_rows, self._endings, self._stepper.advance
         )
+        self._ahead = Ahead(
+            self._places, self._endings, self._scheduler.guess, self._wanted, pool.page_tokens
+        )
         self._order = 0
         self._closed = False
         self._lock = threading.Lock()
@@ -140,6 +144,7 @@ class Loop:
             self._order += 1
             sequence.order = self._order
             self._inbox.append(sequence)
+            self._ahead.brake.set()
         self.wake.set()
 
     def find(self, channel: Channel) -> Sequence | None:
@@ -170,6 +175,7 @@ class Loop:
             if self._closed:
                 raise EngineClosed("the model was closed; load it again")
             self._calls.append(run)
+            self._ahead.brake.set()
         self.wake.set()
         done.wait()
         if error:
@@ -180,6 +186,7 @@ class Loop:
         """End every sequence as cancelled, and the thread. Waits for it. Closing twice is nothing."""
         with self._lock:
             self._closed = True
+            self._ahead.brake.set()
         self.wake.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -187,12 +194,13 @@ class Loop:
     # -- the thread
 
     def _loop(self) -> None:
-        places, stats, step = self._places, self.stats, self.histograms.step
+        places, stats, step, ahead = self._places, self.stats, self.histograms.step, self._ahead
         wakes = self._stepper.wakes = hold_wakes()
         while not self._closed:
-            if self._calls or self._inbox:
-                self._take()
-            places.turn()
+            if ahead.begun is None:  # else the contexts are at work
+                if self._calls or self._inbox:
+                    self._take()
+                places.turn()
             if wakes:
                 wake_held(wakes)
             if not places.active and self._replay():
@@ -208,6 +216,7 @@ class Loop:
             except (
                 Exception
             ) as error:  # the thread must outlive whatever went wrong, or every caller would wait for ever
+                ahead.leave()
                 for sequence in places.running:
                     self._endings.end(
                         sequence, LlamayError(f"the engine failed: {type(error).__name__}: {error}")
@@ -218,6 +227,7 @@ class Loop:
             seconds = time.perf_counter() - began
             stats.busy_seconds += seconds
             step.add(seconds)
+        ahead.leave()
         if self._prefixes is not None:
             self._prefixes.close()
         self._stepper.close()
@@ -233,6 +243,10 @@ class Loop:
         self._replaying = None
         self._runner = None  # with it go the plan and the weights, whoever still holds on to this object
 
+    def _wanted(self) -> bool:
+        """Whether another thread waits for something."""
+        return bool(self._calls or self._inbox or self._closed)
+
     def _take(self) -> None:
         """Everything that other threads asked for since the last step."""
         while self._calls:
@@ -245,8 +259,11 @@ class Loop:
     def _step(self) -> None:
         self.stats.steps += 1
         ended = self._endings.count
-        shares = self._scheduler.shares(self._pace, self.stats.steps)
-        self._stepper.step(shares, self.runner, self._pace)
+        if self._ahead.begun is not None:
+            self._stepper.complete(self._ahead, self.runner, self._pace)
+        else:
+            shares = self._scheduler.shares(self._pace, self.stats.steps)
+            self._stepper.step(shares, self.runner, self._pace, self._ahead)
         if self._endings.count != ended:
             self._places.leave()
 

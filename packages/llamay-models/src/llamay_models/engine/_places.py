@@ -61,6 +61,11 @@ class Places:
         """Sequences that have a place."""
         return len(self.running) + len(self.away)
 
+    @property
+    def settled(self) -> bool:
+        """Whether all who are here have a place, so that nobody comes or goes by himself."""
+        return self.waiting.empty and not self.away and not self._back
+
     def push(self, sequence: Sequence, *, first: bool = False) -> None:
         """Have a sequence wait, at the end of its line or in front."""
         self.waiting.push(sequence, self._tenants, first=first)

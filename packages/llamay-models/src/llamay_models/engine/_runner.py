@@ -70,3 +70,26 @@ class Runner:
         rows = [(r.lease, r.tokens, r.position, r.wanted) for r in batch]
         self.seconds, tokens, errors = self.plan.run_rows(rows, self._out, self.threads, draws)
         return tokens, errors
+
+    def begin(self, batch: Sequence[Rows]) -> kernels.BegunRows:
+        """Have the other threads begin a step, which `finish` completes. Nothing else can run before.
+
+        `rows` was asked for enough rows. Where nobody wants the outputs any more, `leave` it.
+        """
+        rows = [(r.lease, r.tokens, r.position, r.wanted) for r in batch]
+        return self.plan.begin_rows(rows, self._out, self.threads)
+
+    def finish(
+        self,
+        begun: kernels.BegunRows,
+        draws: Sequence[Draw],
+        brake: kernels.Brake | None = None,
+        ends: Sequence[int] = (),
+    ) -> tuple[list[int], dict[int, str], bool]:
+        """Complete a step that has begun, and return what `step` does, and whether the one after has begun.
+
+        That it may do, with the tokens that are drawn, where there is a brake that is not set, a position reserved
+        for each, and no end among them.
+        """
+        self.seconds, tokens, errors, followed = begun.finish(draws, brake, ends)
+        return tokens, errors, followed

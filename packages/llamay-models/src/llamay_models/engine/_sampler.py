@@ -81,6 +81,11 @@ class Chooser:
         return kernels.Sampler(**{**state, **_FORGETFUL})
 
     @property
+    def scores(self) -> bool:
+        """Whether scores are wanted."""
+        return self._logprobs is not None
+
+    @property
     def scores_itself(self) -> bool:
         """Whether scores are wanted that only the draw itself can tell."""
         return self._post and self._logprobs is not None
@@ -109,14 +114,26 @@ class Chooser:
                 token = self._sampler.sample(logits, position, self.history, mask)
         except ValueError as error:
             raise SamplingError(f"no token can be chosen at position {position}: {error}") from None
-        if self._history is not None:
-            self._history.append(token)
-        if self._mirostat is not None:
-            self._state.mirostat = (*self._mirostat, self._sampler.mu)
+        self._note(token)
         if self._logprobs is not None and score is None:
             logprob, top = kernels.logprobs(logits, token, self._logprobs)
             score = TokenScore(token, logprob, tuple(top))
         return token, score
+
+    def take(self, position: int) -> int:
+        """Return the token that was drawn for `position`, without looking at logits, which may be others by now."""
+        drawn, self._ahead = self._ahead, None
+        assert drawn is not None
+        assert drawn[0] == position
+        assert isinstance(drawn[2], int)
+        self._note(drawn[2])
+        return drawn[2]
+
+    def _note(self, token: int) -> None:
+        if self._history is not None:
+            self._history.append(token)
+        if self._mirostat is not None:
+            self._state.mirostat = (*self._mirostat, self._sampler.mu)
 
     @property
     def history(self) -> npt.NDArray[np.int32] | None:

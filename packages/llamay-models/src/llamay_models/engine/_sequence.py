@@ -216,14 +216,37 @@ class Sequence:
                 return
             mask = bounds.mask
         token, score = writing.chooser.choose(logits, position, mask)
-        state.pending.append(token)
-        state.logits = None
-        channel.completion_tokens += 1
-        writing.tokens.append(token)
+        self._take(writing, token)
         if score is not None:
             writing.scores.append(score)
+        self._tell(writing, token)
+
+    def take_drawn(self, position: int) -> int:
+        """Take the next token, which was drawn with the step, and leave the rest of `choose` to `tell`.
+
+        Only for texts without constraint and scores, for a token that is neither an end nor the last one allowed.
+        """
+        writing = self.writing
+        assert writing is not None
+        token = writing.chooser.take(position)
+        self._take(writing, token)
+        return token
+
+    def tell(self, token: int) -> None:
+        """Let out the text that a token completes, and say in `ending` if the sequence is to end."""
+        assert self.writing is not None
+        self._tell(self.writing, token)
+
+    def _take(self, writing: Writing, token: int) -> None:
+        self.state.pending.append(token)
+        self.state.logits = None
+        self.channel.completion_tokens += 1
         if writing.drafter is not None:
             writing.drafter.push(token)
+
+    def _tell(self, writing: Writing, token: int) -> None:
+        channel = self.channel
+        writing.tokens.append(token)
         if token in writing.ends:
             self.ending = ("stop", None)
             return

@@ -18,15 +18,49 @@ _REPLAY_ROWS = 64  # of a step that nobody waits for: who comes meanwhile waits 
 class Share(Rows):
     """What a sequence gets of a step: its next `n` pending tokens, and guesses that are checked after them.
 
-    What the rows are is known once memory for them is reserved.
+    What the rows are is known once memory for them is reserved. `ahead` says that they are computed before the text
+    so far was looked at. `done` are tokens before these whose K/V the same lease has, and `room` for how many after
+    these it has positions.
     """
 
-    __slots__ = ("drafts", "n", "sequence")
+    __slots__ = ("ahead", "done", "drafts", "n", "room", "sequence")
 
     def __init__(self, sequence: Sequence, n: int) -> None:
         self.sequence = sequence
         self.n = n
         self.drafts: list[int] | None = None
+        self.ahead = False
+        self.done: list[int] = []
+        self.room = 0
+
+    def reserve(self, room: int = 0) -> None:
+        """Take memory for the rows, and for `room` more. Raises what `kv.Context.reserve` raises."""
+        state, n, drafts = self.sequence.state, self.n, self.drafts
+        self.lease = state.kv.reserve(n + room if drafts is None else n + len(drafts))
+        self.room = room
+        pending = state.pending
+        self.position = self.lease.begin
+        self.wanted = 1 if n == len(pending) else 0
+        if drafts is None:
+            self.tokens = pending[:n]
+        else:
+            self.tokens = [*pending[:n], *drafts]
+            self.wanted += len(drafts)
+
+    def go_on(self, token: int) -> None:
+        """Be the row after this one, in the same lease."""
+        self.done += self.tokens
+        self.tokens = [token]
+        self.position += 1
+        self.room -= 1
+
+    def commit(self, n: int) -> None:
+        """Make the first n rows, and those before, part of the context; what else was reserved is given back."""
+        tokens = self.tokens if n == len(self.tokens) else self.tokens[:n]
+        if self.done:
+            tokens = [*self.done, *tokens]
+        self.lease.commit(tokens)
+        self.sequence.took(len(tokens))
 
 
 class Scheduler:
@@ -72,7 +106,7 @@ class Scheduler:
             self._share_reading(readers, shares, pace, step)
             shares.sort(key=lambda s: (-s.sequence.priority, s.sequence.order))
         if guessing:
-            self._guess(shares, pace)
+            self.guess(shares, pace)
         return shares
 
     def _share_reading(self, readers: list[Sequence], shares: list[Share], pace: Pace, step: int) -> None:
@@ -107,7 +141,7 @@ class Scheduler:
             shares.append(Share(sequence, n))
             budget -= n
 
-    def _guess(self, shares: list[Share], pace: Pace) -> None:
+    def guess(self, shares: list[Share], pace: Pace) -> None:
         """Guess what comes next where a guess that is right would save a step."""
         room = self._max_rows - sum(s.n for s in shares)
         cost = pace.row_share(len(shares))

@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
+import llamay_kernels as kernels
 import llamay_kv as kv
+from llamay_models.engine._ahead import Ahead
 from llamay_models.engine._constraint import Bounds, fill_all
 from llamay_models.engine._endings import Endings, wrapped
 from llamay_models.engine._generation import Channel, Held, wake_held
@@ -61,8 +63,8 @@ class Stepper:
         if self._aside is not None:
             self._aside.shutdown()
 
-    def step(self, shares: list[Share], runner: Runner, pace: Pace) -> None:
-        """Compute what everybody was given, the most important first."""
+    def step(self, shares: list[Share], runner: Runner, pace: Pace, ahead: Ahead) -> None:
+        """Compute what everybody was given, the most important first. May begin the step after."""
         batch: list[Share] = []
         for share in shares:
             sequence = share.sequence
@@ -73,7 +75,13 @@ class Stepper:
             ):
                 batch.append(share)
         if batch:
-            self._compute(batch, runner, pace)
+            self._compute(batch, runner, pace, ahead)
+
+    def complete(self, ahead: Ahead, runner: Runner, pace: Pace) -> None:
+        """Complete the step that has begun. May begin the one after."""
+        batch, begun = ahead.batch, ahead.begun
+        ahead.batch, ahead.begun = [], None
+        self._compute(batch, runner, pace, ahead, begun)
 
     def advance(self, sequence: Sequence) -> None:
         """Let a sequence go on whose logits are known."""
@@ -92,31 +100,18 @@ class Stepper:
     def _reserve(self, share: Share, batch: list[Share]) -> bool:
         """Take the pages for some rows; where there are none, those of who is least important."""
         sequence = share.sequence
-        state = sequence.state
-        n = share.n
         while True:
-            drafts = share.drafts
             try:
-                share.lease = state.kv.reserve(n if drafts is None else n + len(drafts))
-                break
+                share.reserve()
+                return True
             except kv.PagesLost as error:
                 self._endings.end(sequence, LlamayError(f"K/V of this text cannot be read back: {error}"))
                 return False
             except kv.OutOfPages as error:
-                if drafts is not None:
+                if share.drafts is not None:
                     share.drafts = None
-                    continue
-                if not self._make_room(sequence, batch, error):
+                elif not self._make_room(sequence, batch, error):
                     return False
-        pending = state.pending
-        share.position = share.lease.begin
-        share.wanted = 1 if n == len(pending) else 0
-        if share.drafts is None:
-            share.tokens = pending[:n]
-        else:
-            share.tokens = [*pending[:n], *share.drafts]
-            share.wanted += len(share.drafts)
-        return True
 
     def _make_room(self, sequence: Sequence, batch: list[Share], error: kv.OutOfPages) -> bool:
         """Suspend the least important one. False if that was this one, or if nothing can be done for it."""
@@ -133,21 +128,36 @@ class Stepper:
 
     # -- the plan, and what comes out of it
 
-    def _compute(self, batch: list[Share], runner: Runner, pace: Pace) -> None:
+    def _compute(
+        self,
+        batch: list[Share],
+        runner: Runner,
+        pace: Pace,
+        ahead: Ahead | None = None,
+        begun: kernels.BegunRows | None = None,
+    ) -> None:
+        """Compute a step, or what is left of one that has begun, and deliver what comes out of it."""
         wanted = 0
         for share in batch:
             wanted += share.wanted
         logits = runner.rows(wanted)
         draws = Draws()
         late = self._lay_out(batch, draws)
+        followed = False
         masks = self._fill_aside(late) if late else None
         if self.wakes:
             wake_held(self.wakes)  # who would else wait for the run
         try:
-            tokens, errors = runner.step(batch, draws.work)
+            if begun is None:
+                tokens, errors = runner.step(batch, draws.work)
+            else:
+                brake, ends = ahead.brake_of(batch) if ahead is not None else (None, ())
+                tokens, errors, followed = runner.finish(begun, draws.work, brake, ends)
         except Exception as error:  # one bad sequence must not take the others with it
+            if begun is not None:
+                begun.leave()
             for share in batch:
-                share.lease.release()
+                share.commit(0)
             self._compute_apart(batch, error, runner, pace)
             return
         finally:
@@ -161,10 +171,35 @@ class Stepper:
             for chooser, output, position, bounds in late:
                 draws.add(chooser, output, position, bounds)
             draws.draw(logits, runner.threads)
-        writing, reading, depth = self._deliver(batch, logits, now, runner)
+        if followed and ahead is not None:
+            ahead.begun, ahead.batch = begun, batch
+            self._tell(batch, ahead.take(batch), now, ahead)
+            writing, reading, depth = len(batch), 0, 0
+        elif ahead is not None and len(tokens) == len(batch) and ahead.may_follow(batch, tokens, now):
+            self._follow(batch, now, runner, pace, ahead)
+            writing, reading, depth = len(batch), 0, 0
+        else:
+            writing, reading, depth = self._deliver(batch, logits, now, runner)
         self._stats.rows += writing + reading
         self._stats.run_seconds += runner.seconds
         pace.observe(runner.seconds, writing, reading, depth // reading if reading else 0)
+
+    def _follow(self, batch: list[Share], now: float, runner: Runner, pace: Pace, ahead: Ahead) -> None:
+        """Have the next step begin, then give everybody the text of this one's tokens."""
+        tokens = ahead.take(batch)
+        for share in batch:
+            share.commit(1)
+        if self._prefixes is not None and self._prefixes.windowed:
+            for share in batch:
+                self._keep(share.sequence)
+        ahead.begin(batch, runner, pace)
+        self._tell(batch, tokens, now, ahead)
+
+    def _tell(self, batch: list[Share], tokens: list[int], now: float, ahead: Ahead) -> None:
+        for share in batch:
+            self._places.waiting.served(share.sequence.state.tenant, 1)
+            self._count(share.sequence.channel, share.sequence.channel.completion_tokens - 1, now)
+        ahead.tell(batch, tokens)
 
     def _lay_out(self, batch: list[Share], draws: Draws) -> list[_Late]:
         """Add what is to be drawn with the run to `draws`, and return that whose masks are not known yet."""
@@ -174,6 +209,8 @@ class Stepper:
             row, at = at, at + share.wanted
             sequence = share.sequence
             writing = sequence.writing
+            if sequence.ending is not None:  # its text has ended while this step had begun
+                continue
             if row == at or writing is None or sequence.channel.completion_tokens >= writing.limit:
                 continue
             bounds = writing.bounds
@@ -206,9 +243,14 @@ class Stepper:
         bound: list[Sequence] = []
         for share in batch:
             sequence, n, tokens = share.sequence, share.n, share.tokens
+            if share.ahead and sequence.ending is not None:
+                at += share.wanted
+                share.commit(0)
+                self._endings.settle(sequence)
+                continue
             state, drafts = sequence.state, share.drafts
             before = sequence.channel.completion_tokens
-            decoding = before > 0 and sequence.decoding
+            decoding = share.ahead or (before > 0 and sequence.decoding)
             if share.wanted:
                 row, at = at, at + share.wanted
                 if sequence.ending is None:
@@ -220,8 +262,7 @@ class Stepper:
                             n += sequence.used - 1
                     except Exception as error:
                         sequence.ending = ("error", wrapped(error))
-            share.lease.commit(tokens if n == len(tokens) else tokens[:n])
-            sequence.took(n)
+            share.commit(n)
             if drafts is not None:
                 self._learn(share)
             if decoding:
@@ -256,6 +297,9 @@ class Stepper:
 
     def _compute_apart(self, batch: list[Share], error: Exception, runner: Runner, pace: Pace) -> None:
         """After a step has failed: each of its sequences by itself, so that only the one at fault ends."""
+        for share in batch:
+            self._endings.settle(share.sequence)
+        batch = [share for share in batch if share.sequence.ending is None]
         if len(batch) == 1:
             self._endings.end(batch[0].sequence, LlamayError(f"a step of the model failed: {error}"))
             return
