@@ -55,6 +55,8 @@ def test_oa50_input_may_be_tokens(shared, value, texts):
     [
         ({"prompt_string": "hi ho"}, ["hi ho"]),
         ([{"prompt_string": "hi"}, "ho", [256, 104, 105]], ["hi", "ho", "hi"]),
+        ({"content": [{"type": "text", "text": "hi "}, {"type": "text", "text": "ho"}]}, ["hi ho"]),
+        (["ho", {"content": [{"type": "text", "text": "hi"}]}], ["ho", "hi"]),
         (["h", 105], ["hi"]),
         ([256, 104, "i"], ["hi"]),
         (["h", 105, " ho"], ["hi ho"]),
@@ -92,6 +94,13 @@ def test_oa52_dimensions_are_passed_on(shared):
         ({"input": [[1, True]]}, "input[0][1]"),
         ({"input": ["a", [1, "b", 999999]]}, "input[1][2]"),
         ({"input": {"text": "a"}}, "input.prompt_string"),
+        ({"input": {"content": "a"}}, "input.content"),
+        ({"input": {"content": []}}, "input.content"),
+        ({"input": ["a", {"content": [{"type": "text"}]}]}, "input[1].content[0].text"),
+        (
+            {"input": {"content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}},
+            "input.content[1].type",
+        ),
         ({"input": ["a", {"prompt_string": 5}]}, "input[1].prompt_string"),
         ({"input": {"prompt_string": "a", "multimodal_data": ["aGk="]}}, "input.multimodal_data"),
         ({"input": [[]]}, "input[0]"),

@@ -30,7 +30,25 @@ def read_texts(value: Any, model: Model, where: str) -> list[list[int]]:
     many = isinstance(value, list) and not any(isinstance(v, int) for v in value)
     if many and len(value) > MAX_TEXTS:
         raise invalid(f"{where}: at most {MAX_TEXTS} texts in one request, not {len(value)}", where)
-    return native_prompts(value, model, where, parse_special=False)
+    if many:
+        value = [_spoken(each, f"{where}[{i}]") for i, each in enumerate(value)]
+    return native_prompts(_spoken(value, where), model, where, parse_special=False)
+
+
+def _spoken(value: Any, where: str) -> Any:
+    """The text of an object with `content`, which llama.cpp takes as messages have it; anything else as it is."""
+    if not isinstance(value, dict) or "content" not in value:
+        return value
+    where = f"{where}.content"
+    parts = value["content"]
+    if not isinstance(parts, list) or not parts:
+        raise invalid(f"{where}: it must be a list of parts with a type", where)
+    for i, part in enumerate(parts):
+        if not isinstance(part, dict) or part.get("type") != "text":
+            raise invalid(f"{where}[{i}].type: this model reads text only", f"{where}[{i}].type")
+        if not isinstance(part.get("text"), str):
+            raise invalid(f"{where}[{i}].text: it must be text", f"{where}[{i}].text")
+    return "".join(part["text"] for part in parts)
 
 
 async def _embed(
