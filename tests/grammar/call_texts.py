@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from llamay_grammar import tool_formats
+
+from ..borrowed import borrowed
+
+tagged = borrowed("llamay-grammar", "helpers").tagged
 
 FORMATS = sorted(tool_formats())
 TAGGED = [f for f in FORMATS if any("parameters" in piece for piece in tool_formats()[f]["call"])]
@@ -34,19 +38,6 @@ def cut(text: str, sizes: Sequence[int]) -> list[str]:
     return [*(text[a:b] for a, b in itertools.pairwise(ends)), text[ends[-1] :]]
 
 
-def argument(tags: Any, key: str, value: Any, spell: Callable[[str], str] = str) -> str:
-    """One argument between its tags: a string as it is, anything else as JSON; every part of it put through `spell`."""
-    parts = []
-    for piece in tags["open"]:
-        if "typed" in piece:
-            parts.append(piece["typed"][0 if isinstance(value, str) else 1])
-        else:
-            parts.append(key if piece.get("key") else piece.get("text", piece.get("special", "")))
-    parts.append(value if isinstance(value, str) else json.dumps(value))
-    parts += [piece.get("text", piece.get("special", "")) for piece in tags["close"]]
-    return "".join(map(spell, parts))
-
-
 def written(form: str, calls: Sequence[Call], indent: int | None = None, way: int = 0) -> str:
     """The calls as the format's own data says they are written."""
     about = tool_formats()[form]
@@ -64,7 +55,7 @@ def written(form: str, calls: Sequence[Call], indent: int | None = None, way: in
             elif piece.get("count"):
                 out += str(way)
             elif "parameters" in piece:
-                out += "".join(argument(piece["parameters"], *item) for item in (arguments or {}).items())
+                out += tagged(piece["parameters"], arguments or {})
             else:
                 out += piece.get("text", piece.get("special", ""))
         return out

@@ -26,7 +26,7 @@ from llamay_models.answers import reasoning_of as marks_of
 from llamay_models.chat import ChatTemplate
 from llamay_server._history import for_template
 
-from .call_texts import Call, argument
+from .call_texts import Call, tagged
 
 
 def envelope(name: str) -> Envelope:
@@ -499,7 +499,7 @@ def _spell(pieces: Any, call: ToolCall | None) -> list[str]:
             tails = ["[0-9]+"]
         elif "parameters" in piece:
             arguments = json.loads(call.arguments) if call else {}
-            tails = ["".join(argument(piece["parameters"], *item, re.escape) for item in arguments.items())]
+            tails = [re.escape(tagged(piece["parameters"], arguments))]
         else:
             tails = [re.escape(piece.get("text", piece.get("special", "")))]
         out = [head + tail for head in out for tail in tails]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,9 @@ from llamay_models.answers import Reader, Text, ToolCall, format_of
 from llamay_models.chat import ChatTemplate
 from llamay_server._history import for_template
 
-_path = Path(__file__).parents[2] / "packages" / "llamay-models" / "tests" / "tokenizer" / "conftest.py"
-_spec = importlib.util.spec_from_file_location("tokenizer_fixtures", _path)
-assert _spec is not None
-assert _spec.loader is not None
-_fixtures = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_fixtures)
-llama_cpp_fixtures = _fixtures.llama_cpp_fixtures
+from ..borrowed import borrowed
+
+llama_cpp_fixtures = borrowed("llamay-models", "conftest").llama_cpp_fixtures
 
 pytestmark = pytest.mark.slow  # the templates are in a source distribution of 60 MB
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from helpers import accepts, mask_bits, walk
+from object_schemas import OBJECTS
 
 import llamay_grammar as lg
 
@@ -43,13 +44,7 @@ SCHEMAS: dict[str, Any] = {
         "minProperties": 1,
         "maxProperties": 3,
     },
-    "few names": {
-        "type": "object",
-        "patternProperties": {"^[ab]$": {"const": 0}},
-        "properties": {"a": True},
-        "additionalProperties": False,
-        "minProperties": 2,
-    },
+    "few names": OBJECTS["few names"],
     "property names": {"type": "object", "propertyNames": {"pattern": "^[a-c]{1,2}$"}, "additionalProperties": {"const": 1}, "maxProperties": 4},
     "dependent": {
         "type": "object",
@@ -66,15 +61,7 @@ SCHEMAS: dict[str, Any] = {
             {"enum": ["a", "xyz"]},
         ]
     },
-    "if then else": {
-        "type": "object",
-        "properties": {"kind": {"enum": ["a", "b"]}, "x": {}},
-        "required": ["kind"],
-        "additionalProperties": False,
-        "if": {"properties": {"kind": {"const": "a"}}},
-        "then": {"properties": {"x": {"type": "integer"}}, "required": ["x"]},
-        "else": {"properties": {"x": {"type": "string"}}},
-    },
+    "if then else": OBJECTS["if then else"],
     "not": {"type": ["object", "string"], "not": {"anyOf": [{"type": "object", "required": ["a"]}, {"type": "string", "pattern": "^a"}]}},
     "contains": {
         "type": "array",

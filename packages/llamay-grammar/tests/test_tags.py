@@ -12,6 +12,7 @@ import pytest
 from helpers import accepts, awkward_tokens, mask_bits, tagged
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from object_schemas import OBJECTS
 
 import llamay_grammar as lg
 
@@ -84,13 +85,7 @@ SCHEMAS: dict[str, Any] = {
         "minProperties": 1,
         "maxProperties": 3,
     },
-    "few names": {
-        "type": "object",
-        "patternProperties": {"^[ab]$": {"const": 0}},
-        "properties": {"a": True},
-        "additionalProperties": False,
-        "minProperties": 2,
-    },
+    "few names": OBJECTS["few names"],
     "dependent": {
         "type": "object",
         "properties": {"a": {"const": 1}, "b": {"const": "2"}, "c": {"const": 3}},
@@ -109,15 +104,7 @@ SCHEMAS: dict[str, Any] = {
             },
         ],
     },
-    "if then else": {
-        "type": "object",
-        "properties": {"kind": {"enum": ["a", "b"]}, "x": {}},
-        "required": ["kind"],
-        "additionalProperties": False,
-        "if": {"properties": {"kind": {"const": "a"}}},
-        "then": {"properties": {"x": {"type": "integer"}}, "required": ["x"]},
-        "else": {"properties": {"x": {"type": "string"}}},
-    },
+    "if then else": OBJECTS["if then else"],
     "referenced": {
         "$defs": {
             "name": {"type": "string", "maxLength": 3},

@@ -1,8 +1,11 @@
-"""What tests of this package share: where the data are, and small random models of every architecture."""
+"""What tests of this package share: where data, models and llama.cpp's files are, and small random models."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +18,9 @@ from llamay_models.architectures import ARCHITECTURES, Architecture, Keys
 from llamay_models.plan import Needs, Program, Reference, Trace, Weights
 from llamay_models.plan._needs import Absent
 
+SDIST = "llama-cpp-python==0.3.36"
+"""What holds llama.cpp's vocabularies and templates."""
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
@@ -23,6 +29,38 @@ def shared_data() -> Path:
     folder = Path(named) if named else Path(__file__).parents[4] / "shared" / "data"
     if not folder.is_dir():
         pytest.skip("no test data: set LLAMAY_TEST_DATA to the folder that holds models/ and reference/")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def real_models(request: pytest.FixtureRequest) -> Path:
+    """The folder of real models; tests that need it are skipped where it is not."""
+    named = os.environ.get("LLAMAY_TEST_MODELS")
+    folder = Path(named) if named else Path(__file__).parents[4] / "models"
+    if not folder.is_dir():
+        pytest.skip("no real models: set LLAMAY_TEST_MODELS to a folder of GGUF files")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def llama_cpp_fixtures() -> Path:
+    """llama.cpp's vocabularies and templates: from PyPI on first use, then from the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "llamay-tests"
+    folder = cache / SDIST.replace("==", "-")
+    if not (folder / "complete").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-build-isolation"]
+        command += ["--no-binary", "llama-cpp-python", "-d", str(folder), SDIST]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip(f"{SDIST} cannot be fetched from PyPI")
+        for archive in folder.glob("*.tar.gz"):
+            with tarfile.open(archive) as tar:
+                for member in tar:
+                    if "/vendor/llama.cpp/models/" in member.name and member.isfile():
+                        member.name = member.name.split("/vendor/llama.cpp/models/")[1]
+                        tar.extract(member, folder, filter="data")
+            archive.unlink()
+        (folder / "complete").touch()
     return folder
 
 

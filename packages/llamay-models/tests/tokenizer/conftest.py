@@ -1,13 +1,9 @@
-"""Vocabularies to test with: small ones made here, those of real models, and llama.cpp's own."""
+"""Vocabularies to test with: small ones made here, and those of real models."""
 
 # ruff: noqa: RUF001 - DeepSeek writes its tokens with U+FF5C
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +14,6 @@ import pytest
 from llamay_models import gguf, tokenizer
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-SDIST = "llama-cpp-python==0.3.36"
 
 
 def byte_alphabet() -> dict[int, str]:
@@ -107,16 +102,6 @@ def sentencepiece_keys() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def real_models(request: pytest.FixtureRequest) -> Path:
-    """The folder of real models; tests that need it are skipped where it is not."""
-    named = os.environ.get("LLAMAY_TEST_MODELS")
-    folder = Path(named) if named else Path(__file__).parents[5] / "models"
-    if not folder.is_dir():
-        pytest.skip("no real models: set LLAMAY_TEST_MODELS to a folder of GGUF files")
-    return folder
-
-
-@pytest.fixture(scope="session")
 def real_tokenizer(real_models: Path) -> Callable[[str], tokenizer.Tokenizer]:
     """`real_tokenizer("gemma-3-270m-q4_k_m.gguf")`."""
     known: dict[str, tokenizer.Tokenizer] = {}
@@ -130,25 +115,3 @@ def real_tokenizer(real_models: Path) -> Callable[[str], tokenizer.Tokenizer]:
         return known[name]
 
     return load
-
-
-@pytest.fixture(scope="session")
-def llama_cpp_fixtures() -> Path:
-    """llama.cpp's vocabularies and templates: from PyPI on first use, then from the user's cache."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "llamay-tests"
-    folder = cache / SDIST.replace("==", "-")
-    if not (folder / "complete").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-build-isolation"]
-        command += ["--no-binary", "llama-cpp-python", "-d", str(folder), SDIST]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip(f"{SDIST} cannot be fetched from PyPI")
-        for archive in folder.glob("*.tar.gz"):
-            with tarfile.open(archive) as tar:
-                for member in tar:
-                    if "/vendor/llama.cpp/models/" in member.name and member.isfile():
-                        member.name = member.name.split("/vendor/llama.cpp/models/")[1]
-                        tar.extract(member, folder, filter="data")
-            archive.unlink()
-        (folder / "complete").touch()
-    return folder

@@ -1,0 +1,22 @@
+"""Modules of the packages' own tests, for tests that cross packages."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+PACKAGES = Path(__file__).parents[1] / "packages"
+
+
+def borrowed(package: str, name: str) -> ModuleType:
+    """Return the module `name` of the tests of a package, loaded once."""
+    known = f"{package.replace('-', '_')}_tests_{name}"
+    if known not in sys.modules:
+        spec = importlib.util.spec_from_file_location(known, PACKAGES / package / "tests" / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[known] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[known])
+    return sys.modules[known]
