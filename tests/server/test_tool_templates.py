@@ -41,6 +41,8 @@ OBJECTS = {
     "Cohere2MoE": "command-r7b",
     "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "command-r7b",
     "GigaChat3.1-10B-A1.8B": "gigachat-3.1",
+    "Kimi-K2-Instruct": "kimi-k2",
+    "Kimi-K2-Thinking": "kimi-k2",
     "MiMo-VL": "hermes",
     "MiniMax-M1": "minimax-m1",
     "NVIDIA-Nemotron-Nano-v2": "nemotron-v2",

@@ -54,7 +54,8 @@ CONTROL = re.compile(r"<\||\|>|<\uff5c|</?s>|\[/?INST|<BOS>|<EOS>|<\w+_of_turn|<
 
 
 def plain_jinja(source: str, messages: list[dict[str, Any]], tools: Any) -> str:
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+    # Not the immutable one: Kimi K2's templates change lists of their own.
+    environment = jinja2.sandbox.SandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
     )
 

@@ -225,6 +225,13 @@ def test_templates_of_a_file(tmp_path: Path, byte_level: tokenizer.Tokenizer) ->
         "{{ cycler.__init__.__globals__.os.system('true') }}",
         "{{ joiner('x')._Joiner__x }}",
         "{{ messages.append(1) }}",
+        "{{ messages[1:].append(1) }}",
+        "{{ (messages | default([])).append(1) }}",
+        "{% set ns = namespace(m=messages) %}{{ ns.m.pop() }}",
+        "{{ [1].clear() }}",
+        "{{ [2, 1].sort() }}",
+        "{{ [1].__setitem__(0, 2) }}",
+        "{{ {'a': 1}.update({'b': 2}) }}",
         "{{ messages[0].update({'role': 'x'}) }}",
         "{{ messages[0].spans.x }}",
         "{% include 'x' %}",
@@ -233,7 +240,8 @@ def test_templates_of_a_file(tmp_path: Path, byte_level: tokenizer.Tokenizer) ->
         "{{ lipsum(100000) }}",
         "{{ environment.step }}",
         "{{ ''.translate({}) }}",
-        "{{ 'x'.encode().decode('utf-8', 'x').y.z }}",
+        "{{ 'x'.encode() }}",
+        "{{ (1).to_bytes(2, 'big') }}",
     ],
 )
 def test_j07_attacks_on_the_sandbox_are_refused(source: str) -> None:
@@ -267,6 +275,29 @@ def test_j07_attacks_on_the_sandbox_are_refused(source: str) -> None:
         "{{ ns.l | tojson }}",
         "{% set ns = namespace(l=[0]) %}{% for i in range(99) %}{% set ns.l = (ns.l, ns.l) %}{% endfor %}"
         "{{ ns.l == ns.l }}",
+        "{% set l = [] %}{% for i in range(99999) %}{% for j in range(99) %}{% set _ = l.append(i) %}{% endfor %}"
+        "{% endfor %}",
+        "{% set l = [0] %}{% for x in l %}{% set _ = l.append(x) %}{% endfor %}",
+        "{% set l = [0] %}{% for i in range(99) %}{% set _ = l.extend(l) %}{% endfor %}",
+        "{% set l = [] %}{% set _ = l.append(l) %}{{ l }}",
+        "{% set l = [] %}{% set _ = l.insert(0, [l, l]) %}{{ l }}",
+        "{% set l = [] %}{% set m = [l, l, l] %}{% set _ = l.append(1) %}",
+        "{% set l = [] %}{% set m = {'a': l} %}{% set _ = l.append(1) %}",
+        "{% macro f(n) %}{% set _ = n.append(1) %}{{ varargs }}{% endmacro %}{% set l = [] %}{{ f(l, l, l) }}",
+        "{% set l = [] %}{% for i in range(99) %}{% set _ = l.append('a' * 8000000) %}{% endfor %}",
+        "{% set ns = namespace(l=[0]) %}{% for i in range(99) %}{% set m = [] %}{% set _ = m.append(ns.l) %}"
+        "{% set _ = m.append(ns.l) %}{% set ns.l = m %}{% endfor %}{{ ns.l }}",
+        "{% set l = [] %}{% for i in range(99) %}{% set _ = l.append(i) %}{% endfor %}{% set a = [l] * 2000 %}"
+        "{% for i in range(99) %}{% set _ = a.append(a.pop()) %}{% endfor %}{{ [a, a] }}",
+        "{{ ['a' * 8000000] * 200 }}",
+        "{{ (['a' * 8000000] * 200) | tojson }}",
+        "{{ [{'a' * 8000000: 1}] * 200 }}",
+        "{{ range(99999) | map('center', 8000000) | list }}",
+        "{{ range(99999) | map('center', 8000000) | map('upper') | join }}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1, varargs, varargs) }}{% else %}{{ varargs }}{% endif %}{% endmacro %}"
+        "{{ f(40) }}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1, a=kwargs, b=kwargs) }}{% else %}{{ kwargs }}{% endif %}{% endmacro %}"
+        "{{ f(40) }}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
         "{% macro f() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}",
         "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
@@ -316,6 +347,37 @@ def test_faulty_templates_are_refused_when_they_are_read(source: str) -> None:
 def test_templates_that_fail_say_so(source: str) -> None:
     with pytest.raises(ChatTemplateError, match="failed"):
         render(source)
+
+
+def test_a_template_may_change_a_list_of_its_own() -> None:
+    source = (
+        "{% set queue = namespace(ids=[], names=['a'] + ['b']) %}"
+        "{% for m in messages %}{% set _ = queue.ids.append(m.content) %}{% endfor %}"
+        "{% set _ = queue.ids.extend(['x', 'y']) %}{% set _ = queue.names.insert(0, 'c') %}"
+        "{% set first = queue.ids.pop(0) %}{{ first }} {{ queue.ids | join }} {{ queue.ids.pop() }} {{ queue.ids }} "
+        "{{ queue.names | tojson }} {{ queue }}"
+    )
+    expected = 'hello xy y [\'x\'] ["c", "a", "b"] <Namespace>'
+
+    assert render(source) == expected
+    assert ChatTemplate(source).segments(HELLO)[0] == Segment("hello", False), "what people wrote stays text"
+
+
+def test_a_list_can_be_filled_and_emptied_again_and_again() -> None:
+    source = (
+        "{% set l = [] %}{% for i in range(300) %}{% for j in range(90) %}{% set _ = l.append([1, 'a' * 400]) %}"
+        "{% endfor %}{% for j in range(90) %}{% set _ = l.pop() %}{% endfor %}{% endfor %}{{ l }}"
+    )
+
+    assert render(source) == "[]", "what is taken out no longer counts"
+
+
+def test_a_namespace_is_not_shown_with_what_it_holds() -> None:
+    source = (
+        "{% set o = namespace(n=namespace()) %}"
+        "{% for i in range(99) %}{% set o.n = namespace(a=o.n, b=o.n) %}{% endfor %}"
+    )
+    assert render(source + "{{ o.n }}{{ [o.n, o] }}") == "<Namespace>[<Namespace>, <Namespace>]"
 
 
 def test_a_render_that_failed_leaves_the_template_usable() -> None:

@@ -44,7 +44,7 @@ class TracingCodeGenerator(CodeGenerator):
         self.write("))")
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:
-        self.write("environment.container(")
+        self.write("environment.own(")
         super().visit_List(node, frame)
         self.write(")")
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from ._errors import ChatTemplateError
+from ._lists import OwnList
 
 MAX_CHARACTERS = 8 << 20
 MAX_ITEMS = 200_000
+MAX_DEPTH = 60
 MAX_STEPS = 200_000
 MAX_SECONDS = 5.0
 MAX_NUMBER_BITS = 256
@@ -46,7 +49,7 @@ class Budget:
     def __init__(self) -> None:
         self._steps = 0
         self._end = time.monotonic() + MAX_SECONDS
-        self._weights: dict[int, tuple[int, object]] = {}
+        self._weights: dict[int, tuple[tuple[int, int], object]] = {}
 
     def step(self) -> None:
         """Count one turn of a loop or one call."""
@@ -60,24 +63,66 @@ class Budget:
         """Return a list, tuple or dict that the template has just made, if it does not hold too much.
 
         What a container holds counts as often as it is reached, for so often is it visited when it is printed or
-        compared: `[x, x]` forty levels deep is small in memory and endless on paper.
+        compared: `[x, x]` forty levels deep is small in memory and endless on paper. So is a long text in many places.
         """
-        self._weigh(value, 0)
+        if not isinstance(value, OwnList):
+            self.weigh(value, 0)
         return value
 
-    def _weigh(self, value: Any, depth: int) -> int:
+    def own(self, value: list[Any]) -> OwnList:
+        """Return a list that the template has just made as one that it may change, if it does not hold too much."""
+        weight = _Weight(self)
+        weight.items, weight.characters = self.weigh(value, 0)
+        return OwnList(value, weight)
+
+    def counted(self, values: Iterator[Any]) -> Iterator[Any]:
+        """Yield what a filter yields, as long as all of it is not too much: it may end up in one list."""
+        weight = _Weight(self)
+        for value in values:
+            weight.put(value)
+            yield value
+
+    def weigh(self, value: Any, depth: int) -> tuple[int, int]:
+        """Return how many items and characters are reached from a value; lists inside of it are held from now on."""
+        if isinstance(value, str):
+            return 1, len(value)
         if not isinstance(value, (list, tuple, dict)):
-            return 1
+            return 1, 0
+        if isinstance(value, OwnList):
+            value.held |= depth > 0
+            return value.weight.items, value.weight.characters
         known = self._weights.get(id(value))
         if known is not None:
             return known[0]
-        if depth > 60:
-            raise ChatTemplateError("the chat template nests lists more than 60 deep")
-        total = 1
+        if depth > MAX_DEPTH:
+            raise ChatTemplateError(f"the chat template nests lists more than {MAX_DEPTH} deep")
+        items, characters = 1, 0
+        if isinstance(value, dict):
+            characters = sum(len(key) for key in value if isinstance(key, str))
         for item in value.values() if isinstance(value, dict) else value:
-            total += self._weigh(item, depth + 1)
-            if total > MAX_ITEMS:
-                check_items(total)
-        if total >= _WORTH_REMEMBERING:
-            self._weights[id(value)] = (total, value)
-        return total
+            more, longer = self.weigh(item, depth + 1)
+            items, characters = items + more, characters + longer
+            if items > MAX_ITEMS or characters > MAX_CHARACTERS:
+                check_items(items)
+                check_characters(characters)
+        if items >= _WORTH_REMEMBERING:
+            self._weights[id(value)] = ((items, characters), value)
+        return items, characters
+
+
+class _Weight:
+    """Of a list that grows; see `Budget.weigh`."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self.items, self.characters = 1, 0
+
+    def put(self, value: Any) -> None:
+        items, characters = self._budget.weigh(value, 1)
+        check_items(self.items + items)
+        check_characters(self.characters + characters)
+        self.items, self.characters = self.items + items, self.characters + characters
+
+    def take(self, value: Any) -> None:
+        items, characters = self._budget.weigh(value, 1)
+        self.items, self.characters = self.items - items, self.characters - characters

@@ -12,16 +12,20 @@ from typing import Any, NoReturn
 from jinja2 import Undefined, nodes
 from jinja2.exceptions import TemplateError
 from jinja2.filters import FILTERS
-from jinja2.runtime import Context
+from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
+from jinja2.utils import Namespace
 from markupsafe import soft_str
 
 from ._compiler import Generation, TracingCodeGenerator, count_steps
 from ._errors import ChatTemplateError
 from ._limits import MAX_NUMBER_BITS, Budget, check_characters, check_items, check_widths
+from ._lists import OwnList
 from ._traced import GROWING, Traced, concat
 
 _LARGEST_ARGUMENT = 100_000
+# Bytes have all the ways to grow that strings have, and no template needs any.
+_REFUSED_METHODS = ("encode", "to_bytes", "translate")
 _UNSAFE_FILTERS = ("attr", "pprint", "random", "urlize", "xmlattr")
 
 #: The budget of the rendering that runs in this thread or task.
@@ -51,6 +55,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.filters = {name: _guarded(f) for name, f in self.filters.items()}
         self.filters |= _FILTERS
         del self.globals["lipsum"]
+        self.globals["namespace"] = _Namespace
         self.globals["raise_exception"] = raise_exception
         self.globals["strftime_now"] = strftime_now
 
@@ -79,6 +84,11 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         """Return a list, tuple or dict that the template made, if it is not too large."""
         return budget.get().container(value)
 
+    @staticmethod
+    def own(value: list[Any]) -> OwnList:
+        """Return a list that the template wrote, which it may change, if it is not too large."""
+        return budget.get().own(value)
+
     @property
     def step(self) -> None:
         """Count a step of the rendering."""
@@ -105,16 +115,28 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             check_items(len(left) + len(right))
         result = super().call_binop(context, operator, left, right)
         _check_number(result)
+        if isinstance(result, list):
+            return self.own(result)
         return self.container(result) if _is_list(result) else result
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Let templates change lists of their own."""
+        if isinstance(obj, OwnList) and attr in OwnList.CHANGES:
+            return True
+        return super().is_safe_attribute(obj, attr, value)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Count calls, and give plain strings the checked methods of traced ones."""
         budget.get().step()
         owner = getattr(obj, "__self__", None)
+        if isinstance(obj, BuiltinMethodType) and obj.__name__ in _REFUSED_METHODS:
+            kind = type(owner).__mro__[-2].__name__
+            raise ChatTemplateError(f"the chat template calls {kind}.{obj.__name__}, which is not allowed")
         if isinstance(obj, BuiltinMethodType) and isinstance(owner, str) and obj.__name__ in GROWING:
-            if obj.__name__ == "translate":
-                raise ChatTemplateError("the chat template calls str.translate, which is not allowed")
             obj = getattr(Traced(owner), obj.__name__)
+        if isinstance(obj, Macro):  # which has them again, as `varargs` and `kwargs`
+            self.container(args)
+            self.container(kwargs)
         result = super().call(context, obj, *args, **kwargs)
         return self.container(result) if isinstance(result, (list, tuple, dict)) else result
 
@@ -133,6 +155,13 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         if value.__name__ == "format":
             return lambda *args, **kwargs: text.format_with(formatter, args, kwargs)
         return lambda mapping: text.format_with(formatter, (), mapping)
+
+
+class _Namespace(Namespace):
+    """Not shown with all that is in it: namespaces that hold each other twice are small and endless on paper."""
+
+    def __repr__(self) -> str:
+        return "<Namespace>"
 
 
 class _CheckedFormatter(SandboxedFormatter):
@@ -182,6 +211,8 @@ def _guarded(filter_: Callable[..., Any]) -> Callable[..., Any]:
         result = filter_(*args, **kwargs)
         if isinstance(result, str):
             check_characters(len(result))
+        elif isinstance(result, Iterator):
+            return budget.get().counted(result)
         return budget.get().container(result) if isinstance(result, (list, tuple, dict)) else result
 
     for name in ("jinja_pass_arg", "jinja_async_variant"):
