@@ -500,3 +500,22 @@ def test_the_reference_conversations(real_models: Path, shared_data: Path) -> No
         messages = [{"role": "user", "content": content}]
         assert template.render(messages) == case["prompt"]
         assert template.tokenize(ours, messages) == case["prompt_ids"]
+
+
+def test_what_a_prompt_takes_grows_with_its_length_and_not_with_its_square(
+    byte_level: tokenizer.Tokenizer,
+) -> None:
+    template = ChatTemplate(CHATML)
+
+    def seconds(turns: int) -> float:
+        messages = [{"role": "user", "content": f"a{i} " * 60} for i in range(turns)]
+        best = []
+        for _ in range(3):
+            start = time.perf_counter()
+            template.tokenize(byte_level, messages)
+            template.render(messages)
+            best.append(time.perf_counter() - start)
+        return min(best)
+
+    seconds(10)
+    assert seconds(1600) < 40 * max(seconds(100), 1e-3), "16 times as long"

@@ -177,7 +177,7 @@ class ChatTemplate:
                 the conversation, fails, or goes beyond its limits.
 
         """
-        return "".join(self._render(messages, tools, add_generation_prompt, options))
+        return self._render(messages, tools, add_generation_prompt, options).plain
 
     def segments(
         self,
@@ -228,7 +228,7 @@ class ChatTemplate:
 
         """
         text = self._render(messages, tools, add_generation_prompt, options)
-        plain_text = "".join(text)
+        plain_text = text.plain
         if allow_special_in_content:
             return tokenizer.encode(plain_text, add_special=False, parse_special=True)
         return tokenizer.encode_trusting(plain_text.encode(), list(_byte_spans(plain_text, text.spans)))

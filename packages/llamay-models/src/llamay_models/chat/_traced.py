@@ -8,13 +8,16 @@ does not carry it through counts as message text: a mistake here can make a prom
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from string import Formatter
 from typing import Any, Self, SupportsIndex
 
 from ._limits import MAX_ITEMS, check_characters, check_items, check_widths
 
 Spans = tuple[tuple[int, int], ...]
+_begin, _end = itemgetter(0), itemgetter(1)
 
 _PERCENT = re.compile(r"%(?:%|(?:\((?P<key>[^)]*)\))?[#0\- +]*[\d*]*(?:\.[\d*]+)?[hlL]?(?P<kind>[a-zA-Z]))")
 
@@ -39,6 +42,11 @@ class Traced(str):
     def is_trusted(self) -> bool:
         """Whether the template wrote all of it."""
         return self.spans == ((0, len(self)),) or not self
+
+    @property
+    def plain(self) -> str:
+        """The same text as a string that knows nothing."""
+        return str.__getitem__(self, slice(None))
 
     def __str__(self) -> str:
         return self
@@ -126,9 +134,10 @@ class Traced(str):
     # -- cutting
 
     def _cut(self, begin: int, end: int) -> Traced:
-        spans = tuple(
-            (max(b, begin) - begin, min(e, end) - begin) for b, e in self.spans if b < end and e > begin
-        )
+        # A prompt has thousands of spans, and is cut into as many pieces.
+        first = bisect_right(self.spans, begin, key=_end)
+        last = bisect_left(self.spans, end, first, key=_begin)
+        spans = tuple((max(b, begin) - begin, min(e, end) - begin) for b, e in self.spans[first:last])
         return Traced(str.__getitem__(self, slice(begin, end)), spans)
 
     def __getitem__(self, key: SupportsIndex | slice) -> Traced:
