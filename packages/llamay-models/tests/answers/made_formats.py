@@ -50,7 +50,7 @@ FORMATS: dict[str, Any] = {
         "between": [{"text": "\n"}],
         "stop": ["<do>"],
     },
-    "addressed": {
+    "functionary-v3.2": {
         "prompted": ">>",
         "say": [{"text": "all\n"}],
         "then": [{"text": ">>"}],

@@ -94,3 +94,14 @@ def test_tools_come_in_the_forms_that_the_grammar_takes() -> None:
     }
     with pytest.raises(ValueError, match="tool 1 has no name"):
         schemas_of([TOOL, {"type": "function", "function": {}}])
+
+
+def test_what_the_prompt_has_already_written_of_the_answer_is_no_part_of_it() -> None:
+    template = "{{ tools }}>>>all"
+
+    for prompt in ("hi>>", "hi"):
+        assert read(reader(template, prompt, [TOOL]), "all\nHello").text == (
+            "Hello" if ">" in prompt else "all\nHello"
+        )
+    (call,) = read(reader(template, "hi>>", [TOOL]), 'get\n{"a": 1}').calls
+    assert (call.name, call.arguments) == ("get", '{"a":1}')

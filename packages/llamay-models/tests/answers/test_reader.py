@@ -27,10 +27,10 @@ WRITTEN = {
     "listed": f'[CALLS][{{"name": "get", "arguments": {json.dumps(GET)}, "id": "abcDEF123"}}, '
     '{"name": "now", "arguments": {}}]',
     "tags": f"<do>get\n<arg n>5</arg>\n<arg code>{GET['code']}</arg>\n</do>\n<do>now\n</do>",
-    "addressed": f">>get\n{json.dumps(GET)}>>now\n{{}}",
+    "functionary-v3.2": f">>get\n{json.dumps(GET)}>>now\n{{}}",
     "channels": f"<ch>to=get<msg>{json.dumps(GET)}<end>",
 }
-SAY = {"channels": "<ch>final<msg>", "addressed": "all\n"}
+SAY = {"channels": "<ch>final<msg>", "functionary-v3.2": "all\n"}
 
 
 def taken_apart(
@@ -56,7 +56,7 @@ def cut(text: str, sizes: Sequence[int]) -> list[str]:
 def test_calls_are_read_however_they_are_cut(form: str, sizes: list[int]) -> None:
     calls = [("get", GET), ("now", NOW)][: 1 if FORMATS[form].get("single") else 2]
     text = f"{SAY.get(form, '')}Let me see.\n{WRITTEN[form]}"
-    reader = Reader(TOOLS, formats=MADE, form=form, prompted=form == "addressed")
+    reader = Reader(TOOLS, formats=MADE, form=form, prompted=form == "functionary-v3.2")
 
     said, thought, found, reason = taken_apart(reader, cut(text, sizes))
 
@@ -65,7 +65,7 @@ def test_calls_are_read_however_they_are_cut(form: str, sizes: list[int]) -> Non
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_without_tools_calls_are_text_and_marks_around_text_are_not(form: str) -> None:
-    reader = Reader(formats=MADE, form=form, prompted=form == "addressed")
+    reader = Reader(formats=MADE, form=form, prompted=form == "functionary-v3.2")
 
     said, _, calls, reason = taken_apart(reader, list(SAY.get(form, "") + "Hello <there>"))
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from llamay_models import gguf, tokenizer
 from llamay_models.chat import ChatTemplate, ChatTemplateError, Segment, template_names
+from llamay_models.chat._traced import Traced
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] | trim + '<|im_end|>\n' }}"
@@ -519,3 +520,17 @@ def test_what_a_prompt_takes_grows_with_its_length_and_not_with_its_square(
 
     seconds(10)
     assert seconds(1600) < 40 * max(seconds(100), 1e-3), "16 times as long"
+
+
+@given(st.lists(st.integers(0, 3), max_size=12), st.integers(-14, 14), st.integers(-14, 14))
+def test_a_cut_has_the_marks_that_its_characters_had(gaps: list[int], begin: int, end: int) -> None:
+    whole, marks = Traced(), []
+    for n, gap in enumerate(gaps):  # of the template and of people by turns, pieces of nothing among them
+        whole = whole + (Traced("x" * gap) if n % 2 else Traced.trusted("<" * gap))
+        marks += [n % 2 == 0] * gap
+
+    for cut, expected in ((whole[begin:end], marks[begin:end]), (Traced().join(whole), marks)):
+        found = [any(b <= i < e for b, e in cut.spans) for i in range(len(cut))]
+        assert found == expected
+        assert all(b < e for b, e in cut.spans)
+        assert cut.is_trusted == all(expected)

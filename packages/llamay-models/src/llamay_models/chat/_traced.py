@@ -134,6 +134,8 @@ class Traced(str):
     # -- cutting
 
     def _cut(self, begin: int, end: int) -> Traced:
+        if begin >= end:
+            return Traced()
         # A prompt has thousands of spans, and is cut into as many pieces.
         first = bisect_right(self.spans, begin, key=_end)
         last = bisect_left(self.spans, end, first, key=_begin)
