@@ -102,6 +102,82 @@ def test_a_stop_string_leaves_the_context_as_if_nothing_had_begun(make_model, co
     assert found == [written(waits, [9, 9, 12], GREEDY, 60, stop=(s,), ignore_eos=True) for s in stops]
 
 
+class Rows:
+    """Rows of letters: any of some, then, every so often, some that are forced; ends after so many tokens."""
+
+    def __init__(self, size, every, run, fails_at=None):
+        self.size, self.every, self.run, self.fails_at = size, every, run, fails_at
+        self.taken = 0
+
+    def fill_mask(self, mask):
+        if self.taken == self.fails_at:
+            raise RuntimeError("no mask")
+        mask[:] = 0
+        if self.taken >= self.size:
+            mask[0] = 1  # only the end
+        elif self.taken % self.every < self.run:
+            mask[1] = 1 << self.taken % 8
+        else:
+            mask[0], mask[1] = 0xFFFF0000, 0x0FFFFFFF
+
+    def accept(self, token):
+        self.taken += 1
+
+    def forced_tokens(self, limit):
+        n = self.run - self.taken % self.every
+        return [32 + (self.taken + i) % 8 for i in range(max(0, min(n, limit, self.size - self.taken)))]
+
+
+@pytest.mark.parametrize("speculation", [False, True])
+@pytest.mark.parametrize("name", ["greedy", "sampled", "mirostat"])
+@pytest.mark.parametrize("rows", [(40, 10, 3), (53, 60, 1), (200, 7, 5), (30, 1, 0)], ids=repr)
+def test_a_constraint_bounds_what_it_bounds(make_model, counts, patient, speculation, name, rows):
+    sampling = SAMPLINGS[name]
+
+    def texts(model):
+        found = [
+            written(model, [9, 9, 12], sampling, 60, constraint=Rows(*rows)),
+            written(model, [9, 9, 12], sampling, 60, stop=("ab", "t"), constraint=Rows(*rows)),
+        ]
+        with model.context([9, 9]) as context, model.context([21, 8]) as free:
+            running = model.engine.call(
+                lambda: [
+                    context.generate(sampling, max_tokens=50, constraint=Rows(*rows)),
+                    free.generate(sampling, max_tokens=60, ignore_eos=True),
+                ]
+            )
+            found += [(g.text, g.tokens, g.finish_reason) for g in running]
+            found += [context.tokens, free.tokens, len(context._state.kv), len(free._state.kv)]
+        return found
+
+    model = make_model("qwen3", threads=2, speculation=speculation)
+    found = texts(model)
+    assert counts["begun"] > 20
+    steps, before = model.engine.stats.steps, dict(counts)
+    patient()
+    waits = make_model("qwen3", speculation=speculation)
+    assert found == texts(waits)
+    assert counts == before
+    # What is known to come is computed at once. What is guessed from the text depends on what steps took.
+    assert speculation or steps == waits.engine.stats.steps
+
+
+def test_a_constraint_that_fails_ends_its_text_alone(make_model):
+    model = make_model("qwen3", threads=2, speculation=False)
+    expected = written(model, [21, 8], GREEDY, 40, ignore_eos=True)[1]
+    good, bad = model.engine.call(
+        lambda: [
+            model.engine.submit(Request([21, 8], GREEDY, 40, ignore_eos=True)),
+            model.engine.submit(Request([9, 9], GREEDY, 40, constraint=Rows(40, 10, 3, fails_at=15))),
+        ]
+    )
+    assert good.tokens == expected
+    assert bad.wait(10)
+    assert bad.finish_reason == "error"
+    assert "no mask" in str(bad.error)
+    assert bad.usage.completion_tokens == 15
+
+
 def test_who_stops_does_not_touch_those_who_go_on(make_model, counts):
     model = make_model("llama", threads=2, speculation=False)
     prompts = [[9, 9, 12], [7, 30], [21, 22, 23, 24], [40]]

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 import llamay_kernels as kernels
 import llamay_kv as kv
+from llamay_models.engine._constraint import fill_all
 from llamay_models.engine._endings import Endings, wrapped
 from llamay_models.engine._places import Places
 from llamay_models.engine._runner import Runner
+from llamay_models.engine._sequence import Sequence, Writing
 from llamay_models.engine._shares import Share
 
 if TYPE_CHECKING:
@@ -60,9 +62,8 @@ class Ahead:
                 writing is None
                 or token < 0
                 or token in writing.ends
-                or writing.constraint is not None
-                or writing.bounds is not None
                 or writing.chooser.scores
+                or ((writing.constraint or writing.bounds) is not None and not self._quick(writing))
                 or share.drafts is not None
                 or share.n != 1
                 or not 0 < channel.completion_tokens < writing.limit - 1
@@ -102,15 +103,16 @@ class Ahead:
     def begin(self, batch: list[Share], runner: Runner, pace: Pace) -> None:
         """Begin the next step of these. Nothing if that cannot be: what is wrong will be seen without haste."""
         shares = [Share(share.sequence, 1) for share in batch]
+        free = [s for s in shares if s.sequence.writing is not None and s.sequence.writing.bounds is None]
         guessing = any(
-            s.sequence.writing is not None and s.sequence.writing.drafter is not None for s in shares
+            s.sequence.writing is not None and s.sequence.writing.drafter is not None for s in free
         )
         if guessing:
-            self._guess(shares, pace)
+            self._guess(free, pace)
         taken = 0
         try:
             for share in shares:
-                share.reserve(0 if guessing else self._room(share))
+                share.reserve(0 if guessing or len(free) < len(shares) else self._room(share))
                 share.ahead = True
                 taken += 1
             runner.rows(sum(share.wanted for share in shares))
@@ -131,18 +133,63 @@ class Ahead:
         left = sequence.writing.limit - sequence.channel.completion_tokens - 1
         return min(self._page_tokens - 1 - len(sequence.state.kv) % self._page_tokens, max(0, left))
 
-    def tell(self, batch: list[Share], tokens: list[int]) -> None:
+    @staticmethod
+    def _quick(writing: Writing) -> bool:
+        """Whether the mask of the next token takes less time than another thread is worth."""
+        bounds, drafter = writing.bounds, writing.drafter
+        return bounds is not None and not bounds.long and (drafter is None or drafter.model is None)
+
+    def tell(self, batch: list[Share], tokens: list[int], pace: Pace) -> None:
         """Let out the text of tokens that were taken. Who ends by that ends when the step that has begun does."""
         for share, token in zip(batch, tokens, strict=True):
             try:
                 share.sequence.tell(token)
             except Exception as error:  # decoders are other people's code
                 share.sequence.ending = ("error", wrapped(error))
+        bound = [
+            s.sequence
+            for s in batch
+            if s.sequence.writing is not None and s.sequence.writing.bounds is not None
+        ]
+        if bound and self._look(bound, pace.row_share(len(batch))):
+            self.leave()
         if all(s.sequence.ending is not None or s.sequence.channel.cancelled for s in batch):
             self.leave()
         if self.begun is None:
             for share in batch:
                 self._endings.settle(share.sequence)
+
+    def _look(self, bound: list[Sequence], row_share: float) -> bool:
+        """Compute the next masks of these. Whether one of them can now compute more tokens at once."""
+        due = [s.writing.bounds for s in bound if s.writing is not None and s.writing.bounds is not None]
+        fill_all(
+            [bounds for bounds in due if bounds.stale]
+        )  # by this thread alone: the others are at the step
+        more = False
+        for sequence in bound:
+            if sequence.ending is not None:
+                continue
+            try:
+                sequence.look()
+                more = more or (sequence.ending is None and self._sees_more(sequence, row_share))
+            except Exception as error:  # constraints are other people's code
+                sequence.ending = ("error", wrapped(error))
+        return more
+
+    @staticmethod
+    def _sees_more(sequence: Sequence, row_share: float) -> bool:
+        """Whether there is a guess, which it could not make before its token was accepted."""
+        writing = sequence.writing
+        if (
+            writing is None
+            or writing.bounds is None
+            or writing.limit - sequence.channel.completion_tokens < 2
+        ):
+            return False
+        if writing.bounds.forced(1):
+            return True
+        drafter = writing.drafter
+        return drafter is not None and bool(drafter.worth(row_share) and drafter.look_up(1))
 
     def leave(self) -> None:
         """Give up the step that has begun."""

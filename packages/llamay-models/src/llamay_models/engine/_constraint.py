@@ -83,7 +83,12 @@ class Bounds:
     @property
     def slow(self) -> bool:
         """Whether the next mask is not there yet, and would take long."""
-        return self.stale and self.mask_seconds > _SLOW
+        return self.stale and self.long
+
+    @property
+    def long(self) -> bool:
+        """Whether masks have taken long of late."""
+        return self.mask_seconds > _SLOW
 
     @property
     def finished(self) -> bool:

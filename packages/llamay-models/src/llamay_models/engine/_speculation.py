@@ -94,6 +94,10 @@ class Drafter:
             return 2
         return 0
 
+    def worth(self, share: float) -> bool:
+        """Whether `length` would be more than 0 for now, without counting as a try."""
+        return self._rate > share or self._since >= _RETRY
+
     def look_up(self, most: int) -> list[int]:
         """Guess from the text itself."""
         if self._lookup is None:

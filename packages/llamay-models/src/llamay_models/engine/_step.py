@@ -173,7 +173,7 @@ class Stepper:
             draws.draw(logits, runner.threads)
         if followed and ahead is not None:
             ahead.begun, ahead.batch = begun, batch
-            self._tell(batch, ahead.take(batch), now, ahead)
+            self._tell(batch, ahead.take(batch), now, pace, ahead)
             writing, reading, depth = len(batch), 0, 0
         elif ahead is not None and len(tokens) == len(batch) and ahead.may_follow(batch, tokens, now):
             self._follow(batch, now, runner, pace, ahead)
@@ -193,13 +193,13 @@ class Stepper:
             for share in batch:
                 self._keep(share.sequence)
         ahead.begin(batch, runner, pace)
-        self._tell(batch, tokens, now, ahead)
+        self._tell(batch, tokens, now, pace, ahead)
 
-    def _tell(self, batch: list[Share], tokens: list[int], now: float, ahead: Ahead) -> None:
+    def _tell(self, batch: list[Share], tokens: list[int], now: float, pace: Pace, ahead: Ahead) -> None:
         for share in batch:
             self._places.waiting.served(share.sequence.state.tenant, 1)
             self._count(share.sequence.channel, share.sequence.channel.completion_tokens - 1, now)
-        ahead.tell(batch, tokens)
+        ahead.tell(batch, tokens, pace)
 
     def _lay_out(self, batch: list[Share], draws: Draws) -> list[_Late]:
         """Add what is to be drawn with the run to `draws`, and return that whose masks are not known yet."""
