@@ -9,6 +9,7 @@
 #include "llamay/kv_view.h"
 #include "plan/cutting.hpp"
 #include "plan/lease.hpp"
+#include "plan/portions.hpp"
 #include "plan/program.hpp"
 #include "plan/schedule.hpp"
 #include "threads/threads.hpp"
@@ -78,6 +79,7 @@ class Plan {
   double max_frequency_ = 0;
   std::size_t attention_scratch_ = 0;  // floats
   mutable Cutting cutting_;
+  mutable Portions portions_;
   mutable std::mutex idle_mutex_;
   mutable std::vector<std::unique_ptr<Scratch>> idle_;
   std::atomic<bool> measuring_{false};

@@ -5,8 +5,6 @@
 namespace llamay {
 namespace {
 
-constexpr std::size_t kPhasesPerStage = 3;  // whole rows; what comes before the shared work; the shared work
-
 std::size_t whole_lines(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
@@ -75,6 +73,9 @@ void Run::choose_threads() {
       }
   n_threads_ = threads_.useful(work_);
   shares_ = plan_.cutting_.shares(learns_cutting());
+  copies_ = step_.rows == 1 && n_threads_ > 1 && n_threads_ <= Phase::kHomes;
+  if (copies_) ends_ = plan_.portions_.ends(n_threads_);
+  scratch_.work.fill({});
 }
 
 void Run::lay_out() {
@@ -84,17 +85,21 @@ void Run::lay_out() {
     total += whole_lines(bytes);
     return at;
   };
-  std::size_t spaces[kSpaces], partial_floats = 0;
-  for (std::size_t i = 0; i < kSpaces; ++i) {
-    const auto s = static_cast<Space>(i);
-    spaces[i] =
-        take(schedule_.row_bytes[i] * rows(s == Space::rows_selected || s == Space::products_selected));
-  }
-  const std::size_t ropes = take(plan_.rope_floats_.back() * sizeof(float) * step_.rows);
+  std::size_t spaces[kSpaces], partial_floats = 0, ropes = 0;
+  const auto take_spaces = [&](bool whole_rows) {
+    for (const Space s : {Space::rows, Space::rows_selected, Space::products, Space::products_selected})
+      if (of_whole_rows(s) == whole_rows)
+        spaces[static_cast<std::size_t>(s)] =
+            take(schedule_.row_bytes[static_cast<std::size_t>(s)] * rows(selected(s)));
+    if (whole_rows) ropes = take(plan_.rope_floats_.back() * sizeof(float) * step_.rows);
+  };
+  take_spaces(false);
+  if (!copies_) take_spaces(true);
   for (const AttentionWork& work : scratch_.attention)
     partial_floats = std::max(partial_floats, work.partial_floats);
   const std::size_t partials = take(partial_floats * sizeof(float));
   const std::size_t own = total;
+  if (copies_) take_spaces(true);
   const std::size_t attention = take(plan_.attention_scratch_ * sizeof(float));
   const std::size_t product = take(kProductFloats * sizeof(float));
   // A line between them, so that a prefetcher does not fetch what another thread writes.
@@ -106,7 +111,7 @@ void Run::lay_out() {
   for (std::size_t i = 0; i < kSpaces; ++i) spaces_[i] = memory + spaces[i];
   ropes_ = floats(ropes);
   partials_ = floats(partials);
-  first_ = {0, floats(attention), floats(product)};
+  first_ = {0, floats(attention), floats(product), 0};
 
   if (n_threads_ == 1) return;
   const std::size_t phases = kPhasesPerStage * schedule_.stages.size();
@@ -117,22 +122,25 @@ void Run::lay_out() {
   for (std::size_t i = 0; i < phases; ++i) scratch_.phases[i].reset();
 }
 
-float* Run::value(int v) const {
-  const Place& p = schedule_.places[static_cast<std::size_t>(v)];
-  if (p.space == Space::output) return step_.out;
-  const bool selected = p.space == Space::rows_selected || p.space == Space::products_selected;
-  return reinterpret_cast<float*>(spaces_[static_cast<std::size_t>(p.space)] + p.offset * rows(selected));
+std::byte* Run::at(const Place& p, const Own& own) const {
+  return spaces_[static_cast<std::size_t>(p.space)] + p.offset * rows(selected(p.space)) +
+         (of_whole_rows(p.space) ? own.copy : 0);
 }
 
-std::byte* Run::activation(int a) const {
+float* Run::value(int v, const Own& own) const {
+  const Place& p = schedule_.places[static_cast<std::size_t>(v)];
+  return p.space == Space::output ? step_.out : reinterpret_cast<float*>(at(p, own));
+}
+
+std::byte* Run::activation(int a, const Own& own) const {
   const Activation& act = schedule_.activations[static_cast<std::size_t>(a)];
-  if (act.alias) return reinterpret_cast<std::byte*>(value(act.value));
-  return spaces_[static_cast<std::size_t>(act.place.space)] +
-         act.place.offset * rows(act.place.space == Space::rows_selected);
+  return act.alias ? reinterpret_cast<std::byte*>(value(act.value, own)) : at(act.place, own);
 }
 
 void Run::thread(unsigned t) {
-  const Own own{t, first_.attention + own_floats_ * t, first_.product + own_floats_ * t};
+  const std::size_t apart = own_floats_ * t;
+  const Own own{t, first_.attention + apart, first_.product + apart, copies_ ? apart * sizeof(float) : 0};
+  if (copies_) return one_row(own);
   Phase none;
   for (std::size_t i = 0; i < n_stages_ && !left_.load(std::memory_order_relaxed); ++i) {
     const Stage& stage = schedule_.stages[i];
@@ -143,7 +151,7 @@ void Run::thread(unsigned t) {
       const std::size_t chunk = std::clamp<std::size_t>(n / (4 * n_threads_), 1, 16);
       share_rows(phase(0), (n + chunk - 1) / chunk, 1, own, [&](std::size_t c) {
         const std::size_t from = c * chunk, to = std::min(from + chunk, n);
-        if (i == 0) fill_ropes(from, to);
+        if (i == 0) fill_ropes(from, to, own);
         whole_rows(stage, from, to, own);
       });
       mark_wait(t);
@@ -155,7 +163,7 @@ void Run::thread(unsigned t) {
         const AttentionWork& work = scratch_.attention[n.shape];
         const bool only_write = step_.wanted == 0 && i + 1 == n_stages_;
         if (!work.writes.empty())
-          share(phase(1), work.writes.size(), own, [&](std::size_t k) { write(n, work.writes[k]); });
+          share(phase(1), work.writes.size(), own, [&](std::size_t k) { write(n, work.writes[k], own); });
         const std::size_t units = work.units.size(), items = work.items.size();
         if (scratch_.leases.size() == 1 && units > 1 && work.splits.empty()) {
           // The units of a prompt stand in the order of falling positions.
@@ -174,14 +182,14 @@ void Run::thread(unsigned t) {
       }
       case Node::Kind::elementwise:
         share(phase(2), column_items(n), own, [&](std::size_t k) {
-          columns(n, k);
+          columns(n, k, own);
           mark_record(t, n.record);
         });
         break;
       default: {
         const Cut c = cut(stage, n);
         share_rows(phase(2), c.row_tiles, c.items / c.row_tiles, own, [&](std::size_t k) {
-          n.kind == Node::Kind::glu ? glu(stage, n, c, k, own) : linear(stage, n, c, k);
+          n.kind == Node::Kind::glu ? glu(stage, n, c, k, own) : linear(stage, n, c, k, own);
           mark_record(t, n.record);
         });
       }
@@ -211,6 +219,7 @@ void Run::join() {
   const auto took =
       static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now() - posted_).count());
   threads_.learn(n_threads_, work_, took, waited_ns_);
+  if (copies_) plan_.portions_.did(n_threads_, scratch_.work.data());
   if (learns_cutting()) plan_.cutting_.took(shares_, took);
 }
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <span>
 
 #include "plan/plan.hpp"
 #include "plan/scratch.hpp"
@@ -11,6 +12,7 @@ namespace llamay {
 
 /// Room for a tile of one product, for operations that combine two.
 constexpr std::size_t kProductFloats = 64 * 16 * 16;
+constexpr std::size_t kPhasesPerStage = 3;  // whole rows; what comes before the shared work; the shared work
 
 /// One run of a plan: made by the calling thread, which may fail, then executed by all threads, which may
 /// not.
@@ -32,6 +34,15 @@ class Run {
     unsigned thread;
     float* attention;  // scratch of attention
     float* product;    // room for a tile of one product
+    // Bytes from the first thread's copy of what whole-row steps make to this thread's; 0: all share one.
+    std::size_t copy;
+  };
+  /// How far a thread has come that has its own copies.
+  struct Progress {
+    std::size_t next = 0;  // the first stage whose whole-row steps it has not done
+    bool ropes = false;    // has filled its tables
+    unsigned leader = 0;   // a thread that has done those of the stage before
+    Portions::Work work;
   };
   /// A product cut into tiles of rows and chunks of groups.
   struct Cut {
@@ -40,12 +51,17 @@ class Run {
     // it is more than 1, chunks get smaller towards the end. 0: all are of one size.
     std::size_t round, divisor;
     std::size_t groups;
+    // Where there are `products`, thread t's chunk ends where so much of their bytes is behind it.
+    std::span<const Product> products;
+    const double* ends;
 
     struct Range {
       std::size_t begin, end;
     };
     Range range(std::size_t chunk_number) const;
-    std::size_t size_at(std::size_t begin) const;  // of the chunks of the round that begins there
+    std::size_t bound(std::size_t chunk_number) const;  // where it begins
+    std::size_t bytes(std::size_t chunk_number) const;  // 0 without products
+    std::size_t size_at(std::size_t begin) const;       // of the chunks of the round that begins there
   };
 
   // run.cpp: what one thread does before the others, and the loop of all.
@@ -58,8 +74,9 @@ class Run {
   /// Only steps of one row with an output are alike enough to be compared.
   bool learns_cutting() const { return n_threads_ == threads_.size() && step_.rows == 1 && step_.wanted; }
   std::size_t rows(bool selected) const { return selected ? step_.wanted : step_.rows; }
-  float* value(int v) const;
-  std::byte* activation(int a) const;
+  float* value(int v, const Own& own) const;
+  std::byte* activation(int a, const Own& own) const;
+  std::byte* at(const Place& place, const Own& own) const;
   /// Runs piece(i) for each i < count, shared with the other threads; returns when all pieces are done.
   template <class F>
   void share(Phase& phase, std::size_t count, const Own& own, F piece);
@@ -68,27 +85,44 @@ class Run {
   /// reads is mostly what it wrote: cores may have no cache in common. Then it takes what others have left.
   template <class F>
   void share_rows(Phase& phase, std::size_t stretches, std::size_t each, const Own& own, F piece);
+  /// Runs piece(k) for each k < count; each thread calls prepare() before its first. Piece k is kept for
+  /// thread k % n_threads_; when a thread is through with its own, it takes what is left of the others'. A
+  /// thread takes the first that is kept for it, or where there is none a place in line, before it prepares:
+  /// while it does, nobody gets further than this stage, and what it reads stays. If another took that for
+  /// it, the thread was late, and leaves this stage out.
+  template <class P, class F>
+  void share_prepared(Phase& phase, std::size_t count, const Own& own, P prepare, F piece);
   /// Waits until `count` pieces are done, so many of them by this thread.
   void meet(Phase& phase, std::size_t count, uint32_t done, const Own& own);
 
+  // run_one.cpp: the loop of all where there is one row.
+  void one_row(const Own& own);
+  void stage_of_one(std::size_t i, Phase& phase, const Own& own, Progress& progress);
+  /// Brings a thread's copies to where another's are, as stage i wants them.
+  void catch_up(const Stage& stage, unsigned leader, const Own& own) const;
+
   // run_rows.cpp: what works on whole rows.
+  /// The tables of a rotation, of the first row.
+  float* ropes(std::size_t rope, const Own& own) const;
   void whole_rows(const Stage& stage, std::size_t from, std::size_t to, const Own& own);
-  void fill_ropes(std::size_t from, std::size_t to) const;
-  void quantize(int activation, std::size_t from, std::size_t to) const;
-  void row_node(const Node& n, std::size_t from, std::size_t to) const;
+  void fill_ropes(std::size_t from, std::size_t to, const Own& own) const;
+  void quantize(int activation, std::size_t from, std::size_t to, const Own& own) const;
+  void row_node(const Node& n, std::size_t from, std::size_t to, const Own& own) const;
 
   // run_products.cpp: what is split over weights.
   /// most: groups of a chunk.
   Cut cut(std::size_t rows, std::size_t groups, std::size_t most) const;
+  /// Each thread's portion of the products' bytes in one chunk.
+  Cut cut_by_bytes(const Node& n, std::size_t groups) const;
   Cut cut(const Stage& stage, const Node& n) const;
-  void linear(const Stage& stage, const Node& n, const Cut& cut, std::size_t item) const;
+  void linear(const Stage& stage, const Node& n, const Cut& cut, std::size_t item, const Own& own) const;
   void glu(const Stage& stage, const Node& n, const Cut& cut, std::size_t item, const Own& own) const;
-  void columns(const Node& n, std::size_t item) const;
+  void columns(const Node& n, std::size_t item, const Own& own) const;
   std::size_t column_items(const Node& n) const;
 
   // run_attention.cpp
   const KvPages& pages(const Node& n, uint32_t lease) const;
-  void write(const Node& n, const AttentionWork::Write& w) const;
+  void write(const Node& n, const AttentionWork::Write& w, const Own& own) const;
   /// next: the item that the thread probably takes after this one.
   void attention(const Node& n, std::size_t item, std::size_t next, const Own& own, bool only_write);
   /// Where an item begins to read.
@@ -120,10 +154,12 @@ class Run {
   const AttentionTable& attention_;
   uint64_t work_ = 0;  // multiplications
   unsigned n_threads_ = 1;
-  bool shares_ = true;  // cutting.hpp
+  bool shares_ = true;     // cutting.hpp
+  bool copies_ = false;    // run_one.cpp
+  Portions::Ends ends_{};  // where copies_
   std::size_t n_stages_ = 0;
   std::byte* spaces_[kSpaces] = {};
-  float* ropes_ = nullptr;
+  float* ropes_ = nullptr;      // of the first thread, where each has its own
   float* partials_ = nullptr;   // of split attentions
   Own first_{};                 // of thread 0
   std::size_t own_floats_ = 0;  // from one thread's to the next one's
@@ -156,6 +192,33 @@ void Run::share_rows(Phase& phase, std::size_t stretches, std::size_t each, cons
       piece(k / width * stretches + end - 1 - k % width);
   }
   meet(phase, stretches * each, done, own);
+}
+
+template <class P, class F>
+void Run::share_prepared(Phase& phase, std::size_t count, const Own& own, P prepare, F piece) {
+  const auto kept = [&](unsigned t) {
+    return t < count ? static_cast<uint32_t>((count - t + n_threads_ - 1) / n_threads_) : 1;
+  };
+  std::size_t all = 0;
+  for (unsigned t = 0; t < n_threads_; ++t) all += kept(t);
+  uint32_t done = 0, k = 0;
+  if (phase.taken[own.thread].compare_exchange_strong(k, 1, std::memory_order_relaxed)) {
+    prepare();
+    for (unsigned i = 0; i < n_threads_; ++i) {
+      const unsigned t = (own.thread + i) % n_threads_;
+      const uint32_t of_t = kept(t);
+      std::atomic<uint32_t>& taken = phase.taken[t];
+      if (i)
+        k = taken.load(std::memory_order_relaxed) < of_t ? taken.fetch_add(1, std::memory_order_relaxed)
+                                                         : of_t;
+      while (k < of_t) {
+        if (const std::size_t number = std::size_t{k} * n_threads_ + t; number < count) piece(number);
+        ++done;
+        k = k + 1 < of_t ? taken.fetch_add(1, std::memory_order_relaxed) : of_t;
+      }
+    }
+  }
+  meet(phase, all, done, own);
 }
 
 inline void Run::meet(Phase& phase, std::size_t count, uint32_t done, const Own& own) {

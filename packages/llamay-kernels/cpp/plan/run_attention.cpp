@@ -15,15 +15,15 @@ const KvPages& Run::pages(const Node& n, uint32_t lease) const {
   return scratch_.leases[lease].pages[n.attention];
 }
 
-void Run::write(const Node& n, const AttentionWork::Write& w) const {
+void Run::write(const Node& n, const AttentionWork::Write& w, const Own& own) const {
   const AttentionShape& s = program_.shapes[n.shape];
   const AttentionWork::Lease& lease = scratch_.leases[w.lease];
   const std::size_t row = lease.row + w.token;
   const std::size_t k_stride = std::size_t{s.kv_heads} * s.k_dim,
                     v_stride = std::size_t{s.kv_heads} * s.v_dim;
   attention_.write(pages(n, w.lease), s, w.kv_head, lease.start + w.token, w.tokens,
-                   value(n.b) + row * k_stride + std::size_t{w.kv_head} * s.k_dim, k_stride,
-                   value(n.c) + row * v_stride + std::size_t{w.kv_head} * s.v_dim, v_stride);
+                   value(n.b, own) + row * k_stride + std::size_t{w.kv_head} * s.k_dim, k_stride,
+                   value(n.c, own) + row * v_stride + std::size_t{w.kv_head} * s.v_dim, v_stride);
 }
 
 AttentionPlace Run::place(const Node& n, const AttentionWork& work, std::size_t index) const {
@@ -44,7 +44,7 @@ void Run::attention(const Node& n, std::size_t number, std::size_t next, const O
   for (uint32_t i = 0; i < unit.segments; ++i) {
     const AttentionWork::Segment& from = work.segments[unit.segment + i];
     const bool here = item.split < 0 || (i == item.segment && item.block_end == from.block_end);
-    if (from.writes && here) write(n, {from.lease, item.kv_head, 0, scratch_.leases[from.lease].count});
+    if (from.writes && here) write(n, {from.lease, item.kv_head, 0, scratch_.leases[from.lease].count}, own);
     segments[n_segments++] = {&pages(n, from.lease), from.token_begin, from.token_end,
                               from.block_begin,      from.block_end,   from.partials};
   }
@@ -54,8 +54,8 @@ void Run::attention(const Node& n, std::size_t number, std::size_t next, const O
   const std::size_t head = std::size_t{item.kv_head} * s.group();
   for (uint32_t i = 0; i < unit.tokens; ++i) {
     const AttentionWork::Token& from = work.tokens[unit.token + i];
-    tokens[i] = {value(n.a) + (std::size_t{from.row} * s.heads + head) * s.k_dim,
-                 value(n.out) + (std::size_t{from.row} * s.heads + head) * s.v_dim, from.position};
+    tokens[i] = {value(n.a, own) + (std::size_t{from.row} * s.heads + head) * s.k_dim,
+                 value(n.out, own) + (std::size_t{from.row} * s.heads + head) * s.v_dim, from.position};
   }
   AttentionTask task{&s,      item.kv_head,  unit.tokens,         n_segments, tokens.data(), segments.data(),
                      nullptr, own.attention, place(n, work, next)};

@@ -219,15 +219,21 @@ class Scheduler {
                                   : (selected(v) ? Space::rows_selected : Space::rows);
       s_.places[index] = lend(space, whole_lines(p_.widths[index] * sizeof(float)), last[index]);
     };
+    const auto carry = [&](std::size_t from, std::size_t to, Place at, std::size_t bytes) {
+      for (std::size_t i = from + 1; i <= to; ++i) s_.stages[i].carried.push_back({at, bytes});
+    };
     for (std::size_t i = 0; i < s_.stages.size(); ++i) {
       const Stage& stage = s_.stages[i];
       for (const RowStep& step : stage.rows) {
         if (step.node >= 0) {
-          lend_value(p_.nodes[static_cast<std::size_t>(step.node)].out, false);
+          const auto out = static_cast<std::size_t>(p_.nodes[static_cast<std::size_t>(step.node)].out);
+          lend_value(static_cast<int>(out), false);
+          carry(i, last[out], s_.places[out], p_.widths[out] * sizeof(float));
         } else {
           Activation& a = s_.activations[static_cast<std::size_t>(step.activation)];
           a.place = lend(selected(a.value) ? Space::rows_selected : Space::rows, a.row_bytes,
                          last_activation[static_cast<std::size_t>(step.activation)]);
+          carry(i, last_activation[static_cast<std::size_t>(step.activation)], a.place, a.row_bytes);
         }
       }
       if (stage.heavy >= 0) {

@@ -12,6 +12,10 @@ namespace llamay {
 enum class Space : uint8_t { rows, rows_selected, products, products_selected, output, none };
 constexpr std::size_t kSpaces = 4;  // that need memory
 
+constexpr bool selected(Space s) { return s == Space::rows_selected || s == Space::products_selected; }
+/// What whole-row steps make.
+constexpr bool of_whole_rows(Space s) { return s == Space::rows || s == Space::rows_selected; }
+
 struct Place {
   Space space = Space::none;
   std::size_t offset = 0;  // bytes per row of the space: the address is base + offset * rows
@@ -33,6 +37,12 @@ struct RowStep {
   int activation = -1;
 };
 
+/// Some bytes of a row of a space.
+struct Stretch {
+  Place place;
+  std::size_t bytes;
+};
+
 /// Whole-row steps, each on the rows that the step before it did, then one operation that all threads share.
 /// Between stages all threads have finished.
 struct Stage {
@@ -41,6 +51,8 @@ struct Stage {
   int heavy = -1;  // node
   bool heavy_selected = false;
   std::vector<int> activations;  // of the heavy node's products
+  /// What row steps of earlier stages have made and this one or a later one reads.
+  std::vector<Stretch> carried;
 };
 
 struct Schedule {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "plan/attention_work.hpp"
+#include "plan/portions.hpp"
 
 namespace llamay {
 
@@ -36,10 +38,11 @@ class Block {
 /// Pieces of work that several threads take. It is over when all pieces are done, whoever did them: a thread
 /// that was late or lost its processor is waited for only if it holds a piece.
 struct alignas(64) Phase {
-  static constexpr unsigned kHomes = 14;  // what fits a line
+  static constexpr unsigned kHomes = 13;  // what fits a line
 
   std::atomic<uint32_t> next{0};
   std::atomic<uint32_t> done{0};
+  std::atomic<uint32_t> leader{0};           // a thread that was not late, where each has its own copies
   std::atomic<uint32_t> taken[kHomes] = {};  // of each thread's own, where threads have their own
 
   void reset() {
@@ -48,7 +51,7 @@ struct alignas(64) Phase {
     for (auto& n : taken) n.store(0, std::memory_order_relaxed);
   }
 };
-static_assert(sizeof(Phase) == 64);
+static_assert(sizeof(Phase) == 64 && Phase::kHomes == Portions::kThreads);
 
 /// What one run works in. Runs borrow it from their plan, so that in steady state nothing is allocated.
 class Scratch {
@@ -60,6 +63,7 @@ class Scratch {
   std::vector<AttentionWork> attention;  // of each shape
   std::unique_ptr<Phase[]> phases;
   std::size_t n_phases = 0;
+  std::array<Portions::Work, Portions::kThreads> work;  // of each thread
 };
 
 }  // namespace llamay

@@ -141,9 +141,9 @@ class Model {
     };
     const int64_t x = value(kWidth), normed = value(kWidth), q = value(kHeads * kDim),
                   k = value(kKvHeads * kDim), v = value(kKvHeads * kDim), turned_q = value(kHeads * kDim),
-                  turned_k = value(kKvHeads * kDim), seen = value(kHeads * kDim), after = value(kWidth),
-                  normed2 = value(kWidth), inner = value(512), out = value(kWidth), picked = value(kWidth),
-                  logits = value(kVocabulary), soft = value(kVocabulary);
+                  turned_k = value(kKvHeads * kDim), seen = value(kHeads * kDim), brought = value(kWidth),
+                  after = value(kWidth), normed2 = value(kWidth), inner = value(512), out = value(kWidth),
+                  picked = value(kWidth), logits = value(kVocabulary), soft = value(kVocabulary);
     const int64_t table = weight(Format::Q8_0, kVocabulary, kWidth), norm = weight(Format::F32, 1, kWidth),
                   wq = weight(Format::Q4_K, kHeads * kDim, kWidth),
                   wk = weight(Format::Q8_0, kKvHeads * kDim, kWidth),
@@ -172,7 +172,8 @@ class Model {
                   {"scale", 0.25},
                   {"window", int64_t{0}},
                   {"softcap", 0.0}}},
-                {"linear_add", {after}, {x, seen}, {wo}, {}},
+                {"linear", {brought}, {seen}, {wo}, {}},
+                {"rms_norm_add", {after}, {x, brought}, {norm}, eps},
                 {"rms_norm", {normed2}, {after}, {norm}, eps},
                 {"glu", {inner}, {normed2}, {gate, up}, {{"act", std::string("silu")}}},
                 {"linear_add", {out}, {after, inner}, {down}, {}},
@@ -215,7 +216,8 @@ class Model {
 };
 
 /// Prompts, then single tokens, of several documents at once.
-const std::vector<std::vector<uint32_t>> kSteps = {{20, 3}, {1, 17}, {1, 1}, {1, 1}, {9, 1}, {1, 1}};
+const std::vector<std::vector<uint32_t>> kSteps = {{20, 3}, {1, 17}, {1, 1}, {1, 1}, {9, 1}, {1, 1}, {1},
+                                                   {1},     {1},     {1},    {1},    {1},    {1},    {1}};
 
 /// Callers with pools of their own and callers that share one run the same plan at once, while it is
 /// measured.
