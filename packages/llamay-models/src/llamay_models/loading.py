@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from llamay_models.machine import usable_memory, usable_processors
 from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, Trace, Weights, check, fuse
 from llamay_models.plan._adapt import outline
-from llamay_models.tensors import file_tensors, give_up_metadata, pack
+from llamay_models.tensors import file_tensors, give_back_heap, give_up_metadata, pack
 
 if TYPE_CHECKING:
     from llamay_models.adapters import Adapter, AdapterLike
@@ -238,6 +238,7 @@ def _packed(program: Program, weights: list[kernels.Weight]) -> Program:
 def _tokenizer(file: gguf.GGUFFile) -> tokenizer.Tokenizer | None:
     made = tokenizer.from_gguf(file) if "tokenizer.ggml.model" in file.metadata else None
     give_up_metadata(file)
+    give_back_heap()
     return made
 
 
@@ -246,9 +247,14 @@ def _name(file: gguf.GGUFFile) -> str:
     return name if isinstance(name, str) and name else file.path.stem
 
 
-def _small(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _small(metadata: gguf.Metadata) -> dict[str, Any]:
     small: dict[str, Any] = {}
-    for key, value in metadata.items():
+    for key in metadata:
+        # The scores and kinds of a vocabulary are not even looked at: their pages were given up. Strings stay there.
+        kind = metadata.type_of(key)
+        if kind.startswith("array") and kind != "array of string" and metadata.raw(key).nbytes > 8 * _SMALL:
+            continue
+        value = metadata[key]
         if isinstance(value, bool | int | float | str):
             small[key] = value
         elif len(value) <= _SMALL:

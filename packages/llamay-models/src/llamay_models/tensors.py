@@ -169,10 +169,22 @@ def _give_up_range(begin: int, end: int) -> None:
         advise(begin, end - begin, mmap.MADV_DONTNEED)
 
 
+def give_back_heap() -> None:
+    """Have the C library give back what was freed: it keeps some megabytes of what a tokenizer was made from."""
+    trim = _of_libc("malloc_trim")
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
+
+
+def _of_libc(name: str) -> Any:
+    """Return a function of Linux's C library, None where that is another."""
+    return getattr(ctypes.CDLL(None, use_errno=True), name, None) if sys.platform == "linux" else None
+
+
 @cache
 def _madvise() -> Any:
-    if sys.platform != "linux":  # elsewhere MADV_DONTNEED means less, or something else
+    function = _of_libc("madvise")  # elsewhere MADV_DONTNEED means less, or something else
+    if function is None:
         return None
-    function = ctypes.CDLL(None, use_errno=True).madvise
     function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return function
