@@ -10,6 +10,8 @@ The names here are those of `llamay_models`, for whoever needs no more than a mo
 together with `llamay_grammar`: `reader` and `vocabulary`.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from llamay._bridge import reader, vocabulary
 from llamay_models import (
     Context,
@@ -24,12 +26,14 @@ from llamay_models import (
     TokenConstraint,
     TokenScore,
     Usage,
-    answers,
     branches,
     errors,
     load,
     score,
 )
+
+if TYPE_CHECKING:
+    from llamay_models import answers
 
 __all__ = [
     "Context",
@@ -52,3 +56,13 @@ __all__ = [
     "score",
     "vocabulary",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Import what reads calls when it is asked for: most programs only write."""
+        if name == "answers":
+            from llamay_models import answers
+
+            return answers
+        raise AttributeError(f"module 'llamay' has no attribute {name!r}")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from llamay_models.answers import ContextReader
-
 if TYPE_CHECKING:
     from llamay_grammar import Vocabulary
     from llamay_models import Context, Model
+    from llamay_models.answers import ContextReader
 
 
 def reader(
@@ -36,6 +35,7 @@ def reader(
 
     """
     import llamay_grammar
+    from llamay_models.answers import ContextReader
 
     return ContextReader(context, tools, formats=llamay_grammar, parallel=parallel)
 
