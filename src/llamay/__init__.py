@@ -6,13 +6,13 @@
     context = model.context("The capital of France is")
     print(context.generate(max_tokens=16).text)
 
-The names here are those of `llamay_models`, for whoever needs no more than a model that answers, and two that bring it
-together with `llamay_grammar`: `reader` and `vocabulary`.
+The names here are those of `llamay_models`, for whoever needs no more than a model that answers, and three that bring
+it together with `llamay_grammar`: `prompt`, `reader` and `vocabulary`.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from llamay._bridge import reader, vocabulary
+from llamay._bridge import prompt, reader, vocabulary
 from llamay_models import (
     Context,
     Engine,
@@ -52,6 +52,7 @@ __all__ = [
     "branches",
     "errors",
     "load",
+    "prompt",
     "reader",
     "score",
     "vocabulary",

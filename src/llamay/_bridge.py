@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,6 +38,37 @@ def reader(
     from llamay_models.answers import ContextReader
 
     return ContextReader(context, tools, formats=llamay_grammar, parallel=parallel)
+
+
+def prompt(
+    model: Model,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Iterable[Mapping[str, Any]] = (),
+    **options: Any,
+) -> list[int]:
+    """Return the tokens of a conversation with tools, calls and their results, up to where the answer begins.
+
+    As `Model.render`, in the form that the model's chat template takes: ids of calls as it wants them, one call to a
+    turn where it takes one, and tools, calls and results in words where it has no place for them.
+
+    Args:
+        model: has a chat template.
+        messages: in OpenAI's form (``tool_calls``; ``role: tool`` with a ``tool_call_id``).
+        tools: as for `reader`.
+        options: of the template, such as ``enable_thinking``.
+
+    Raises:
+        PromptError: for a model without a chat template.
+        ChatTemplateError: where the template refuses the conversation.
+        ValueError: for a tool without a name.
+
+    """
+    import llamay_grammar
+    from llamay_models.answers import prepared
+
+    template = model.chat_template.source if model.chat_template is not None else None
+    turns, described = prepared(messages, list(tools), template, llamay_grammar)
+    return model.render(turns, tools=described, **options)
 
 
 def vocabulary(model: Model) -> Vocabulary:

@@ -20,11 +20,10 @@ import numpy as np
 import pytest
 
 import llamay_grammar as lg
-from llamay_models.answers import Envelope, Reader, Reasoning, Text, ToolCall, format_of
+from llamay_models.answers import Envelope, Reader, Reasoning, Text, ToolCall, for_template, format_of
 from llamay_models.answers import envelope as envelope_of
 from llamay_models.answers import reasoning_of as marks_of
 from llamay_models.chat import ChatTemplate
-from llamay_server._history import for_template
 
 from .call_texts import Call, tagged
 
@@ -249,7 +248,7 @@ def history(source: str, calls: Sequence[Call], content: str | None = None) -> s
     tools = TOOLS if "tools" in source else None
     user = {"role": "user", "content": "Is it warm?"}
     before = template.render([user], tools, add_generation_prompt=True)
-    messages = for_template([user, message(calls, content)], source)
+    messages = for_template([user, message(calls, content)], source, lg)
     whole = template.render(messages, tools, add_generation_prompt=False)
     start = next((i for i, (a, b) in enumerate(zip(before, whole, strict=False)) if a != b), len(before))
     # A template that opens a thought for the answer drops it from the history; the answer begins where it would.

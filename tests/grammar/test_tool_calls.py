@@ -1,5 +1,7 @@
 """Tool calls are read back from every format that models write, however the text comes in parts."""
 
+# ruff: noqa: RUF001 - DeepSeek's marks have full-width bars
+
 from __future__ import annotations
 
 import json
@@ -7,12 +9,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamay_grammar
 from llamay_grammar import tool_formats
-from llamay_models.answers import Envelope, Finished, Reader, Reasoning, Text, ToolCall, envelope, format_of
+from llamay_models.answers import (
+    Envelope,
+    Finished,
+    Reader,
+    Reasoning,
+    Text,
+    ToolCall,
+    envelope,
+    format_of,
+    system_text,
+)
 
 from .call_texts import FORMATS, OBJECTS, Call, around, cut, written
 
@@ -42,6 +54,7 @@ CALLS = st.lists(st.tuples(st.sampled_from(["get", "put_it"]), ARGUMENTS), min_s
 
 
 @pytest.mark.parametrize("form", OBJECTS)
+@settings(deadline=None)
 @given(CALLS, st.lists(st.integers(1, 40), max_size=30), st.sampled_from([None, 2]), st.integers(0, 3))
 def test_calls_are_read_however_they_are_cut(
     form: str, calls: list[Call], sizes: list[int], indent: int | None, way: int
@@ -152,3 +165,19 @@ def test_a_call_of_broken_json_ends_where_its_mark_does_while_the_text_is_coming
             "".join(e.text for e in events if isinstance(e, Text))
             == f"<tool_call>{broken}</tool_call> and on"
         )
+
+
+@pytest.mark.parametrize(
+    ("form", "example"),
+    [
+        ("hermes", '<tool_call>{"name": "the function", "arguments": {...}}</tool_call>'),
+        ("deepseek-v3.1", "<｜tool▁call▁begin｜>the function<｜tool▁sep｜>{...}"),
+        ("functionary", "<function=the function>{...}</function>"),
+        ("qwen3-coder", "<parameter=its name>\nits value\n</parameter>"),
+        ("minimax-m2", '<parameter name="its name">its value</parameter>'),
+    ],
+)
+def test_a_model_whose_template_describes_no_tools_is_told_its_own_way_to_call_them(
+    form: str, example: str
+) -> None:
+    assert example in system_text([{"name": "get"}], form, llamay_grammar)

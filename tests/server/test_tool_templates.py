@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import llamay_grammar as lg
-from llamay_models.answers import Reader, Text, ToolCall, format_of
+from llamay_models.answers import Reader, Text, ToolCall, for_template, format_of
 from llamay_models.chat import ChatTemplate
-from llamay_server._history import for_template
 
 from ..borrowed import borrowed
 
@@ -104,7 +103,7 @@ def rendered(source: str, calls: list[Call]) -> str:
             for w in written
         ),
     ]
-    text = ChatTemplate(source).render(for_template(messages, source), tools=TOOLS)
+    text = ChatTemplate(source).render(for_template(messages, source, lg), tools=TOOLS)
     text = text[text.rindex("QUESTION") :]
     at = text.find("SAYING")  # some say nothing beside a call
     return text[max(0, at) : text.rindex("RESULT")]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from fake_engine import FakeModel
 
-from llamay_models.answers import ToolCall
+import llamay_grammar
+from llamay_models.answers import ToolCall, for_template
 from llamay_models.chat import ChatTemplate
 from llamay_server._envelopes import reader
-from llamay_server._history import for_template
 from llamay_server._tools import Tool, Toolbox
 
 from . import test_anthropic as anthropic
@@ -100,6 +100,6 @@ def test_a_call_that_is_sent_back_is_what_the_template_takes() -> None:
     arguments = {"code": "a\n<b>", "n": 5, "o": {"x": True}}
     call = {"id": "1", "type": "function", "function": {"name": "put", "arguments": arguments}}
     turn = [{"role": "assistant", "content": "", "tool_calls": [call]}]
-    text = ChatTemplate(source).render(for_template(turn, source), tools=[])
+    text = ChatTemplate(source).render(for_template(turn, source, llamay_grammar), tools=[])
     found = reader(BOX, form="qwen3-coder").feed(text.removesuffix("[]"))
     assert [json.loads(e.arguments) for e in found if isinstance(e, ToolCall)] == [arguments]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamay_models.answers import Finished, Reader, Reasoning, Text, Thoughts, ToolCall, format_of
@@ -52,6 +52,7 @@ def cut(text: str, sizes: Sequence[int]) -> list[str]:
 
 
 @pytest.mark.parametrize("form", FORMATS)
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 30), max_size=40))
 def test_calls_are_read_however_they_are_cut(form: str, sizes: list[int]) -> None:
     calls = [("get", GET), ("now", NOW)][: 1 if FORMATS[form].get("single") else 2]

@@ -522,6 +522,7 @@ def test_what_a_prompt_takes_grows_with_its_length_and_not_with_its_square(
     assert seconds(1600) < 40 * max(seconds(100), 1e-3), "16 times as long"
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(-14, 14), st.integers(-14, 14))
 def test_a_cut_has_the_marks_that_its_characters_had(gaps: list[int], begin: int, end: int) -> None:
     whole, marks = Traced(), []

@@ -12,16 +12,15 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from llamay_models.answers import THINK, Event, Finished, Reader, begins_thought, format_of, writes_calls
+from llamay_models.answers import THINK, Event, Finished, Reader, begins_thought, format_of
 
-from ._envelopes import envelope, reader, reasoning_of
+from ._envelopes import envelope, prepared, reader, reasoning_of
 from ._errors import invalid
-from ._history import for_template
 from ._http import release
 from ._options import Bound
 from ._protocol import Context, Model, Progress, Prompt, PromptTooLong
 from ._run import Delta, Reading, Run, Spec, Totals, read_watched, reading_tenant
-from ._tools import Toolbox, call_text, system_text
+from ._tools import Toolbox
 
 if TYPE_CHECKING:
     from ._call import Call
@@ -89,18 +88,16 @@ def render(model: Model, request: ChatRequest) -> Rendered:
     options = dict(request.template)
     if request.think is not None:
         options["enable_thinking"] = request.think
-    tools = [tool.as_openai() for tool in box.tools] or None
     template = model.info.chat_template
-    if tools and not model.info.template_takes_tools:
-        if not writes_calls(template):
-            messages = _calls_in_words(messages)
-        if box.mode != "none":
-            messages = _tools_in_words(messages, box, format_of(template))
-        tools = None
-    if template is not None:
-        messages = for_template(messages, template)
-    prompt = model.render(
+    turns, tools = prepared(
         messages,
+        [tool.as_openai() for tool in box.tools],
+        template,
+        takes_tools=model.info.template_takes_tools,
+        offered=box.mode != "none",
+    )
+    prompt = model.render(
+        turns,
         tools=tools,
         add_generation_prompt=request.open_turn and not request.continue_final,
         continue_final=request.continue_final,
@@ -135,35 +132,6 @@ def fit(model: Model, request: ChatRequest) -> Rendered:
         rendered = render(model, request)
     rendered.dropped = dropped
     return rendered
-
-
-def _tools_in_words(messages: Sequence[Message], box: Toolbox, form: str) -> list[Message]:
-    out = list(messages)
-    text = system_text(box, form)
-    if out and out[0]["role"] == "system":
-        out[0] = {**out[0], "content": f"{out[0]['content'] or ''}\n\n{text}".strip()}
-    else:
-        out.insert(0, {"role": "system", "content": text})
-    return out
-
-
-def _calls_in_words(messages: Sequence[Message]) -> list[Message]:
-    """Calls and their results as text, for a template that has no place for them."""
-    out: list[Message] = []
-    for message in messages:
-        if message.get("tool_calls"):
-            calls = "\n".join(
-                call_text(c["function"]["name"], c["function"]["arguments"]) for c in message["tool_calls"]
-            )
-            content = f"{message['content']}\n{calls}" if message.get("content") else calls
-            out.append({"role": "assistant", "content": content})
-        elif message["role"] == "tool":
-            out.append(
-                {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
-            )
-        else:
-            out.append(dict(message))
-    return out
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from llamay_models import answers
 
@@ -25,6 +25,18 @@ def envelope(name: str) -> answers.Envelope:
 def reasoning_of(template: str | None) -> tuple[str, str] | None:
     """The marks around the thoughts of a model with this template; None where it does not think first."""
     return answers.reasoning_of(template, _formats())
+
+
+def prepared(
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+    template: str | None,
+    *,
+    takes_tools: bool,
+    offered: bool,
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]] | None]:
+    """A conversation and its tools in the form that a template takes."""
+    return answers.prepared(messages, tools, template, _formats(), takes_tools=takes_tools, offered=offered)
 
 
 def reader(

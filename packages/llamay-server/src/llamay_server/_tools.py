@@ -1,8 +1,4 @@
-"""Tools: what a request offers, what it demands, and how they are told to a model whose template knows none.
-
-A call is written in the format that the model's template speaks (`_envelopes`), or as
-`<tool_call>{"name": ..., "arguments": {...}}</tool_call>` where the template knows none.
-"""
+"""Tools: what a request offers, what it demands, and what of that binds the output."""
 
 from __future__ import annotations
 
@@ -12,11 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ._envelopes import envelope
 from ._errors import ApiError, invalid
 from ._options import Bound
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
 _NAME = re.compile(r"[a-zA-Z0-9_./:-]{1,256}")
 Mode = Literal["none", "auto", "required"]
 THINKABLE = frozenset(("json_schema", "json_object"))
@@ -231,21 +225,6 @@ def openai_choice(
             f"{where}.type",
         )
     raise invalid(f"{where}: use none, auto, required, or name a function", where)
-
-
-def system_text(box: Toolbox, form: str) -> str:
-    """The tools in words, for a model whose template has no place for them; calls in the format `form`."""
-    lines = "\n".join(json.dumps(tool.as_openai()["function"], ensure_ascii=False) for tool in box.tools)
-    return (
-        "You may call functions to help with the request. These are the functions, one JSON description a line:\n"
-        f"<tools>\n{lines}\n</tools>\n"
-        f"To call one, write {envelope(form).example()} and nothing after it."
-    )
-
-
-def call_text(name: str, arguments: Any) -> str:
-    """A call as the model itself would have written it; one canonical form, so that replays find their prefix."""
-    return f"{OPEN}\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n{CLOSE}"
 
 
 def read_arguments(value: Any, where: str) -> dict[str, Any]:

@@ -1,17 +1,22 @@
 """What a chat model writes, taken apart: thoughts, words and tool calls, as it streams or whole.
 
+And the way back: conversations with calls in the form that a model's chat template takes (`prepared`).
+
 How models write calls is data of `llamay_grammar` (`tool_formats`), which the grammar that binds a call is made of as
 well. It is handed in as `formats`; this package does not import it. Everything here is text in and events out;
 `ContextReader` alone knows of models.
 """
 
-from ._context import Answer, ContextReader, control_tokens, schemas_of
+from ._context import Answer, ContextReader, control_tokens
 from ._envelope import Envelope, envelope
 from ._events import Event, Finished, Reasoning, Text, ToolCall
 from ._formats import Formats, Types
+from ._history import for_template
 from ._reader import THINK, Reader, new_call_id
 from ._template import DEFAULT, begins_thought, format_of, reasoning_of, writes_calls
 from ._thoughts import Thoughts
+from ._tools import schemas_of
+from ._words import prepared, system_text
 
 __all__ = [
     "DEFAULT",
@@ -31,9 +36,12 @@ __all__ = [
     "begins_thought",
     "control_tokens",
     "envelope",
+    "for_template",
     "format_of",
     "new_call_id",
+    "prepared",
     "reasoning_of",
     "schemas_of",
+    "system_text",
     "writes_calls",
 ]

@@ -11,6 +11,7 @@ from ._events import Event, Finished, Reasoning, Text, ToolCall
 from ._formats import Formats
 from ._reader import THINK, Reader
 from ._template import begins_thought, format_of, reasoning_of
+from ._tools import schemas_of
 
 if TYPE_CHECKING:
     from llamay_models.engine import Context, Generation
@@ -104,18 +105,6 @@ class ContextReader(Reader):
                 case Finished():
                     reason = event.reason
         return Answer("".join(said[Text]), "".join(said[Reasoning]), tuple(calls), reason)
-
-
-def schemas_of(tools: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The schema of the arguments of each tool by its name; one that says nothing of them takes an object."""
-    out: dict[str, Any] = {}
-    for number, tool in enumerate(tools):
-        inner = tool.get("function", tool)
-        if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
-            raise ValueError(f"tool {number} has no name")
-        schema = inner.get("parameters", inner.get("input_schema"))
-        out[inner["name"]] = {"type": "object"} if schema is None else schema
-    return out
 
 
 def control_tokens(model: Model, names: Sequence[str]) -> list[int]:

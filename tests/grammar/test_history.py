@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from llamay_server._history import for_template
+import llamay_grammar
+from llamay_models import answers
+
+
+def for_template(messages: list[Any], template: str) -> list[Any]:
+    return answers.for_template(messages, template, llamay_grammar)
+
 
 USER = {"role": "user", "content": "hi"}
 PLAIN = "{{ tools }}{{ m.tool_calls }}<tool_call>"

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from llamay_models.answers import format_of
+from ._envelope import envelope
+from ._formats import Formats
+from ._template import format_of
 
-from ._envelopes import envelope
-
-Message = dict[str, Any]
+Message = Mapping[str, Any]
 
 # Mistral's templates refuse an id that is not nine characters long.
 _NINE = re.compile(r"length\s*!=\s*9\b")
@@ -23,13 +23,13 @@ _SHORT = re.compile(r"[A-Za-z0-9]{9}")
 _NONE = re.compile(r"content['\"\]]*\s+is\s+(?:not\s+)?none")
 
 
-def for_template(messages: Sequence[Message], template: str) -> list[Message]:
+def for_template(messages: Sequence[Message], template: str, formats: Formats) -> list[Message]:
     """The messages in the form that this template takes; those it takes as they are stay the same objects."""
     out = list(messages)
     if not any(m.get("tool_calls") for m in out):
         return out
     out = list(_in_order(out))
-    form = envelope(format_of(template))
+    form = envelope(format_of(template), formats)
     if form.single:
         out = list(_one_by_one(out))
     if _NINE.search(template):
