@@ -75,6 +75,27 @@ void help_is_over_when_all_pieces_are_done(unsigned n) {
   }
 }
 
+/// Between a post and its join the caller is elsewhere; it, or another thread for it, helps or lets go.
+void what_is_posted_goes_on_meanwhile(unsigned n) {
+  Threads pool(n);
+  std::mt19937 random(400 + n);
+  for (uint64_t job = 0; job < 600; ++job) {
+    Pieces pieces{{}, std::vector<uint64_t>(random() % (job % 10 ? 8 : 500)), job, random() % 50};
+    const unsigned count = 1 + random() % n;
+    if (job % 3)
+      pool.post(count, &Pieces::body, &pieces);
+    else
+      CHECK(pool.try_post(count, &Pieces::body, &pieces));
+    rest(random);
+    CHECK(!pool.try_post(count, &Pieces::body, &pieces));
+    const bool helps = random() % 4;
+    const auto join = [&](unsigned) { pool.join(count, helps ? &Pieces::body : nullptr, &pieces); };
+    job % 16 ? join(0) : in_threads(1, join);
+    for (std::size_t i = 0; i < pieces.done.size(); ++i)
+      CHECK(pieces.done[i] == job + i || (!helps && pieces.done[i] == 0));
+  }
+}
+
 void callers_of_one_pool_take_turns() {
   Threads pool(3, 1000);
   uint64_t inside = 0;  // plain: the turns are its lock
@@ -148,6 +169,7 @@ int main() {
   for (const unsigned n : {1u, 2u, 3u, 4u, 16u}) {
     each_thread_runs_each_job_once(n);
     help_is_over_when_all_pieces_are_done(n);
+    what_is_posted_goes_on_meanwhile(n);
   }
   callers_of_one_pool_take_turns();
   pools_come_and_go();
