@@ -23,7 +23,14 @@ LLAMAY_LANES i32x16 splat(int32_t x) { return {_mm512_set1_epi32(x)}; }
 LLAMAY_LANES f32x16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
 LLAMAY_LANES f32x16 load(const float* p, int n) { return {_mm512_maskz_loadu_ps(first_lanes(n), p)}; }
 LLAMAY_LANES void store(float* p, f32x16 a) { _mm512_storeu_ps(p, a.v); }
-LLAMAY_LANES void store(float* p, f32x16 a, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), a.v); }
+/// A store under a mask takes several times as long as a whole one, and what reads it soon has to wait until it
+/// has reached the cache.
+LLAMAY_LANES void store(float* p, f32x16 a, int n) {
+  if (n == 16)
+    _mm512_storeu_ps(p, a.v);
+  else
+    _mm512_mask_storeu_ps(p, first_lanes(n), a.v);
+}
 
 LLAMAY_LANES f32x16 operator+(f32x16 a, f32x16 b) { return {_mm512_add_ps(a.v, b.v)}; }
 LLAMAY_LANES f32x16 operator-(f32x16 a, f32x16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
@@ -60,7 +67,10 @@ LLAMAY_LANES f32x16 load_f16(const uint16_t* p, int n) {
 }
 LLAMAY_LANES void store_f16(uint16_t* p, f32x16 a, int n) {
   const __m256i h = _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  _mm256_mask_storeu_epi16(p, first_lanes(n), h);
+  if (n == 16)
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), h);
+  else
+    _mm256_mask_storeu_epi16(p, first_lanes(n), h);
 }
 
 LLAMAY_LANES __m256 low8(f32x16 v) { return _mm512_castps512_ps256(v.v); }
