@@ -23,8 +23,8 @@ LLAMAY_LANES i32x16 splat(int32_t x) { return {_mm512_set1_epi32(x)}; }
 LLAMAY_LANES f32x16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
 LLAMAY_LANES f32x16 load(const float* p, int n) { return {_mm512_maskz_loadu_ps(first_lanes(n), p)}; }
 LLAMAY_LANES void store(float* p, f32x16 a) { _mm512_storeu_ps(p, a.v); }
-/// A store under a mask takes several times as long as a whole one, and what reads it soon has to wait until it
-/// has reached the cache.
+/// A store under a mask takes several times as long as a whole one, and what reads it soon has to wait until
+/// it has reached the cache.
 LLAMAY_LANES void store(float* p, f32x16 a, int n) {
   if (n == 16)
     _mm512_storeu_ps(p, a.v);
