@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "points.h"
+
 namespace llamay::grammar {
 
 namespace {
@@ -56,26 +58,41 @@ void TokenGroups::build(const Trie& trie, uint32_t words) {
   tokens.reserve(n);
   std::string all_texts, path;
   std::unordered_map<uint64_t, uint32_t> count;
+  constexpr uint64_t kBroken = uint64_t{1} << kClassBroken;
   struct Step {
     uint32_t end;
-    bool first;  // still inside the first character
-    uint64_t lead, rest;
+    uint32_t n, length;   // bytes of the last character so far, and all of them
+    bool first;           // it is the first character
+    uint64_t lead, rest;  // of the characters before it
   };
-  std::vector<Step> steps{{trie.size(), true, 0, 0}};
+  std::vector<Step> steps{{trie.size(), 0, 0, true, 0, 0}};
   for (uint32_t node = 1; node < trie.size(); ++node) {
     while (node >= steps.back().end) steps.pop_back(), path.pop_back();
     Step s = steps.back();
     s.end = trie.end(node);
-    s.first = path.empty() || (s.first && (trie.byte(node) & 0xC0) == 0x80);
-    (s.first ? s.lead : s.rest) |= trie.at(node);
-    path.push_back(static_cast<char>(trie.byte(node)));
+    const uint8_t byte = trie.byte(node);
+    auto last = [&]() -> uint64_t {
+      return s.n == 0 ? 0 : point_classes(path.data() + path.size() - s.n, s.n, s.length);
+    };
+    if (s.n > 0 && s.n < s.length && (byte & 0xC0) == 0x80) {
+      ++s.n;
+    } else {
+      if (s.n > 0) (s.first ? s.lead : s.rest) |= last(), s.first = false;
+      s.n = 1, s.length = byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+    }
+    path.push_back(static_cast<char>(byte));
+    // Broken characters say so of the whole text, whatever class they would be of.
+    if (trie.at(node) & kBroken) s.rest |= kBroken;
     steps.push_back(s);
     const uint32_t here = trie.n_at(node);
     if (here == 0) continue;
-    count[s.lead | s.rest] += here;
+    const bool broken = (s.rest & kBroken) != 0;
+    uint64_t lead = s.lead, rest = s.rest;
+    if (!broken) (s.first ? lead : rest) |= last();
+    count[lead | rest] += here;
     for (uint32_t k = 0; k < here; ++k)
       tokens.push_back(
-          {s.lead, s.rest, 0, static_cast<uint32_t>(all_texts.size()), static_cast<uint32_t>(path.size())});
+          {lead, rest, 0, static_cast<uint32_t>(all_texts.size()), static_cast<uint32_t>(path.size())});
     all_texts.append(path);
   }
   struct Hash {

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "lexeme_step.h"
+#include "points.h"
 
 namespace llamay::grammar {
 
@@ -58,15 +59,14 @@ class WholeMaker {
     for (uint32_t s = 0, n = l_.n_states(); s < n; ++s)
       for (uint32_t c = 0; c < l_.n_classes; ++c)
         if (l_.table[size_t{s} * l_.n_classes + c] != kDead) live |= uint64_t{1} << c;
-    for (uint32_t c = 0; c < 128; ++c)
-      touched_[byte_class(static_cast<uint8_t>(c))] |= uint64_t{1} << l_.ascii_class[c];
-    for (size_t i = 0; i < l_.range_start.size(); ++i) {
-      const uint32_t lo = l_.range_start[i],
-                     hi = i + 1 < l_.range_start.size() ? l_.range_start[i + 1] - 1 : kMaxCodePoint;
-      for (uint32_t j = 0; j < std::size(kLeadClasses); ++j)
-        if (hi >= kLeadClasses[j].lo && lo <= kLeadClasses[j].hi)
-          touched_[kFirstLeadClass + j] |= uint64_t{1} << l_.range_class[i];
-    }
+    auto touch = [&](uint64_t classes, uint32_t by) {
+      for (; classes != 0; classes &= classes - 1) touched_[__builtin_ctzll(classes)] |= uint64_t{1} << by;
+    };
+    for (uint32_t c = 0; c < 128; ++c) touch(point_classes(c, c), l_.ascii_class[c]);
+    for (size_t i = 0; i < l_.range_start.size(); ++i)
+      touch(point_classes(l_.range_start[i],
+                          i + 1 < l_.range_start.size() ? l_.range_start[i + 1] - 1 : kMaxCodePoint),
+            l_.range_class[i]);
     for (uint32_t b = 0; b < kClassBroken; ++b)
       if (touched_[b] != 0 && (touched_[b] & live) == 0) fatal_ |= uint64_t{1} << b;
   }
