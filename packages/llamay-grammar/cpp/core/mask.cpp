@@ -282,6 +282,7 @@ struct Masker::Walk {
     for (uint32_t k = 0; k < kids.n; ++k) {
       if (!(kMayRead[kids.bytes[k]] & bit)) continue;
       const uint32_t c = kids.nodes[k];
+      if (trie.thinned() && trie.n_below(c) == 0) continue;
       next.clear();
       m.step(t, kids.bytes[k], next, s);
       if (next.empty()) continue;
@@ -425,8 +426,8 @@ struct Masker::Walk {
       if (used) used_texts(trie, n, t, Machine::spelled(t.partial));
     });
     if (plenty == kInf) return;
-    for (uint32_t x : v.by_length()) {
-      if (v.bytes(x).size() < plenty) break;
+    for (uint32_t i = 0; i < v.by_length().size() && v.lengths()[i] >= plenty; ++i) {
+      const uint32_t x = v.by_length()[i];
       if (mask[x / 32] >> (x % 32) & 1) doubtful.push_back(x);
     }
   }

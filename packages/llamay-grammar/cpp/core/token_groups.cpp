@@ -86,9 +86,15 @@ void TokenGroups::build(const Trie& trie, uint32_t words) {
     steps.push_back(s);
     const uint32_t here = trie.n_at(node);
     if (here == 0) continue;
-    const bool broken = (s.rest & kBroken) != 0;
     uint64_t lead = s.lead, rest = s.rest;
-    if (!broken) (s.first ? lead : rest) |= last();
+    if (!(rest & kBroken)) {
+      // A character that is cut off may be of one of several classes: then the text is to be read too.
+      const uint64_t classes = last();
+      if (classes & (classes - 1))
+        rest |= kBroken;
+      else
+        (s.first ? lead : rest) |= classes;
+    }
     count[lead | rest] += here;
     for (uint32_t k = 0; k < here; ++k)
       tokens.push_back(
@@ -143,7 +149,6 @@ void TokenGroups::build(const Trie& trie, uint32_t words) {
       const uint32_t to = x.first + start[texts_.length[k]]++;
       shortest_first_[to] = texts_.tokens[k], lengths_[to] = texts_.length[k];
     }
-    if (x.plain) n_plain_ += x.last - x.first;
     // Above this, a pass over the words of a mask takes less time than one over the tokens.
     uint32_t* bits = nullptr;
     if (x.last - x.first > words / 4) {
@@ -185,22 +190,16 @@ void TokenGroups::split_json() {
     } else if (text[first] == '"') {
       closing_.add(texts_.tokens[k], text, closing_.size() == 0);
       quotes_.push_back(static_cast<uint32_t>(first));
-      n_bare_ += first == 0;
     }
   }
-  std::vector<std::pair<std::string_view, uint32_t>> all, bare, others;
-  for (uint32_t k = 0; k < closing_.size(); ++k) {
+  std::vector<std::pair<std::string_view, uint32_t>> all;
+  for (uint32_t k = 0; k < closing_.size(); ++k)
     all.emplace_back(closing_.text(k).substr(quotes_[k] + 1), k);
-    (quotes_[k] == 0 ? bare : others).emplace_back(all.back().first, closing_.tokens[k]);
-  }
-  std::sort(all.begin(), all.end());
-  for (auto& [text, k] : all) closing_by_rest_.push_back(k), k = closing_.tokens[k];
-  auto trie = [](auto& of) {
-    auto made = std::make_shared<Trie>();
-    made->build(std::move(of));
-    return made;
-  };
-  rests_ = trie(all), rests_of_bare_ = trie(bare), rests_of_others_ = trie(others);
+  auto made = std::make_shared<Trie>();
+  made->build(std::move(all));
+  closing_by_rest_.assign(made->tokens_at(0), made->tokens_at(0) + made->n_tokens());
+  made->rename([&](uint32_t k) { return closing_.tokens[k]; });
+  rests_ = std::move(made);
 }
 
 }  // namespace llamay::grammar

@@ -3,6 +3,7 @@
 // tokens there are some thousands of groups.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -54,10 +55,14 @@ class TokenGroups {
   const uint32_t* bits(uint32_t group) const {
     return bits_at_[group] == kNone ? nullptr : bits_.data() + size_t{bits_at_[group]} * words_;
   }
+  // What writing all tokens of a group into a mask costs, in writes of one token.
+  uint32_t cost(uint32_t group) const {
+    const uint32_t tokens = groups_[group].last - groups_[group].first;
+    return bits_at_[group] == kNone ? tokens + 2 : std::min(tokens, words_ / 4);
+  }
   // Bit masks of all tokens, and of those in plain groups.
   const std::vector<uint32_t>& all() const { return all_; }
   const std::vector<uint32_t>& plain() const { return plain_; }
-  uint32_t n_plain() const { return n_plain_; }
   // And of those in plain groups with at most so many code points, up to kShort.
   static constexpr uint32_t kShort = 16;
   const uint32_t* plain_up_to(uint32_t length) const { return short_.data() + size_t{length} * words_; }
@@ -68,14 +73,10 @@ class TokenGroups {
   const TokenTexts& closing() const { return closing_; }
   const TokenTexts& odd() const { return odd_; }
   uint32_t quote(uint32_t closing) const { return quotes_[closing]; }  // where it is in the text
-  // Numbers of closing tokens in the order of what they have behind the quote.
+  // What closing tokens have behind the quote, and of each place among the trie's tokens the number of the
+  // closing token.
+  const std::shared_ptr<const Trie>& rests() const { return rests_; }
   const std::vector<uint32_t>& closing_by_rest() const { return closing_by_rest_; }
-  // What closing tokens have behind the quote: all of them, those that begin with it, and the others.
-  using TriePtr = std::shared_ptr<const Trie>;
-  const TriePtr& rests() const { return rests_; }
-  const TriePtr& rests_of_bare() const { return rests_of_bare_; }
-  const TriePtr& rests_of_others() const { return rests_of_others_; }
-  uint32_t n_bare() const { return n_bare_; }
 
  private:
   static constexpr uint32_t kNone = 0xFFFFFFFFu;
@@ -85,8 +86,7 @@ class TokenGroups {
   std::vector<uint32_t> shortest_first_, bits_, bits_at_, all_, plain_, quotes_, closing_by_rest_;
   std::vector<uint8_t> lengths_;
   std::vector<uint32_t> short_;
-  TriePtr rests_, rests_of_bare_, rests_of_others_;
-  uint32_t n_plain_ = 0, n_bare_ = 0;
+  std::shared_ptr<const Trie> rests_;
   uint32_t words_ = 0;
 };
 

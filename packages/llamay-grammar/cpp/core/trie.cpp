@@ -64,11 +64,16 @@ void Trie::build(std::vector<std::pair<std::string_view, uint32_t>> tokens) {
   size_t n_nodes = 1;
   for (size_t i = 0; i < tokens.size(); ++i)
     n_nodes += tokens[i].first.size() - (i > 0 ? shared(tokens[i].first, tokens[i - 1].first) : 0);
-  nodes_.clear();
-  nodes_.reserve(n_nodes);
-  nodes_.emplace_back();
+  auto shape = std::make_shared<Shape>();
+  std::vector<Node>& nodes = shape->nodes;
+  nodes.reserve(n_nodes);
+  nodes.emplace_back();
+  auto size = [&] { return static_cast<uint32_t>(nodes.size()); };
+  first_.assign(1, 0);
+  first_.reserve(n_nodes + 1);
   tokens_.clear();
   tokens_.reserve(tokens.size());
+  thinned_ = false;
   std::vector<uint32_t> path{0};             // nodes on the path to the previous token
   std::vector<int> need{0};                  // continuation bytes still missing after each of them
   std::vector<uint32_t> lead{kClassBroken};  // the class of the character that they are inside of
@@ -76,7 +81,7 @@ void Trie::build(std::vector<std::pair<std::string_view, uint32_t>> tokens) {
   for (auto& [text, id] : tokens) {
     const size_t common = shared(text, last);
     while (path.size() > common + 1) {
-      nodes_[path.back()].end = size();
+      nodes[path.back()].end = size();
       path.pop_back(), need.pop_back(), lead.pop_back();
     }
     for (size_t i = common; i < text.size(); ++i) {
@@ -99,31 +104,35 @@ void Trie::build(std::vector<std::pair<std::string_view, uint32_t>> tokens) {
       path.push_back(size());
       need.push_back(after);
       Node x;
-      x.byte = b, x.first = n_tokens(), x.here = uint64_t{1} << cls;
-      nodes_.push_back(x);
+      x.byte = b, x.here = uint64_t{1} << cls;
+      nodes.push_back(x);
+      first_.push_back(n_tokens());
     }
     tokens_.push_back(id);
     last = text;
   }
-  for (uint32_t n : path) nodes_[n].end = size();
-  kid_bytes_.assign(size() - 1, 0), kid_nodes_.assign(size() - 1, 0);
+  for (uint32_t n : path) nodes[n].end = size();
+  first_.push_back(n_tokens());
+  shape->kid_bytes.assign(size() - 1, 0), shape->kid_nodes.assign(size() - 1, 0);
   uint32_t at = 0;
   for (uint32_t n = 0; n < size(); ++n) {
-    nodes_[n].kids = at;
-    for (uint32_t c = n + 1; c < nodes_[n].end; c = nodes_[c].end)
-      kid_bytes_[at] = nodes_[c].byte, kid_nodes_[at++] = c;
-    nodes_[n].n_kids = static_cast<uint16_t>(at - nodes_[n].kids);
+    nodes[n].kids = at;
+    for (uint32_t c = n + 1; c < nodes[n].end; c = nodes[c].end)
+      shape->kid_bytes[at] = nodes[c].byte, shape->kid_nodes[at++] = c;
+    nodes[n].n_kids = static_cast<uint16_t>(at - nodes[n].kids);
   }
   for (uint32_t n = size(); n-- > 0;)
-    for (uint32_t c = n + 1; c < nodes_[n].end; c = nodes_[c].end) {
-      nodes_[n].below |= from(c);
-      nodes_[n].height = std::max(nodes_[n].height, nodes_[c].height + 1);
+    for (uint32_t c = n + 1; c < nodes[n].end; c = nodes[c].end) {
+      nodes[n].below |= nodes[c].below | nodes[c].here;
+      nodes[n].height = std::max(nodes[n].height, nodes[c].height + 1);
     }
-  kid_from_.resize(kid_nodes_.size()), kid_heights_.resize(kid_nodes_.size());
-  for (size_t k = 0; k < kid_nodes_.size(); ++k) {
-    kid_from_[k] = from(kid_nodes_[k]);
-    kid_heights_[k] = static_cast<uint16_t>(std::min<uint32_t>(height(kid_nodes_[k]), 0xFFFF));
+  shape->kid_from.resize(shape->kid_nodes.size()), shape->kid_heights.resize(shape->kid_nodes.size());
+  for (size_t k = 0; k < shape->kid_nodes.size(); ++k) {
+    const Node& kid = nodes[shape->kid_nodes[k]];
+    shape->kid_from[k] = kid.below | kid.here;
+    shape->kid_heights[k] = static_cast<uint16_t>(std::min<uint32_t>(kid.height, 0xFFFF));
   }
+  shape_ = std::move(shape);
 }
 
 }  // namespace llamay::grammar

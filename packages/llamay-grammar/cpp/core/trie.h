@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -47,15 +48,41 @@ class Trie {
  public:
   // Sorted or not; several tokens may have the same bytes. Empty ones end at the root.
   void build(std::vector<std::pair<std::string_view, uint32_t>> tokens);
+  // Gives every token another number.
+  template <class To>
+  void rename(To to) {
+    for (uint32_t& t : tokens_) t = to(t);
+  }
+  // With some of the tokens only, by their places among tokens_at(0). The nodes are the same and shared, so
+  // there may be none below some of them.
+  template <class Keep>
+  Trie only(Keep keep) const {
+    Trie out;
+    out.shape_ = shape_, out.thinned_ = true;
+    out.first_.clear();
+    out.first_.reserve(first_.size());
+    uint32_t next = 0;
+    for (uint32_t n = 0; n < size(); ++n) {
+      for (; next < first_[n]; ++next)
+        if (keep(next)) out.tokens_.push_back(tokens_[next]);
+      out.first_.push_back(out.n_tokens());
+    }
+    for (; next < n_tokens(); ++next)
+      if (keep(next)) out.tokens_.push_back(tokens_[next]);
+    out.first_.push_back(out.n_tokens());
+    return out;
+  }
+  // Whether nodes without tokens below them are left.
+  bool thinned() const { return thinned_; }
 
-  uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
-  uint32_t end(uint32_t n) const { return nodes_[n].end; }  // of the interval of nodes that begins with n
-  uint8_t byte(uint32_t n) const { return nodes_[n].byte; }
-  uint64_t below(uint32_t n) const { return nodes_[n].below; }  // classes of the bytes strictly below n
-  uint64_t from(uint32_t n) const { return nodes_[n].below | nodes_[n].here; }  // and of the byte of n
-  uint64_t at(uint32_t n) const { return nodes_[n].here; }                      // the class of the byte of n
-  uint32_t height(uint32_t n) const { return nodes_[n].height; }  // longest path below n, in bytes
-  bool leaf(uint32_t n) const { return nodes_[n].n_kids == 0; }
+  uint32_t size() const { return static_cast<uint32_t>(shape_->nodes.size()); }
+  uint32_t end(uint32_t n) const { return node(n).end; }  // of the interval of nodes that begins with n
+  uint8_t byte(uint32_t n) const { return node(n).byte; }
+  uint64_t below(uint32_t n) const { return node(n).below; }  // classes of the bytes strictly below n
+  uint64_t from(uint32_t n) const { return node(n).below | node(n).here; }  // and of the byte of n
+  uint64_t at(uint32_t n) const { return node(n).here; }                      // the class of the byte of n
+  uint32_t height(uint32_t n) const { return node(n).height; }  // longest path below n, in bytes
+  bool leaf(uint32_t n) const { return node(n).n_kids == 0; }
 
   struct Kids {
     const uint8_t* bytes;
@@ -65,9 +92,9 @@ class Trie {
     uint32_t n;
   };
   Kids kids(uint32_t n) const {
-    const Node& x = nodes_[n];
-    return {kid_bytes_.data() + x.kids, kid_nodes_.data() + x.kids, kid_from_.data() + x.kids,
-            kid_heights_.data() + x.kids, x.n_kids};
+    const Node& x = node(n);
+    return {shape_->kid_bytes.data() + x.kids, shape_->kid_nodes.data() + x.kids,
+            shape_->kid_from.data() + x.kids, shape_->kid_heights.data() + x.kids, x.n_kids};
   }
   // kNoNode when there is none.
   uint32_t child(uint32_t n, uint8_t b) const {
@@ -79,28 +106,38 @@ class Trie {
   static constexpr uint32_t kNoNode = 0xFFFFFFFFu;
 
   // The tokens that end at n.
-  const uint32_t* tokens_at(uint32_t n) const { return tokens_.data() + nodes_[n].first; }
-  uint32_t n_at(uint32_t n) const { return first(n + 1) - nodes_[n].first; }
+  const uint32_t* tokens_at(uint32_t n) const { return tokens_.data() + first_[n]; }
+  uint32_t n_at(uint32_t n) const { return first_[n + 1] - first_[n]; }
   // The tokens that end at n or below.
-  uint32_t n_below(uint32_t n) const { return first(nodes_[n].end) - nodes_[n].first; }
+  uint32_t n_below(uint32_t n) const { return first_[end(n)] - first_[n]; }
   uint32_t n_tokens() const { return static_cast<uint32_t>(tokens_.size()); }
-  size_t memory() const { return nodes_.size() * sizeof(Node) + kid_bytes_.size() * 15 + tokens_.size() * 4; }
+  size_t memory() const {
+    const size_t own = first_.size() * 4 + tokens_.size() * 4;
+    return thinned_ ? own : own + shape_->nodes.size() * sizeof(Node) + shape_->kid_bytes.size() * 15;
+  }
 
  private:
   struct Node {
     uint64_t below = 0, here = 0;
-    uint32_t end = 0, first = 0, kids = 0;
+    uint32_t end = 0, kids = 0;
     uint16_t n_kids = 0;
     uint8_t byte = 0;
     uint32_t height = 0;
   };
-  uint32_t first(uint32_t n) const { return n < size() ? nodes_[n].first : n_tokens(); }
-  std::vector<Node> nodes_;
-  // The children of a node side by side, so that a walk looks at bytes that lie together.
-  std::vector<uint8_t> kid_bytes_;
-  std::vector<uint32_t> kid_nodes_, tokens_;
-  std::vector<uint64_t> kid_from_;
-  std::vector<uint16_t> kid_heights_;
+  struct Shape {
+    std::vector<Node> nodes;
+    // The children of a node side by side, so that a walk looks at bytes that lie together.
+    std::vector<uint8_t> kid_bytes;
+    std::vector<uint32_t> kid_nodes;
+    std::vector<uint64_t> kid_from;
+    std::vector<uint16_t> kid_heights;
+  };
+  const Node& node(uint32_t n) const { return shape_->nodes[n]; }
+
+  std::shared_ptr<const Shape> shape_ = std::make_shared<Shape>();
+  std::vector<uint32_t> first_{0};  // of each node, of its tokens; and their number
+  std::vector<uint32_t> tokens_;
+  bool thinned_ = false;
 };
 
 }  // namespace llamay::grammar

@@ -29,16 +29,29 @@ Vocabulary::Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const s
   trie_.build(std::move(tokens));
   split_whitespace();
   groups_.build(trie_, words());
-  by_length_.assign(trie_.tokens_at(0), trie_.tokens_at(0) + trie_.n_tokens());
-  std::stable_sort(by_length_.begin(), by_length_.end(),
-                   [&](uint32_t x, uint32_t y) { return this->bytes(x).size() > this->bytes(y).size(); });
+  sort_by_length();
   // Every grammar has free strings: what they need is made now, so that no document waits for it.
   const Lang& any = *lang_any();
   entry(Lexeme::JsonString, any, 0, 0, 0, kInf, 0, TrieId::All);
+  entry(Lexeme::JsonString, any, 0, 0, 1, kInf, 0, TrieId::All);
+  for (uint32_t left = 0; left < kShortest; ++left)
+    entry(Lexeme::JsonString, any, 0, 0, 0, left, 0, TrieId::All);
   for (TrieId which : {TrieId::All, TrieId::Symbols}) {
     const Trie& t = trie(which);
     for (uint32_t n = 1; n < t.size(); ++n)
       if (t.byte(n) == '"' && t.end(n) - n >= 24) entry(Lexeme::JsonString, any, 0, 0, 0, kInf, n, which);
+  }
+}
+
+void Vocabulary::sort_by_length() {
+  by_length_.assign(trie_.tokens_at(0), trie_.tokens_at(0) + trie_.n_tokens());
+  std::vector<uint32_t> of(size(), 0);
+  for (const uint32_t t : by_length_)
+    for (const char c : bytes(t)) of[t] += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
+  std::stable_sort(by_length_.begin(), by_length_.end(), [&](uint32_t x, uint32_t y) { return of[x] > of[y]; });
+  for (const uint32_t t : by_length_) {
+    lengths_.push_back(of[t]);
+    marked_.push_back(bytes(t).find_first_of("\"\\") != std::string_view::npos);
   }
 }
 
@@ -97,25 +110,46 @@ std::string_view Vocabulary::text(TrieId which, uint32_t token) const {
 
 EntryPtr Vocabulary::entry(Lexeme kind, const Lang& lang, uint32_t state, uint32_t scan, uint32_t min,
                            uint32_t max, uint32_t node, TrieId trie) const {
-  // Most limits are so far away that they change nothing. Below kShortest characters it is hardly worth
-  // asking.
-  constexpr uint32_t kShortest = 16;
-  if (max != kInf && max >= kShortest)
-    if (EntryPtr e = entry(kind, lang, state, scan, min, kInf, node, trie); max >= e->needs) return e;
-  return kept({lang.uid, state, scan, min, max, node, kind, trie}, lang);
+  // Most limits are so far away that they change nothing.
+  EntryPtr unlimited;
+  if (max != kInf && max >= kShortest) {
+    unlimited = entry(kind, lang, state, scan, min, kInf, node, trie);
+    if (max >= unlimited->needs) return unlimited;
+  }
+  return kept({lang.uid, state, scan, min, max, node, kind, trie}, lang, unlimited.get());
 }
 
-EntryPtr Vocabulary::kept(const EntryKey& key, const Lang& lang) const {
+EntryPtr Vocabulary::kept(const EntryKey& key, const Lang& lang, const Entry* unlimited) const {
   {
     std::shared_lock<std::shared_mutex> hold(lock_);
     if (auto it = cache_.find(key); it != cache_.end()) return it->second;
   }
-  EntryPtr made = make(key, lang);
+  EntryPtr made = unlimited && is_whole(key, lang) ? make_limited(key, lang, *unlimited) : make(key, lang);
   std::unique_lock<std::shared_mutex> hold(lock_);
-  if (cache_bytes_ > cache_limit) cache_.clear(), cache_bytes_ = 0;
+  make_room();
   auto [it, fresh] = cache_.emplace(key, made);
   if (fresh) cache_bytes_ += made->memory() + sizeof(EntryKey) + 64;
   return it->second;
+}
+
+std::shared_ptr<const GroupKinds> Vocabulary::kinds(const Lang& lang, bool json) const {
+  const uint64_t key = lang.uid * 2 + json;
+  {
+    std::shared_lock<std::shared_mutex> hold(lock_);
+    if (auto it = kinds_.find(key); it != kinds_.end()) return it->second;
+  }
+  auto made = std::make_shared<const GroupKinds>(groups_, lang, json);
+  std::unique_lock<std::shared_mutex> hold(lock_);
+  make_room();
+  auto [it, fresh] = kinds_.emplace(key, made);
+  if (fresh) cache_bytes_ += made->memory() + 64;
+  return it->second;
+}
+
+void Vocabulary::make_room() const {
+  if (cache_bytes_ <= cache_limit) return;
+  cache_.clear(), kinds_.clear();
+  cache_bytes_ = 0;
 }
 
 }  // namespace llamay::grammar

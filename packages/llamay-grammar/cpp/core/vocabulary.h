@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "group_kinds.h"
 #include "lang.h"
 #include "token_groups.h"
 
@@ -85,7 +86,9 @@ class Vocabulary {
   const std::string& digest() const { return digest_; }
   void set_digest(std::string d) { digest_ = std::move(d); }
 
-  const std::vector<uint32_t>& by_length() const { return by_length_; }  // tokens with text, longest first
+  // Tokens with text, those of most code points first, and how many each of them has.
+  const std::vector<uint32_t>& by_length() const { return by_length_; }
+  const std::vector<uint32_t>& lengths() const { return lengths_; }
 
   // The text of a token as one of the tries has it.
   std::string_view text(TrieId which, uint32_t token) const;
@@ -98,12 +101,16 @@ class Vocabulary {
   size_t cache_limit = size_t{256} << 20;
 
  private:
-  EntryPtr kept(const EntryKey& key, const Lang& lang) const;
+  EntryPtr kept(const EntryKey& key, const Lang& lang, const Entry* unlimited) const;
   EntryPtr make(const EntryKey& key, const Lang& lang) const;
   // Of all tokens, behind whole characters.
   static bool is_whole(const EntryKey& key, const Lang& lang);
   EntryPtr make_whole(const EntryKey& key, const Lang& lang) const;
+  EntryPtr make_limited(const EntryKey& key, const Lang& lang, const Entry& unlimited) const;
+  std::shared_ptr<const GroupKinds> kinds(const Lang& lang, bool json) const;
   void split_whitespace();
+  void sort_by_length();
+  void make_room() const;  // under the lock
 
   std::string bytes_;
   std::vector<uint64_t> offsets_;
@@ -112,8 +119,11 @@ class Vocabulary {
   Trie trie_, symbols_, indented_;
   TokenGroups groups_;
   std::vector<uint32_t> blanks_, n_blanks_;
-  std::vector<uint32_t> by_length_;
+  std::vector<uint32_t> by_length_, lengths_;
+  std::vector<bool> marked_;  // in that order: whether there is a quote or backslash in it
   static constexpr uint32_t kMaxLead = 12;
+  // Below so many characters a limit of lengths is hardly ever without effect.
+  static constexpr uint32_t kShortest = 16;
   uint32_t longest_ = 0, longest_lead_ = 0;
   std::string digest_;
 
@@ -129,6 +139,7 @@ class Vocabulary {
   };
   mutable std::shared_mutex lock_;
   mutable std::unordered_map<EntryKey, EntryPtr, Hash> cache_;
+  mutable std::unordered_map<uint64_t, std::shared_ptr<const GroupKinds>> kinds_;
   mutable std::atomic<size_t> cache_bytes_{0};
 };
 

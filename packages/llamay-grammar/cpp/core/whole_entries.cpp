@@ -1,11 +1,10 @@
 // What all tokens of a vocabulary do to a lexeme whose next byte begins a character: groups of tokens at a
 // time where their classes of bytes and their length decide, by their texts where these do not.
 #include <algorithm>
-#include <array>
 #include <unordered_map>
 
+#include "group_kinds.h"
 #include "lexeme_step.h"
-#include "points.h"
 
 namespace llamay::grammar {
 
@@ -18,13 +17,13 @@ struct Outcome {
   uint32_t inside = 0;     // up to this length all of them stay inside
   uint32_t dead = kNever;  // from this length on all of them leave it
 };
+constexpr Outcome kOut{0, 0};
 
 class WholeMaker {
  public:
-  WholeMaker(const TokenGroups& groups, const Lang& l, const EntryKey& k, uint32_t words, uint32_t size)
-      : groups_(groups), l_(l), k_(k), json_(is_json(k.kind)), words_(words), size_(size) {
-    find_classes();
-  }
+  WholeMaker(const TokenGroups& groups, const GroupKinds& kinds, const Lang& l, const EntryKey& k,
+             uint32_t words, uint32_t size)
+      : groups_(groups), kinds_(kinds), l_(l), k_(k), json_(is_json(k.kind)), words_(words), size_(size) {}
 
   void run(Entry& out) {
     judge();
@@ -34,42 +33,22 @@ class WholeMaker {
   }
 
  private:
+  // What a state does to a kind, and the classes of characters that none of its texts gets to.
   struct Verdict {
-    uint32_t group, kind;
-    uint64_t classes = 0;
     Outcome outcome;
+    uint64_t unread = 0;
   };
   const TokenGroups& groups_;
+  const GroupKinds& kinds_;
   const Lang& l_;
   const EntryKey& k_;
   const bool json_;
   const uint32_t words_, size_;
 
-  // Of each class of bytes, the automaton's classes that its characters are in; and those classes of bytes
-  // that no state reads.
-  std::array<uint64_t, 64> touched_{};
-  uint64_t fatal_ = 0;
-  std::vector<Verdict> verdicts_;  // of groups that are not fatal
+  std::vector<Verdict> verdicts_;  // of each kind
   uint64_t needs_ = 0;
 
   void need(uint64_t count) { needs_ = std::max(needs_, count); }
-
-  void find_classes() {
-    uint64_t live = 0;
-    for (uint32_t s = 0, n = l_.n_states(); s < n; ++s)
-      for (uint32_t c = 0; c < l_.n_classes; ++c)
-        if (l_.table[size_t{s} * l_.n_classes + c] != kDead) live |= uint64_t{1} << c;
-    auto touch = [&](uint64_t classes, uint32_t by) {
-      for (; classes != 0; classes &= classes - 1) touched_[__builtin_ctzll(classes)] |= uint64_t{1} << by;
-    };
-    for (uint32_t c = 0; c < 128; ++c) touch(point_classes(c, c), l_.ascii_class[c]);
-    for (size_t i = 0; i < l_.range_start.size(); ++i)
-      touch(point_classes(l_.range_start[i],
-                          i + 1 < l_.range_start.size() ? l_.range_start[i + 1] - 1 : kMaxCodePoint),
-            l_.range_class[i]);
-    for (uint32_t b = 0; b < kClassBroken; ++b)
-      if (touched_[b] != 0 && (touched_[b] & live) == 0) fatal_ |= uint64_t{1} << b;
-  }
 
   // ---- Groups ----
 
@@ -131,86 +110,55 @@ class WholeMaker {
     return o;
   }
 
-  uint64_t touched_by(uint64_t classes) const {
-    uint64_t out = 0;
-    for (; classes != 0; classes &= classes - 1) out |= touched_[__builtin_ctzll(classes)];
-    return out;
-  }
-
   void judge() {
-    const std::vector<TokenGroups::Group>& groups = groups_.groups();
-    // Groups that the automaton cannot tell apart are judged together.
-    struct Kind {
-      uint64_t lead = 0, rest = 0;
-      uint32_t tokens = 0;
-      uint64_t unread = 0;  // classes of bytes that none of its texts gets to
-      Outcome outcome;
-    };
-    std::vector<Kind> kinds;
-    uint32_t slot_bits = 1;
-    while (size_t{1} << slot_bits < groups.size() * 2) ++slot_bits;
-    std::vector<uint32_t> slots(size_t{1} << slot_bits, kNone);
-    for (uint32_t g = 0; g < groups.size(); ++g) {
-      const TokenGroups::Group& x = groups[g];
-      if ((x.classes & fatal_) != 0 || (json_ && !x.plain)) continue;
-      const uint64_t rest = touched_by(x.rest), lead = x.lead == x.rest ? rest : touched_by(x.lead);
-      size_t at = (lead * 0xD6E8FEB86659FD93ull ^ rest) * 0x9E3779B97F4A7C15ull >> (64 - slot_bits);
-      while (slots[at] != kNone && (kinds[slots[at]].lead != lead || kinds[slots[at]].rest != rest))
-        at = (at + 1) % slots.size();
-      if (slots[at] == kNone) {
-        slots[at] = static_cast<uint32_t>(kinds.size());
-        kinds.push_back({lead, rest, 0, 0, {}});
-      }
-      kinds[slots[at]].tokens += x.last - x.first;
-      verdicts_.push_back({g, slots[at], 0, {}});
-    }
-    std::vector<uint32_t> order;
-    for (uint32_t i = 0; i < kinds.size(); ++i)
-      if (kinds[i].tokens >= kWorthIt) order.push_back(i);
-    std::sort(order.begin(), order.end(),
-              [&](uint32_t a, uint32_t b) { return kinds[a].tokens > kinds[b].tokens; });
-    for (uint32_t i : order) {
-      if (work_ >= kMaxWork) break;
-      Kind& kind = kinds[i];
+    verdicts_.resize(kinds_.kinds.size());
+    for (uint32_t i = 0; i < verdicts_.size(); ++i) {
+      const GroupKinds::Kind& kind = kinds_.kinds[i];
+      if (kind.tokens < kWorthIt || work_ >= kMaxWork) break;
       uint64_t read = 0;
-      kind.outcome = follow(kind.lead, kind.rest, k_.state, read);
-      if (((kind.lead | kind.rest) & ~read) != 0)
-        for (uint32_t b = 0; b < kClassBroken; ++b)
-          if (touched_[b] != 0 && (touched_[b] & read) == 0) kind.unread |= uint64_t{1} << b;
+      verdicts_[i].outcome = follow(kind.lead, kind.rest, k_.state, read);
+      if (((kind.lead | kind.rest) & ~read) == 0) continue;
+      for (uint32_t b = 0; b < kClassBroken; ++b)
+        if (kinds_.touched[b] != 0 && (kinds_.touched[b] & read) == 0)
+          verdicts_[i].unread |= uint64_t{1} << b;
     }
-    for (Verdict& v : verdicts_) {
-      const Kind& kind = kinds[v.kind];
-      const uint64_t classes = groups[v.group].classes;
-      if (classes >> kClassBroken & 1) continue;
-      v.outcome = (classes & kind.unread) != 0 ? Outcome{0, 0} : kind.outcome;
-      v.classes = kind.rest;
-    }
+  }
+  Outcome outcome(const GroupKinds::Member& m) const {
+    const uint64_t classes = groups_.groups()[m.group].classes;
+    if (classes >> kClassBroken & 1) return {};
+    return (classes & verdicts_[m.kind].unread) != 0 ? kOut : verdicts_[m.kind].outcome;
   }
 
   // ---- Tokens ----
 
   void fill(Entry& out) {
-    const std::vector<TokenGroups::Group>& groups = groups_.groups();
-    size_t possible = json_ ? groups_.odd().size() : 0, sure = 0;
-    for (const Verdict& v : verdicts_) {
-      const TokenGroups::Group& g = groups[v.group];
-      if (g.shortest >= v.outcome.dead) continue;
-      possible += g.last - g.first;
-      if (v.outcome.inside == kNever || g.longest <= v.outcome.inside)
-        sure += g.last - g.first;
-      else if (g.shortest <= v.outcome.inside)
-        sure += inside_of(g, v.outcome) - g.first;
+    size_t possible = json_ ? groups_.odd().size() : 0;
+    for (const GroupKinds::Member& m : kinds_.members) {
+      const TokenGroups::Group& g = groups_.groups()[m.group];
+      if (g.shortest < outcome(m).dead) possible += g.last - g.first;
     }
-    if (possible <= size_ / 48) {
-      for (const Verdict& v : verdicts_)
-        each_token(
-            groups[v.group], v.outcome, v.classes, [&](uint32_t t) { out.sparse.push_back(t); },
-            [](uint32_t) {});
-      if (json_) read_odd([&](uint32_t t) { out.sparse.push_back(t); });
-      return;
+    if (possible <= size_ / 48)
+      fill_sparse(out);
+    else
+      fill_dense(out);
+  }
+
+  void fill_sparse(Entry& out) {
+    auto stay = [&](uint32_t t) { out.sparse.push_back(t); };
+    auto leave = [](uint32_t) {};
+    for (const GroupKinds::Member& m : kinds_.members) {
+      const TokenGroups::Group& g = groups_.groups()[m.group];
+      const Outcome o = outcome(m);
+      if (g.shortest >= o.dead) continue;
+      each_decided(g, o, stay, leave);
+      if (!decided(g, o)) read_undecided(g, o, kinds_.kinds[m.kind].rest, stay, leave);
     }
-    // Begins with what most groups expect, so that few have to be looked at.
-    const Outcome expected = likely(sure);
+    if (json_) read_odd(stay);
+  }
+
+  // Begins with what most tokens expect, so that few have to be looked at.
+  void fill_dense(Entry& out) {
+    const Outcome expected = likely();
     if (expected.inside == kNever)
       out.dense = json_ ? groups_.plain() : groups_.all();
     else if (expected.inside > 0)
@@ -221,13 +169,14 @@ class WholeMaker {
     auto set = [mask](uint32_t t) { mask[t / 32] |= 1u << (t % 32); };
     auto clear = [mask](uint32_t t) { mask[t / 32] &= ~(1u << (t % 32)); };
     auto nothing = [](uint32_t) {};
+    const std::vector<TokenGroups::Group>& groups = groups_.groups();
     size_t next = 0;
     for (uint32_t g = 0; g < groups.size(); ++g) {
       const TokenGroups::Group& x = groups[g];
       if (json_ && !x.plain) continue;
-      const bool judged = next < verdicts_.size() && verdicts_[next].group == g;
-      const Verdict v = judged ? verdicts_[next++] : Verdict{g, 0, 0, {0, 0}};
-      const Outcome& o = v.outcome;
+      const bool member = next < kinds_.members.size() && kinds_.members[next].group == g;
+      const uint64_t rest = member ? kinds_.kinds[kinds_.members[next].kind].rest : 0;
+      const Outcome o = member ? outcome(kinds_.members[next++]) : kOut;
       const bool inside = o.inside == kNever || x.longest <= o.inside, dead = x.shortest >= o.dead;
       if (inside) need_length(x.longest);
       if (inside ? x.longest <= expected.inside : dead && x.shortest > expected.inside) continue;
@@ -235,36 +184,56 @@ class WholeMaker {
         need_length(o.inside);
         continue;
       }
-      const uint32_t* bits = inside || dead ? groups_.bits(g) : nullptr;
-      if (bits && inside)
-        for (uint32_t i = 0; i < words_; ++i) mask[i] |= bits[i];
-      else if (bits)
-        for (uint32_t i = 0; i < words_; ++i) mask[i] &= ~bits[i];
-      else if (expected.inside == 0)
-        each_token(x, o, v.classes, set, nothing);
-      else if (expected.inside == kNever)
-        each_token(x, o, v.classes, nothing, clear);
-      else
-        each_token(x, o, v.classes, set, clear);
+      if (!write_bits(mask, g, x, o, inside, dead)) {
+        if (expected.inside == 0)
+          each_decided(x, o, set, nothing);
+        else if (expected.inside == kNever)
+          each_decided(x, o, nothing, clear);
+        else
+          each_decided(x, o, set, clear);
+      }
+      if (!decided(x, o)) read_undecided(x, o, rest, set, clear);
     }
     if (json_) read_odd(set);
   }
 
-  // What becomes of most tokens; `sure` of them stay inside.
-  Outcome likely(size_t sure) const {
-    if (sure > (json_ ? groups_.n_plain() : groups_.texts().size()) / 2) return {kNever, kNever};
-    const Verdict* most = nullptr;
-    for (const Verdict& v : verdicts_) {
-      auto count = [&](const Verdict& x) {
-        const TokenGroups::Group& g = groups_.groups()[x.group];
-        return g.last - g.first;
-      };
-      if (!most || count(v) > count(*most)) most = &v;
+  // Writes a group that has a mask of its own; what is not decided as if it left. False where that cannot be.
+  bool write_bits(uint32_t* mask, uint32_t group, const TokenGroups::Group& g, const Outcome& o, bool inside,
+                  bool dead) {
+    const uint32_t* bits = groups_.bits(group);
+    if (!bits) return false;
+    if (inside) {
+      for (uint32_t i = 0; i < words_; ++i) mask[i] |= bits[i];
+    } else if (dead || o.inside < g.shortest) {
+      for (uint32_t i = 0; i < words_; ++i) mask[i] &= ~bits[i];
+    } else {
+      if (!g.plain || o.inside > TokenGroups::kShort) return false;
+      const uint32_t* fits = groups_.plain_up_to(o.inside);
+      for (uint32_t i = 0; i < words_; ++i) mask[i] = (mask[i] & ~bits[i]) | (bits[i] & fits[i]);
+      need_length(o.inside);
     }
-    if (json_ && most && most->outcome.inside <= TokenGroups::kShort &&
-        most->outcome.dead == most->outcome.inside + 1)
-      return most->outcome;
-    return {0, 1};
+    return true;
+  }
+
+  // What to begin with so that the fewest tokens must be written: nothing, all of them, or those up to a
+  // length.
+  Outcome likely() const {
+    const std::vector<GroupKinds::Kind>& kinds = kinds_.kinds;
+    uint64_t from_none = 0, from_all = kinds_.dead_cost, from_short = kinds_.dead_cost;
+    const Outcome* some = nullptr;  // a length up to which the largest such kind stays
+    for (uint32_t i = 0; i < kinds.size(); ++i) {
+      const Outcome& o = verdicts_[i].outcome;
+      if (o.inside > 0) from_none += kinds[i].cost;
+      if (o.inside != kNever) from_all += kinds[i].cost;
+      if (!some && o.inside > 0 && o.inside <= TokenGroups::kShort && o.dead == o.inside + 1) some = &o;
+    }
+    if (some && json_) {
+      for (uint32_t i = 0; i < kinds.size(); ++i)
+        if (verdicts_[i].outcome.inside != some->inside || verdicts_[i].outcome.dead != some->dead)
+          from_short += kinds[i].cost;
+      if (from_short < from_none && from_short < from_all) return *some;
+    }
+    return from_all < from_none ? Outcome{kNever, kNever} : kOut;
   }
 
   void need_length(uint32_t length) {
@@ -273,23 +242,33 @@ class WholeMaker {
 
   // Where those of its tokens end, shortest first, that are short enough to stay inside.
   uint32_t inside_of(const TokenGroups::Group& g, const Outcome& o) const {
+    if (o.inside < g.shortest) return g.first;
+    if (o.inside >= g.longest) return g.last;
     const auto lengths = groups_.lengths().begin();
     return static_cast<uint32_t>(std::upper_bound(lengths + g.first, lengths + g.last, o.inside) - lengths);
   }
 
-  template <class Stay, class Leave>
-  void each_token(const TokenGroups::Group& g, const Outcome& o, uint64_t classes, Stay stay, Leave leave) {
-    const std::vector<uint32_t>& tokens = groups_.shortest_first();
+  // Where the tokens are, shortest first, that are long enough to leave.
+  uint32_t dead_of(const TokenGroups::Group& g, const Outcome& o) const {
+    if (o.dead > g.longest) return g.last;
     const auto lengths = groups_.lengths().begin();
-    const uint32_t inside = o.inside == kNever ? g.last : o.inside < g.shortest ? g.first : inside_of(g, o);
-    const uint32_t dead =
-        o.dead > g.longest
-            ? g.last
-            : static_cast<uint32_t>(std::lower_bound(lengths + inside, lengths + g.last, o.dead) - lengths);
-    if (inside != g.first) need_length(lengths[inside - 1]);
+    return static_cast<uint32_t>(std::lower_bound(lengths + g.first, lengths + g.last, o.dead) - lengths);
+  }
+  bool decided(const TokenGroups::Group& g, const Outcome& o) const { return inside_of(g, o) == dead_of(g, o); }
+
+  // The tokens of a group whose length says what becomes of them.
+  template <class Stay, class Leave>
+  void each_decided(const TokenGroups::Group& g, const Outcome& o, Stay stay, Leave leave) {
+    const std::vector<uint32_t>& tokens = groups_.shortest_first();
+    const uint32_t inside = inside_of(g, o), dead = dead_of(g, o);
+    if (inside != g.first) need_length(groups_.lengths()[inside - 1]);
     for (uint32_t i = g.first; i < inside; ++i) stay(tokens[i]);
     for (uint32_t i = dead; i < g.last; ++i) leave(tokens[i]);
-    if (inside == dead) return;
+  }
+  // And the others, by their texts. `classes`: the automaton's, of what is behind their first character.
+  template <class Stay, class Leave>
+  void read_undecided(const TokenGroups::Group& g, const Outcome& o, uint64_t classes, Stay stay,
+                      Leave leave) {
     const TokenTexts& texts = groups_.texts();
     read(
         texts, g.first, g.last, classes,
@@ -322,12 +301,14 @@ class WholeMaker {
       if (spots_.size() <= text.size()) spots_.resize(2 * text.size());
       uint32_t at = common, stays = 0;
       Scan fate = Scan::Live;
+      Spot now = spots_[at];
       for (; at < text.size(); ++at) {
-        fate = step(spots_[at], static_cast<uint8_t>(text[at]), spots_[at + 1]);
+        now = step(now, static_cast<uint8_t>(text[at]), fate);
         if (fate != Scan::Live) break;
-        if (classes == 0 || at >= kAsked || spots_[at + 1].scan != 0) continue;
+        spots_[at + 1] = now;
+        if (at >= kAsked || classes == 0 || now.scan != 0) continue;
         const uint32_t end = beyond(x.common, i + 1, last, at);
-        if (end - i < kWorthIt || !loops(classes, spots_[at + 1].state)) continue;
+        if (end - i < kWorthIt || !loops(classes, now.state)) continue;
         stays = end;
         break;
       }
@@ -376,23 +357,27 @@ class WholeMaker {
   static uint32_t beyond(const std::vector<uint8_t>& common, uint32_t i, uint32_t last, uint32_t at) {
     if (at >= TokenGroups::kCapped) return i;
     const uint8_t* c = common.data();
+    const uint8_t most = static_cast<uint8_t>(at);
     constexpr uint32_t kStep = 32;
     for (; i + kStep <= last; i += kStep) {
       uint8_t any = 0;
-      for (uint32_t k = 0; k < kStep; ++k) any |= static_cast<uint8_t>(c[i + k] <= at);
+      for (uint32_t k = 0; k < kStep; ++k) any |= static_cast<uint8_t>(c[i + k] <= most);
       if (any) break;
     }
-    while (i < last && c[i] > at) ++i;
+    while (i < last && c[i] > most) ++i;
     return i;
   }
 
-  Scan step(const Spot& from, uint8_t b, Spot& to) const {
-    if (from.scan == 0 && b < 0x80 && !(json_ && (b < 0x20 || b == '"' || b == '\\'))) {
-      to = {l_.table[size_t{from.state} * l_.n_classes + l_.ascii_class[b]], 0, from.count + 1};
-      return open(to.state, to.count) ? Scan::Live : Scan::Dead;
-    }
-    to = from;
-    return json_ ? step_lexeme<true>(l_, k_, to, b) : step_lexeme<false>(l_, k_, to, b);
+  // By value: so the state stays in a register.
+  Spot step(Spot at, uint8_t b, Scan& fate) const {
+    if (at.scan != 0 || b >= 0x80 || (json_ && (b < 0x20 || b == '"' || b == '\\'))) return scan(at, b, fate);
+    at.state = l_.table[size_t{at.state} * l_.n_classes + l_.ascii_class[b]], ++at.count;
+    fate = open(at.state, at.count) ? Scan::Live : Scan::Dead;
+    return at;
+  }
+  [[gnu::noinline]] Spot scan(Spot at, uint8_t b, Scan& fate) const {
+    fate = json_ ? step_lexeme<true>(l_, k_, at, b) : step_lexeme<false>(l_, k_, at, b);
+    return at;
   }
 
   // ---- Ends of strings ----
@@ -431,29 +416,28 @@ class WholeMaker {
           std::fill(&labels[i], &labels[i] + (end - i), ends(at));
         });
     const uint32_t bare = ends({k_.state, 0, 0});
-    uint32_t label = kDead, n = 0;
-    bool one = true;  // label
-    for (uint32_t i = 0; i < closing.size(); ++i) {
-      if (groups_.quote(i) == 0 || labels[i] == kDead) continue;
-      if (n++ == 0) label = labels[i];
-      one = one && labels[i] == label;
-    }
-    const uint32_t others = closing.size() - groups_.n_bare();
-    const bool all_others = n > 0 && n == others && one;
-    if (all_others && bare == label && groups_.n_bare() > 0) {
-      out.exits.push_back({label, groups_.rests()});
-    } else {
-      if (bare != kDead && groups_.n_bare() > 0) out.exits.push_back({bare, groups_.rests_of_bare()});
-      if (all_others) {
-        out.exits.push_back({label, groups_.rests_of_others()});
-      } else if (n > 0) {
-        std::vector<End> some;
+    for (uint32_t i = 0; i < closing.size(); ++i)
+      if (groups_.quote(i) == 0) labels[i] = bare;
+    // By the places of tokens in the trie of what they all have behind the quote.
+    std::unordered_map<uint32_t, uint32_t> count;
+    std::vector<uint32_t> found;
+    for (const uint32_t label : labels)
+      if (label != kDead && count[label]++ == 0) found.push_back(label);
+    std::vector<End> few;
+    for (const uint32_t label : found) {
+      if (count[label] == closing.size()) {
+        out.exits.push_back({label, groups_.rests()});
+      } else if (count[label] < kWorthIt) {
         for (uint32_t i : groups_.closing_by_rest())
-          if (groups_.quote(i) != 0 && labels[i] != kDead)
-            some.push_back({labels[i], closing.tokens[i], closing.text(i).substr(groups_.quote(i) + 1)});
-        put_together(std::move(some), out);
+          if (labels[i] == label)
+            few.push_back({label, closing.tokens[i], closing.text(i).substr(groups_.quote(i) + 1)});
+      } else {
+        auto some = std::make_shared<Trie>(groups_.rests()->only(
+            [&](uint32_t place) { return labels[groups_.closing_by_rest()[place]] == label; }));
+        out.exits.push_back({label, std::move(some)});
       }
     }
+    put_together(std::move(few), out);
     put_together(std::move(odd_ends_), out);
   }
 
@@ -479,7 +463,7 @@ bool Vocabulary::is_whole(const EntryKey& key, const Lang& lang) {
 
 EntryPtr Vocabulary::make_whole(const EntryKey& key, const Lang& lang) const {
   auto out = std::make_shared<Entry>();
-  WholeMaker(groups_, lang, key, words(), size()).run(*out);
+  WholeMaker(groups_, *kinds(lang, is_json(key.kind)), lang, key, words(), size()).run(*out);
   return out;
 }
 
