@@ -1,5 +1,5 @@
-// What a limit of lengths changes: it concerns long tokens alone, so all others are taken from the entry
-// without it.
+// What limits of lengths change in an entry without them: a most concerns long tokens alone, a least only
+// where a lexeme may end.
 #include <algorithm>
 
 #include "lexeme_step.h"
@@ -20,11 +20,28 @@ Scan fate(const EntryKey& key, const Lang& lang, std::string_view text) {
   return Scan::Live;
 }
 
+uint32_t code_points(std::string_view text) {
+  uint32_t n = 0;
+  for (const char c : text) n += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
+  return n;
+}
+
+// Leaves the tokens in the exits that `keep` holds for.
+template <class Keep>
+void keep_exits(Entry& entry, Keep keep) {
+  for (Entry::Exit& e : entry.exits) {
+    const uint32_t* t = e.rest->tokens_at(0);
+    if (!std::all_of(t, t + e.rest->n_tokens(), keep))
+      e.rest = std::make_shared<const Trie>(e.rest->only([&](uint32_t place) { return keep(t[place]); }));
+  }
+  std::erase_if(entry.exits, [](const Entry::Exit& e) { return e.rest->n_tokens() == 0; });
+}
+
 }  // namespace
 
 EntryPtr Vocabulary::make_limited(const EntryKey& key, const Lang& lang, const Entry& unlimited) const {
   // A token of at most so many characters keeps the limit wherever the automaton is behind it.
-  const uint32_t free = key.max > lang.longest_min + 1 ? key.max - lang.longest_min - 1 : 0;
+  const uint32_t free = key.max > lang.longest_min ? key.max - lang.longest_min : 0;
   const auto longer = [&](uint32_t than) {
     return static_cast<uint32_t>(
         std::partition_point(lengths_.begin(), lengths_.end(), [&](uint32_t n) { return n > than; }) -
@@ -36,26 +53,34 @@ EntryPtr Vocabulary::make_limited(const EntryKey& key, const Lang& lang, const E
   if (concerned - too_long > kMaxRead) return make(key, lang);
 
   auto out = std::make_shared<Entry>(unlimited);
-  std::vector<uint32_t> gone;
+  auto leaves = [&](uint32_t t) { return fate(key, lang, bytes(t)) == Scan::Dead; };
+  std::erase_if(out->sparse, [&](uint32_t t) { return code_points(bytes(t)) > free && leaves(t); });
+  std::vector<uint32_t> gone;  // of those that may end the lexeme
   for (uint32_t i = 0; i < concerned; ++i) {
     const uint32_t t = by_length_[i];
-    const bool inside = out->dense.empty() || (out->dense[t / 32] >> (t % 32) & 1);
     // What is behind a quote does not count, and several characters of an escape are one.
     const bool marked = is_json(key.kind) && marked_[i];
-    if (!inside && !marked) continue;
-    if ((i < too_long && !marked) || fate(key, lang, bytes(t)) == Scan::Dead) gone.push_back(t);
+    const bool inside = !out->dense.empty() && (out->dense[t / 32] >> (t % 32) & 1);
+    if ((!inside && !marked) || ((i >= too_long || marked) && !leaves(t))) continue;
+    if (inside) out->dense[t / 32] &= ~(1u << (t % 32));
+    if (marked) gone.push_back(t);
   }
   std::sort(gone.begin(), gone.end());
-  auto left = [&](uint32_t t) { return !std::binary_search(gone.begin(), gone.end(), t); };
-  if (out->dense.empty())
-    std::erase_if(out->sparse, [&](uint32_t t) { return !left(t); });
-  else
-    for (const uint32_t t : gone) out->dense[t / 32] &= ~(1u << (t % 32));
-  for (Entry::Exit& e : out->exits) {
-    const uint32_t* t = e.rest->tokens_at(0);
-    if (std::all_of(t, t + e.rest->n_tokens(), left)) continue;
-    e.rest = std::make_shared<const Trie>(e.rest->only([&](uint32_t place) { return left(t[place]); }));
+  keep_exits(*out, [&](uint32_t t) { return !std::binary_search(gone.begin(), gone.end(), t); });
+  return out;
+}
+
+EntryPtr Vocabulary::make_longer(const EntryKey& key, const Lang& lang, const Entry& any_length) const {
+  auto out = std::make_shared<Entry>(any_length);
+  if (lengths_.empty() || key.min > lengths_[0]) {
+    out->exits.clear();
+    return out;
   }
+  keep_exits(*out, [&](uint32_t t) {
+    const std::string_view text = bytes(t), before = text.substr(0, text.find('"'));
+    if (before.find('\\') != std::string_view::npos) return fate(key, lang, text) == Scan::Close;
+    return code_points(before) >= key.min;
+  });
   return out;
 }
 

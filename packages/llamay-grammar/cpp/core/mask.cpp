@@ -308,9 +308,11 @@ struct Masker::Walk {
     return t.spaces + v.longest_lead() <= p.max_whitespace;
   }
   void symbol(const Thread& t) {
-    clear();
     const uint32_t room = m.program().max_whitespace - t.spaces;
-    put(v.blanks().data(), v.n_blanks(room));
+    if (const uint32_t* all = v.blank_mask(room); all && blank && !record && !touched)
+      std::memcpy(mask, all, size_t{v.words()} * 4), blank = false;
+    else
+      put(v.blanks().data(), v.n_blanks(room));
     walk(symbols, 0, t);
     walk(v.indented(), 0, t);
   }
@@ -495,14 +497,21 @@ struct Masker::Walk {
   // an escape, or by its end.
   template <class F>
   static void continuations(const Trie& trie, uint32_t n, uint32_t scan, std::string_view plain, F one) {
+    auto look = [&](char b) {
+      if (uint32_t c = trie.child(n, static_cast<uint8_t>(b)); c != Trie::kNoNode) one(c);
+    };
+    if (scan == scan::kEscape) {
+      // Tokens with a backslash are many, and few go on with one of these.
+      constexpr std::string_view kShort = "\b\f\n\r\t\"\\/", kWritten = "bfnrt\"\\/";
+      for (char b : plain)
+        if (size_t i = kShort.find(b); i != std::string_view::npos) look(kWritten[i]);
+      return look('u');
+    }
     if (scan != 0) {
       const Trie::Kids kids = trie.kids(n);
       for (uint32_t k = 0; k < kids.n; ++k) one(kids.nodes[k]);
       return;
     }
-    auto look = [&](char b) {
-      if (uint32_t c = trie.child(n, static_cast<uint8_t>(b)); c != Trie::kNoNode) one(c);
-    };
     for (char b : plain)
       if (b != '"' && b != '\\') look(b);
     look('"'), look('\\');
@@ -516,6 +525,17 @@ struct Masker::Walk {
     const Lang::Node& at = names.nodes[node];
     for (uint32_t i = 0; i < at.n_children; ++i)
       next[i] = static_cast<char>(names.nodes[at.first_child + i].byte);
+    // Whether a byte inside an escape or a character leads to names that are still open.
+    auto open = [&](uint32_t x) {
+      return x != kDead && m.any_open(t.top, names.nodes[x].lo, names.nodes[x].hi);
+    };
+    auto goes_on = [&](uint8_t byte) {
+      uint32_t sc = scan;
+      return scan_byte<true>(
+                 sc, byte, [&](uint32_t cp) { return open(names.next(node, cp)); },
+                 [&](uint32_t lo, uint32_t hi) { return names.any_next(node, lo, hi, open); },
+                 canonical()) == Scan::Live;
+    };
     continuations(trie, n, scan, std::string_view(next, at.n_children), [&](uint32_t c) {
       uint32_t to = node, sc = scan;
       Scan r = scan_byte<true>(
@@ -539,15 +559,7 @@ struct Masker::Walk {
         return;
       }
       if (m.any_open(t.top, names.nodes[to].lo, names.nodes[to].hi)) {
-        if (sc == 0) {
-          tokens(trie, c);
-        } else if (names.any_next(to, 0, kMaxCodePoint, [&](uint32_t x) {
-                     return m.any_open(t.top, names.nodes[x].lo, names.nodes[x].hi);
-                   })) {
-          // Inside an escape or a character: the exact question is asked by reading the token.
-          const uint32_t* id = trie.tokens_at(c);
-          doubtful.insert(doubtful.end(), id, id + trie.n_at(c));
-        }
+        if (sc == 0 || goes_on(trie.byte(c))) tokens(trie, c);
       }
       declared_names(trie, c, t, to, sc, others);
     });

@@ -98,6 +98,13 @@ void Vocabulary::split_whitespace() {
     n_blanks_.resize(bytes(t).size() + 1, n_blanks_.empty() ? 0 : n_blanks_.back());
     ++n_blanks_.back();
   }
+  constexpr size_t kFew = 32, kMasks = 33;  // the default of whitespace in one place is 32
+  if (n_blanks(kMasks - 1) > kFew)
+    for (size_t length = 0; length < kMasks; ++length) {
+      blank_masks_.resize((length + 1) * words());
+      for (size_t i = 0; i < n_blanks(length); ++i)
+        blank_masks_[length * words() + blanks_[i] / 32] |= 1u << (blanks_[i] % 32);
+    }
   symbols_.build(std::move(symbols));
   indented_.build(std::move(indented));
 }
@@ -110,21 +117,28 @@ std::string_view Vocabulary::text(TrieId which, uint32_t token) const {
 
 EntryPtr Vocabulary::entry(Lexeme kind, const Lang& lang, uint32_t state, uint32_t scan, uint32_t min,
                            uint32_t max, uint32_t node, TrieId trie) const {
-  // Most limits are so far away that they change nothing.
-  EntryPtr unlimited;
-  if (max != kInf && max >= kShortest) {
-    unlimited = entry(kind, lang, state, scan, min, kInf, node, trie);
-    if (max >= unlimited->needs) return unlimited;
+  const EntryKey key{lang.uid, state, scan, min, max, node, kind, trie};
+  // Where every state has words of all lengths to come, a least length keeps only the lexeme from ending.
+  if (min > 0 && is_json(kind) && lang.all_infinite && is_whole(key, lang)) {
+    const EntryPtr any_length = entry(kind, lang, state, scan, 0, max, node, trie);
+    return kept(key, [&] { return make_longer(key, lang, *any_length); });
   }
-  return kept({lang.uid, state, scan, min, max, node, kind, trie}, lang, unlimited.get());
+  // Most limits are so far away that they change nothing.
+  if (max != kInf && max >= kShortest) {
+    const EntryPtr unlimited = entry(kind, lang, state, scan, min, kInf, node, trie);
+    if (max >= unlimited->needs) return unlimited;
+    if (is_whole(key, lang)) return kept(key, [&] { return make_limited(key, lang, *unlimited); });
+  }
+  return kept(key, [&] { return make(key, lang); });
 }
 
-EntryPtr Vocabulary::kept(const EntryKey& key, const Lang& lang, const Entry* unlimited) const {
+template <class Make>
+EntryPtr Vocabulary::kept(const EntryKey& key, Make make_it) const {
   {
     std::shared_lock<std::shared_mutex> hold(lock_);
     if (auto it = cache_.find(key); it != cache_.end()) return it->second;
   }
-  EntryPtr made = unlimited && is_whole(key, lang) ? make_limited(key, lang, *unlimited) : make(key, lang);
+  EntryPtr made = make_it();
   std::unique_lock<std::shared_mutex> hold(lock_);
   make_room();
   auto [it, fresh] = cache_.emplace(key, made);

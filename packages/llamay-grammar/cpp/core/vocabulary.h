@@ -80,6 +80,10 @@ class Vocabulary {
   size_t n_blanks(size_t length) const {
     return n_blanks_.empty() ? 0 : n_blanks_[std::min(length, n_blanks_.size() - 1)];
   }
+  // A mask of those of them that are at most `length` long, null where they are few or there is none for it.
+  const uint32_t* blank_mask(size_t length) const {
+    return (length + 1) * words() <= blank_masks_.size() ? blank_masks_.data() + length * words() : nullptr;
+  }
   const Trie& indented() const { return indented_; }
   uint32_t longest_lead() const { return longest_lead_; }  // whitespace in front of tokens of `symbols`
   uint32_t longest() const { return longest_; }
@@ -101,12 +105,15 @@ class Vocabulary {
   size_t cache_limit = size_t{256} << 20;
 
  private:
-  EntryPtr kept(const EntryKey& key, const Lang& lang, const Entry* unlimited) const;
+  template <class Make>
+  EntryPtr kept(const EntryKey& key, Make make_it) const;
   EntryPtr make(const EntryKey& key, const Lang& lang) const;
   // Of all tokens, behind whole characters.
   static bool is_whole(const EntryKey& key, const Lang& lang);
   EntryPtr make_whole(const EntryKey& key, const Lang& lang) const;
+  // The same with at most, or with at least so many code points, from an entry without that limit.
   EntryPtr make_limited(const EntryKey& key, const Lang& lang, const Entry& unlimited) const;
+  EntryPtr make_longer(const EntryKey& key, const Lang& lang, const Entry& any_length) const;
   std::shared_ptr<const GroupKinds> kinds(const Lang& lang, bool json) const;
   void split_whitespace();
   void sort_by_length();
@@ -118,7 +125,7 @@ class Vocabulary {
   std::vector<uint32_t> end_tokens_;
   Trie trie_, symbols_, indented_;
   TokenGroups groups_;
-  std::vector<uint32_t> blanks_, n_blanks_;
+  std::vector<uint32_t> blanks_, n_blanks_, blank_masks_;
   std::vector<uint32_t> by_length_, lengths_;
   std::vector<bool> marked_;  // in that order: whether there is a quote or backslash in it
   static constexpr uint32_t kMaxLead = 12;
