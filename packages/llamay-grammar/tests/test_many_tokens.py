@@ -22,12 +22,16 @@ PATTERNS = [
     "^[\\w\\s-]+$",
     "^[^a]*\u20ac[\u4e00-\u9fff]{0,3}$",
     "\\p{Lu}\\p{Ll}*$",
+    "^(\\S+\\s+){0,3}\\S+$",
+    "^[\u2000-\u2fff]*\u3000?[^\\s]$",
 ]
+# What \\s matches beyond ASCII, and neighbours that it does not.
+SPACES = "\u00a0\u1680\u2000\u200a\u2028\u202f\u205f\u3000\ufeff\u00a1\u200b\u2027\u3001\uff5c"
 SCHEMAS: list[Any] = [
     *({"type": "string", "pattern": p} for p in PATTERNS),
     *(
         {"type": "string", "minLength": low, "maxLength": high}
-        for low, high in ((0, 3), (4, 30), (2, 200), (300, 400))
+        for low, high in ((0, 3), (4, 30), (2, 200), (300, 400), (16, 16), (29, 31), (0, 254), (255, 255))
     ),
     {"type": "string", "pattern": "^[a-z ]*$", "minLength": 5, "maxLength": 33},
     {"type": "string", "format": "email"},
@@ -59,6 +63,11 @@ def many() -> lg.Vocabulary:
         tokens += ["".join(rng.choices(alphabet, k=rng.randint(1, longest))).encode() for _ in range(count)]
     tokens += [b" " + t for t in tokens[-1900:-1500]] + [t.capitalize() for t in tokens[-1900:-1700]]
     tokens += [c.encode() * n for c in "a- \u4e2d" for n in (29, 30, 31, 32, 33, 64, 254, 255, 256, 300)]
+    tokens += [
+        b"a" * n + end for n in (14, 15, 16, 29, 31, 254, 255) for end in (b'"', b'",', b'\\"', b"\\u00")
+    ]
+    tokens += [b"\\u00e9" * n + end for n in (5, 15, 16, 30, 254) for end in (b"", b'"', b'"}')]
+    tokens += [(a + space + b).encode() for space in SPACES for a in ("", "a") for b in ("", "b", "\u4e2d")]
     tokens += [t[:-1] for t in tokens if len(t) > 3 and t[-1] >= 128]  # a character is cut off
     size = len(tokens)
     return lg.Vocabulary([*tokens, b"</s>"], special=[size], end=[size])
@@ -93,3 +102,23 @@ def test_the_mask_of_a_bare_text_is_what_trying_every_token_says(pattern: str, m
         matcher.accept(rng.choice(allowed))
         if matcher.has_ended:
             break
+
+
+@pytest.mark.parametrize(
+    "properties", [{}, {"a": {"type": "null"}, "ab": {"type": "null"}}], ids=["", "declared"]
+)
+def test_names_that_run_out_are_counted(properties: Any, many: lg.Vocabulary) -> None:
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "patternProperties": {"^[ab\u00e9]{0,2}$": {"type": "null"}},
+        "additionalProperties": False,
+    }
+    matcher = lg.compile_json_schema(schema, many, whitespace="compact").matcher()
+    names = [a + b for a in ("", "a", "b", "\u00e9") for b in ("", "a", "b", "\u00e9") if a or not b]
+    random.Random(1).shuffle(names)
+    for i, name in enumerate(names):
+        for byte in ("{" if i == 0 else ",").encode() + b'"' + name.encode() + b'":null':
+            assert mask_bits(matcher) == [t for t in range(len(many)) if matcher.allows(t)], (names[:i], name)
+            matcher.accept(next(t for t in range(len(many)) if many.bytes_of(t) == bytes([byte])))
+    assert not matcher.allows(next(t for t in range(len(many)) if many.bytes_of(t) == b","))

@@ -93,32 +93,9 @@ void find_dangers(const Lang& l) {
     }
     return out;
   };
-  l.to_few.assign(n, kInf);
-  std::vector<uint32_t> queue;
-  for (uint32_t q = 0; q < n; ++q)
-    if (l.count_words(q) <= Lang::kFew) l.to_few[q] = 0, queue.push_back(q);
-  if (!queue.empty()) {
-    std::vector<std::vector<uint32_t>> from(n);
-    for (uint32_t q = 0; q < n; ++q)
-      for (size_t c = 0; c < k; ++c)
-        if (uint32_t t = l.table[q * k + c]; t != kDead && (from[t].empty() || from[t].back() != q))
-          from[t].push_back(q);
-    for (size_t i = 0; i < queue.size(); ++i)
-      for (uint32_t q : from[queue[i]])
-        if (l.to_few[q] == kInf) l.to_few[q] = l.to_few[queue[i]] + 1, queue.push_back(q);
-  }
   l.dangers = far(first([&](uint32_t t) { return t == kDead || !l.infinite(t); }));
   l.near_dangers = near(first([](uint32_t t) { return t == kDead; }));
 }
-
-}  // namespace
-
-uint32_t to_few(const Lang& l, uint32_t s) {
-  std::call_once(l.dangers_made, find_dangers, l);
-  return l.to_few[s];
-}
-
-namespace {
 
 // What must not be in a token of at most `length` bytes that is read from state s and stays inside.
 uint64_t danger(const Lang& l, uint32_t s, uint32_t length, uint32_t min) {

@@ -21,15 +21,17 @@ struct GroupKinds {
   struct Member {
     uint32_t group, kind;
   };
-  std::vector<Kind> kinds;       // those with most tokens first
-  std::vector<Member> members;   // in the order of the groups
+  std::vector<Kind> kinds;           // those with most tokens first
+  std::vector<Member> members;       // in the order of the groups
   uint32_t dead = 0, dead_cost = 0;  // tokens of the groups that no state reads, which are no members
   // Of each class of characters, the automaton's classes that they are in.
   std::array<uint64_t, 64> touched{};
 
   // json: only groups that are inside a string of JSON as they are. The automaton has at most 64 classes.
   GroupKinds(const TokenGroups& groups, const Lang& lang, bool json);
-  size_t memory() const { return sizeof *this + kinds.size() * sizeof(Kind) + members.size() * sizeof(Member); }
+  size_t memory() const {
+    return sizeof *this + kinds.size() * sizeof(Kind) + members.size() * sizeof(Member);
+  }
 };
 
 }  // namespace llamay::grammar

@@ -102,12 +102,9 @@ class Lang {
   std::vector<uint32_t> min_len, max_len;
   std::vector<uint64_t> n_words;
 
-  // What masks remember of each state (dangers, in vocabulary.cpp), made when first asked for.
+  // What masks remember of each state (dangers, in entries.cpp), made when first asked for.
   mutable std::once_flag dangers_made;
   mutable std::vector<uint64_t> dangers, near_dangers;
-  mutable std::vector<uint32_t>
-      to_few;  // code points to the nearest state with at most kFew words; kInf: none
-  static constexpr uint64_t kFew = 4096;
 
  private:
   uint32_t class_of(uint32_t cp) const {

@@ -8,9 +8,9 @@ namespace llamay::grammar {
 
 namespace {
 
-// What a text does to a lexeme, up to its end if that is within.
-Scan fate(const EntryKey& key, const Lang& lang, std::string_view text) {
-  Spot at{key.state, key.scan, 0};
+// What a text does to a lexeme, up to its end if that is within; and where it was left.
+Scan fate(const EntryKey& key, const Lang& lang, std::string_view text, Spot& at) {
+  at = {key.state, key.scan, 0};
   for (const char c : text) {
     const uint8_t b = static_cast<uint8_t>(c);
     const Scan r =
@@ -53,7 +53,8 @@ EntryPtr Vocabulary::make_limited(const EntryKey& key, const Lang& lang, const E
   if (concerned - too_long > kMaxRead) return make(key, lang);
 
   auto out = std::make_shared<Entry>(unlimited);
-  auto leaves = [&](uint32_t t) { return fate(key, lang, bytes(t)) == Scan::Dead; };
+  Spot at;
+  auto leaves = [&](uint32_t t) { return fate(key, lang, bytes(t), at) == Scan::Dead; };
   std::erase_if(out->sparse, [&](uint32_t t) { return code_points(bytes(t)) > free && leaves(t); });
   std::vector<uint32_t> gone;  // of those that may end the lexeme
   for (uint32_t i = 0; i < concerned; ++i) {
@@ -78,8 +79,9 @@ EntryPtr Vocabulary::make_longer(const EntryKey& key, const Lang& lang, const En
   }
   keep_exits(*out, [&](uint32_t t) {
     const std::string_view text = bytes(t), before = text.substr(0, text.find('"'));
-    if (before.find('\\') != std::string_view::npos) return fate(key, lang, text) == Scan::Close;
-    return code_points(before) >= key.min;
+    if (before.find('\\') == std::string_view::npos) return code_points(before) >= key.min;
+    Spot at;
+    return fate(key, lang, text, at) == Scan::Close && at.count >= key.min;
   });
   return out;
 }

@@ -17,36 +17,70 @@ constexpr uint32_t kSmallSubtree = 24;
 void set_bit(uint32_t* mask, uint32_t t) { mask[t / 32] |= 1u << (t % 32); }
 void clear_bit(uint32_t* mask, uint32_t t) { mask[t / 32] &= ~(1u << (t % 32)); }
 
-// Groups of modes by the bytes that they could read at all: most siblings in a trie are passed over without a
-// call.
-uint32_t group(Mode m) {
-  switch (m) {
-    case Mode::Value:
-    case Mode::ArrayHead:
-      return 1;
-    case Mode::ObjectHead:
-    case Mode::NextName:
-      return 2;
-    case Mode::Colon:
-      return 3;
-    case Mode::After:
-      return 4;
-    default:
-      return 0;
-  }
-}
+// Symbols of JSON by their first bytes. Which of them a place could read is known without a step for each, so
+// most siblings in a trie are passed over.
+enum Symbol : uint16_t {
+  kBlank = 1,
+  kQuote = 2,
+  kOpenObject = 4,
+  kOpenArray = 8,
+  kDigit = 16,  // or a minus
+  kNullLetter = 32,
+  kFalseLetter = 64,
+  kTrueLetter = 128,
+  kCloseObject = 256,
+  kCloseArray = 512,
+  kColon = 1024,
+  kComma = 2048,
+  kOther = 4096,
+};
+constexpr uint16_t kValues =
+    kQuote | kOpenObject | kOpenArray | kDigit | kNullLetter | kFalseLetter | kTrueLetter;
+constexpr uint16_t kEverything = 8191;
 
-constexpr std::array<uint8_t, 256> kMayRead = [] {
-  std::array<uint8_t, 256> t{};
-  for (auto& x : t) x = 1;
-  for (char c : {' ', '\n', '\t', '\r'}) t[static_cast<uint8_t>(c)] |= 2 | 4 | 8 | 16;
-  for (char c : {'"', '{', '[', ']', '-', 't', 'f', 'n', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'})
-    t[static_cast<uint8_t>(c)] |= 2;
-  for (char c : {'"', '}'}) t[static_cast<uint8_t>(c)] |= 4;
-  t[':'] |= 8;
-  for (char c : {',', '}', ']'}) t[static_cast<uint8_t>(c)] |= 16;
+constexpr std::array<uint16_t, 256> kSymbolOf = [] {
+  std::array<uint16_t, 256> t{};
+  for (auto& x : t) x = kOther;
+  auto set = [&](std::string_view bytes, uint16_t symbol) {
+    for (char c : bytes) t[static_cast<uint8_t>(c)] = symbol;
+  };
+  set(" \n\t\r", kBlank), set("\"", kQuote), set("{", kOpenObject), set("[", kOpenArray);
+  set("-0123456789", kDigit), set("n", kNullLetter), set("f", kFalseLetter), set("t", kTrueLetter);
+  set("}", kCloseObject), set("]", kCloseArray), set(":", kColon), set(",", kComma);
   return t;
 }();
+
+bool between_symbols(Mode m) {
+  return m == Mode::Value || m == Mode::ArrayHead || m == Mode::ObjectHead || m == Mode::NextName ||
+         m == Mode::Colon || m == Mode::After;
+}
+
+uint16_t symbols_at(const Program& p, const Thread& t) {
+  switch (t.mode) {
+    case Mode::Value: {
+      const Node& n = p.nodes[t.a];
+      uint16_t out = kBlank;
+      if (!n.strings.empty()) out |= kQuote;
+      if (!n.objects.empty()) out |= kOpenObject;
+      if (!n.arrays.empty()) out |= kOpenArray;
+      if (!n.numbers.empty()) out |= kDigit;
+      if (n.literals != 0) out |= kNullLetter | kFalseLetter | kTrueLetter;
+      return out;
+    }
+    case Mode::ArrayHead:
+      return kBlank | kCloseArray | kValues;
+    case Mode::ObjectHead:
+      return kBlank | kQuote | kCloseObject;
+    case Mode::NextName:
+      return kBlank | kQuote;
+    case Mode::Colon:
+      return kBlank | kColon;
+    case Mode::After:
+      return kBlank | kComma | (t.top->place == Place::Array ? kCloseArray : kCloseObject);
+    default:
+      return kEverything;
+  }
+}
 
 // Limits that no token can reach are the same as none, so that states far from their limits share one entry.
 void normalise(const Lang& l, const Vocabulary& v, uint32_t& min, uint32_t& max) {
@@ -215,7 +249,7 @@ struct Masker::Walk {
     // Nothing but declared names: their bytes are fewer than the vocabulary's.
     const bool tagged = t.mode == Mode::Name && t.top->place == Place::Tagged;
     if (t.mode == Mode::Name && t.state == kDead && !tagged && !m.watched(t)) {
-      if (t.b != kDead) declared_names(trie, n, t, t.b, t.scan, false);
+      if (t.b != kDead) declared_names(trie, n, t, t.b, t.scan, nullptr, kDead);
       return;
     }
     const bool known = &trie == &main || &trie == &symbols;
@@ -267,20 +301,17 @@ struct Masker::Walk {
             if (t.scan != 0 || !a.rest->infinite(t.state)) break;
             return head(trie, n, t, id);
           }
-          // Where few names are left, the used ones must be counted: reading the tokens does.
-          const uint32_t plenty = a.rest->all_infinite ? kInf : to_few(*a.rest, t.state);
-          if (plenty != kInf && (plenty < 8 || a.known.size() + t.top->count > Lang::kFew)) break;
-          return name(trie, n, t, id, plenty);
+          return name(trie, n, t, id);
         }
         default:
           break;
       }
     }
-    const uint8_t bit = static_cast<uint8_t>(1u << group(t.mode));
+    const uint16_t symbols = symbols_at(m.program(), t);
     Threads& next = buffer();
     const Trie::Kids kids = trie.kids(n);
     for (uint32_t k = 0; k < kids.n; ++k) {
-      if (!(kMayRead[kids.bytes[k]] & bit)) continue;
+      if (!(kSymbolOf[kids.bytes[k]] & symbols)) continue;
       const uint32_t c = kids.nodes[k];
       if (trie.thinned() && trie.n_below(c) == 0) continue;
       next.clear();
@@ -303,7 +334,7 @@ struct Masker::Walk {
   // Between two symbols, with room for all the whitespace that a token has in front of one.
   bool skips_blanks(const Thread& t) const {
     const Program& p = m.program();
-    if (group(t.mode) == 0 || p.whitespace != Whitespace::Flexible) return false;
+    if (!between_symbols(t.mode) || p.whitespace != Whitespace::Flexible) return false;
     if (t.mode == Mode::After && t.top->place == Place::Root) return false;
     return t.spaces + v.longest_lead() <= p.max_whitespace;
   }
@@ -408,8 +439,7 @@ struct Masker::Walk {
 
   // Inside a name that need not be a declared one: the remembered masks hold for every name that is neither
   // declared nor used before; the few that are get a walk of their own.
-  // Names of `plenty` code points are not few yet.
-  void name(const Trie& trie, uint32_t n, const Thread& t, TrieId id, uint32_t plenty) {
+  void name(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {
     const ObjectAtom& a = m.program().objects[t.top->atom];
     const bool declared = t.b != kDead, used = t.top->names != nullptr;
     EntryPtr e = v.entry(string_kind(), *a.rest, t.state, t.scan, 0, kInf, n, id);
@@ -424,14 +454,10 @@ struct Masker::Walk {
           follow(*x.rest, 0, after, true);
         }
       });
-      if (declared) declared_names(trie, n, t, t.b, t.scan, true);
-      if (used) used_texts(trie, n, t, Machine::spelled(t.partial));
+      const Others others{*a.rest, a.names->words.size() + t.top->count};
+      if (declared) declared_names(trie, n, t, t.b, t.scan, &others, t.state);
+      if (used) used_texts(trie, n, t, Machine::spelled(t.partial), others);
     });
-    if (plenty == kInf) return;
-    for (uint32_t i = 0; i < v.by_length().size() && v.lengths()[i] >= plenty; ++i) {
-      const uint32_t x = v.by_length()[i];
-      if (mask[x / 32] >> (x % 32) & 1) doubtful.push_back(x);
-    }
   }
 
   // Inside the tag of a name that need not be a declared one. A token that may lead to a name that is
@@ -489,7 +515,7 @@ struct Masker::Walk {
       m.close_item(m.blurred(t, s), link, after, s);
       m.drop_repeats(after, 0, s);
       for (const auto& x : e->exits) follow(*x.rest, 0, after, true);
-      used_texts(trie, n, t, '"' + Machine::spelled(t.partial));
+      used_texts(trie, n, t, '"' + Machine::spelled(t.partial), {lang, 0});
     });
   }
 
@@ -517,9 +543,21 @@ struct Masker::Walk {
     look('"'), look('\\');
   }
 
-  // `others`: the mask holds the tokens of other names, so what only looks like one is taken back.
+  // The texts that a mask already holds the tokens of: all of a language but some, of which there are at most
+  // so many. Where one of those begins, in a state of the language, there may be no others, nor where it is
+  // inside a character: reading a token tells.
+  struct Others {
+    const Lang& lang;
+    uint64_t taken;
+    void ask(Walk& walk, const Trie& trie, uint32_t n, uint32_t state, uint32_t scan) const {
+      if (state == kDead || lang.all_infinite) return;
+      if (scan != 0 || (!lang.infinite(state) && lang.count_words(state) <= taken)) walk.ask(trie, n, false);
+    }
+  };
+
+  // `others`: what only looks like a declared name is taken back.
   void declared_names(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan,
-                      bool others) {
+                      const Others* others, uint32_t state) {
     const Lang& names = *m.program().objects[t.top->atom].names;
     char next[256];
     const Lang::Node& at = names.nodes[node];
@@ -537,11 +575,12 @@ struct Masker::Walk {
                  canonical()) == Scan::Live;
     };
     continuations(trie, n, scan, std::string_view(next, at.n_children), [&](uint32_t c) {
-      uint32_t to = node, sc = scan;
+      uint32_t to = node, sc = scan, of_others = state;
       Scan r = scan_byte<true>(
           sc, trie.byte(c),
           [&](uint32_t cp) {
             to = names.next(to, cp);
+            if (of_others != kDead) of_others = others->lang.next(of_others, cp);
             return to != kDead;
           },
           [&](uint32_t lo, uint32_t hi) { return names.any_next(to, lo, hi, [](uint32_t) { return true; }); },
@@ -561,22 +600,25 @@ struct Masker::Walk {
       if (m.any_open(t.top, names.nodes[to].lo, names.nodes[to].hi)) {
         if (sc == 0 || goes_on(trie.byte(c))) tokens(trie, c);
       }
-      declared_names(trie, c, t, to, sc, others);
+      if (others) others->ask(*this, trie, c, of_others, sc);
+      declared_names(trie, c, t, to, sc, others, of_others);
     });
   }
 
-  void used_texts(const Trie& trie, uint32_t n, const Thread& t, const std::string& prefix) {
+  void used_texts(const Trie& trie, uint32_t n, const Thread& t, const std::string& prefix,
+                  const Others& others) {
     for (const Link* l = t.top->names; l; l = l->previous) {
       std::string_view text(l->text, l->length);
       if (!l->unknown && text.substr(0, prefix.size()) == prefix)
-        used_text(trie, n, text.substr(prefix.size()), t.scan);
+        used_text(trie, n, text.substr(prefix.size()), t.scan, others, t.state);
     }
   }
 
-  void used_text(const Trie& trie, uint32_t n, std::string_view rest, uint32_t scan) {
+  void used_text(const Trie& trie, uint32_t n, std::string_view rest, uint32_t scan, const Others& others,
+                 uint32_t state) {
     continuations(trie, n, scan, rest.substr(0, 1), [&](uint32_t c) {
       std::string_view left = rest;
-      uint32_t sc = scan;
+      uint32_t sc = scan, to = state;
       auto head = [&]() -> uint32_t {
         if (left.empty()) return kMaxCodePoint + 1;
         uint8_t b = static_cast<uint8_t>(left[0]);
@@ -591,6 +633,7 @@ struct Masker::Walk {
           [&](uint32_t cp) {
             if (cp != head()) return false;
             left.remove_prefix(cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4);
+            if (to != kDead) to = others.lang.next(to, cp);
             return true;
           },
           [&](uint32_t lo, uint32_t hi) { return head() >= lo && head() <= hi; }, canonical());
@@ -599,7 +642,8 @@ struct Masker::Walk {
         if (rest.empty()) take_back(trie, c);
         return;
       }
-      used_text(trie, c, left, sc);
+      others.ask(*this, trie, c, to, sc);
+      used_text(trie, c, left, sc, others, to);
     });
   }
 

@@ -193,8 +193,7 @@ void TokenGroups::split_json() {
     }
   }
   std::vector<std::pair<std::string_view, uint32_t>> all;
-  for (uint32_t k = 0; k < closing_.size(); ++k)
-    all.emplace_back(closing_.text(k).substr(quotes_[k] + 1), k);
+  for (uint32_t k = 0; k < closing_.size(); ++k) all.emplace_back(closing_.text(k).substr(quotes_[k] + 1), k);
   auto made = std::make_shared<Trie>();
   made->build(std::move(all));
   closing_by_rest_.assign(made->tokens_at(0), made->tokens_at(0) + made->n_tokens());

@@ -80,8 +80,8 @@ class Trie {
   uint8_t byte(uint32_t n) const { return node(n).byte; }
   uint64_t below(uint32_t n) const { return node(n).below; }  // classes of the bytes strictly below n
   uint64_t from(uint32_t n) const { return node(n).below | node(n).here; }  // and of the byte of n
-  uint64_t at(uint32_t n) const { return node(n).here; }                      // the class of the byte of n
-  uint32_t height(uint32_t n) const { return node(n).height; }  // longest path below n, in bytes
+  uint64_t at(uint32_t n) const { return node(n).here; }                    // the class of the byte of n
+  uint32_t height(uint32_t n) const { return node(n).height; }              // longest path below n, in bytes
   bool leaf(uint32_t n) const { return node(n).n_kids == 0; }
 
   struct Kids {

@@ -48,7 +48,8 @@ void Vocabulary::sort_by_length() {
   std::vector<uint32_t> of(size(), 0);
   for (const uint32_t t : by_length_)
     for (const char c : bytes(t)) of[t] += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
-  std::stable_sort(by_length_.begin(), by_length_.end(), [&](uint32_t x, uint32_t y) { return of[x] > of[y]; });
+  std::stable_sort(by_length_.begin(), by_length_.end(),
+                   [&](uint32_t x, uint32_t y) { return of[x] > of[y]; });
   for (const uint32_t t : by_length_) {
     lengths_.push_back(of[t]);
     marked_.push_back(bytes(t).find_first_of("\"\\") != std::string_view::npos);

@@ -56,9 +56,6 @@ struct EntryKey {
   bool operator==(const EntryKey&) const = default;
 };
 
-// Code points to the nearest state with at most Lang::kFew words, kInf when there is none.
-uint32_t to_few(const Lang& lang, uint32_t state);
-
 class Vocabulary {
  public:
   // `offsets` has size + 1 entries. Special tokens have no bytes that could match.
@@ -89,10 +86,6 @@ class Vocabulary {
   uint32_t longest() const { return longest_; }
   const std::string& digest() const { return digest_; }
   void set_digest(std::string d) { digest_ = std::move(d); }
-
-  // Tokens with text, those of most code points first, and how many each of them has.
-  const std::vector<uint32_t>& by_length() const { return by_length_; }
-  const std::vector<uint32_t>& lengths() const { return lengths_; }
 
   // The text of a token as one of the tries has it.
   std::string_view text(TrieId which, uint32_t token) const;
@@ -126,8 +119,10 @@ class Vocabulary {
   Trie trie_, symbols_, indented_;
   TokenGroups groups_;
   std::vector<uint32_t> blanks_, n_blanks_, blank_masks_;
+  // Tokens with text, those of most code points first; how many each of them has, and whether there is a
+  // quote or a backslash among them.
   std::vector<uint32_t> by_length_, lengths_;
-  std::vector<bool> marked_;  // in that order: whether there is a quote or backslash in it
+  std::vector<bool> marked_;
   static constexpr uint32_t kMaxLead = 12;
   // Below so many characters a limit of lengths is hardly ever without effect.
   static constexpr uint32_t kShortest = 16;

@@ -254,7 +254,9 @@ class WholeMaker {
     const auto lengths = groups_.lengths().begin();
     return static_cast<uint32_t>(std::lower_bound(lengths + g.first, lengths + g.last, o.dead) - lengths);
   }
-  bool decided(const TokenGroups::Group& g, const Outcome& o) const { return inside_of(g, o) == dead_of(g, o); }
+  bool decided(const TokenGroups::Group& g, const Outcome& o) const {
+    return inside_of(g, o) == dead_of(g, o);
+  }
 
   // The tokens of a group whose length says what becomes of them.
   template <class Stay, class Leave>
