@@ -77,10 +77,18 @@ def test_steps_that_follow_by_themselves_are_those_that_are_called_for(threads, 
         assert (one.arenas[0] == other.arenas[0]).all()
 
 
-def begin(n: int = 4, threads: Threads | None = None) -> tuple[BegunRows, Context, np.ndarray]:
-    context, out = Context(SPEC), np.zeros((1, 40), np.float32)
-    rows = [(context.reserve(n), [0], 0, 1)]
-    return PLAN.begin_rows(rows, out, threads or Threads(2, grain=0)), context, out
+@pytest.fixture
+def begin():
+    """`begin()`: a step of one context with room for more, whose pages stay until the test is over."""
+    alive = []
+
+    def begin(n: int = 4, threads: Threads | None = None) -> tuple[BegunRows, Context]:
+        context, out = Context(SPEC), np.zeros((1, 40), np.float32)
+        alive.append(context)
+        rows = [(context.reserve(n), [0], 0, 1)]
+        return PLAN.begin_rows(rows, out, threads or Threads(2, grain=0)), context
+
+    return begin
 
 
 FIRST = one_by_one(1, [Context(SPEC)])[0][0][0]
@@ -97,8 +105,8 @@ DRAW = (SAMPLERS[0], 0, 1, None, None)
         ([(SAMPLERS[0], 0, 1, None, np.zeros(2, np.uint32))], [], False),  # nothing can be drawn
     ],
 )
-def test_no_step_follows(draws, ends, braked):
-    begun, _, _ = begin()
+def test_no_step_follows(begin, draws, ends, braked):
+    begun, _ = begin()
     brake = Brake()
     brake.set(braked)
     assert begun.finish(draws, brake, ends)[3] is False
@@ -106,7 +114,7 @@ def test_no_step_follows(draws, ends, braked):
         begun.finish(draws)
 
 
-def test_without_a_brake_no_step_follows():
+def test_without_a_brake_no_step_follows(begin):
     assert begin()[0].finish([DRAW])[1:] == ([FIRST], {}, False)
 
 
@@ -124,10 +132,10 @@ def test_a_token_that_the_plan_has_not_ends_the_row_of_steps():
 
 
 @pytest.mark.parametrize("how", ["leave", "drop"])
-def test_a_step_that_is_left_frees_the_threads_and_what_was_committed_stays(how):
+def test_a_step_that_is_left_frees_the_threads_and_what_was_committed_stays(begin, how):
     threads = Threads(2, grain=0)
     one_by_one(1, [one := Context(SPEC)])
-    begun, context, _ = begin(threads=threads)
+    begun, context = begin(threads=threads)
     begun.finish([DRAW], Brake(), [])
     if how == "leave":
         begun.leave()
@@ -144,9 +152,9 @@ def test_a_step_that_is_left_frees_the_threads_and_what_was_committed_stays(how)
     assert same_bits(again, other)
 
 
-def test_jobs_of_others_wait_for_a_step_that_has_begun():
+def test_jobs_of_others_wait_for_a_step_that_has_begun(begin):
     threads, out = Threads(2, grain=0), np.zeros((1, 40), np.float32)
-    begun, _, _ = begin(threads=threads)
+    begun, _ = begin(threads=threads)
     done = threading.Event()
 
     def run():
@@ -174,8 +182,8 @@ def test_what_does_not_fit_is_refused_before_anything_begins():
     PLAN.run_rows([(context, [0], 0, 1)], out, threads)  # the threads are free
 
 
-def test_a_draw_that_does_not_fit_leaves_the_step_to_be_finished():
-    begun, _, _ = begin()
+def test_a_draw_that_does_not_fit_leaves_the_step_to_be_finished(begin):
+    begun, _ = begin()
     with pytest.raises(ValueError, match="a draw is from output 1 but there are 1"):
         begun.finish([(SAMPLERS[0], 1, 1, None, None)])
     assert begun.finish([DRAW])[1] == [FIRST]
@@ -183,8 +191,8 @@ def test_a_draw_that_does_not_fit_leaves_the_step_to_be_finished():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_can_let_go_of_a_step():
-    begun, _, _ = begin()
+def test_a_forked_child_can_let_go_of_a_step(begin):
+    begun, _ = begin()
     child = os.fork()
     if not child:
         try:

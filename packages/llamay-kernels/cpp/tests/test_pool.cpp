@@ -96,6 +96,23 @@ void what_is_posted_goes_on_meanwhile(unsigned n) {
   }
 }
 
+/// Who posts one job after another without a pause would else leave others waiting for ever.
+void who_waits_is_not_passed_over() {
+  Threads pool(2);
+  for (int round = 0; round < 50; ++round) {
+    Pieces mine{{}, std::vector<uint64_t>(8), 1, 10}, other{{}, std::vector<uint64_t>(8), 2, 10};
+    pool.post(2, &Pieces::body, &mine);
+    std::thread waits([&] { pool.help(2, &Pieces::body, &other); });
+    while (pool.waiting() == 0) std::this_thread::yield();
+    CHECK(!pool.try_post(2, &Pieces::body, &mine));
+    pool.join(2, &Pieces::body, &mine);
+    waits.join();
+    CHECK(other.done[7] == 9);
+    CHECK(pool.waiting() == 0 && pool.try_post(2, &Pieces::body, &mine));
+    pool.join(2, &Pieces::body, &mine);
+  }
+}
+
 void callers_of_one_pool_take_turns() {
   Threads pool(3, 1000);
   uint64_t inside = 0;  // plain: the turns are its lock
@@ -172,6 +189,7 @@ int main() {
     what_is_posted_goes_on_meanwhile(n);
   }
   callers_of_one_pool_take_turns();
+  who_waits_is_not_passed_over();
   pools_come_and_go();
   nobody_sleeps_through_a_change();
   std::puts("ok");

@@ -162,9 +162,16 @@ void Threads::finish(unsigned count, bool all) {
   }
 }
 
+void Threads::take_turn() {
+  if (turn_.try_acquire()) return;
+  waiting_.fetch_add(1, std::memory_order_relaxed);
+  turn_.acquire();
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+}
+
 void Threads::run(unsigned count, void (*body)(void*, unsigned), void* context) {
   check_fork();
-  turn_.acquire();
+  take_turn();
   const FloatEnvironment environment;
   start(count, body, context);
   body(context, 0);
@@ -179,13 +186,13 @@ void Threads::help(unsigned count, void (*body)(void*, unsigned), void* context)
 
 void Threads::post(unsigned count, void (*body)(void*, unsigned), void* context) {
   check_fork();
-  turn_.acquire();
+  take_turn();
   start(count, body, context);
 }
 
 bool Threads::try_post(unsigned count, void (*body)(void*, unsigned), void* context) {
   check_fork();
-  if (!turn_.try_acquire()) return false;
+  if (waiting_.load(std::memory_order_relaxed) || !turn_.try_acquire()) return false;
   start(count, body, context);
   return true;
 }

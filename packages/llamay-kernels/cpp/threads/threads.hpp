@@ -52,9 +52,11 @@ class Threads {
   /// callers wait meanwhile, so each post is followed by one join. body null: this thread does not
   /// help; who has begun is waited for.
   void post(unsigned count, void (*body)(void* context, unsigned thread), void* context);
-  /// `post`, unless it would have to wait for a job of another caller.
+  /// `post`, unless it would have to wait for a job of another caller, or another caller waits for one.
   bool try_post(unsigned count, void (*body)(void* context, unsigned thread), void* context);
   void join(unsigned count, void (*body)(void* context, unsigned thread), void* context);
+  /// How many callers wait for a job of another to end.
+  unsigned waiting() const { return waiting_.load(std::memory_order_relaxed); }
   /// Whether this process is a child that was forked after the threads were made: it has none of them.
   bool forked() const;
 
@@ -76,12 +78,14 @@ class Threads {
   void finish(unsigned count, bool all);
   void stop();
   void check_fork() const;
+  void take_turn();
 
   const unsigned n_;
   const uint64_t grain_;
   const uint32_t forks_;
   const Waiter waiter_;
-  std::binary_semaphore turn_{1};  // not a mutex: who joins may be another thread than who posted
+  std::atomic<uint32_t> waiting_{0};  // callers for their turn
+  std::binary_semaphore turn_{1};     // not a mutex: who joins may be another thread than who posted
   std::unique_ptr<std::vector<Worker>> workers_;
   void (*body_)(void*, unsigned) = nullptr;
   void* context_ = nullptr;

@@ -8,6 +8,7 @@ what is computed, only when.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -216,7 +217,8 @@ class Loop:
             except (
                 Exception
             ) as error:  # the thread must outlive whatever went wrong, or every caller would wait for ever
-                ahead.leave()
+                with contextlib.suppress(Exception):  # whatever it was, it may be in the way of this too
+                    ahead.leave()
                 for sequence in places.running:
                     self._endings.end(
                         sequence, LlamayError(f"the engine failed: {type(error).__name__}: {error}")
