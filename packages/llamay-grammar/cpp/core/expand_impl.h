@@ -104,6 +104,14 @@ struct Expander::Impl {
 
   uint32_t object(const Leaves& leaves);
   // The words of `all` whose label has a usable slot, and that `rule` allows; labels kept.
+  // Names told apart by the languages that they are in: `all` has as labels the numbers of sets.
+  struct Classified {
+    LangPtr all;
+    std::vector<std::vector<bool>> sets;
+    std::vector<LangPtr> parts;  // held, so that no other gets the number of one
+  };
+  std::map<std::vector<uint64_t>, Classified> classified_;
+  const Classified& classified(const std::vector<LangPtr>& langs);
   LangPtr restrict_labels(const LangPtr& all, const LangPtr& rule, const std::vector<Slot>& slots);
   LangPtr with_label(const LangPtr& in, uint32_t label);
   bool object_possible(const ObjectAtom& a) const;

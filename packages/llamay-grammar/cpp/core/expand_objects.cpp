@@ -176,10 +176,11 @@ uint32_t Expander::Impl::object(const Leaves& leaves) {
         a.rest_slots.push_back(options(base, {}));
       }
     } else {
-      std::vector<std::vector<bool>> sets;
-      LangPtr all = classify(langs, sets, budget);
+      const Classified& names = classified(langs);
+      const LangPtr& all = names.all;
+      const std::vector<std::vector<bool>>& sets = names.sets;
       bool some = false;
-      for (auto& set : sets) {
+      for (const std::vector<bool>& set : sets) {
         std::vector<FormulaId> meets(clauses.size(), f.no());
         for (size_t e = 0; e < somewhere.size(); ++e)
           if (set[from.size() + e])
@@ -192,6 +193,18 @@ uint32_t Expander::Impl::object(const Leaves& leaves) {
   }
   p.objects.push_back(std::move(a));
   return it->second = static_cast<uint32_t>(p.objects.size() - 1);
+}
+
+// Alternatives that exclude each other ask for the same names again and again.
+const Expander::Impl::Classified& Expander::Impl::classified(const std::vector<LangPtr>& langs) {
+  std::vector<uint64_t> key;
+  for (const LangPtr& l : langs) key.push_back(l->uid);
+  auto [it, fresh] = classified_.try_emplace(std::move(key));
+  if (fresh) {
+    it->second.parts = langs;
+    it->second.all = classify(langs, it->second.sets, budget);
+  }
+  return it->second;
 }
 
 /// The automaton of `lang` without its labels, for others to be given.
@@ -210,6 +223,8 @@ static RawDfa unlabelled(const Lang& lang) {
 LangPtr Expander::Impl::restrict_labels(const LangPtr& all, const LangPtr& rule,
                                         const std::vector<Slot>& slots) {
   LangPtr in = all;
+  if (rule == lang_any() && std::none_of(slots.begin(), slots.end(), [](const Slot& s) { return s.empty(); }))
+    return in->empty() ? nullptr : in;
   RawDfa raw = unlabelled(*in);
   for (uint32_t l : in->labels) raw.labels.push_back(l != kDead && !slots[l].empty() ? l : kDead);
   LangPtr out = grammar::finish(std::move(raw), budget);

@@ -80,47 +80,73 @@ uint64_t saturating_mul(uint64_t a, uint64_t b) {
                                                   : static_cast<uint64_t>(p);
 }
 
+// Calls f for the states that one row of a table leads to: most of its classes lead to the same one, which
+// is told once for those that stand together.
+template <class F>
+void successors(const uint32_t* row, uint32_t n_classes, F f) {
+  uint32_t before = kDead;
+  for (uint32_t c = 0; c < n_classes; ++c) {
+    if (row[c] != kDead && row[c] != before) f(row[c]);
+    before = row[c];
+  }
+}
+
+// The states that lead to each, side by side.
+struct Predecessors {
+  std::vector<uint32_t> head, edges;
+  Predecessors(const std::vector<uint32_t>& table, uint32_t n, uint32_t n_classes) : head(n + 1, 0) {
+    auto each = [&](auto f) {
+      for (uint32_t s = 0; s < n; ++s)
+        successors(&table[size_t{s} * n_classes], n_classes, [&](uint32_t t) { f(s, t); });
+    };
+    each([&](uint32_t, uint32_t t) { ++head[t + 1]; });
+    for (uint32_t s = 0; s < n; ++s) head[s + 1] += head[s];
+    edges.resize(head[n]);
+    std::vector<uint32_t> fill(head.begin(), head.end() - 1);
+    each([&](uint32_t s, uint32_t t) { edges[fill[t]++] = s; });
+  }
+  template <class F>
+  void each(uint32_t t, F f) const {
+    for (uint32_t e = head[t]; e < head[t + 1]; ++e) f(edges[e]);
+  }
+};
+
 // Shortest and longest words and their number from every state; then whether the lengths have gaps.
 void measure(Lang& l, const std::vector<uint64_t>& class_size) {
   const uint32_t n = static_cast<uint32_t>(l.labels.size()), k = l.n_classes;
   l.min_len.assign(n, kInf);
   l.max_len.assign(n, 0);
   l.n_words.assign(n, 0);
+  auto row = [&](uint32_t s) { return &l.table[size_t{s} * k]; };
   // Distances by breadth first search over reversed edges.
-  std::vector<uint32_t> head(n + 1, 0), edges;
-  auto each = [&](uint32_t s, auto f) {
-    for (uint32_t c = 0; c < k; ++c)
-      if (uint32_t t = l.table[size_t{s} * k + c]; t != kDead) f(t, c);
-  };
-  for (uint32_t s = 0; s < n; ++s) each(s, [&](uint32_t t, uint32_t) { ++head[t + 1]; });
-  for (uint32_t s = 0; s < n; ++s) head[s + 1] += head[s];
-  edges.resize(head[n]);
-  std::vector<uint32_t> fill(head.begin(), head.end() - 1);
-  for (uint32_t s = 0; s < n; ++s) each(s, [&](uint32_t t, uint32_t) { edges[fill[t]++] = s; });
+  const Predecessors from(l.table, n, k);
   std::vector<uint32_t> queue;
   for (uint32_t s = 0; s < n; ++s)
     if (l.labels[s] != kDead) l.min_len[s] = 0, queue.push_back(s);
   for (size_t q = 0; q < queue.size(); ++q)
-    for (uint32_t e = head[queue[q]]; e < head[queue[q] + 1]; ++e)
-      if (l.min_len[edges[e]] == kInf)
-        l.min_len[edges[e]] = l.min_len[queue[q]] + 1, queue.push_back(edges[e]);
+    from.each(queue[q], [&](uint32_t s) {
+      if (l.min_len[s] == kInf) l.min_len[s] = l.min_len[queue[q]] + 1, queue.push_back(s);
+    });
   // States from which a cycle is reachable have no longest word: peel off the others, last first.
   std::vector<uint32_t> out(n, 0), done;
   for (uint32_t s = 0; s < n; ++s) {
-    each(s, [&](uint32_t, uint32_t) { ++out[s]; });
+    successors(row(s), k, [&](uint32_t) { ++out[s]; });
     if (out[s] == 0) done.push_back(s);
   }
   for (size_t q = 0; q < done.size(); ++q)
-    for (uint32_t e = head[done[q]]; e < head[done[q] + 1]; ++e)
-      if (--out[edges[e]] == 0) done.push_back(edges[e]);
+    from.each(done[q], [&](uint32_t s) {
+      if (--out[s] == 0) done.push_back(s);
+    });
   std::vector<bool> finite(n, false);
   for (uint32_t s : done) {
     finite[s] = true;
     if (l.labels[s] != kDead) l.n_words[s] = 1;
-    each(s, [&](uint32_t t, uint32_t c) {
+    for (uint32_t c = 0; c < k; ++c) {
+      const uint32_t t = row(s)[c];
+      if (t == kDead) continue;
       l.max_len[s] = std::max(l.max_len[s], l.max_len[t] + 1);
       l.n_words[s] = saturating_add(l.n_words[s], saturating_mul(l.n_words[t], class_size[c]));
-    });
+    }
   }
   for (uint32_t s = 0; s < n; ++s)
     if (!finite[s]) l.max_len[s] = kInf, l.n_words[s] = std::numeric_limits<uint64_t>::max();
@@ -133,7 +159,7 @@ void measure(Lang& l, const std::vector<uint64_t>& class_size) {
   for (uint32_t s = 0; s < n && l.gap_free; ++s) {
     parts.clear();
     if (l.labels[s] != kDead) parts.emplace_back(0, 0);
-    each(s, [&](uint32_t t, uint32_t) {
+    successors(row(s), k, [&](uint32_t t) {
       uint64_t hi = l.max_len[t] == kInf ? std::numeric_limits<uint64_t>::max() : uint64_t{l.max_len[t]} + 1;
       parts.emplace_back(uint64_t{l.min_len[t]} + 1, hi);
     });
@@ -184,33 +210,23 @@ LangPtr finish(RawDfa&& raw, Budget& budget) {
   l->uid = next_uid++;
   const uint32_t n = static_cast<uint32_t>(raw.labels.size()), k = raw.n_classes;
   // Keep what is reachable and can reach an accepting state.
-  std::vector<uint32_t> head(n + 1, 0), edges;
-  for (uint32_t s = 0; s < n; ++s)
-    for (uint32_t c = 0; c < k; ++c)
-      if (uint32_t t = raw.table[size_t{s} * k + c]; t != kDead) ++head[t + 1];
-  for (uint32_t s = 0; s < n; ++s) head[s + 1] += head[s];
-  edges.resize(head[n]);
-  std::vector<uint32_t> fill(head.begin(), head.end() - 1);
-  for (uint32_t s = 0; s < n; ++s)
-    for (uint32_t c = 0; c < k; ++c)
-      if (uint32_t t = raw.table[size_t{s} * k + c]; t != kDead) edges[fill[t]++] = s;
+  const Predecessors from(raw.table, n, k);
   std::vector<bool> good(n, false);
   std::vector<uint32_t> queue;
   for (uint32_t s = 0; s < n; ++s)
     if (raw.labels[s] != kDead) good[s] = true, queue.push_back(s);
   for (size_t q = 0; q < queue.size(); ++q)
-    for (uint32_t e = head[queue[q]]; e < head[queue[q] + 1]; ++e)
-      if (!good[edges[e]]) good[edges[e]] = true, queue.push_back(edges[e]);
+    from.each(queue[q], [&](uint32_t s) {
+      if (!good[s]) good[s] = true, queue.push_back(s);
+    });
   if (n == 0 || !good[0]) return l;
   std::vector<uint32_t> number(n, kDead), order;
   number[0] = 0;
   order.push_back(0);
   for (size_t q = 0; q < order.size(); ++q)
-    for (uint32_t c = 0; c < k; ++c) {
-      uint32_t t = raw.table[size_t{order[q]} * k + c];
-      if (t != kDead && good[t] && number[t] == kDead)
-        number[t] = static_cast<uint32_t>(order.size()), order.push_back(t);
-    }
+    successors(&raw.table[size_t{order[q]} * k], k, [&](uint32_t t) {
+      if (good[t] && number[t] == kDead) number[t] = static_cast<uint32_t>(order.size()), order.push_back(t);
+    });
   if (order.size() > budget.automaton_states)
     throw CompileError("budget", "",
                        "an automaton has more than " + std::to_string(budget.automaton_states) + " states");
@@ -399,10 +415,15 @@ LangPtr product(const std::vector<LangPtr>& in, Label label, bool need_all, Budg
     for (size_t i = 0; i < n; ++i) h = (h ^ t[i]) * 0x9E3779B97F4A7C15ull, h ^= h >> 32;
     return static_cast<size_t>(h);
   };
+  // Tuples are short: a call to compare them takes longer than comparing.
+  auto equal = [n](const uint32_t* x, const uint32_t* y) {
+    for (size_t i = 0; i < n; ++i)
+      if (x[i] != y[i]) return false;
+    return true;
+  };
   auto place = [&](const uint32_t* t) -> uint32_t& {
     size_t at = hash(t) & (slots.size() - 1);
-    while (slots[at] != kDead && !std::equal(t, t + n, &states[slots[at] * n]))
-      at = (at + 1) & (slots.size() - 1);
+    while (slots[at] != kDead && !equal(t, &states[slots[at] * n])) at = (at + 1) & (slots.size() - 1);
     return slots[at];
   };
   auto id = [&](const std::vector<uint32_t>& t) {
@@ -421,10 +442,11 @@ LangPtr product(const std::vector<LangPtr>& in, Label label, bool need_all, Budg
   std::vector<uint32_t> first;
   for (auto l : langs) first.push_back(l->empty() ? kDead : 0);
   id(first);
-  std::vector<uint32_t> s(n), t(n);
+  std::vector<uint32_t> s(n), t(n), before(n);
   for (uint32_t q = 0; q < n_states; ++q) {
     std::copy_n(&states[q * n], n, s.begin());
     raw.labels.push_back(label(s, langs));
+    uint32_t to_before = kDead;  // where the last class led, which the next one often does too
     for (size_t c = 0; c < a.members.size(); ++c) {
       budget.tick();
       uint32_t to = kDead;
@@ -435,7 +457,10 @@ LangPtr product(const std::vector<LangPtr>& in, Label label, bool need_all, Budg
               s[i] == kDead ? kDead : langs[i]->table[size_t{s[i]} * langs[i]->n_classes + a.members[c][i]];
           dead |= t[i] == kDead;
         }
-        if (!(need_all && dead)) to = id(t);
+        if (!(need_all && dead)) {
+          to = to_before != kDead && equal(t.data(), before.data()) ? to_before : id(t);
+          to_before = to, std::swap(before, t);
+        }
       }
       raw.table.push_back(to);
     }

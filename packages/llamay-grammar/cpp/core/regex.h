@@ -6,7 +6,6 @@
 #pragma once
 
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "lang.h"
@@ -57,14 +56,21 @@ class Terms {
 
  private:
   Id make(Term&& t);
+  Id& slot(const Term& t);
   Id derive(Id a, uint32_t cls);
+  uint64_t asked(Id a);
+
+  static constexpr Id kNoTerm = 0xFFFFFFFFu;
+  static constexpr uint64_t kUnknown = uint64_t{1} << 63;
 
   Budget& budget_;
   std::vector<Term> terms_;
   std::vector<CharSet> sets_;
-  std::unordered_map<std::string, Id> ids_;
+  std::vector<Id> slots_;                   // of all terms, by hash
   std::vector<std::vector<bool>> set_has_;  // [set][class]
-  std::unordered_map<uint64_t, Id> derived_;
+  uint32_t n_classes_ = 0;
+  std::vector<std::vector<Id>> derived_;  // [term][class]
+  std::vector<uint64_t> asked_;
 };
 
 }  // namespace llamay::grammar

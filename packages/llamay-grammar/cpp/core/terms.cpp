@@ -6,39 +6,42 @@
 
 namespace llamay::grammar {
 
-Terms::Terms(Budget& budget) : budget_(budget) {
+Terms::Terms(Budget& budget) : budget_(budget), slots_(256, kNoTerm) {
   make({Op::None, false, 0, 0, {}});
   make({Op::Epsilon, true, 0, 0, {}});
-  Id any = set(CharSet::all());
-  // anything() must be number 2, so the set of all characters is made after it: reserve the slot.
-  if (any != 2) throw CompileError("regex", "", "internal: bad term numbering");
-  // Slot 2 now holds the set; turn it into the star over a fresh copy.
-  Term star = terms_[2];
-  ids_.erase(ids_.begin(), ids_.end());
-  terms_.resize(2);
-  terms_.push_back({Op::Repeat, true, 0, kInf, {3}});
-  terms_.push_back(std::move(star));
-  auto key = [this](Id id) {
-    const Term& t = terms_[id];
-    std::string k(1, static_cast<char>(t.op));
-    k.append(reinterpret_cast<const char*>(&t.min), 8);
-    k.append(reinterpret_cast<const char*>(t.kids.data()), t.kids.size() * sizeof(Id));
-    return k;
-  };
-  for (Id i = 0; i < 4; ++i) ids_[key(i)] = i;
+  // anything() is number 2 and repeats the set of all characters, which is number 3.
+  sets_.push_back(CharSet::all());
+  make({Op::Repeat, true, 0, kInf, {3}});
+  make({Op::Set, false, 0, 0, {0}});
+}
+
+// Where a term stands in the table of all, or the free place for it.
+Terms::Id& Terms::slot(const Term& t) {
+  uint64_t h = static_cast<uint64_t>(t.op) << 40 | t.kids.size();
+  auto mix = [&h](uint64_t x) { h = (h ^ x) * 0x9E3779B97F4A7C15ull, h ^= h >> 32; };
+  mix(uint64_t{t.min} << 32 | t.max);
+  for (const Id kid : t.kids) mix(kid);
+  for (size_t at = h;; ++at) {
+    Id& id = slots_[at & (slots_.size() - 1)];
+    if (id == kNoTerm) return id;
+    const Term& o = terms_[id];
+    if (o.op == t.op && o.min == t.min && o.max == t.max && o.kids == t.kids) return id;
+  }
 }
 
 Terms::Id Terms::make(Term&& t) {
-  std::string key(1, static_cast<char>(t.op));
-  key.append(reinterpret_cast<const char*>(&t.min), 8);
-  key.append(reinterpret_cast<const char*>(t.kids.data()), t.kids.size() * sizeof(Id));
-  auto [it, fresh] = ids_.emplace(std::move(key), static_cast<Id>(terms_.size()));
-  if (!fresh) return it->second;
+  if (const Id known = slot(t); known != kNoTerm) return known;
   budget_.tick();
   if (terms_.size() > size_t{budget_.automaton_states} * 16)
     throw CompileError("budget", "", "a regular expression has too many distinct derivatives");
+  if (terms_.size() * 2 >= slots_.size()) {
+    slots_.assign(slots_.size() * 4, kNoTerm);
+    for (Id id = 0; id < terms_.size(); ++id) slot(terms_[id]) = id;
+  }
+  const Id id = static_cast<Id>(terms_.size());
+  slot(t) = id;
   terms_.push_back(std::move(t));
-  return it->second;
+  return id;
 }
 
 Terms::Id Terms::set(const CharSet& s) {
@@ -169,48 +172,69 @@ Terms::Id Terms::text(std::string_view t) {
 }
 
 Terms::Id Terms::derive(Id a, uint32_t cls) {
-  const Term t = terms_[a];  // a copy: making terms moves the vector
-  switch (t.op) {
+  switch (terms_[a].op) {
     case Op::None:
     case Op::Epsilon:
       return none();
     case Op::Set:
-      return set_has_[t.kids[0]][cls] ? epsilon() : none();
+      return set_has_[terms_[a].kids[0]][cls] ? epsilon() : none();
     default:
       break;
   }
   if (a == anything()) return a;
-  uint64_t key = uint64_t{a} << 32 | cls;
-  if (auto it = derived_.find(key); it != derived_.end()) return it->second;
+  if (derived_.size() <= a) derived_.resize(std::max<size_t>(terms_.size(), a + 1));
+  if (derived_[a].empty()) derived_[a].assign(n_classes_, kNoTerm);
+  if (const Id known = derived_[a][cls]; known != kNoTerm) return known;
   budget_.tick();
   Id out = none();
-  switch (t.op) {
+  // Making terms moves them: nothing of them is held meanwhile.
+  const Id first = terms_[a].kids[0];
+  switch (terms_[a].op) {
     case Op::Concat: {
-      out = concat(derive(t.kids[0], cls), t.kids[1]);
-      if (nullable(t.kids[0])) out = alt({out, derive(t.kids[1], cls)});
+      const Id second = terms_[a].kids[1];
+      out = concat(derive(first, cls), second);
+      if (nullable(first)) out = alt({out, derive(second, cls)});
       break;
     }
     case Op::Alt:
     case Op::And: {
       std::vector<Id> d;
-      for (Id k : t.kids) d.push_back(derive(k, cls));
-      out = t.op == Op::Alt ? alt(std::move(d)) : both(std::move(d));
+      for (size_t i = 0; i < terms_[a].kids.size(); ++i) d.push_back(derive(terms_[a].kids[i], cls));
+      out = terms_[a].op == Op::Alt ? alt(std::move(d)) : both(std::move(d));
       break;
     }
     case Op::Not:
-      out = negate(derive(t.kids[0], cls));
+      out = negate(derive(first, cls));
       break;
     case Op::Repeat: {
-      Id d = derive(t.kids[0], cls);
-      if (d != none())
-        out = concat(d, repeat(t.kids[0], t.min ? t.min - 1 : 0, t.max == kInf ? kInf : t.max - 1));
+      const uint32_t min = terms_[a].min, max = terms_[a].max;
+      const Id d = derive(first, cls);
+      if (d != none()) out = concat(d, repeat(first, min ? min - 1 : 0, max == kInf ? kInf : max - 1));
       break;
     }
     default:
       break;
   }
-  derived_[key] = out;
+  derived_[a][cls] = out;
   return out;
+}
+
+// The sets that a term's derivatives ask for: classes of characters that none of them tells apart have the
+// same one (S. Owens, J. Reppy, A. Turon, "Regular-expression derivatives re-examined", 2009).
+uint64_t Terms::asked(Id a) {
+  if (asked_.size() <= a) asked_.resize(std::max<size_t>(terms_.size(), a + 1), kUnknown);
+  if (asked_[a] != kUnknown) return asked_[a];
+  uint64_t out = 0;
+  const Term& t = terms_[a];
+  if (t.op == Op::Set) {
+    out = uint64_t{1} << t.kids[0];
+  } else if (t.op != Op::None && t.op != Op::Epsilon) {
+    for (const Id kid : t.kids) {
+      out |= asked(kid);
+      if (t.op == Op::Concat && !nullable(kid)) break;
+    }
+  }
+  return asked_[a] = out;
 }
 
 LangPtr Terms::compile(Id root) {
@@ -241,9 +265,14 @@ LangPtr Terms::compile(Id root) {
     raw.starts.push_back(cut);
     raw.classes.push_back(it->second);
   }
-  raw.n_classes = static_cast<uint32_t>(members.size());
+  raw.n_classes = n_classes_ = static_cast<uint32_t>(members.size());
   set_has_.assign(sets_.size(), {});
   derived_.clear();
+  // The sets of each class, where they fit into a word: one bit is left for what is not known yet.
+  const bool few_sets = sets_.size() < 63;
+  std::vector<uint64_t> sets_of(members.size(), 0);
+  for (size_t c = 0; few_sets && c < members.size(); ++c)
+    for (size_t i = 0; i < sets_.size(); ++i) sets_of[c] |= uint64_t{members[c][i]} << i;
   for (size_t i = 0; i < sets_.size(); ++i)
     for (auto& m : members) set_has_[i].push_back(m[i]);
   std::unordered_map<Id, uint32_t> numbers;
@@ -260,11 +289,25 @@ LangPtr Terms::compile(Id root) {
     return it->second;
   };
   number(root);
+  std::vector<std::pair<uint64_t, uint32_t>> told;  // where classes lead that the state tells apart
   for (size_t q = 0; q < states.size(); ++q) {
     raw.labels.push_back(nullable(states[q]) ? 0 : kDead);
+    const uint64_t tells = few_sets ? asked(states[q]) : 0;
+    told.clear();
     for (uint32_t c = 0; c < raw.n_classes; ++c) {
-      Id d = members[c].back() ? none() : derive(states[q], c);
+      if (members[c].back()) {
+        raw.table.push_back(kDead);
+        continue;
+      }
+      const uint64_t seen = sets_of[c] & tells;
+      auto same = std::find_if(told.begin(), told.end(), [&](auto& x) { return x.first == seen; });
+      if (few_sets && same != told.end()) {
+        raw.table.push_back(same->second);
+        continue;
+      }
+      const Id d = derive(states[q], c);
       raw.table.push_back(d == none() ? kDead : number(d));
+      told.emplace_back(seen, raw.table.back());
     }
   }
   return finish(std::move(raw), budget_);
