@@ -397,10 +397,11 @@ struct Masker::Walk {
     }
   }
 
-  // Runs `walk` for the exits of an entry, or repeats what it did the last time at this place.
+  // Runs `walk` for the exits of an entry, or repeats what it did the last time at this place. Behind the
+  // first byte of tokens, at node n, no later mask comes back to it.
   template <class F>
-  void cross(const EntryPtr& e, const Thread& t, F walk_exits) {
-    const bool keep = crossings && !record && t.top->heap && !t.text;
+  void cross(const EntryPtr& e, uint32_t n, const Thread& t, F walk_exits) {
+    const bool keep = crossings && !record && n == 0 && t.top->heap && !t.text;
     if (keep)
       if (const Crossing* c = crossings->find(t.mode, e.get(), t.top)) {
         put(c->tokens.data(), c->tokens.size());
@@ -418,15 +419,17 @@ struct Masker::Walk {
   void lexeme(const Trie& trie, uint32_t n, const Thread& t, const EntryPtr& e, bool open_ended) {
     stay(*e);
     if (!e->exits.empty())
-      cross(e, t, [&] {
-        Threads after;
+      cross(e, n, t, [&] {
+        Threads& after = buffer();
         m.finish_lexeme(m.blurred(t, s), after, s);
         for (const auto& x : e->exits) follow(*x.rest, 0, after, !open_ended);
+        --depth;
       });
     if (open_ended && m.may_end_here(t)) {
-      Threads after;
+      Threads& after = buffer();
       m.finish_lexeme(t, after, s);
       follow(trie, n, after, false);
+      --depth;
     }
   }
 
@@ -445,13 +448,14 @@ struct Masker::Walk {
     EntryPtr e = v.entry(string_kind(), *a.rest, t.state, t.scan, 0, kInf, n, id);
     apart((declared || used) && !(alone && blank), *e, [&] {
       stay(*e);
-      cross(e, t, [&] {
+      cross(e, n, t, [&] {
         for (const auto& x : e->exits) {
           const Link* link = unspelled(t);
-          Threads after;
+          Threads& after = buffer();
           m.close_unknown(m.blurred(t, s), x.label, link, after, s);
           m.drop_repeats(after, 0, s);
           follow(*x.rest, 0, after, true);
+          --depth;
         }
       });
       const Others others{*a.rest, a.names->words.size() + t.top->count};
@@ -466,7 +470,7 @@ struct Masker::Walk {
     const ObjectAtom& a = m.program().objects[t.top->atom];
     EntryPtr e = v.entry(Lexeme::Plain, *a.rest, t.state, t.scan, 0, kInf, n, id);
     stay(*e);
-    cross(e, t, [&] {
+    cross(e, n, t, [&] {
       for (const auto& x : e->exits) {
         const Link* link = unspelled(t);
         Threads after;
@@ -591,10 +595,11 @@ struct Masker::Walk {
         if (word == kDead) return;
         if (others) take_back(trie, c);
         if (!m.any_open(t.top, word, word + 1)) return;
-        Threads after;
+        Threads& after = buffer();
         m.close_known(m.blurred(t, s), word, after, s);
         m.drop_repeats(after, 0, s);
         follow(trie, c, after, true);
+        --depth;
         return;
       }
       if (m.any_open(t.top, names.nodes[to].lo, names.nodes[to].hi)) {
