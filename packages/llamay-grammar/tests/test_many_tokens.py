@@ -122,3 +122,22 @@ def test_names_that_run_out_are_counted(properties: Any, many: lg.Vocabulary) ->
             assert mask_bits(matcher) == [t for t in range(len(many)) if matcher.allows(t)], (names[:i], name)
             matcher.accept(next(t for t in range(len(many)) if many.bytes_of(t) == bytes([byte])))
     assert not matcher.allows(next(t for t in range(len(many)) if many.bytes_of(t) == b","))
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "number"}, {"type": "integer", "minimum": 5}, {"items": {"type": "number"}}]
+)
+def test_long_pieces_of_numbers_end_where_numbers_must(schema: Any) -> None:
+    tokens = [bytes([b]) for b in range(256)] + [
+        b"0" * n + end for n in (5, 16, 17, 20, 40, 80) for end in (b"", b",")
+    ]
+    vocabulary = lg.Vocabulary([*tokens, b"</s>"], special=[len(tokens)], end=[len(tokens)])
+    matcher = lg.compile_json_schema(schema, vocabulary, whitespace="compact").matcher()
+    for byte in b"[7" if "items" in schema else b"7":
+        matcher.accept(byte)
+    digits = 1
+    while matcher.allows(ord("0")):
+        assert mask_bits(matcher) == [t for t in range(len(vocabulary)) if matcher.allows(t)], digits
+        matcher.accept(ord("0"))
+        digits += 1
+    assert digits == 48

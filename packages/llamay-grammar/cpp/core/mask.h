@@ -42,7 +42,6 @@ class Masker {
   void add(const Threads& threads, uint32_t* mask, Scratch& scratch) const;
 
  private:
-  struct Walk;
   const Machine& m_;
   const Vocabulary& v_;
   CrossingList* crossings_;

@@ -25,6 +25,11 @@ Vocabulary::Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const s
     if (special_[t] || b.empty()) continue;
     tokens.emplace_back(b, t);
     longest_ = std::max(longest_, static_cast<uint32_t>(b.size()));
+    uint32_t run = 0;
+    for (const char c : b) {
+      run = std::string_view("0123456789+-.eE").find(c) == std::string_view::npos ? 0 : run + 1;
+      longest_number_ = std::max(longest_number_, run);
+    }
   }
   trie_.build(std::move(tokens));
   split_whitespace();
@@ -120,10 +125,9 @@ EntryPtr Vocabulary::entry(Lexeme kind, const Lang& lang, uint32_t state, uint32
                            uint32_t max, uint32_t node, TrieId trie) const {
   const EntryKey key{lang.uid, state, scan, min, max, node, kind, trie};
   // Where every state has words of all lengths to come, a least length keeps only the lexeme from ending.
-  if (min > 0 && is_json(kind) && lang.all_infinite && is_whole(key, lang)) {
-    const EntryPtr any_length = entry(kind, lang, state, scan, 0, max, node, trie);
-    return kept(key, [&] { return make_longer(key, lang, *any_length); });
-  }
+  if (min > 0 && is_json(kind) && lang.all_infinite && is_whole(key, lang))
+    return kept(key,
+                [&] { return make_longer(key, lang, *entry(kind, lang, state, scan, 0, max, node, trie)); });
   // Most limits are so far away that they change nothing.
   if (max != kInf && max >= kShortest) {
     const EntryPtr unlimited = entry(kind, lang, state, scan, min, kInf, node, trie);

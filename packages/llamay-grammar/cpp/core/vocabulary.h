@@ -84,6 +84,8 @@ class Vocabulary {
   const Trie& indented() const { return indented_; }
   uint32_t longest_lead() const { return longest_lead_; }  // whitespace in front of tokens of `symbols`
   uint32_t longest() const { return longest_; }
+  // The most characters of one number that a token has.
+  uint32_t longest_number() const { return longest_number_; }
   const std::string& digest() const { return digest_; }
   void set_digest(std::string d) { digest_ = std::move(d); }
 
@@ -126,7 +128,7 @@ class Vocabulary {
   static constexpr uint32_t kMaxLead = 12;
   // Below so many characters a limit of lengths is hardly ever without effect.
   static constexpr uint32_t kShortest = 16;
-  uint32_t longest_ = 0, longest_lead_ = 0;
+  uint32_t longest_ = 0, longest_lead_ = 0, longest_number_ = 0;
   std::string digest_;
 
   struct Hash {

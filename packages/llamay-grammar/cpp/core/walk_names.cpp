@@ -1,0 +1,212 @@
+// Names of members, and items that must differ: what is remembered holds for all texts but those that are
+// declared or used, which are followed one by one.
+#include "walk.h"
+
+namespace llamay::grammar {
+
+namespace {
+
+// Calls `one` for the children of n that can continue a text whose next bytes are `plain`: as they are, as
+// an escape, or by its end.
+template <class F>
+void continuations(const Trie& trie, uint32_t n, uint32_t scan, std::string_view plain, F one) {
+  auto look = [&](char b) {
+    if (uint32_t c = trie.child(n, static_cast<uint8_t>(b)); c != Trie::kNoNode) one(c);
+  };
+  if (scan == scan::kEscape) {
+    // Tokens with a backslash are many, and few go on with one of these.
+    constexpr std::string_view kShort = "\b\f\n\r\t\"\\/", kWritten = "bfnrt\"\\/";
+    for (char b : plain)
+      if (size_t i = kShort.find(b); i != std::string_view::npos) look(kWritten[i]);
+    return look('u');
+  }
+  if (scan != 0) {
+    const Trie::Kids kids = trie.kids(n);
+    for (uint32_t k = 0; k < kids.n; ++k) one(kids.nodes[k]);
+    return;
+  }
+  for (char b : plain)
+    if (b != '"' && b != '\\') look(b);
+  look('"'), look('\\');
+}
+
+}  // namespace
+
+void MaskWalk::Others::ask(MaskWalk& walk, const Trie& trie, uint32_t n, uint32_t state,
+                           uint32_t scan) const {
+  if (state == kDead || lang.all_infinite) return;
+  if (scan != 0 || (!lang.infinite(state) && lang.count_words(state) <= taken)) walk.ask(trie, n, false);
+}
+
+void MaskWalk::name(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {
+  const ObjectAtom& a = m.program().objects[t.top->atom];
+  const bool declared = t.b != kDead, used = t.top->names != nullptr;
+  EntryPtr e = v.entry(string_kind(), *a.rest, t.state, t.scan, 0, kInf, n, id);
+  apart((declared || used) && !(alone && blank), *e, [&] {
+    stay(*e);
+    cross(e, n, t, [&] {
+      for (const auto& x : e->exits) {
+        const Link* link = unspelled(t);
+        Threads& after = buffer();
+        m.close_unknown(m.blurred(t, s), x.label, link, after, s);
+        m.drop_repeats(after, 0, s);
+        follow(*x.rest, 0, after, true);
+        --depth;
+      }
+    });
+    const Others others{*a.rest, a.names->words.size() + t.top->count};
+    if (declared) declared_names(trie, n, t, t.b, t.scan, &others, t.state);
+    if (used) used_texts(trie, n, t, Machine::spelled(t.partial), others);
+  });
+}
+
+void MaskWalk::head(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {
+  const ObjectAtom& a = m.program().objects[t.top->atom];
+  EntryPtr e = v.entry(Lexeme::Plain, *a.rest, t.state, t.scan, 0, kInf, n, id);
+  stay(*e);
+  cross(e, n, t, [&] {
+    for (const auto& x : e->exits) {
+      const Link* link = unspelled(t);
+      Threads after;
+      m.close_unknown(t, x.label, link, after, s);
+      follow(*x.rest, 0, after, false);
+    }
+  });
+  if (t.b != kDead) declared_heads(trie, n, *a.names, t.b);
+  const std::string prefix = Machine::spelled(t.partial);
+  for (const Link* l = t.top->names; l; l = l->previous) {
+    std::string_view text(l->text, l->length);
+    if (l->unknown || text.substr(0, prefix.size()) != prefix) continue;
+    text.remove_prefix(prefix.size());
+    uint32_t c = n;
+    while (!text.empty() && c != Trie::kNoNode) {
+      c = trie.child(c, static_cast<uint8_t>(text[0]));
+      text.remove_prefix(1);
+      if (c != Trie::kNoNode) ask(trie, c, text.empty());
+    }
+  }
+}
+
+void MaskWalk::declared_heads(const Trie& trie, uint32_t n, const Lang& names, uint32_t node) {
+  const Lang::Node& at = names.nodes[node];
+  for (uint32_t i = at.first_child; i < at.first_child + at.n_children; ++i) {
+    const uint32_t c = trie.child(n, names.nodes[i].byte);
+    if (c == Trie::kNoNode) continue;
+    const bool ends = names.label(i) != kDead;
+    ask(trie, c, ends);
+    if (!ends) declared_heads(trie, c, names, i);
+  }
+}
+
+void MaskWalk::ask(const Trie& trie, uint32_t n, bool below) {
+  if (below) return doubt(trie, n);
+  const uint32_t* id = trie.tokens_at(n);
+  doubtful.insert(doubtful.end(), id, id + trie.n_at(n));
+}
+
+void MaskWalk::item(const Trie& trie, uint32_t n, const Thread& t, const Lang& lang, TrieId id) {
+  EntryPtr e = v.entry(string_kind(), lang, t.state, t.scan, 0, kInf, n, id);
+  apart(t.top->names != nullptr, *e, [&] {
+    stay(*e);
+    const Link* link = unspelled(t);
+    Threads after;
+    m.close_item(m.blurred(t, s), link, after, s);
+    m.drop_repeats(after, 0, s);
+    for (const auto& x : e->exits) follow(*x.rest, 0, after, true);
+    used_texts(trie, n, t, '"' + Machine::spelled(t.partial), {lang, 0});
+  });
+}
+
+void MaskWalk::declared_names(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan,
+                              const Others* others, uint32_t state) {
+  const Lang& names = *m.program().objects[t.top->atom].names;
+  char next[256];
+  const Lang::Node& at = names.nodes[node];
+  for (uint32_t i = 0; i < at.n_children; ++i)
+    next[i] = static_cast<char>(names.nodes[at.first_child + i].byte);
+  // Whether a byte inside an escape or a character leads to names that are still open.
+  auto open = [&](uint32_t x) {
+    return x != kDead && m.any_open(t.top, names.nodes[x].lo, names.nodes[x].hi);
+  };
+  auto goes_on = [&](uint8_t byte) {
+    uint32_t sc = scan;
+    return scan_byte<true>(
+               sc, byte, [&](uint32_t cp) { return open(names.next(node, cp)); },
+               [&](uint32_t lo, uint32_t hi) { return names.any_next(node, lo, hi, open); },
+               canonical()) == Scan::Live;
+  };
+  continuations(trie, n, scan, std::string_view(next, at.n_children), [&](uint32_t c) {
+    uint32_t to = node, sc = scan, of_others = state;
+    Scan r = scan_byte<true>(
+        sc, trie.byte(c),
+        [&](uint32_t cp) {
+          to = names.next(to, cp);
+          if (of_others != kDead) of_others = others->lang.next(of_others, cp);
+          return to != kDead;
+        },
+        [&](uint32_t lo, uint32_t hi) { return names.any_next(to, lo, hi, [](uint32_t) { return true; }); },
+        canonical());
+    if (r == Scan::Dead) return;
+    if (r == Scan::Close) {
+      uint32_t word = names.label(node);
+      if (word == kDead) return;
+      if (others) take_back(trie, c);
+      if (!m.any_open(t.top, word, word + 1)) return;
+      Threads& after = buffer();
+      m.close_known(m.blurred(t, s), word, after, s);
+      m.drop_repeats(after, 0, s);
+      follow(trie, c, after, true);
+      --depth;
+      return;
+    }
+    if (m.any_open(t.top, names.nodes[to].lo, names.nodes[to].hi)) {
+      if (sc == 0 || goes_on(trie.byte(c))) tokens(trie, c);
+    }
+    if (others) others->ask(*this, trie, c, of_others, sc);
+    declared_names(trie, c, t, to, sc, others, of_others);
+  });
+}
+
+void MaskWalk::used_texts(const Trie& trie, uint32_t n, const Thread& t, const std::string& prefix,
+                          const Others& others) {
+  for (const Link* l = t.top->names; l; l = l->previous) {
+    std::string_view text(l->text, l->length);
+    if (!l->unknown && text.substr(0, prefix.size()) == prefix)
+      used_text(trie, n, text.substr(prefix.size()), t.scan, others, t.state);
+  }
+}
+
+void MaskWalk::used_text(const Trie& trie, uint32_t n, std::string_view rest, uint32_t scan,
+                         const Others& others, uint32_t state) {
+  continuations(trie, n, scan, rest.substr(0, 1), [&](uint32_t c) {
+    std::string_view left = rest;
+    uint32_t sc = scan, to = state;
+    auto head = [&]() -> uint32_t {
+      if (left.empty()) return kMaxCodePoint + 1;
+      uint8_t b = static_cast<uint8_t>(left[0]);
+      uint32_t k = b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
+      uint32_t cp = k == 1 ? b : k == 2 ? b & 31u : k == 3 ? b & 15u : b & 7u;
+      for (uint32_t i = 1; i < k && i < left.size(); ++i)
+        cp = (cp << 6) | (static_cast<uint8_t>(left[i]) & 63u);
+      return cp;
+    };
+    Scan r = scan_byte<true>(
+        sc, trie.byte(c),
+        [&](uint32_t cp) {
+          if (cp != head()) return false;
+          left.remove_prefix(cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4);
+          if (to != kDead) to = others.lang.next(to, cp);
+          return true;
+        },
+        [&](uint32_t lo, uint32_t hi) { return head() >= lo && head() <= hi; }, canonical());
+    if (r == Scan::Dead) return;
+    if (r == Scan::Close) {
+      if (rest.empty()) take_back(trie, c);
+      return;
+    }
+    others.ask(*this, trie, c, to, sc);
+    used_text(trie, c, left, sc, others, to);
+  });
+}
+
+}  // namespace llamay::grammar
