@@ -12,6 +12,29 @@ size_t Entry::memory() const {
   return n;
 }
 
+namespace {
+
+// The most characters of one number, or of a part of one, that a text has side by side.
+uint32_t longest_in(std::string_view text) {
+  uint32_t most = 0, run = 0;
+  bool point = false, exponent = false;
+  char before = 0;
+  for (const char c : text) {
+    const bool digit = c >= '0' && c <= '9', e = c == 'e' || c == 'E';
+    const bool sign = c == '-' || c == '+';
+    const bool goes_on = digit || (c == '.' && !point && !exponent) || (e && !exponent) ||
+                         (sign && (before == 'e' || before == 'E'));
+    if (!goes_on) run = 0, point = exponent = false;
+    if (goes_on || digit || sign || c == '.' || e) ++run;
+    point = point || c == '.', exponent = exponent || e;
+    before = c;
+    most = std::max(most, run);
+  }
+  return most;
+}
+
+}  // namespace
+
 Vocabulary::Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const std::vector<uint32_t>& special,
                        std::vector<uint32_t> end_tokens)
     : bytes_(std::move(bytes)), offsets_(std::move(offsets)), end_tokens_(std::move(end_tokens)) {
@@ -25,11 +48,7 @@ Vocabulary::Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const s
     if (special_[t] || b.empty()) continue;
     tokens.emplace_back(b, t);
     longest_ = std::max(longest_, static_cast<uint32_t>(b.size()));
-    uint32_t run = 0;
-    for (const char c : b) {
-      run = std::string_view("0123456789+-.eE").find(c) == std::string_view::npos ? 0 : run + 1;
-      longest_number_ = std::max(longest_number_, run);
-    }
+    longest_number_ = std::max(longest_number_, longest_in(b));
   }
   trie_.build(std::move(tokens));
   split_whitespace();
