@@ -5,10 +5,11 @@
 
 Every engine compiles the same JSON schemas (MaskBench, from the test data) and follows the same valid documents, cut
 into the same tokens. A mask is timed at every token, in CPU time of the thread, so that other work on the machine
-counts less, and without what reading that clock takes; a comparison is still only one between columns of the same run.
-Every engine has a process of its own: one that takes longer than --each over a schema is killed, the schema counted as
-left out, and the next one asked of a new process; after --total seconds the rest is left out as not reached. The last
-lines are ratios against the better of the peers, row by row, each over the schemas that both compiled.
+counts less, and without what reading that clock takes; it is written to an address where an engine takes one (xgrammar
+takes arrays). A comparison is still only one between columns of the same run. Every engine has a process of its own:
+one that takes longer than --each over a schema is killed, the schema counted as left out, and the next one asked of a
+new process; after --total seconds the rest is left out as not reached. The last lines are ratios against the better of
+the peers, row by row, each over the schemas that both compiled.
 
 PATH is a GGUF file (its vocabulary is read), or a tiktoken file ("base64 rank" per line) such as Llama 3's
 tokenizer.model in the package llama-models, which is found by itself.
@@ -179,8 +180,8 @@ class Llamay:
 
     def start(self, grammar: Any) -> tuple[Callable[[], Any], Callable[[int], Any]]:
         matcher = grammar.matcher()
-        native, mask = matcher._native, self.mask
-        return lambda: native.fill_mask(mask), matcher.accept
+        fill, address = matcher._native.fill_pointer, self.mask.ctypes.data
+        return lambda: fill(address), matcher.accept
 
     def allowed(self, token: int) -> bool:
         return bool(self.mask[token >> 5] >> (token & 31) & 1)
@@ -205,7 +206,6 @@ class LLGuidance:
         self.lib = llguidance
         self.tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Wrapped()))
         self.mask = llguidance.numpy.allocate_token_bitmask(1, len(v.tokens))
-        self.fill = llguidance.numpy.fill_next_token_bitmask
 
     def compile(self, schema: Any) -> Any:
         grammar = self.lib.LLMatcher.grammar_from_json_schema(schema)
@@ -216,13 +216,13 @@ class LLGuidance:
 
     def start(self, grammar: Any) -> tuple[Callable[[], Any], Callable[[int], Any]]:
         matcher = grammar.deep_copy()
-        fill, mask = self.fill, self.mask
+        fill, address, size = matcher.unsafe_compute_mask_ptr, self.mask.ctypes.data, self.mask.nbytes
 
         def accept(token: int) -> None:
             if not matcher.consume_token(token):
                 raise ValueError("refused")
 
-        return lambda: fill(matcher, mask, 0), accept
+        return lambda: fill(address, size), accept
 
     def allowed(self, token: int) -> bool:
         return bool(int(self.mask[0, token >> 5]) >> (token & 31) & 1)

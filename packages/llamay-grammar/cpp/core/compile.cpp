@@ -5,6 +5,7 @@
 #include "expand.h"
 #include "network.h"
 #include "regex.h"
+#include "starts.h"
 #include "tagged.h"
 
 namespace llamay::grammar {
@@ -52,6 +53,7 @@ GrammarPtr with_retries(const CompileOptions& options, Once once) {
     try {
       GrammarPtr g = once(dropped, tracking);
       g->program.warnings.insert(g->program.warnings.begin(), warnings.begin(), warnings.end());
+      remember_starts(g->program, *g->vocabulary);
       return g;
     } catch (const CompileError& e) {
       if (e.pointer.empty() && !tracking && e.keyword != "json") {
@@ -97,6 +99,7 @@ GrammarPtr compile_regex(const std::string& source, bool whole, const Vocabulary
   program.net.resize(2);
   program.net[0].edges.push_back({Edge::Lexeme, 0, 1});
   program.net[1].final = true;
+  remember_starts(g->program, *v);
   return g;
 }
 
@@ -114,6 +117,7 @@ GrammarPtr with_rules(const std::string& source, const std::string& root, const 
   NetworkBuilder builder(g->program, budget);
   const std::string first = read(builder, budget);
   builder.finish(root.empty() ? first : root);
+  remember_starts(g->program, *v);
   return g;
 }
 

@@ -63,7 +63,8 @@ Vocabulary::Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const s
   for (TrieId which : {TrieId::All, TrieId::Symbols}) {
     const Trie& t = trie(which);
     for (uint32_t n = 1; n < t.size(); ++n)
-      if (t.byte(n) == '"' && t.end(n) - n >= 24) entry(Lexeme::JsonString, any, 0, 0, 0, kInf, n, which);
+      if (t.byte(n) == '"' && t.end(n) - n >= kSmallSubtree)
+        entry(Lexeme::JsonString, any, 0, 0, 0, kInf, n, which);
   }
 }
 

@@ -56,6 +56,9 @@ struct EntryKey {
   bool operator==(const EntryKey&) const = default;
 };
 
+// Below this many nodes of a trie it is cheaper to read the bytes than to look up what is remembered.
+constexpr uint32_t kSmallSubtree = 24;
+
 class Vocabulary {
  public:
   // `offsets` has size + 1 entries. Special tokens have no bytes that could match.
@@ -96,6 +99,11 @@ class Vocabulary {
   // points that are still needed and still allowed.
   EntryPtr entry(Lexeme kind, const Lang& lang, uint32_t state, uint32_t scan, uint32_t min, uint32_t max,
                  uint32_t node, TrieId trie) const;
+  // Limits that no token can reach are the same as none, so that states far from theirs share one entry.
+  void limit(const Lang& lang, uint32_t& min, uint32_t& max) const {
+    if (max != kInf && max >= longest_ + lang.longest_min + 1) max = kInf;
+    if (lang.all_infinite && min > longest_ + 1) min = longest_ + 1;
+  }
   size_t cache_bytes() const { return cache_bytes_.load(); }
   size_t cache_limit = size_t{256} << 20;
 

@@ -10,9 +10,6 @@ namespace llamay::grammar {
 
 namespace {
 
-// Below this many nodes it is cheaper to read the bytes than to look up what is remembered.
-constexpr uint32_t kSmallSubtree = 24;
-
 // Symbols of JSON by their first bytes. Which of them a place could read is known without a step for each, so
 // most siblings in a trie are passed over.
 enum Symbol : uint16_t {
@@ -78,12 +75,6 @@ uint16_t symbols_at(const Program& p, const Thread& t) {
   }
 }
 
-// Limits that no token can reach are the same as none, so that states far from their limits share one entry.
-void normalise(const Lang& l, const Vocabulary& v, uint32_t& min, uint32_t& max) {
-  if (max != kInf && max >= v.longest() + l.longest_min + 1) max = kInf;
-  if (l.all_infinite && min > v.longest() + 1) min = v.longest() + 1;
-}
-
 }  // namespace
 
 void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
@@ -108,7 +99,7 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
           return item(trie, n, t, *a.lang, id);
         }
         uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
-        normalise(*a.lang, v, min, max);
+        v.limit(*a.lang, min, max);
         return lexeme(trie, n, t, v.entry(string_kind(), *a.lang, t.state, t.scan, min, max, n, id), false);
       }
       case Mode::Number: {
@@ -127,7 +118,7 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
         const bool counted = a.min > 0 || a.max != kInf;
         uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
         if (!counted) min = 0;
-        normalise(*a.lang, v, min, max);
+        v.limit(*a.lang, min, max);
         if (a.closed)
           return lexeme(trie, n, t, v.entry(Lexeme::Plain, *a.lang, t.state, t.scan, min, max, n, id), true);
         EntryPtr e = v.entry(Lexeme::Last, *a.lang, t.state, t.scan, min, max, n, id);
