@@ -102,16 +102,9 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
         v.limit(*a.lang, min, max);
         return lexeme(trie, n, t, v.entry(string_kind(), *a.lang, t.state, t.scan, min, max, n, id), false);
       }
-      case Mode::Number: {
-        const NumberAtom& a = m.program().numbers[t.a];
-        if (a.lang->trie || m.unique_item(t) || m.watched(t)) break;
-        uint32_t min = 0, max = a.max == kInf ? kInf : a.max - t.count;
-        if (max != kInf && max >= v.longest_number() + a.lang->longest_min) max = kInf;
-        if (max != kInf) break;
-        const bool member = t.top->place == Place::Array || t.top->place == Place::Object;
-        const Lexeme kind = member ? Lexeme::Member : Lexeme::Plain;
-        return lexeme(trie, n, t, v.entry(kind, *a.lang, t.state, t.scan, min, max, n, id), true);
-      }
+      case Mode::Number:
+        if (number(trie, n, t, id)) return;
+        break;
       case Mode::Raw: {
         const StringAtom& a = m.program().lexemes[t.a];
         if (a.lang->trie) break;
@@ -140,11 +133,12 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
         break;
     }
   }
-  const uint16_t symbols = symbols_at(m.program(), t);
+  uint16_t may_read = symbols_at(m.program(), t);
+  if (known && n == 0 && t.mode == Mode::Value && numbers(trie, t)) may_read &= ~kDigit;
   Threads& next = buffer();
   const Trie::Kids kids = trie.kids(n);
   for (uint32_t k = 0; k < kids.n; ++k) {
-    if (!(kSymbolOf[kids.bytes[k]] & symbols)) continue;
+    if (!(kSymbolOf[kids.bytes[k]] & may_read)) continue;
     const uint32_t c = kids.nodes[k];
     if (trie.thinned() && trie.n_below(c) == 0) continue;
     next.clear();
@@ -162,6 +156,26 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
     if (real) tokens(trie, c);
   }
   --depth;
+}
+
+bool MaskWalk::number(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {
+  const NumberAtom& a = m.program().numbers[t.a];
+  if (a.lang->trie || m.unique_item(t) || m.watched(t)) return false;
+  const uint32_t max = a.max == kInf ? kInf : a.max - t.count;
+  if (max != kInf && max < v.longest_number() + a.lang->longest_min) return false;
+  const bool member = t.top->place == Place::Array || t.top->place == Place::Object;
+  const Lexeme kind = member ? Lexeme::Member : Lexeme::Plain;
+  lexeme(trie, n, t, v.entry(kind, *a.lang, t.state, t.scan, 0, kInf, n, id), true);
+  return true;
+}
+
+bool MaskWalk::numbers(const Trie& trie, const Thread& t) {
+  const Node& node = m.program().nodes[t.a];
+  // One that cannot be looked up is read byte by byte, and the others with it.
+  if (node.numbers.size() != 1) return false;
+  Thread x;
+  x.mode = Mode::Number, x.a = node.numbers[0], x.top = t.top, x.text = t.text;
+  return number(trie, 0, x, &trie == &main ? TrieId::All : TrieId::Symbols);
 }
 
 bool MaskWalk::skips_blanks(const Thread& t) const {

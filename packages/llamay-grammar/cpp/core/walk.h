@@ -156,6 +156,11 @@ struct MaskWalk {
   // set.
   void walk(const Trie& trie, uint32_t n, const Thread& t);
 
+  // Inside a number: from what is remembered, or false.
+  bool number(const Trie& trie, uint32_t n, const Thread& t, TrieId id);
+  // The numbers that a value may be, from the root of a trie.
+  bool numbers(const Trie& trie, const Thread& t);
+
   // Between two symbols, with room for all the whitespace that a token has in front of one.
   bool skips_blanks(const Thread& t) const;
   void symbol(const Thread& t);
