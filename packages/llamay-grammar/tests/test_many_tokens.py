@@ -141,3 +141,27 @@ def test_long_pieces_of_numbers_end_where_numbers_must(schema: Any) -> None:
         matcher.accept(ord("0"))
         digits += 1
     assert digits == 48
+
+
+@pytest.mark.parametrize("whitespace", ["compact", "spaced", "flexible"])
+def test_values_of_every_kind_between_symbols(whitespace: Any, many: lg.Vocabulary) -> None:
+    schema = {
+        "type": ["array", "object"],
+        "items": {"type": ["number", "string", "null"]},
+        "properties": {
+            "a": {"type": "integer"},
+            "b": {"type": ["array", "boolean"], "items": {"minimum": -7}},
+        },
+        "additionalProperties": {"type": "number"},
+    }
+    space = "" if whitespace == "compact" else " "
+    for document in (
+        '[1, -2.5, "a", null, 20]',
+        '{"a": 10, "b": [-1, 21], "c": 0.5, "ab": 12}',
+        '{"b": true}',
+    ):
+        matcher = lg.compile_json_schema(schema, many, whitespace=whitespace).matcher()
+        for byte in document.replace(" ", space).encode():
+            assert mask_bits(matcher) == [t for t in range(len(many)) if matcher.allows(t)], matcher.tokens
+            matcher.accept(next(t for t in range(len(many)) if many.bytes_of(t) == bytes([byte])))
+        assert matcher.is_complete

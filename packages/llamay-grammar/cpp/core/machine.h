@@ -148,6 +148,8 @@ class Machine {
   void drop_repeats(Threads& threads, size_t first, Scratch& s) const;
   // Inside a text of which some continuations lead to repeated items only.
   bool watched(const Thread& t) const;
+  // A space must come before anything else.
+  bool space_missing(const Thread& t) const;
   // `t` after text that is not spelled out.
   Thread blurred(const Thread& t, Scratch& s) const;
 
@@ -169,7 +171,6 @@ class Machine {
   void complete(const Frame* top, Threads& out, Scratch& s, Visited* visited = nullptr) const;
   void network(uint32_t state, const Frame* parent, Threads& out, Scratch& s, Visited* visited) const;
   bool space(Thread& t, uint8_t b, Threads& out) const;
-  bool space_missing(const Thread& t) const;
   void begin_value(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
   void begin_item(const Thread& t, Threads& out, Scratch& s) const;
   bool can_begin_item(const Frame* f) const;

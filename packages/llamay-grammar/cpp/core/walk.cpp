@@ -171,8 +171,8 @@ bool MaskWalk::number(const Trie& trie, uint32_t n, const Thread& t, TrieId id) 
 
 bool MaskWalk::numbers(const Trie& trie, const Thread& t) {
   const Node& node = m.program().nodes[t.a];
-  // One that cannot be looked up is read byte by byte, and the others with it.
-  if (node.numbers.size() != 1) return false;
+  // Where a space must come first, or what is read is compared, the bytes are read; so are several kinds.
+  if (m.space_missing(t) || t.text || node.numbers.size() != 1) return false;
   Thread x;
   x.mode = Mode::Number, x.a = node.numbers[0], x.top = t.top, x.text = t.text;
   return number(trie, 0, x, &trie == &main ? TrieId::All : TrieId::Symbols);
