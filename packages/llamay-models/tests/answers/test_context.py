@@ -94,6 +94,8 @@ def test_tools_come_in_the_forms_that_the_grammar_takes() -> None:
     }
     with pytest.raises(ValueError, match="tool 1 has no name"):
         schemas_of([TOOL, {"type": "function", "function": {}}])
+    with pytest.raises(ValueError, match="tool 0 is a str, not an object with a name"):
+        schemas_of("get")  # type: ignore[arg-type]
 
 
 def test_what_the_prompt_has_already_written_of_the_answer_is_no_part_of_it() -> None:

@@ -21,8 +21,10 @@ def schemas_of(tools: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _functions(tools: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Name, description and parameters. Raises ValueError for a tool without a name."""
+    """Name, description and parameters. Raises ValueError for what is no tool, and for one without a name."""
     for number, tool in enumerate(tools):
+        if not isinstance(tool, Mapping):
+            raise ValueError(f"tool {number} is a {type(tool).__name__}, not an object with a name")
         inner = tool.get("function", tool)
         if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
             raise ValueError(f"tool {number} has no name")
