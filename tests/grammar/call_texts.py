@@ -7,7 +7,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from llamay_grammar import tool_formats
+from llamay_models.answers import Envelope, Event, Reader
 
 from ..borrowed import borrowed
 
@@ -68,3 +71,18 @@ def around(form: str, part: str, way: int = 0) -> str:
     """What the format writes before text ("say"), or between it and calls ("then")."""
     pieces = flat(tool_formats()[form].get(part, ()), way)
     return "".join(piece.get("text", piece.get("special", "")) for piece in pieces)
+
+
+def events_and_reads(monkeypatch: pytest.MonkeyPatch, parser: Reader, text: str) -> tuple[list[Event], int]:
+    """What a reader says of a text that comes three characters at a time, and how often it read a whole call."""
+    reads = 0
+    read_call = Envelope.read
+
+    def counted(self: Envelope, *args: Any, **more: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return read_call(self, *args, **more)
+
+    monkeypatch.setattr(Envelope, "read", counted)
+    events = [event for i in range(0, len(text), 3) for event in parser.feed(text[i : i + 3])]
+    return [*events, *parser.finish("stop", None)], reads

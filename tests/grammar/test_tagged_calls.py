@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamay_grammar
-from llamay_models.answers import Envelope, Finished, Reader, Text, ToolCall, envelope, format_of
+from llamay_models.answers import Finished, Reader, Text, ToolCall, envelope, format_of
 
-from .call_texts import TAGGED, Call, cut, written
+from .call_texts import TAGGED, Call, cut, events_and_reads, written
 
 SCHEMA = {
     "type": "object",
@@ -152,17 +152,7 @@ def test_text_is_not_held_back_behind_a_mark_that_begins_no_call() -> None:
 def test_a_long_argument_is_read_once_not_with_every_token(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "if (a < b) { c('</function>') }\n" * 500
     text = written(QWEN, [("put", {"code": code})])
-    parser, reads = reader(QWEN), 0
-    read_call = Envelope.read
-
-    def counted(self: Envelope, *args: Any, **more: Any) -> Any:
-        nonlocal reads
-        reads += 1
-        return read_call(self, *args, **more)
-
-    monkeypatch.setattr(Envelope, "read", counted)
-    events = [event for i in range(0, len(text), 3) for event in parser.feed(text[i : i + 3])]
-    events += parser.finish("stop", None)
+    events, reads = events_and_reads(monkeypatch, reader(QWEN), text)
     assert [type(event) for event in events] == [ToolCall, Finished]
     assert isinstance(events[0], ToolCall)
     assert json.loads(events[0].arguments) == {"code": code}

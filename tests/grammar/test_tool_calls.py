@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import llamay_grammar
 from llamay_grammar import tool_formats
 from llamay_models.answers import (
-    Envelope,
     Finished,
     Reader,
     Reasoning,
@@ -26,7 +25,7 @@ from llamay_models.answers import (
     system_text,
 )
 
-from .call_texts import FORMATS, OBJECTS, Call, around, cut, written
+from .call_texts import FORMATS, OBJECTS, Call, around, cut, events_and_reads, written
 
 TOOLS: dict[str, Any] = {"get": {}, "put_it": {}}
 
@@ -109,17 +108,7 @@ def test_a_template_tells_the_format() -> None:
 
 def test_a_long_call_is_parsed_once_not_with_every_token(monkeypatch: pytest.MonkeyPatch) -> None:
     text = written("hermes", [("put_it", {"code": 'if (a) { b("}"); }' * 500})])
-    parser, reads = reader(), 0
-    read_call = Envelope.read
-
-    def counted(self: Envelope, *args: Any, **more: Any) -> Any:
-        nonlocal reads
-        reads += 1
-        return read_call(self, *args, **more)
-
-    monkeypatch.setattr(Envelope, "read", counted)
-    events = [event for i in range(0, len(text), 3) for event in parser.feed(text[i : i + 3])]
-    events += parser.finish("stop", None)
+    events, reads = events_and_reads(monkeypatch, reader(), text)
     assert [type(event) for event in events] == [ToolCall, Finished]
     assert reads < 20
 

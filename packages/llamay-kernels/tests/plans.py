@@ -8,6 +8,17 @@ import numpy as np
 from llamay_kernels import Plan, Threads, Weight
 
 ONE = Threads(1)
+# Attention of four heads over two of keys and values, eight wide.
+ATTENTION = {
+    "layer": 0,
+    "heads": 4,
+    "kv_heads": 2,
+    "k_dim": 8,
+    "v_dim": 8,
+    "scale": 0.3,
+    "window": 0,
+    "softcap": 0.0,
+}
 
 
 def weight(array: np.ndarray, name: str = "") -> Weight:

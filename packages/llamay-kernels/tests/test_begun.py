@@ -8,28 +8,18 @@ import time
 import numpy as np
 import pytest
 from pages import FULL, Context, GroupSpec, LayerSpec
-from plans import same_bits, weight
+from plans import ATTENTION, same_bits, weight
 
 from llamay_kernels import BegunRows, Brake, Plan, Sampler, Threads
 
 RNG = np.random.default_rng(11)
 SPEC = (GroupSpec((LayerSpec(0, 2, 8, 8),), FULL),)
 TABLE, TO_KV, HEAD = (weight(RNG.standard_normal(shape)) for shape in ((40, 32), (16, 32), (40, 32)))
-SHAPE = {
-    "layer": 0,
-    "heads": 4,
-    "kv_heads": 2,
-    "k_dim": 8,
-    "v_dim": 8,
-    "scale": 0.3,
-    "window": 0,
-    "softcap": 0.0,
-}
 PLAN = Plan(
     [
         ("embed", (0,), (), (0,), {}),
         ("linear", (1,), (0,), (1,), {}),
-        ("attention", (2,), (0, 1, 1), (), SHAPE),
+        ("attention", (2,), (0, 1, 1), (), ATTENTION),
         ("select", (3,), (2,), (), {}),
         ("linear", (4,), (3,), (2,), {}),
     ],

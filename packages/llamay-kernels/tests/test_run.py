@@ -6,23 +6,13 @@ import threading
 import numpy as np
 import pytest
 from pages import F16, FULL, WINDOW, Context, GroupSpec, Layer, LayerSpec, ScaledLayer, View
-from plans import same_bits, weight
+from plans import ATTENTION, same_bits, weight
 
 from llamay_kernels import Plan, Sampler, Threads, sample_batch
 
 ONE = Threads(1)
 RNG = np.random.default_rng(3)
 TABLE = weight(RNG.standard_normal((10, 32)))
-ATTENTION = {
-    "layer": 2,
-    "heads": 4,
-    "kv_heads": 2,
-    "k_dim": 8,
-    "v_dim": 8,
-    "scale": 0.3,
-    "window": 0,
-    "softcap": 0.0,
-}
 SPEC = (GroupSpec((LayerSpec(2, 2, 8, 8),)),)
 
 
@@ -352,7 +342,7 @@ def test_a_prompt_is_the_same_whoever_takes_which_rows(n_threads):
     records = [
         ("embed", (0,), (), (0,), {}),
         ("linear", (1,), (0,), (1,), {}),
-        ("attention", (2,), (0, 1, 1), (), ATTENTION),
+        ("attention", (2,), (0, 1, 1), (), {**ATTENTION, "layer": 2}),
         ("rms_norm", (3,), (2,), (2,), {"eps": 1e-5}),
         ("glu", (4,), (3,), (3, 4), {"act": "silu"}),
         ("linear_add", (5,), (2, 4), (5,), {}),

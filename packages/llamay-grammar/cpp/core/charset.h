@@ -10,6 +10,11 @@ namespace llamay::grammar {
 
 constexpr uint32_t kMaxCodePoint = 0x10FFFF;
 
+// Whitespace beyond ASCII as ECMA-262 has it: WhiteSpace and LineTerminator, the byte order mark among them.
+constexpr std::pair<uint32_t, uint32_t> kWideSpaces[] = {{0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
+                                                         {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
+                                                         {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+
 struct CharSet {
   std::vector<std::pair<uint32_t, uint32_t>> ranges;  // inclusive, sorted, disjoint, not adjacent
 

@@ -38,7 +38,7 @@ GroupKinds::GroupKinds(const TokenGroups& groups, const Lang& l, bool json) {
     if (json && !x.plain) continue;
     const uint32_t tokens = x.last - x.first, cost = groups.cost(g);
     if ((x.classes & fatal) != 0) {
-      dead += tokens, dead_cost += cost;
+      dead_cost += cost;
       continue;
     }
     const uint64_t rest = touched_by(x.rest), lead = x.lead == x.rest ? rest : touched_by(x.lead);

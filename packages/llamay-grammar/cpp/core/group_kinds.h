@@ -21,9 +21,9 @@ struct GroupKinds {
   struct Member {
     uint32_t group, kind;
   };
-  std::vector<Kind> kinds;           // those with most tokens first
-  std::vector<Member> members;       // in the order of the groups
-  uint32_t dead = 0, dead_cost = 0;  // tokens of the groups that no state reads, which are no members
+  std::vector<Kind> kinds;      // those with most tokens first
+  std::vector<Member> members;  // in the order of the groups
+  uint32_t dead_cost = 0;       // of the groups that no state reads, which are no members
   // Of each class of characters, the automaton's classes that they are in.
   std::array<uint64_t, 64> touched{};
 

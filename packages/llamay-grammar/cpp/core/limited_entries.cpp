@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lexeme_step.h"
+#include "points.h"
 
 namespace llamay::grammar {
 
@@ -18,12 +19,6 @@ Scan fate(const EntryKey& key, const Lang& lang, std::string_view text, Spot& at
     if (r != Scan::Live) return r;
   }
   return Scan::Live;
-}
-
-uint32_t code_points(std::string_view text) {
-  uint32_t n = 0;
-  for (const char c : text) n += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
-  return n;
 }
 
 // Leaves the tokens in the exits that `keep` holds for.
@@ -55,7 +50,7 @@ EntryPtr Vocabulary::make_limited(const EntryKey& key, const Lang& lang, const E
   auto out = std::make_shared<Entry>(unlimited);
   Spot at;
   auto leaves = [&](uint32_t t) { return fate(key, lang, bytes(t), at) == Scan::Dead; };
-  std::erase_if(out->sparse, [&](uint32_t t) { return code_points(bytes(t)) > free && leaves(t); });
+  std::erase_if(out->sparse, [&](uint32_t t) { return count_points(bytes(t)) > free && leaves(t); });
   std::vector<uint32_t> gone;  // of those that may end the lexeme
   for (uint32_t i = 0; i < concerned; ++i) {
     const uint32_t t = by_length_[i];
@@ -79,7 +74,7 @@ EntryPtr Vocabulary::make_longer(const EntryKey& key, const Lang& lang, const En
   }
   keep_exits(*out, [&](uint32_t t) {
     const std::string_view text = bytes(t), before = text.substr(0, text.find('"'));
-    if (before.find('\\') == std::string_view::npos) return code_points(before) >= key.min;
+    if (before.find('\\') == std::string_view::npos) return count_points(before) >= key.min;
     Spot at;
     return fate(key, lang, text, at) == Scan::Close && at.count >= key.min;
   });

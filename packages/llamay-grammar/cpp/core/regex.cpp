@@ -28,16 +28,11 @@ struct Node {
 
 const CharSet kDigit = CharSet::of({{'0', '9'}});
 const CharSet kWord = CharSet::of({{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}});
-const CharSet kSpace = CharSet::of({{9, 13},
-                                    {32, 32},
-                                    {0xA0, 0xA0},
-                                    {0x1680, 0x1680},
-                                    {0x2000, 0x200A},
-                                    {0x2028, 0x2029},
-                                    {0x202F, 0x202F},
-                                    {0x205F, 0x205F},
-                                    {0x3000, 0x3000},
-                                    {0xFEFF, 0xFEFF}});
+const CharSet kSpace = [] {
+  CharSet s = CharSet::of({{9, 13}, {32, 32}});
+  for (const auto& [first, last] : kWideSpaces) s.add(first, last);
+  return s;
+}();
 const CharSet kLineEnd = CharSet::of({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}});
 
 class Reader {

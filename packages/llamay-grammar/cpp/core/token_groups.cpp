@@ -11,12 +11,6 @@ namespace {
 
 uint8_t capped(size_t n) { return static_cast<uint8_t>(std::min<size_t>(n, TokenGroups::kCapped)); }
 
-uint8_t code_points(std::string_view text) {
-  size_t n = 0;
-  for (char c : text) n += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
-  return capped(std::max<size_t>(n, 1));  // one of pieces only is none, but not nothing either
-}
-
 // Groups of fewer tokens are not told apart by their first character.
 constexpr uint32_t kSplit = 64;
 
@@ -41,7 +35,7 @@ uint64_t not_in_string() {
 void TokenTexts::add(uint32_t token, std::string_view text, bool begins_group) {
   common.push_back(begins_group ? 0 : capped(shared(this->text(size() - 1), text)));
   tokens.push_back(token);
-  length.push_back(code_points(text));
+  length.push_back(capped(std::max(count_points(text), 1u)));  // pieces of a character are not nothing
   bytes.append(text);
   at.push_back(static_cast<uint32_t>(bytes.size()));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "machine.h"
+#include "points.h"
 
 namespace llamay::grammar {
 
@@ -71,8 +72,7 @@ Vocabulary::Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const s
 void Vocabulary::sort_by_length() {
   by_length_.assign(trie_.tokens_at(0), trie_.tokens_at(0) + trie_.n_tokens());
   std::vector<uint32_t> of(size(), 0);
-  for (const uint32_t t : by_length_)
-    for (const char c : bytes(t)) of[t] += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
+  for (const uint32_t t : by_length_) of[t] = count_points(bytes(t));
   std::stable_sort(by_length_.begin(), by_length_.end(),
                    [&](uint32_t x, uint32_t y) { return of[x] > of[y]; });
   for (const uint32_t t : by_length_) {
