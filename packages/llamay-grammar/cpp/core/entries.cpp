@@ -232,15 +232,11 @@ class Maker {
     return loops_[s];
   }
 
-  static bool follows_member(char c) {
-    return std::string_view(" \n\t\r,]}").find(c) != std::string_view::npos;
-  }
-
   void leave(uint32_t node, uint32_t label, uint32_t depth, bool strictly) {
     const uint32_t* t = trie_.tokens_at(node) + (strictly ? trie_.n_at(node) : 0);
     uint32_t n = trie_.n_below(node) - (strictly ? trie_.n_at(node) : 0);
     for (uint32_t i = 0; i < n; ++i)
-      if (k_.kind != Lexeme::Member || follows_member(v_.text(k_.trie, t[i])[depth]))
+      if (k_.kind != Lexeme::Member || follows_member(static_cast<uint8_t>(v_.text(k_.trie, t[i])[depth])))
         exits_.push_back({label, t[i], depth});
   }
 

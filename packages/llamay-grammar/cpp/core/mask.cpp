@@ -18,7 +18,7 @@ bool MaskWalk::reads(const Threads& from, std::string_view text) {
 }
 
 void Masker::add(const Threads& threads, uint32_t* mask, Scratch& scratch) const {
-  MaskWalk w(m_, v_, mask, scratch, crossings_);
+  MaskWalk w(m_, v_, mask, scratch, crossings_, values_);
   w.alone = threads.size() == 1;
   try {
     for (const Thread& t : threads) {
@@ -36,7 +36,7 @@ void Masker::add(const Threads& threads, uint32_t* mask, Scratch& scratch) const
     }
   } catch (const MaskWalk::Ambiguous&) {
     std::memset(mask, 0, size_t{v_.words()} * 4);
-    MaskWalk again(m_, v_, mask, scratch, nullptr);
+    MaskWalk again(m_, v_, mask, scratch, nullptr, nullptr);
     again.blank = false;
     again.walk_together(0, threads);
     for (const Thread& t : threads) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "machine.h"
+#include "value_entries.h"
 #include "vocabulary.h"
 
 namespace llamay::grammar {
@@ -35,8 +36,8 @@ void merge_threads(Threads& list, Scratch& scratch);
 
 class Masker {
  public:
-  Masker(const Machine& machine, const Vocabulary& vocabulary, CrossingList* crossings)
-      : m_(machine), v_(vocabulary), crossings_(crossings) {}
+  Masker(const Machine& machine, const Vocabulary& vocabulary, CrossingList* crossings, ValueEntries* values)
+      : m_(machine), v_(vocabulary), crossings_(crossings), values_(values) {}
 
   // Writes the mask of vocabulary.words() words, whatever it held before.
   void add(const Threads& threads, uint32_t* mask, Scratch& scratch) const;
@@ -45,6 +46,7 @@ class Masker {
   const Machine& m_;
   const Vocabulary& v_;
   CrossingList* crossings_;
+  ValueEntries* values_;
 };
 
 }  // namespace llamay::grammar

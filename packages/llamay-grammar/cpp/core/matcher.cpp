@@ -305,7 +305,7 @@ void Matcher::fill_mask(uint32_t* mask) const {
   } else {
     Scratch& s = scratch();
     s.reset();
-    Masker(grammar_->machine, v, &crossings_).add(at_->threads, mask, s);
+    Masker(grammar_->machine, v, &crossings_, &grammar_->values).add(at_->threads, mask, s);
   }
   if (at_->accepting || at_->ended)
     for (uint32_t t : v.end_tokens()) mask[t / 32] |= 1u << (t % 32);

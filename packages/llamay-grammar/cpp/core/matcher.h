@@ -14,6 +14,7 @@ struct Grammar {
   std::shared_ptr<const Vocabulary> vocabulary;
   Machine machine{program};
   std::string digest;  // identifies source, options and vocabulary
+  mutable ValueEntries values;
   Grammar() = default;
   Grammar(const Grammar&) = delete;
   Grammar& operator=(const Grammar&) = delete;

@@ -39,6 +39,10 @@ using EntryPtr = std::shared_ptr<const Entry>;
 // Last: the same, and nothing can.
 enum class Lexeme : uint8_t { JsonString, JsonCanonical, Plain, Member, Last };
 
+inline bool follows_member(uint8_t b) {
+  return b == ' ' || b == '\n' || b == '\t' || b == '\r' || b == ',' || b == ']' || b == '}';
+}
+
 inline bool is_json(Lexeme kind) { return kind <= Lexeme::JsonCanonical; }
 
 // The tries of a vocabulary. Between two symbols of JSON whitespace changes nothing but how much more of it

@@ -80,6 +80,10 @@ uint16_t symbols_at(const Program& p, const Thread& t) {
 void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
   if (++walks > kMaxWalks) throw Ambiguous{};
   if (n == 0 && &trie == &main && skips_blanks(t)) return symbol(t);
+  if (collecting && t.top == collecting->bottom) {
+    if (t.mode == Mode::After) return collecting->end(trie, n, false);
+    if (t.mode == Mode::Number && m.may_end_here(t)) collecting->end(trie, n, true);
+  }
   // Nothing but declared names: their bytes are fewer than the vocabulary's.
   const bool tagged = t.mode == Mode::Name && t.top->place == Place::Tagged;
   if (t.mode == Mode::Name && t.state == kDead && !tagged && !m.watched(t)) {
@@ -187,10 +191,12 @@ bool MaskWalk::skips_blanks(const Thread& t) const {
 
 void MaskWalk::symbol(const Thread& t) {
   const uint32_t room = m.program().max_whitespace - t.spaces;
+  const bool before = mixed;
   if (const uint32_t* all = v.blank_mask(room); all && blank && !record && !touched)
     std::memcpy(mask, all, size_t{v.words()} * 4), blank = false;
   else
     put(v.blanks().data(), v.n_blanks(room));
+  mixed = before;
   walk(symbols, 0, t);
   walk(v.indented(), 0, t);
 }

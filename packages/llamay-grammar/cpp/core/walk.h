@@ -22,10 +22,20 @@ struct MaskWalk {
   Scratch& s;
   // Tokens whose reading met a name that this walk does not spell out: they are read byte by byte afterwards.
   CrossingList* crossings;
+  ValueEntries* values;
   std::vector<uint32_t> doubtful;
   const Frame* nowhere_ = nullptr;
+  // What is found out about a value in no object: its tokens, and what others have behind it.
+  struct Values {
+    const Frame* bottom;
+    std::vector<uint32_t>& inside;
+    std::vector<std::pair<std::string, uint32_t>> behind;
+    void end(const Trie& trie, uint32_t n, bool of_number);
+  };
+  Values* collecting = nullptr;
   bool alone = false;                        // nothing but this thread writes into the mask
   bool blank = true;                         // nothing is written yet, zeros neither
+  bool mixed = false;                        // more is written than tokens of nothing but whitespace
   std::vector<uint32_t>* record = nullptr;   // what a crossing sets
   std::vector<uint32_t>* touched = nullptr;  // what is set in a mask of its own
   std::vector<std::vector<uint32_t>> zeros;  // masks that are lent out and come back cleared
@@ -43,14 +53,15 @@ struct MaskWalk {
   MaskWalk& operator=(const MaskWalk&) = delete;
 
   MaskWalk(const Machine& machine, const Vocabulary& vocabulary, uint32_t* out, Scratch& scratch,
-           CrossingList* list)
+           CrossingList* list, ValueEntries* value_entries)
       : m(machine),
         v(vocabulary),
         main(vocabulary.trie()),
         symbols(vocabulary.trie(TrieId::Symbols)),
         mask(out),
         s(scratch),
-        crossings(list) {}
+        crossings(list),
+        values(value_entries) {}
 
   bool canonical() const { return m.program().canonical_escapes; }
   Lexeme string_kind() const { return canonical() ? Lexeme::JsonCanonical : Lexeme::JsonString; }
@@ -94,7 +105,12 @@ struct MaskWalk {
     blank = false;
   }
   void put(const uint32_t* x, size_t n) {
+    if (collecting) {
+      collecting->inside.insert(collecting->inside.end(), x, x + n);
+      return;
+    }
     clear();
+    mixed |= n > 0;
     for (size_t i = 0; i < n; ++i) set_bit(mask, x[i]);
     if (record) record->insert(record->end(), x, x + n);
     if (touched) touched->insert(touched->end(), x, x + n);
@@ -108,6 +124,7 @@ struct MaskWalk {
 
   void stay(const Entry& e) {
     if (e.dense.empty()) return put(e.sparse.data(), e.sparse.size());
+    mixed = true;
     if (blank)
       std::memcpy(mask, e.dense.data(), size_t{v.words()} * 4);
     else
@@ -210,6 +227,10 @@ struct MaskWalk {
   // declared nor used before; the few that are get a walk of their own.
   void name(const Trie& trie, uint32_t n, const Thread& t, TrieId id);
 
+  // Behind a name that this walk does not spell out, from the root of a trie.
+  void value(const std::shared_ptr<const Trie>& trie, Threads& after);
+  ValueEntryPtr value_entry(const std::shared_ptr<const Trie>& trie, uint32_t node);
+
   // Inside the tag of a name that need not be a declared one. A token that may lead to a name that is
   // declared or used is read byte by byte, all others hold for every other name.
   void head(const Trie& trie, uint32_t n, const Thread& t, TrieId id);
@@ -226,12 +247,21 @@ struct MaskWalk {
   struct Others {
     const Lang& lang;
     uint64_t taken;
+    // Whether they are all texts: then what begins one of the others is in the mask too, and only ends
+    // differ.
+    bool everything() const { return lang.uid == lang_any()->uid; }
     void ask(MaskWalk& walk, const Trie& trie, uint32_t n, uint32_t state, uint32_t scan) const;
   };
 
   // `others`: what only looks like a declared name is taken back.
   void declared_names(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan,
                       const Others* others, uint32_t state);
+  // The same behind part of a character or an escape, and for characters that take more than a byte as they
+  // are.
+  void declared_escapes(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan,
+                        const Others* others, uint32_t state);
+  // The name `word` ends with the quote at node n.
+  void declared_end(const Trie& trie, uint32_t n, const Thread& t, uint32_t word, const Others* others);
 
   void used_texts(const Trie& trie, uint32_t n, const Thread& t, const std::string& prefix,
                   const Others& others);

@@ -30,6 +30,11 @@ void continuations(const Trie& trie, uint32_t n, uint32_t scan, std::string_view
   look('"'), look('\\');
 }
 
+const uint64_t kQuote = uint64_t{1} << byte_class('"'), kBackslash = uint64_t{1} << byte_class('\\');
+
+// A character of one byte that JSON has in strings as it is.
+bool plain(uint8_t b) { return b >= 0x20 && b < 0x80 && b != '"' && b != '\\'; }
+
 }  // namespace
 
 void MaskWalk::Others::ask(MaskWalk& walk, const Trie& trie, uint32_t n, uint32_t state,
@@ -42,17 +47,22 @@ void MaskWalk::name(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {
   const ObjectAtom& a = m.program().objects[t.top->atom];
   const bool declared = t.b != kDead, used = t.top->names != nullptr;
   EntryPtr e = v.entry(string_kind(), *a.rest, t.state, t.scan, 0, kInf, n, id);
-  apart((declared || used) && !(alone && blank), *e, [&] {
+  // Tokens of nothing but whitespace begin no name, so none of them is taken back.
+  apart((declared || used) && (mixed || !alone), *e, [&] {
     stay(*e);
     cross(e, n, t, [&] {
+      Threads& after = buffer();
+      uint32_t closed = kDead;
       for (const auto& x : e->exits) {
-        const Link* link = unspelled(t);
-        Threads& after = buffer();
-        m.close_unknown(m.blurred(t, s), x.label, link, after, s);
-        m.drop_repeats(after, 0, s);
-        follow(*x.rest, 0, after, true);
-        --depth;
+        if (x.label != closed) {
+          after.clear();
+          m.close_unknown(m.blurred(t, s), x.label, unspelled(t), after, s);
+          m.drop_repeats(after, 0, s);
+          closed = x.label;
+        }
+        value(x.rest, after);
       }
+      --depth;
     });
     const Others others{*a.rest, a.names->words.size() + t.top->count};
     if (declared) declared_names(trie, n, t, t.b, t.scan, &others, t.state);
@@ -119,11 +129,54 @@ void MaskWalk::item(const Trie& trie, uint32_t n, const Thread& t, const Lang& l
 
 void MaskWalk::declared_names(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan,
                               const Others* others, uint32_t state) {
+  if (scan != 0) return declared_escapes(trie, n, t, node, scan, others, state);
   const Lang& names = *m.program().objects[t.top->atom].names;
-  char next[256];
+  const uint64_t below = trie.below(n);
+  const bool ends_only = others && others->everything();
   const Lang::Node& at = names.nodes[node];
-  for (uint32_t i = 0; i < at.n_children; ++i)
-    next[i] = static_cast<char>(names.nodes[at.first_child + i].byte);
+  bool odd = (below & kBackslash) != 0;
+  for (uint32_t i = at.first_child, last = i + at.n_children; i < last; ++i) {
+    const Lang::Node& to = names.nodes[i];
+    if (!plain(to.byte)) {
+      odd = true;
+      continue;
+    }
+    const uint32_t c = trie.child(n, to.byte);
+    if (c == Trie::kNoNode || (ends_only && !(trie.below(c) & kQuote))) continue;
+    uint32_t of_others = state;
+    if (!ends_only) {
+      if (m.any_open(t.top, to.lo, to.hi)) tokens(trie, c);
+      if (of_others != kDead) of_others = others->lang.next(of_others, to.byte);
+      if (others) others->ask(*this, trie, c, of_others, 0);
+    }
+    if (!trie.leaf(c)) declared_names(trie, c, t, i, 0, others, of_others);
+  }
+  if (below & kQuote)
+    if (uint32_t word = names.label(node); word != kDead)
+      if (uint32_t c = trie.child(n, '"'); c != Trie::kNoNode) declared_end(trie, c, t, word, others);
+  if (odd) declared_escapes(trie, n, t, node, scan, others, state);
+}
+
+void MaskWalk::declared_end(const Trie& trie, uint32_t n, const Thread& t, uint32_t word,
+                            const Others* others) {
+  if (others) take_back(trie, n);
+  if (!m.any_open(t.top, word, word + 1)) return;
+  Threads& after = buffer();
+  m.close_known(m.blurred(t, s), word, after, s);
+  m.drop_repeats(after, 0, s);
+  follow(trie, n, after, true);
+  --depth;
+}
+
+void MaskWalk::declared_escapes(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan,
+                                const Others* others, uint32_t state) {
+  const Lang& names = *m.program().objects[t.top->atom].names;
+  const bool ends_only = others && others->everything();
+  char next[257];
+  uint32_t n_next = 0;
+  const Lang::Node& at = names.nodes[node];
+  for (uint32_t i = at.first_child; i < at.first_child + at.n_children; ++i)
+    if (const uint8_t b = names.nodes[i].byte; scan != 0 || b >= 0x80) next[n_next++] = static_cast<char>(b);
   // Whether a byte inside an escape or a character leads to names that are still open.
   auto open = [&](uint32_t x) {
     return x != kDead && m.any_open(t.top, names.nodes[x].lo, names.nodes[x].hi);
@@ -135,7 +188,8 @@ void MaskWalk::declared_names(const Trie& trie, uint32_t n, const Thread& t, uin
                [&](uint32_t lo, uint32_t hi) { return names.any_next(node, lo, hi, open); },
                canonical()) == Scan::Live;
   };
-  continuations(trie, n, scan, std::string_view(next, at.n_children), [&](uint32_t c) {
+  auto read = [&](uint32_t c) {
+    if (ends_only && !(trie.below(c) & kQuote)) return;
     uint32_t to = node, sc = scan, of_others = state;
     Scan r = scan_byte<true>(
         sc, trie.byte(c),
@@ -147,24 +201,16 @@ void MaskWalk::declared_names(const Trie& trie, uint32_t n, const Thread& t, uin
         [&](uint32_t lo, uint32_t hi) { return names.any_next(to, lo, hi, [](uint32_t) { return true; }); },
         canonical());
     if (r == Scan::Dead) return;
-    if (r == Scan::Close) {
-      uint32_t word = names.label(node);
-      if (word == kDead) return;
-      if (others) take_back(trie, c);
-      if (!m.any_open(t.top, word, word + 1)) return;
-      Threads& after = buffer();
-      m.close_known(m.blurred(t, s), word, after, s);
-      m.drop_repeats(after, 0, s);
-      follow(trie, c, after, true);
-      --depth;
-      return;
-    }
     if (m.any_open(t.top, names.nodes[to].lo, names.nodes[to].hi)) {
       if (sc == 0 || goes_on(trie.byte(c))) tokens(trie, c);
     }
     if (others) others->ask(*this, trie, c, of_others, sc);
     declared_names(trie, c, t, to, sc, others, of_others);
-  });
+  };
+  if (scan != 0) return continuations(trie, n, scan, std::string_view(next, n_next), read);
+  next[n_next++] = '\\';
+  for (uint32_t i = 0; i < n_next; ++i)
+    if (const uint32_t c = trie.child(n, static_cast<uint8_t>(next[i])); c != Trie::kNoNode) read(c);
 }
 
 void MaskWalk::used_texts(const Trie& trie, uint32_t n, const Thread& t, const std::string& prefix,

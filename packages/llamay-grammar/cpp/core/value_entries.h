@@ -1,0 +1,46 @@
+// What tokens do to a whole value of JSON, remembered for the values of a grammar.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <shared_mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "trie.h"
+
+namespace llamay::grammar {
+
+// The tokens of a trie that are read behind a name, from its colon on. What they do as long as they are
+// inside the value depends on the value alone, not on the object that it is in.
+struct ValueEntry {
+  std::vector<uint32_t> inside;      // tokens that end at the colon, in the value or with it
+  Trie rest;                         // what the others have behind the end of the value
+  std::shared_ptr<const Trie> trie;  // kept, so that no other one gets its address
+};
+using ValueEntryPtr = std::shared_ptr<const ValueEntry>;
+
+// Of one grammar, for all matchers that read it.
+class ValueEntries {
+ public:
+  ValueEntries() = default;
+  ValueEntries(const ValueEntries&) = delete;
+  ValueEntries& operator=(const ValueEntries&) = delete;
+  // Null when there is none. `node` is the value's.
+  ValueEntryPtr find(const Trie* trie, uint32_t node) const;
+  ValueEntryPtr add(uint32_t node, std::shared_ptr<const ValueEntry> entry);
+
+ private:
+  // Places that share one trie and differ in their values are as many as a schema has kinds of values.
+  static constexpr size_t kMost = 1024;
+  using Key = std::pair<const Trie*, uint32_t>;
+  struct Hash {
+    size_t operator()(const Key& k) const {
+      return (reinterpret_cast<uintptr_t>(k.first) >> 4) * 0x9E3779B97F4A7C15ull + k.second * 0xD6E8FEB8u;
+    }
+  };
+  mutable std::shared_mutex lock_;
+  std::unordered_map<Key, ValueEntryPtr, Hash> entries_;
+};
+
+}  // namespace llamay::grammar
