@@ -28,11 +28,12 @@ class ValueEntries {
   ValueEntries& operator=(const ValueEntries&) = delete;
   // Null when there is none. `node` is the value's.
   ValueEntryPtr find(const Trie* trie, uint32_t node) const;
-  ValueEntryPtr add(uint32_t node, std::shared_ptr<const ValueEntry> entry);
+  ValueEntryPtr add(uint32_t node, ValueEntryPtr entry);
 
  private:
-  // Places that share one trie and differ in their values are as many as a schema has kinds of values.
-  static constexpr size_t kMost = 1024;
+  // Few grammars have more kinds of values that undeclared names can have, times states to be in at such a
+  // name.
+  static constexpr size_t kMost = 128;
   using Key = std::pair<const Trie*, uint32_t>;
   struct Hash {
     size_t operator()(const Key& k) const {

@@ -9,7 +9,6 @@ namespace llamay::grammar {
 // The tokens below n that go on behind a value.
 void MaskWalk::Values::end(const Trie& trie, uint32_t n, bool of_number) {
   std::string text;
-  // NOLINTNEXTLINE(misc-no-recursion)
   auto below = [&](auto& self, uint32_t at) -> void {
     const Trie::Kids kids = trie.kids(at);
     for (uint32_t k = 0; k < kids.n; ++k) {
@@ -40,10 +39,8 @@ ValueEntryPtr MaskWalk::value_entry(const std::shared_ptr<const Trie>& trie, uin
 }
 
 void MaskWalk::value(const std::shared_ptr<const Trie>& trie, Threads& after) {
-  for (const Thread& t : after) {
-    if (t.mode != Mode::Colon || !values || collecting || m.program().deep)
-      return follow(*trie, 0, after, true);
-  }
+  // Where items are compared as documents, what a value may be depends on where it is.
+  if (!values || collecting || m.program().deep) return follow(*trie, 0, after, true);
   for (const Thread& t : after) {
     tokens(*trie, 0);
     const ValueEntryPtr e = value_entry(trie, t.a);
