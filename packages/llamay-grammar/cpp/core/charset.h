@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-namespace llamay::grammar {
+#include "unicode.h"
 
-constexpr uint32_t kMaxCodePoint = 0x10FFFF;
+namespace llamay::grammar {
 
 // Whitespace beyond ASCII as ECMA-262 has it: WhiteSpace and LineTerminator, the byte order mark among them.
 constexpr std::pair<uint32_t, uint32_t> kWideSpaces[] = {{0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
@@ -24,7 +24,7 @@ struct CharSet {
     s.normalise();
     return s;
   }
-  static CharSet all() { return of({{0, 0xD7FF}, {0xE000, kMaxCodePoint}}); }
+  static CharSet all() { return of({{0, kFirstSurrogate - 1}, {kBehindSurrogates, kMaxCodePoint}}); }
   void add(uint32_t lo, uint32_t hi) { ranges.emplace_back(lo, hi); }
   void add(const CharSet& o) { ranges.insert(ranges.end(), o.ranges.begin(), o.ranges.end()); }
   bool has(uint32_t c) const {
@@ -55,8 +55,8 @@ struct CharSet {
   CharSet without_surrogates() const {
     CharSet s;
     for (auto r : ranges) {
-      if (r.first < 0xD800) s.add(r.first, std::min(r.second, 0xD7FFu));
-      if (r.second > 0xDFFF) s.add(std::max(r.first, 0xE000u), r.second);
+      if (r.first < kFirstSurrogate) s.add(r.first, std::min(r.second, kFirstSurrogate - 1));
+      if (r.second >= kBehindSurrogates) s.add(std::max(r.first, kBehindSurrogates), r.second);
     }
     s.normalise();
     return s;

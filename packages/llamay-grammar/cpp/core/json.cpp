@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "common.h"
+#include "unicode.h"
 
 namespace llamay::grammar {
 
@@ -11,24 +12,6 @@ const Json* Json::get(std::string_view key) const {
   for (const auto& m : members)
     if (m.first == key) return &m.second;
   return nullptr;
-}
-
-void append_utf8(std::string& out, uint32_t cp) {
-  if (cp < 0x80) {
-    out.push_back(static_cast<char>(cp));
-  } else if (cp < 0x800) {
-    out.push_back(static_cast<char>(0xC0 | (cp >> 6)));
-    out.push_back(static_cast<char>(0x80 | (cp & 63)));
-  } else if (cp < 0x10000) {
-    out.push_back(static_cast<char>(0xE0 | (cp >> 12)));
-    out.push_back(static_cast<char>(0x80 | ((cp >> 6) & 63)));
-    out.push_back(static_cast<char>(0x80 | (cp & 63)));
-  } else {
-    out.push_back(static_cast<char>(0xF0 | (cp >> 18)));
-    out.push_back(static_cast<char>(0x80 | ((cp >> 12) & 63)));
-    out.push_back(static_cast<char>(0x80 | ((cp >> 6) & 63)));
-    out.push_back(static_cast<char>(0x80 | (cp & 63)));
-  }
 }
 
 namespace {
@@ -165,13 +148,9 @@ class Parser {
     if (i_ + 4 > p_.size()) fail("short \\u escape");
     uint32_t v = 0;
     for (int k = 0; k < 4; ++k) {
-      char c = p_[i_++];
-      uint32_t d = c >= '0' && c <= '9'   ? static_cast<uint32_t>(c - '0')
-                   : c >= 'a' && c <= 'f' ? static_cast<uint32_t>(c - 'a' + 10)
-                   : c >= 'A' && c <= 'F' ? static_cast<uint32_t>(c - 'A' + 10)
-                                          : 99;
-      if (d == 99) fail("bad \\u escape");
-      v = v * 16 + d;
+      const int d = hex_value(static_cast<uint8_t>(p_[i_++]));
+      if (d < 0) fail("bad \\u escape");
+      v = v * 16 + static_cast<uint32_t>(d);
     }
     return v;
   }
@@ -210,16 +189,16 @@ class Parser {
           break;
         case 'u': {
           uint32_t u = hex4();
-          if (u >= 0xD800 && u < 0xDC00 && p_.substr(i_, 2) == "\\u") {
+          if (is_high_surrogate(u) && p_.substr(i_, 2) == "\\u") {
             size_t back = i_;
             i_ += 2;
             uint32_t lo = hex4();
-            if (lo >= 0xDC00 && lo < 0xE000)
-              u = 0x10000 + ((u - 0xD800) << 10) + (lo - 0xDC00);
+            if (is_low_surrogate(lo))
+              u = from_surrogates(u, lo);
             else
               i_ = back;
           }
-          append_utf8(out, u >= 0xD800 && u < 0xE000 ? 0xFFFD : u);
+          append_utf8(out, is_surrogate(u) ? 0xFFFD : u);
           break;
         }
         default:
@@ -274,24 +253,6 @@ std::string json_canonical(const Json& value) {
   std::string out;
   canonical(value, out);
   return out;
-}
-
-void require_utf8(std::string_view t) {
-  for (size_t i = 0; i < t.size();) {
-    const uint8_t b = static_cast<uint8_t>(t[i]);
-    size_t n = b < 0x80 ? 1 : b < 0xC2 ? 0 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : b < 0xF5 ? 4 : 0;
-    uint32_t cp = n < 2 ? b : b & (0x7Fu >> n);
-    bool ok = n > 0 && i + n <= t.size();
-    for (size_t k = 1; ok && k < n; ++k) {
-      const uint8_t c = static_cast<uint8_t>(t[i + k]);
-      ok = (c & 0xC0) == 0x80;
-      cp = (cp << 6) | (c & 63u);
-    }
-    if (ok && n == 3) ok = cp >= 0x800 && !(cp >= 0xD800 && cp < 0xE000);
-    if (ok && n == 4) ok = cp >= 0x10000 && cp <= 0x10FFFF;
-    if (!ok) throw CompileError("encoding", "", "the source is not UTF-8 at byte " + std::to_string(i));
-    i += n;
-  }
 }
 
 bool json_equal(const Json& a, const Json& b) { return json_canonical(a) == json_canonical(b); }

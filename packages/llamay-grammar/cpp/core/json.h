@@ -35,9 +35,4 @@ bool json_equal(const Json& a, const Json& b);
 // A text that is the same for equal values.
 std::string json_canonical(const Json& value);
 
-void append_utf8(std::string& out, uint32_t cp);
-
-// Throws CompileError when a source is not well-formed UTF-8: every reader behind it relies on that.
-void require_utf8(std::string_view source);
-
 }  // namespace llamay::grammar

@@ -6,8 +6,6 @@
 #include <map>
 #include <unordered_map>
 
-#include "json.h"
-
 namespace llamay::grammar {
 
 static std::atomic<uint64_t> next_uid{1};
@@ -52,17 +50,10 @@ uint32_t Lang::run(std::string_view t) const {
   if (empty()) return kDead;
   uint32_t s = 0;
   for (size_t i = 0; i < t.size();) {
-    uint8_t b = static_cast<uint8_t>(t[i]);
     if (trie) {
-      s = child(s, b);
-      ++i;
+      s = child(s, static_cast<uint8_t>(t[i++]));
     } else {
-      uint32_t n = b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
-      uint32_t cp = n == 1 ? b : n == 2 ? b & 31u : n == 3 ? b & 15u : b & 7u;
-      for (uint32_t k = 1; k < n && i + k < t.size(); ++k)
-        cp = (cp << 6) | (static_cast<uint8_t>(t[i + k]) & 63u);
-      i += n;
-      s = next(s, cp);
+      s = next(s, next_code_point(t, i));
     }
     if (s == kDead) return kDead;
   }
@@ -478,16 +469,7 @@ LangPtr dense(const LangPtr& a, Budget& budget) {
   std::vector<std::vector<uint32_t>> decoded;
   size_t total = 0;
   for (auto& w : a->words) {
-    std::vector<uint32_t> d;
-    for (size_t i = 0; i < w.size();) {
-      uint8_t b = static_cast<uint8_t>(w[i]);
-      uint32_t n = b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
-      uint32_t cp = n == 1 ? b : n == 2 ? b & 31u : n == 3 ? b & 15u : b & 7u;
-      for (uint32_t k = 1; k < n && i + k < w.size(); ++k)
-        cp = (cp << 6) | (static_cast<uint8_t>(w[i + k]) & 63u);
-      d.push_back(cp);
-      i += n;
-    }
+    std::vector<uint32_t> d = code_points(w);
     chars.insert(chars.end(), d.begin(), d.end());
     total += d.size();
     decoded.push_back(std::move(d));

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "program.h"
-#include "regex.h"
+#include "terms.h"
 
 namespace llamay::grammar {
 

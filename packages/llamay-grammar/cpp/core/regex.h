@@ -1,12 +1,10 @@
-// ECMA-262 regular expressions, as JSON Schema means them, compiled to automata by derivatives.
+// ECMA-262 regular expressions, as JSON Schema means them, compiled to automata.
 //
-// Terms are hash-consed regular expressions closed under intersection and complement, so that lookaheads are
-// exact; the states of the automaton are the terms (J. Brzozowski, "Derivatives of regular expressions",
-// 1964). Counted repetition stays a counter inside the term.
+// Three steps: regex_syntax.h reads the text, regex_translation.h resolves its assertions, terms.h makes the
+// automaton.
 #pragma once
 
 #include <string_view>
-#include <vector>
 
 #include "lang.h"
 
@@ -21,56 +19,9 @@ struct Pattern {
 };
 
 // The strings in which the pattern is found somewhere (`whole`: that it matches entirely). Results are shared
-// between calls. Throws CompileError("pattern", ...) on bad syntax and on what no automaton can do
-// (back-references).
+// between calls and threads. `source` must be UTF-8 (require_utf8). Throws CompileError("pattern", ...) on
+// bad syntax and on what no automaton can do (back-references), CompileError("budget", ...) where the
+// automaton would be too large: it can have exponentially many states.
 Pattern compile_pattern(std::string_view source, bool whole, Budget& budget);
-
-// The pool of terms behind it, for compilers that build languages of their own.
-class Terms {
- public:
-  using Id = uint32_t;
-  explicit Terms(Budget& budget);
-
-  Id none() const { return 0; }
-  Id epsilon() const { return 1; }
-  Id anything() const { return 2; }  // every string
-  Id set(const CharSet& s);
-  Id concat(Id a, Id b);
-  Id alt(std::vector<Id> parts);
-  Id both(std::vector<Id> parts);
-  Id negate(Id a);
-  Id repeat(Id a, uint32_t min, uint32_t max);
-  Id text(std::string_view utf8);
-  bool nullable(Id a) const { return terms_[a].nullable; }
-  LangPtr compile(Id root);
-
-  enum class Op : uint8_t { None, Epsilon, Set, Concat, Alt, And, Not, Repeat };
-  struct Term {
-    Op op;
-    bool nullable;
-    uint32_t min = 0, max = 0;
-    std::vector<Id> kids;  // Set: one entry, the number of the set
-  };
-  const Term& term(Id id) const { return terms_[id]; }
-  const CharSet& charset(Id number) const { return sets_[number]; }
-
- private:
-  Id make(Term&& t);
-  Id& slot(const Term& t);
-  Id derive(Id a, uint32_t cls);
-  uint64_t asked(Id a);
-
-  static constexpr Id kNoTerm = 0xFFFFFFFFu;
-  static constexpr uint64_t kUnknown = uint64_t{1} << 63;
-
-  Budget& budget_;
-  std::vector<Term> terms_;
-  std::vector<CharSet> sets_;
-  std::vector<Id> slots_;                   // of all terms, by hash
-  std::vector<std::vector<bool>> set_has_;  // [set][class]
-  uint32_t n_classes_ = 0;
-  std::vector<std::vector<Id>> derived_;  // [term][class]
-  std::vector<uint64_t> asked_;
-};
 
 }  // namespace llamay::grammar

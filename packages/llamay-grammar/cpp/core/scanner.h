@@ -7,18 +7,14 @@
 
 #include <cstdint>
 
+#include "unicode.h"
+
 namespace llamay::grammar {
 
 enum class Scan : uint8_t { Dead, Live, Close };
 
 namespace scan {
 constexpr uint32_t kText = 0, kUtf8 = 1, kEscape = 2, kHex = 3, kPairSlash = 4, kPairU = 5, kPairHex = 6;
-}
-
-inline int hex_value(uint8_t b) {
-  if (b >= '0' && b <= '9') return b - '0';
-  uint8_t l = b | 32;
-  return l >= 'a' && l <= 'f' ? l - 'a' + 10 : -1;
 }
 
 // What only an escape with digits can write: control characters without a short escape.

@@ -5,25 +5,11 @@
 #include <map>
 
 #include "formula.h"
-#include "regex.h"
 #include "tagged.h"
+#include "terms.h"
 
 namespace llamay::grammar {
 namespace {
-
-std::vector<uint32_t> code_points(std::string_view text) {
-  std::vector<uint32_t> out;
-  for (size_t i = 0; i < text.size();) {
-    const uint8_t b = static_cast<uint8_t>(text[i]);
-    const uint32_t n = b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
-    uint32_t cp = n == 1 ? b : n == 2 ? b & 31u : n == 3 ? b & 15u : b & 7u;
-    for (uint32_t k = 1; k < n && i + k < text.size(); ++k)
-      cp = cp << 6 | (static_cast<uint8_t>(text[i + k]) & 63u);
-    out.push_back(cp);
-    i += n;
-  }
-  return out;
-}
 
 // An automaton given by its moves. What a move does may depend on how the languages class a code point, and
 // on whether it is one of `letters`.

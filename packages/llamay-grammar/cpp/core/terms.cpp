@@ -1,8 +1,9 @@
-#include <algorithm>
-#include <map>
+#include "terms.h"
 
-#include "json.h"
-#include "regex.h"
+#include <algorithm>
+#include <tuple>
+
+#include "hash.h"
 
 namespace llamay::grammar {
 
@@ -18,9 +19,8 @@ Terms::Terms(Budget& budget) : budget_(budget), slots_(256, kNoTerm) {
 // Where a term stands in the table of all, or the free place for it.
 Terms::Id& Terms::slot(const Term& t) {
   uint64_t h = static_cast<uint64_t>(t.op) << 40 | t.kids.size();
-  auto mix = [&h](uint64_t x) { h = (h ^ x) * 0x9E3779B97F4A7C15ull, h ^= h >> 32; };
-  mix(uint64_t{t.min} << 32 | t.max);
-  for (const Id kid : t.kids) mix(kid);
+  h = hash_mix(h, uint64_t{t.min} << 32 | t.max);
+  for (const Id kid : t.kids) h = hash_mix(h, kid);
   for (size_t at = h;; ++at) {
     Id& id = slots_[at & (slots_.size() - 1)];
     if (id == kNoTerm) return id;
@@ -156,161 +156,10 @@ Terms::Id Terms::repeat(Id a, uint32_t min, uint32_t max) {
 }
 
 Terms::Id Terms::text(std::string_view t) {
-  std::vector<uint32_t> cps;
-  for (size_t i = 0; i < t.size();) {
-    uint8_t b = static_cast<uint8_t>(t[i]);
-    uint32_t n = b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
-    uint32_t cp = n == 1 ? b : n == 2 ? b & 31u : n == 3 ? b & 15u : b & 7u;
-    for (uint32_t k = 1; k < n && i + k < t.size(); ++k)
-      cp = (cp << 6) | (static_cast<uint8_t>(t[i + k]) & 63u);
-    cps.push_back(cp);
-    i += n;
-  }
+  const std::vector<uint32_t> cps = code_points(t);
   Id out = epsilon();
   for (size_t i = cps.size(); i-- > 0;) out = concat(set(CharSet::of({{cps[i], cps[i]}})), out);
   return out;
-}
-
-Terms::Id Terms::derive(Id a, uint32_t cls) {
-  switch (terms_[a].op) {
-    case Op::None:
-    case Op::Epsilon:
-      return none();
-    case Op::Set:
-      return set_has_[terms_[a].kids[0]][cls] ? epsilon() : none();
-    default:
-      break;
-  }
-  if (a == anything()) return a;
-  if (derived_.size() <= a) derived_.resize(std::max<size_t>(terms_.size(), a + 1));
-  if (derived_[a].empty()) derived_[a].assign(n_classes_, kNoTerm);
-  if (const Id known = derived_[a][cls]; known != kNoTerm) return known;
-  budget_.tick();
-  Id out = none();
-  // Making terms moves them: nothing of them is held meanwhile.
-  const Id first = terms_[a].kids[0];
-  switch (terms_[a].op) {
-    case Op::Concat: {
-      const Id second = terms_[a].kids[1];
-      out = concat(derive(first, cls), second);
-      if (nullable(first)) out = alt({out, derive(second, cls)});
-      break;
-    }
-    case Op::Alt:
-    case Op::And: {
-      std::vector<Id> d;
-      for (size_t i = 0; i < terms_[a].kids.size(); ++i) d.push_back(derive(terms_[a].kids[i], cls));
-      out = terms_[a].op == Op::Alt ? alt(std::move(d)) : both(std::move(d));
-      break;
-    }
-    case Op::Not:
-      out = negate(derive(first, cls));
-      break;
-    case Op::Repeat: {
-      const uint32_t min = terms_[a].min, max = terms_[a].max;
-      const Id d = derive(first, cls);
-      if (d != none()) out = concat(d, repeat(first, min ? min - 1 : 0, max == kInf ? kInf : max - 1));
-      break;
-    }
-    default:
-      break;
-  }
-  derived_[a][cls] = out;
-  return out;
-}
-
-// The sets that a term's derivatives ask for: classes of characters that none of them tells apart have the
-// same one (S. Owens, J. Reppy, A. Turon, "Regular-expression derivatives re-examined", 2009).
-uint64_t Terms::asked(Id a) {
-  if (asked_.size() <= a) asked_.resize(std::max<size_t>(terms_.size(), a + 1), kUnknown);
-  if (asked_[a] != kUnknown) return asked_[a];
-  uint64_t out = 0;
-  const Term& t = terms_[a];
-  if (t.op == Op::Set) {
-    out = uint64_t{1} << t.kids[0];
-  } else if (t.op != Op::None && t.op != Op::Epsilon) {
-    for (const Id kid : t.kids) {
-      out |= asked(kid);
-      if (t.op == Op::Concat && !nullable(kid)) break;
-    }
-  }
-  return asked_[a] = out;
-}
-
-LangPtr Terms::compile(Id root) {
-  std::vector<uint32_t> cuts{0, 0xD800, 0xE000};
-  for (auto& s : sets_)
-    for (auto& r : s.ranges) {
-      cuts.push_back(r.first);
-      if (r.second < kMaxCodePoint) cuts.push_back(r.second + 1);
-    }
-  std::sort(cuts.begin(), cuts.end());
-  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  RawDfa raw;
-  std::map<std::vector<bool>, uint16_t> ids;
-  std::vector<std::vector<bool>> members;
-  std::vector<size_t> at(sets_.size(), 0);
-  for (uint32_t cut : cuts) {
-    std::vector<bool> key;
-    for (size_t i = 0; i < sets_.size(); ++i) {
-      auto& r = sets_[i].ranges;
-      while (at[i] < r.size() && r[at[i]].second < cut) ++at[i];
-      key.push_back(at[i] < r.size() && r[at[i]].first <= cut);
-    }
-    bool surrogate = cut >= 0xD800 && cut < 0xE000;
-    if (surrogate) key.assign(sets_.size(), false);
-    key.push_back(surrogate);
-    auto [it, fresh] = ids.emplace(key, static_cast<uint16_t>(ids.size()));
-    if (fresh) members.push_back(key);
-    raw.starts.push_back(cut);
-    raw.classes.push_back(it->second);
-  }
-  raw.n_classes = n_classes_ = static_cast<uint32_t>(members.size());
-  set_has_.assign(sets_.size(), {});
-  derived_.clear();
-  // The sets of each class, where they fit into a word: one bit is left for what is not known yet.
-  const bool few_sets = sets_.size() < 63;
-  std::vector<uint64_t> sets_of(members.size(), 0);
-  for (size_t c = 0; few_sets && c < members.size(); ++c)
-    for (size_t i = 0; i < sets_.size(); ++i) sets_of[c] |= uint64_t{members[c][i]} << i;
-  for (size_t i = 0; i < sets_.size(); ++i)
-    for (auto& m : members) set_has_[i].push_back(m[i]);
-  std::unordered_map<Id, uint32_t> numbers;
-  std::vector<Id> states;
-  auto number = [&](Id t) {
-    auto [it, fresh] = numbers.emplace(t, static_cast<uint32_t>(states.size()));
-    if (fresh) {
-      if (states.size() > budget_.automaton_states)
-        throw CompileError(
-            "budget", "",
-            "a regular expression needs more than " + std::to_string(budget_.automaton_states) + " states");
-      states.push_back(t);
-    }
-    return it->second;
-  };
-  number(root);
-  std::vector<std::pair<uint64_t, uint32_t>> told;  // where classes lead that the state tells apart
-  for (size_t q = 0; q < states.size(); ++q) {
-    raw.labels.push_back(nullable(states[q]) ? 0 : kDead);
-    const uint64_t tells = few_sets ? asked(states[q]) : 0;
-    told.clear();
-    for (uint32_t c = 0; c < raw.n_classes; ++c) {
-      if (members[c].back()) {
-        raw.table.push_back(kDead);
-        continue;
-      }
-      const uint64_t seen = sets_of[c] & tells;
-      auto same = std::find_if(told.begin(), told.end(), [&](auto& x) { return x.first == seen; });
-      if (few_sets && same != told.end()) {
-        raw.table.push_back(same->second);
-        continue;
-      }
-      const Id d = derive(states[q], c);
-      raw.table.push_back(d == none() ? kDead : number(d));
-      told.emplace_back(seen, raw.table.back());
-    }
-  }
-  return finish(std::move(raw), budget_);
 }
 
 }  // namespace llamay::grammar

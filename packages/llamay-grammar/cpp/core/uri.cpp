@@ -1,5 +1,7 @@
 #include "uri.h"
 
+#include "unicode.h"
+
 namespace llamay::grammar {
 namespace {
 
@@ -95,12 +97,10 @@ void split_fragment(std::string_view uri, std::string& document, std::string& fr
   document = uri.substr(0, h);
   fragment.clear();
   if (h == uri.npos) return;
-  auto hex = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-  };
+  auto byte = [&](size_t at) { return static_cast<uint8_t>(uri[at]); };
   for (size_t i = h + 1; i < uri.size(); ++i) {
-    if (uri[i] == '%' && i + 2 < uri.size() && hex(uri[i + 1]) >= 0 && hex(uri[i + 2]) >= 0) {
-      fragment.push_back(static_cast<char>(hex(uri[i + 1]) * 16 + hex(uri[i + 2])));
+    if (uri[i] == '%' && i + 2 < uri.size() && hex_value(byte(i + 1)) >= 0 && hex_value(byte(i + 2)) >= 0) {
+      fragment.push_back(static_cast<char>(hex_value(byte(i + 1)) * 16 + hex_value(byte(i + 2))));
       i += 2;
     } else {
       fragment.push_back(uri[i]);
