@@ -264,7 +264,7 @@ class Model:
         elif isinstance(prompt, str):
             prompt = self.encode(prompt, parse_special=parse_special)
         context = Context(self, State(self.pool.context(), tenant))
-        if prompt is not None and len(prompt):
+        if prompt is not None:
             try:
                 context.extend(prompt, progress=progress)
             except BaseException:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import re
 import threading
 import weakref
 
@@ -70,6 +71,11 @@ def test_a_stop_string_ends_the_text_before_it(make_model):
     assert generation.text == text[: text.index(stop)]
     assert generation.finish_reason == "stop"
     assert generation.stop_sequence == stop
+    # One string is one stop string, not one for each of its characters.
+    assert (
+        model.engine.submit(Request([9, 9, 12], GREEDY, 30, stop=stop, ignore_eos=True)).text
+        == generation.text
+    )
 
 
 def test_an_end_token_ends_the_text(make_model):
@@ -116,9 +122,29 @@ class TestPrompts:
         with pytest.raises(PromptError, match=f"token {token} is outside the vocabulary of 61"):
             make_model().engine.submit(Request([5, token]))
 
-    def test_not_tokens(self, make_model):
-        with pytest.raises(PromptError, match="a prompt is a sequence of token ids"):
-            make_model().engine.submit(Request([1.5]))
+    @pytest.mark.parametrize("prompt", [[1.5], ["a"], [[1, 2], [3, 4]], b"abc", 5, {"a": 1}])
+    def test_not_tokens(self, make_model, prompt):
+        model = make_model()
+        for read in (model.context, model.context([9]).extend):
+            with pytest.raises(PromptError, match="a prompt is text or a sequence of token ids, not "):
+                read(prompt)
+
+    @pytest.mark.parametrize(
+        ("wrong", "said"),
+        [
+            ({"max_tokens": -1}, "max_tokens must be a number of tokens, or None for no limit, not -1"),
+            ({"max_tokens": "5"}, "max_tokens must be a number of tokens, or None for no limit, not '5'"),
+            ({"max_tokens": 2.5}, "max_tokens must be"),
+            ({"stop": 5}, "stop must be a string or several, not 5"),
+            ({"stop": ["a", None]}, "stop must be a string or several"),
+            ({"stop": b"a"}, "stop must be a string or several"),
+        ],
+    )
+    def test_wrong_limits_leave_the_context_as_it_was(self, make_model, wrong, said):
+        context = make_model().context([9, 9, 12])
+        with pytest.raises(PromptError, match=re.escape(said)):
+            context.generate(**wrong)
+        assert context.generate(GREEDY, max_tokens=np.int64(3), ignore_eos=True).text
 
 
 class Only:

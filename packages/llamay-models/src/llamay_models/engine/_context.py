@@ -167,7 +167,7 @@ class Context:
         sampling: Sampling | None = None,
         *,
         max_tokens: int | None = None,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         constraint: TokenConstraint | None = None,
         ignore_eos: bool = False,
         priority: int = 0,

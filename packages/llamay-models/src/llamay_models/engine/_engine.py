@@ -245,11 +245,13 @@ class Engine:
 
         Raises PromptError for one outside the vocabulary, PromptTooLong.
         """
+        if isinstance(tokens, (str, bytes)) or not hasattr(tokens, "__len__"):
+            raise PromptError(f"a prompt is text or a sequence of token ids, not {type(tokens).__name__}")
         if len(tokens) > self.ctx_size:
             raise PromptTooLong(len(tokens), self.ctx_size)
         array = np.asarray(tokens)
         if array.size and (array.ndim != 1 or array.dtype.kind not in "iu"):
-            raise PromptError(f"a prompt is a sequence of token ids, not of {array.dtype}")
+            raise PromptError(f"a prompt is text or a sequence of token ids, not of {array.dtype}")
         wrong = array[(array < 0) | (array >= self._vocab)]
         if len(wrong):
             raise PromptError(f"token {wrong[0]} is outside the vocabulary of {self._vocab}")
@@ -271,7 +273,7 @@ class Engine:
         if request.stream is not None:
             state.stream = request.stream
         room = self.ctx_size - size
-        limit = room if request.max_tokens is None else min(room, max(0, request.max_tokens))
+        limit = room if request.max_tokens is None else min(room, request.max_tokens)
         ends = self._vocabulary.eog if self._vocabulary is not None else frozenset()
         channel.prompt_tokens = size
         constraint = request.constraint
@@ -283,11 +285,11 @@ class Engine:
                 ends if request.ignore_eos else frozenset(),
                 self._vocabulary,
             ),
-            TextStream(self._decoder(request.special), request.stop),
+            TextStream(self._decoder(request.special), request.stops),
             frozenset() if request.ignore_eos else ends,
             limit,
             None if constraint is None else lambda: Bounds(constraint, self._vocab, ends),
-            stops=request.stop,
+            stops=request.stops,
             special=request.special,
             forbidden=ends if request.ignore_eos else frozenset(),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from llamay_models.engine._constraint import TokenConstraint
@@ -22,7 +23,7 @@ class Request:
         prompt: token ids, or a context, which is then continued in place.
         sampling: how tokens are chosen; None goes on as the context did, or with the defaults.
         max_tokens: at most so many; None until the text ends or the context is full.
-        stop: strings that end the text; they are not part of it.
+        stop: strings that end the text, or one; they are not part of it.
         constraint: decides which tokens may come next.
         ignore_eos: never choose an end token.
         special: control tokens that are written out in the text by their names; others are not part of it.
@@ -44,7 +45,7 @@ class Request:
     prompt: Sequence[int] | Context
     sampling: Sampling | None = None
     max_tokens: int | None = None
-    stop: Sequence[str] = field(default=())
+    stop: str | Sequence[str] = field(default=())
     constraint: TokenConstraint | None = None
     ignore_eos: bool = False
     stream: int | None = None
@@ -57,7 +58,17 @@ class Request:
     special: Collection[int] = ()
 
     def __post_init__(self) -> None:
+        most = self.max_tokens
+        if most is not None and (not isinstance(most, Integral) or most < 0):
+            raise PromptError(f"max_tokens must be a number of tokens, or None for no limit, not {most!r}")
+        if not isinstance(self.stop, Sequence) or not all(isinstance(each, str) for each in self.stop):
+            raise PromptError(f"stop must be a string or several, not {self.stop!r}")
         if self.timeout is not None and not self.timeout >= 0:
             raise PromptError(f"timeout must be a number of seconds, not {self.timeout!r}")
         if self.shared < 0:
             raise PromptError(f"shared must be a number of tokens, not {self.shared!r}")
+
+    @property
+    def stops(self) -> Sequence[str]:
+        """The strings that end the text."""
+        return (self.stop,) if isinstance(self.stop, str) else self.stop
