@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 
 def reader(
-    context: Context, tools: Iterable[Mapping[str, Any]] = (), *, parallel: bool = True
+    context: Context,
+    tools: Iterable[Mapping[str, Any]] = (),
+    *,
+    parallel: bool = True,
+    bound: bool = False,
 ) -> ContextReader:
     """Return what takes apart the model's next words in a context: thoughts, text and calls of these tools.
 
@@ -29,6 +33,9 @@ def reader(
         tools: what may be called, in OpenAI's form (``{"type": "function", "function": {...}}``) or plain
             (``{"name": ..., "parameters": schema}``).
         parallel: whether there may be several calls.
+        bound: whether what is generated is bound by a grammar of these tools in this format
+            (`llamay_grammar.compile_tools`). Calls then come in parts, where the format allows it: `events` yields
+            their arguments while they are written.
 
     Raises:
         ValueError: for a tool without a name.
@@ -37,7 +44,7 @@ def reader(
     import llamay_grammar
     from llamay_models.answers import ContextReader
 
-    return ContextReader(context, tools, formats=llamay_grammar, parallel=parallel)
+    return ContextReader(context, tools, formats=llamay_grammar, parallel=parallel, bound=bound)
 
 
 def prompt(

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from llamay_models.answers import Answer, ContextReader, Finished, Text, ToolCall, schemas_of
+from llamay_models.answers import (
+    Answer,
+    ArgumentsPart,
+    CallBegun,
+    ContextReader,
+    Finished,
+    Text,
+    ToolCall,
+    schemas_of,
+)
 
 from .made_formats import MADE
 
@@ -75,6 +84,15 @@ def test_calls_are_read_and_events_come_as_the_text_does() -> None:
     assert isinstance(events[-1], Finished)
     answer = read(reader("{{ tools }}", "hi", [TOOL]), CALL)
     assert (answer.text, len(answer.calls), answer.finish_reason) == ("", 1, "tool_calls")
+
+
+def test_calls_come_in_parts_where_a_grammar_binds_them() -> None:
+    context: Any = SimpleNamespace(model=Model("{{ tools }}", ()), tokens=[])
+    generation: Any = Generation(CALL)
+    events = list(ContextReader(context, [TOOL], formats=MADE, bound=True).events(generation))
+
+    assert [type(e) for e in events] == [CallBegun, *[ArgumentsPart] * 5, ToolCall, Finished]
+    assert "".join(e.text for e in events if isinstance(e, ArgumentsPart)) == '{"a":1}'
 
 
 def test_the_control_tokens_of_calls_are_visible_where_there_are_tools() -> None:

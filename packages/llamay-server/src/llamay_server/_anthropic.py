@@ -13,7 +13,16 @@ import msgspec
 from litestar import Request, post
 from litestar.types import ASGIApp
 
-from llamay_models.answers import Event, Finished, Reasoning, Text, ToolCall
+from llamay_models.answers import (
+    ArgumentsPart,
+    CallBegun,
+    Event,
+    Finished,
+    Reasoning,
+    Text,
+    ToolCall,
+    complete_part,
+)
 
 from ._anthropic_cache import diagnose, last_breakpoint, marked_tokens
 from ._anthropic_messages import assistant_message, read_messages
@@ -119,6 +128,7 @@ def _neutral(data: CountTokensRequest, thread: Stored | None, profile: Profile, 
         continue_final=messages[-1]["role"] == "assistant",
         think=think,
         template=template,
+        in_parts=True,
     )
 
 
@@ -239,7 +249,8 @@ class MessageWriter:
                     content.append({"type": "thinking", "thinking": "", "signature": SIGNATURE})
                 content[-1]["thinking"] += event.text
             case ToolCall():
-                content.append(_tool_block(event, json.loads(event.arguments)))
+                given = json.loads(event.arguments) if event.complete else complete_part(event.arguments)
+                content.append(_tool_block(event, given))
 
     def shown(self) -> list[dict[str, Any]]:
         """The content as the client gets it: without the words of reasoning it does not want to see."""
@@ -291,15 +302,13 @@ class MessageWriter:
                         return head
                     delta = {"type": "thinking_delta", "thinking": event.text}
                     return head + emit("content_block_delta", index=index, delta=delta)
+                case CallBegun():
+                    return begin("tool_use", _tool_block(event, {}))
+                case ArgumentsPart() if event.text != "{}":
+                    delta = {"type": "input_json_delta", "partial_json": event.text}
+                    return emit("content_block_delta", index=index, delta=delta)
                 case ToolCall():
-                    head = begin("tool_use", _tool_block(event, {}))
-                    delta = {"type": "input_json_delta", "partial_json": event.arguments}
-                    parts = (
-                        emit("content_block_delta", index=index, delta=delta)
-                        if event.arguments != "{}"
-                        else b""
-                    )
-                    return head + parts + close()
+                    return b"".join(map(frame, event.untold())) + close()
             return b""
 
         def gathered(event: Event) -> bytes:
@@ -324,7 +333,7 @@ class MessageWriter:
         yield close() + emit("message_delta", delta=self._stop(end), usage=usage) + emit("message_stop")
 
 
-def _tool_block(call: ToolCall, arguments: dict[str, Any]) -> dict[str, Any]:
+def _tool_block(call: ToolCall | CallBegun, arguments: dict[str, Any]) -> dict[str, Any]:
     call_id = "toolu_" + call.id.removeprefix("call_")
     return {"type": "tool_use", "id": call_id, "name": call.name, "input": arguments}
 

@@ -64,6 +64,8 @@ class ChatRequest:
     template: dict[str, Any] = field(default_factory=dict)
     progress: bool = False
     """Tell how far the prompt is read."""
+    in_parts: bool = False
+    """Tell the arguments of calls while they are written, where a grammar makes sure of them."""
     shorten: bool = False
     """Drop the oldest turns of a conversation that does not fit, and say so."""
 
@@ -147,6 +149,7 @@ class Framing:
     in_thought: bool
     prompted: bool
     known_ids: frozenset[str]
+    in_parts: bool
 
     @classmethod
     def of(
@@ -172,6 +175,7 @@ class Framing:
             known_ids=frozenset(
                 call.get("id") or "" for m in request.messages for call in m.get("tool_calls") or ()
             ),
+            in_parts=request.in_parts and bound is not None and bound.kind == "tools",
         )
 
     def parser(self, index: int) -> Reader:
@@ -185,6 +189,7 @@ class Framing:
             reasoning=self.marks,
             prompted=self.prompted,
             known_ids=self.known_ids,
+            bound=self.in_parts,
         )
 
 

@@ -11,6 +11,8 @@ from litestar.types import ASGIApp
 
 from llamay_models.answers import (
     THINK,
+    ArgumentsPart,
+    CallBegun,
     Event,
     Finished,
     Reasoning,
@@ -216,6 +218,8 @@ def _frame(event: Event | dict[str, Any]) -> bytes:
             return sse({"index": event.index, **one["tool_calls"][0]}, "tool_call")
         case Finished():
             return sse({"index": event.index, "finish_reason": event.reason}, "finish")
+        case CallBegun() | ArgumentsPart():
+            return b""  # calls are told whole here
         case dict():
             return sse(event, "done")
 

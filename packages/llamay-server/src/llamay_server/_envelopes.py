@@ -49,6 +49,7 @@ def reader(
     reasoning: tuple[str, str] = answers.THINK,
     prompted: bool = False,
     known_ids: Collection[str] = (),
+    bound: bool = False,
 ) -> answers.Reader:
     """What takes an answer apart in which the tools of a request may be called."""
     return answers.Reader(
@@ -62,4 +63,5 @@ def reader(
         reasoning=reasoning,
         prompted=prompted,
         known_ids=known_ids,
+        bound=bound,
     )

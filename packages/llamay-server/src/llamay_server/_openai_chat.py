@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from litestar import Request, post
 from litestar.types import ASGIApp
 
-from llamay_models.answers import Event, Finished, Reasoning, Text, ToolCall
+from llamay_models.answers import ArgumentsPart, CallBegun, Event, Finished, Reasoning, Text, ToolCall
 
 from ._call import Call, call_of
 from ._chat import ChatRequest, ChatRun, template_options
@@ -97,6 +97,7 @@ def read_request(data: ChatCompletionRequest, model: Model, service: Services, c
         think=think,
         template=template,
         progress=bool(data.return_progress and data.stream),
+        in_parts=True,
         shorten=bool(data.truncate),
     )
 
@@ -296,19 +297,23 @@ class ChatWriter:
             case Reasoning():
                 thought = {"reasoning_content": event.text, "reasoning": event.text}
                 return self._chunk(event.index, thought, beside=self._timings())
-            case ToolCall() if self.legacy:
-                return self._chunk(
-                    event.index, {"function_call": {"name": event.name, "arguments": event.arguments}}
-                )
+            case CallBegun():
+                return self._call_chunk(event, {"name": event.name, "arguments": ""})
+            case ArgumentsPart():
+                return self._call_chunk(event, {"arguments": event.text})
             case ToolCall():
-                head = {**_call_object(event), "index": event.number}
-                head["function"] = {"name": event.name, "arguments": ""}
-                rest = {"index": event.number, "function": {"arguments": event.arguments}}
-                return self._chunk(event.index, {"tool_calls": [head]}) + self._chunk(
-                    event.index, {"tool_calls": [rest]}
-                )
+                return b"".join(map(self._frame, event.untold()))
             case Finished():
                 return self._chunk(event.index, {}, self._reason(event.reason), beside=self._timings())
+
+    def _call_chunk(self, event: CallBegun | ArgumentsPart, function: dict[str, str]) -> bytes:
+        """The beginning of a call, with its id, or a part of its arguments."""
+        if self.legacy:
+            return self._chunk(event.index, {"function_call": function})
+        delta: dict[str, Any] = {"index": event.number}
+        if isinstance(event, CallBegun):
+            delta |= {"id": event.id, "type": "function"}
+        return self._chunk(event.index, {"tool_calls": [{**delta, "function": function}]})
 
 
 def _call_object(call: ToolCall) -> dict[str, Any]:

@@ -82,6 +82,7 @@ def read_request(
         think=think,
         template=template,
         progress=bool(data.return_progress and data.stream),
+        in_parts=True,
         shorten=data.truncation == "auto",
     )
     return request, items, previous

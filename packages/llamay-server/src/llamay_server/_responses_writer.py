@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from llamay_models.answers import Event, Finished, Reasoning, Text, ToolCall
+from llamay_models.answers import ArgumentsPart, CallBegun, Event, Finished, Reasoning, Text, ToolCall
 
 from ._chat import ChatRun
 from ._errors import ApiError
@@ -152,7 +152,7 @@ class ResponseWriter:
             )
         return out
 
-    def _close(self) -> bytes:
+    def _close(self, status: str = "completed") -> bytes:
         """End the open item with its whole content."""
         item = self.item
         if item is None:
@@ -175,7 +175,7 @@ class ResponseWriter:
             out += self._event("response.reasoning_text.done", **self._where(), content_index=0, text=text)
             if self.seals:
                 item["encrypted_content"] = seal(text)
-        item["status"] = "completed"
+        item["status"] = status
         out += self._event("response.output_item.done", output_index=index, item=item)
         self.item = None
         return out
@@ -227,18 +227,24 @@ class ResponseWriter:
                 return out + self._event(
                     "response.reasoning_text.delta", **self._where(), content_index=0, delta=event.text
                 )
-            case ToolCall():
+            case CallBegun():
                 item = {
                     "id": f"fc_{event.id.removeprefix('call_')}",
                     "type": "function_call",
                     "call_id": event.id,
                 }
                 item |= {"name": event.name, "arguments": "", "status": "in_progress"}
-                out = self._open("function_call", item)
-                item["arguments"] = event.arguments
-                out += self._event(
-                    "response.function_call_arguments.delta", **self._where(), delta=event.arguments
+                return self._open("function_call", item)
+            case ArgumentsPart():
+                return self._event(
+                    "response.function_call_arguments.delta", **self._where(), delta=event.text
                 )
+            case ToolCall():
+                out = b"".join(map(self._frame, event.untold()))
+                assert self.item is not None
+                self.item["arguments"] = event.arguments
+                if not event.complete:
+                    return out + self._close("incomplete")
                 done = {"arguments": event.arguments, "name": event.name}
                 out += self._event("response.function_call_arguments.done", **self._where(), **done)
                 return out + self._close()

@@ -7,9 +7,10 @@ well. It is handed in as `formats`; this package does not import it. Everything 
 `ContextReader` alone knows of models.
 """
 
+from ._compact import complete_part
 from ._context import Answer, ContextReader, control_tokens
 from ._envelope import Envelope, envelope
-from ._events import Event, Finished, Reasoning, Text, ToolCall
+from ._events import ArgumentsPart, CallBegun, Event, Finished, Reasoning, Text, ToolCall
 from ._formats import Formats, Types
 from ._history import for_template
 from ._reader import THINK, Reader, new_call_id
@@ -22,6 +23,8 @@ __all__ = [
     "DEFAULT",
     "THINK",
     "Answer",
+    "ArgumentsPart",
+    "CallBegun",
     "ContextReader",
     "Envelope",
     "Event",
@@ -34,6 +37,7 @@ __all__ = [
     "ToolCall",
     "Types",
     "begins_thought",
+    "complete_part",
     "control_tokens",
     "envelope",
     "for_template",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ._compact import compact
 from ._tagged import Pairs, Tags
 from ._text import WAIT, skip, starts
 
@@ -35,29 +36,28 @@ class Found:
 Step = tuple[str, str]
 
 
-def read_call(
-    steps: Sequence[Step], text: str, final: bool, tails: Sequence[str], tags: Tags | None
-) -> Found | Literal["wait"] | None:
-    """The call at the start of `text`, if its steps are there; "wait" where more text decides.
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What stands in front of a call's arguments: its words, the step that reads these, and where they begin."""
 
-    `tails` are what ends a call of the format: JSON that is broken in front of one stays broken.
-    """
+    words: dict[str, str]
+    step: int
+    at: int
+
+
+def read_head(steps: Sequence[Step], text: str, final: bool) -> Head | Literal["wait"] | None:
+    """What stands at the start of `text` in front of the arguments; "wait" where more text decides."""
     at = 0
     words: dict[str, str] = {}
-    call: tuple[str, dict[str, Any], str | None] | None = None
-    pairs: Pairs | None = None
     row = iter(range(len(steps)))
     for i in row:
         kind, literal = steps[i]
         start = skip(text, at)
         if kind == "text":
             found = starts(text, start, (literal,))
-            if found is True:
-                at = start + len(literal)
-            elif found == WAIT and not final:
-                return WAIT
-            elif call is None or steps[i - 1][0] == "parameters":
-                return None  # without the mark behind the last one, there may be more arguments
+            if found is not True:
+                return WAIT if found == WAIT and not final else None
+            at = start + len(literal)
         elif kind in ("name", "id", "counted"):
             ends = steps[i + 1][1]
             word = _WORD.match(text, start)
@@ -79,28 +79,66 @@ def read_call(
                 words[kind] = word[0]
             at = rest + len(ends)
             next(row)
-        elif kind == "parameters":
-            assert tags is not None
-            read = tags.read(text, at)
-            if read == WAIT or read is None:
-                return WAIT if read == WAIT and not final else None
-            pairs, at = read
-            call = (words["name"], {}, None)
         else:
-            if start >= len(text):
-                return None if final else WAIT
-            if text[start] != "{":
-                return None
-            try:
-                value, at = _DECODER.raw_decode(text, start)
-            except (ValueError, RecursionError):
-                closed = any(tail and text.find(tail, start) >= 0 for tail in tails)
-                return None if final or closed else WAIT
-            call = (words["name"], value, words.get("id")) if kind == "arguments" else _named(value)
-            if call is None:
-                return None
-    assert call is not None
-    return Found(call[0], json.dumps(call[1], ensure_ascii=False, separators=(",", ":")), call[2], at, pairs)
+            return Head(words, i, at)
+    raise AssertionError("a format whose calls have no arguments")
+
+
+def pass_tails(steps: Sequence[Step], text: str, at: int, *, final: bool) -> int | Literal["wait"]:
+    """Where a call ends whose arguments end at `at`; a mark behind them that is not there is not missed."""
+    for _, literal in steps:
+        start = skip(text, at)
+        found = starts(text, start, (literal,))
+        if found is True:
+            at = start + len(literal)
+        elif found == WAIT and not final:
+            return WAIT
+    return at
+
+
+def read_call(
+    steps: Sequence[Step], text: str, final: bool, tails: Sequence[str], tags: Tags | None
+) -> Found | Literal["wait"] | None:
+    """The call at the start of `text`, if its steps are there; "wait" where more text decides.
+
+    `tails` are what ends a call of the format: JSON that is broken in front of one stays broken.
+    """
+    head = read_head(steps, text, final)
+    if not isinstance(head, Head):
+        return head
+    call: tuple[str, dict[str, Any], str | None] | None
+    pairs: Pairs | None = None
+    words, at, rest = head.words, head.at, steps[head.step + 1 :]
+    if steps[head.step][0] == "parameters":
+        assert tags is not None
+        read = tags.read(text, at)
+        if read == WAIT or read is None:
+            return WAIT if read == WAIT and not final else None
+        pairs, at = read
+        call = (words["name"], {}, None)
+        # Without the mark behind the last one, there may be more arguments.
+        start = skip(text, at)
+        if rest and (found := starts(text, start, (rest[0][1],))) is not True:
+            return WAIT if found == WAIT and not final else None
+    else:
+        start = skip(text, at)
+        if start >= len(text):
+            return None if final else WAIT
+        if text[start] != "{":
+            return None
+        try:
+            value, at = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            closed = any(tail and text.find(tail, start) >= 0 for tail in tails)
+            return None if final or closed else WAIT
+        arguments = steps[head.step][0] == "arguments"
+        call = (words["name"], value, words.get("id")) if arguments else _named(value)
+        if call is None:
+            return None
+    end = pass_tails(rest, text, at, final=final)
+    if end == WAIT:
+        return WAIT
+    return Found(call[0], compact(call[1]), call[2], end, pairs)
 
 
 def _named(value: Any) -> tuple[str, dict[str, Any], str | None] | None:

@@ -47,6 +47,7 @@ class ContextReader(Reader):
             (``{"name": ..., "parameters": schema}``, also with ``input_schema``).
         formats: the formats there are; `llamay_grammar`.
         parallel: whether there may be several calls.
+        bound: whether a grammar of the format binds what is generated, as for `Reader`: calls then come in parts.
 
     Attributes:
         form: the name of the format of calls, for ``llamay_grammar.compile_tools(format=...)``.
@@ -66,6 +67,7 @@ class ContextReader(Reader):
         *,
         formats: Formats,
         parallel: bool = True,
+        bound: bool = False,
     ) -> None:
         model = context.model
         template = model.chat_template.source if model.chat_template is not None else None
@@ -82,6 +84,7 @@ class ContextReader(Reader):
             in_thought=self.in_thought,
             reasoning=self.reasoning or THINK,
             prompted=bool(known.prompted) and end.endswith(known.prompted),
+            bound=bound,
         )
         self.special = control_tokens(model, known.visible(self.reasoning, calls=bool(schemas)))
 

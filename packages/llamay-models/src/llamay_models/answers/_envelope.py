@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ._arriving import Begun, read_begun
 from ._call import Found, Step, read_call
 from ._formats import Formats
 from ._pieces import NAMED, PARTS, literals, openings, rows, steps_of, stripped
@@ -35,6 +36,11 @@ class Envelope:
     after: tuple[str, ...]
     tails: tuple[str, ...]
     """What ends a call, in its different forms."""
+    stops: tuple[str, ...] = ()
+    """What text that a grammar leaves free does not contain: it begins a call."""
+    in_parts: bool = False
+    """Whether arguments can be told while they are written: as they stand there, and with nothing behind them that
+    the call has to begin with."""
     ids: str = ""
     """How calls are named in a conversation, made of {name} and {count}; empty where that is free."""
     tags: Tags | None = None
@@ -53,6 +59,24 @@ class Envelope:
                 found = read_call(steps, text, final, self.tails, self.tags)
                 if isinstance(found, Found):
                     return found
+                waits |= found == WAIT
+        return WAIT if waits else None
+
+    def begun(self, text: str, *, first: bool, certain: bool) -> Begun | Literal["wait"] | None:
+        """A call at the start of `text`, up to its arguments, in text that a grammar has bound.
+
+        None where arguments cannot be told in parts, or where it may still be text: where nothing stands in front of
+        the arguments that free text cannot have, unless what comes is known to be a call for `certain`.
+        """
+        if not self.in_parts:
+            return None
+        waits = False
+        for before in self.before if first else ("",):
+            for form in self.forms:
+                found = read_begun((("text", before), *form) if before else form, text)
+                if isinstance(found, Begun):
+                    bound = certain or any(text.find(stop, 0, found.at) >= 0 for stop in self.stops)
+                    return found if bound else None
                 waits |= found == WAIT
         return WAIT if waits else None
 
@@ -130,6 +154,17 @@ def _envelope(name: str, form: Mapping[str, Any]) -> Envelope:
         after=stripped(form.get("after", ())),
         # A brace alone ends nothing: there are others in the arguments.
         tails=tuple(dict.fromkeys(row[-1][1] for row in forms if row[-1][0] == "text" and row[-1][1] != "}")),
+        stops=tuple(form.get("stop", ())),
+        in_parts=not any(_waits(row) for each in calls for row in rows(each)),
         ids=form.get("ids", ""),
         tags=tags_in(call),
     )
+
+
+def _waits(row: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a call written so has to be whole before it can be told."""
+    kinds = [next((k for k in ("arguments", "parameters", "name", "id") if k in piece), "") for piece in row]
+    if "arguments" not in kinds or "parameters" in kinds:
+        return True
+    behind = kinds[kinds.index("arguments") :]
+    return "name" in behind or "id" in behind

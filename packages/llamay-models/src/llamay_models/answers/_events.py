@@ -28,14 +28,47 @@ class Reasoning:
 
 
 @dataclass(frozen=True, slots=True)
+class CallBegun:
+    """A call of which all but the arguments is known: `ArgumentsPart`s follow, and then the `ToolCall`."""
+
+    index: int
+    number: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsPart:
+    """Some more of the arguments of the call that has begun; all parts together are those of its `ToolCall`."""
+
+    index: int
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A whole call; `arguments` is compact JSON text of an object."""
+    """A whole call; `arguments` is compact JSON text of an object.
+
+    Where it was told in parts, `complete` is False if the text ended inside the arguments: then they are what came of
+    them. A call that was not told in parts is always complete.
+    """
 
     index: int
     number: int
     id: str
     name: str
     arguments: str
+    in_parts: bool = False
+    """Whether it was told before, in a `CallBegun` and `ArgumentsPart`s."""
+    complete: bool = True
+
+    def untold(self) -> tuple[CallBegun | ArgumentsPart, ...]:
+        """The parts to tell it in where it was not, so that whoever writes calls in parts has one way to do it."""
+        if self.in_parts:
+            return ()
+        begun = CallBegun(self.index, self.number, self.id, self.name)
+        return begun, ArgumentsPart(self.index, self.number, self.arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,4 +80,4 @@ class Finished:
     stop_sequence: str | None = None
 
 
-Event: TypeAlias = Text | Reasoning | ToolCall | Finished
+Event: TypeAlias = Text | Reasoning | CallBegun | ArgumentsPart | ToolCall | Finished

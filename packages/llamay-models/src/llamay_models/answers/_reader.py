@@ -7,9 +7,10 @@ from collections.abc import Collection, Generator, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ._arriving import Arriving, Begun
 from ._call import Found
 from ._envelope import Envelope, envelope
-from ._events import Event, Finished, Reasoning, Text, ToolCall
+from ._events import ArgumentsPart, CallBegun, Event, Finished, Reasoning, Text, ToolCall
 from ._formats import Formats
 from ._open import Braces, Inside
 from ._tagged import arguments
@@ -45,6 +46,10 @@ class Reader:
         reasoning: the marks around thoughts, as `reasoning_of` tells them.
         prompted: whether the prompt ended with what the format begins every answer with.
         known_ids: those of the conversation's calls; a model that makes up one of these again is not followed.
+        bound: whether a grammar of this format binds the text, so that what begins as a call will be one. Where the
+            format allows it, calls then come in parts: `CallBegun` when the name is known and the arguments begin,
+            `ArgumentsPart`s, and `ToolCall` when all has been told. Where the text ends inside the arguments, that
+            `ToolCall` is not `complete`.
 
     Raises:
         KeyError: for a format that is not among the formats.
@@ -64,6 +69,7 @@ class Reader:
         reasoning: tuple[str, str] = THINK,
         prompted: bool = False,
         known_ids: Collection[str] = (),
+        bound: bool = False,
     ) -> None:
         self.index = index
         self.calls = 0
@@ -84,6 +90,13 @@ class Reader:
         self._gap = ""
         """White space in front of what may be a call; it is part of the text if it is none."""
         self._within: Braces | Inside = Braces()
+        self._bound = bound
+        self._told = False
+        """Whether the call before this one was told in parts."""
+        self._arriving: Arriving | None = None
+        self._call_id = ""
+        self._cut = False
+        """Whether the text ended inside the arguments of a call."""
         self._first = True
         """Whether the call that is being read is the first of its group, which some formats begin with a mark."""
 
@@ -100,7 +113,7 @@ class Reader:
         `scores` and `tokens` are those that the text was made of; they come back with the words that they end up in.
         """
         self._buffer += text
-        if self._mode == "call":
+        if self._mode == "call" and self._arriving is None:
             self._within.feed(text)
         self._scores += scores
         self._tokens += tokens
@@ -120,13 +133,17 @@ class Reader:
             else:
                 yield self._text(self._buffer)
             self._buffer = ""
-        called = self.calls > 0 and reason == "stop"
+        called = self.calls > 0 and reason == "stop" and not self._cut
         yield Finished(self.index, "tool_calls" if called else reason, None if called else stop_sequence)
 
     def _advance(self, *, final: bool) -> Iterator[Event]:
         waits = False
         while not waits:
-            if self._mode == "call":
+            if self._arriving is not None:
+                waits = yield from self._arrive(self._arriving, final=final)
+            elif self._mode == "call" and (begun := self._begun()) is not None:
+                yield self._tell(begun)
+            elif self._mode == "call":
                 call = self._call(final=final)
                 waits = call == "wait"
                 if isinstance(call, ToolCall):
@@ -185,6 +202,7 @@ class Reader:
     def _begin_call(self, *, first: bool) -> None:
         assert self._form is not None
         self._mode, self._first = "call", first
+        self._told = self._told and not first
         self._within = Braces() if self._form.tags is None else Inside(self._form.tags)
         self._within.feed(self._buffer)
 
@@ -213,15 +231,59 @@ class Reader:
             self._gap = ""
             return text
         self._buffer = self._buffer[found.end :]
-        self._gap = ""
-        self._mode = "between"
+        self._mode, self._told = "between", False
+        number, given = self._count(found.id)
+        return ToolCall(self.index, number, given, found.name, self._arguments(found))
+
+    def _count(self, given: str | None) -> tuple[int, str]:
+        """The number and the id of a call that was found."""
+        self._gap = self._prompted = ""
+        self._drop_tokens()
+        number, self.calls = self.calls, self.calls + 1
+        if not given or given in self._ids:
+            given = new_call_id()
+        self._ids.add(given)
+        return number, given
+
+    def _begun(self) -> Begun | None:
+        """The call at the start of the buffer, where its arguments can be told from here on."""
+        if not self._bound:
+            return None
+        assert self._form is not None
+        found = self._form.begun(self._buffer, first=self._first, certain=self._told)
+        return found if isinstance(found, Begun) and found.name in self._tools else None
+
+    def _tell(self, begun: Begun) -> CallBegun:
+        self._arriving, self._buffer = Arriving(begun), self._buffer[begun.at :]
+        number, self._call_id = self._count(begun.id)
+        return CallBegun(self.index, number, self._call_id, begun.name)
+
+    def _arrive(self, arriving: Arriving, *, final: bool) -> Generator[Event, None, bool]:
+        """More of the call that is being told; gives whether more text is needed."""
+        part, size, ended = arriving.feed(self._buffer, final=final)
+        self._buffer = self._buffer[size:]
+        self._drop_tokens()
+        number = self.calls - 1
+        if part:
+            yield ArgumentsPart(self.index, number, part)
+        if not ended:
+            return True
+        self._arriving, self._mode, self._told = None, "between", True
+        self._cut = not arriving.whole
+        yield ToolCall(
+            self.index,
+            number,
+            self._call_id,
+            arriving.begun.name,
+            arriving.arguments,
+            in_parts=True,
+            complete=arriving.whole,
+        )
+        return False
+
+    def _drop_tokens(self) -> None:
         self._scores.clear()
         self._tokens.clear()
-        self._prompted = ""
-        number, self.calls = self.calls, self.calls + 1
-        given = found.id if found.id and found.id not in self._ids else new_call_id()
-        self._ids.add(given)
-        return ToolCall(self.index, number, given, found.name, self._arguments(found))
 
     def _arguments(self, found: Found) -> str:
         if found.pairs is None:
@@ -269,14 +331,12 @@ class Reader:
 
     def _count_as_thought(self) -> None:
         self.reasoning_tokens += len(self._tokens)
-        self._scores.clear()
-        self._tokens.clear()
+        self._drop_tokens()
 
     def _text(self, text: str) -> Text:
         if text:
             text = text.removeprefix(self._prompted)  # it is no part of the answer
             self._prompted = ""
         scores, tokens = tuple(self._scores), tuple(self._tokens)
-        self._scores.clear()
-        self._tokens.clear()
+        self._drop_tokens()
         return Text(self.index, text, scores, tokens)

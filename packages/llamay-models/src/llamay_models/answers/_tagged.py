@@ -5,11 +5,11 @@ What a tag holds is text. Whether that is a string or the JSON of something else
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ._compact import compact
 from ._formats import Formats
 from ._text import skip
 
@@ -117,7 +117,7 @@ def arguments(pairs: Pairs, schema: Any, formats: Formats) -> str:
             out[name] = (
                 text if string else formats.read_argument(text, (types[name] - {"string"}) or {"null"})
             )
-    return json.dumps(out, ensure_ascii=False, separators=(",", ":"))
+    return compact(out)
 
 
 def _text(pieces: Iterable[Mapping[str, Any]]) -> str:
