@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "expand.h"
+#include "lang_algebra.h"
 #include "network.h"
 #include "regex.h"
 #include "starts.h"

@@ -1,9 +1,10 @@
 // Derivatives of terms, and automata whose states they are (J. Brzozowski, "Derivatives of regular
 // expressions", 1964).
 #include <algorithm>
-#include <map>
 #include <unordered_map>
 
+#include "alphabet.h"
+#include "dfa.h"
 #include "terms.h"
 
 namespace llamay::grammar {
@@ -75,43 +76,30 @@ uint64_t Terms::asked(Id a) {
 }
 
 LangPtr Terms::compile(Id root) {
-  std::vector<uint32_t> cuts{0, 0xD800, 0xE000};
-  for (auto& s : sets_)
-    for (auto& r : s.ranges) {
-      cuts.push_back(r.first);
-      if (r.second < kMaxCodePoint) cuts.push_back(r.second + 1);
-    }
-  std::sort(cuts.begin(), cuts.end());
-  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  RawDfa raw;
-  std::map<std::vector<bool>, uint16_t> ids;
-  std::vector<std::vector<bool>> members;
+  Cuts cuts;
+  for (auto& s : sets_) cuts.add(s);
   std::vector<size_t> at(sets_.size(), 0);
-  for (uint32_t cut : cuts) {
+  const Alphabet<std::vector<bool>> alphabet(std::move(cuts), [&](uint32_t cp) {
     std::vector<bool> key;
     for (size_t i = 0; i < sets_.size(); ++i) {
       auto& r = sets_[i].ranges;
-      while (at[i] < r.size() && r[at[i]].second < cut) ++at[i];
-      key.push_back(at[i] < r.size() && r[at[i]].first <= cut);
+      while (at[i] < r.size() && r[at[i]].second < cp) ++at[i];
+      key.push_back(at[i] < r.size() && r[at[i]].first <= cp);
     }
-    bool surrogate = cut >= 0xD800 && cut < 0xE000;
-    if (surrogate) key.assign(sets_.size(), false);
-    key.push_back(surrogate);
-    auto [it, fresh] = ids.emplace(key, static_cast<uint16_t>(ids.size()));
-    if (fresh) members.push_back(key);
-    raw.starts.push_back(cut);
-    raw.classes.push_back(it->second);
-  }
-  raw.n_classes = n_classes_ = static_cast<uint32_t>(members.size());
+    return key;
+  });
+  const auto& members = alphabet.keys;
+  RawDfa raw = alphabet.dfa();
+  n_classes_ = raw.n_classes;
   set_has_.assign(sets_.size(), {});
   derived_.clear();
+  for (size_t i = 0; i < sets_.size(); ++i)
+    for (auto& m : members) set_has_[i].push_back(!m.empty() && m[i]);
   // The sets of each class, where they fit into a word: one bit is left for what is not known yet.
   const bool few_sets = sets_.size() < 63;
   std::vector<uint64_t> sets_of(members.size(), 0);
   for (size_t c = 0; few_sets && c < members.size(); ++c)
-    for (size_t i = 0; i < sets_.size(); ++i) sets_of[c] |= uint64_t{members[c][i]} << i;
-  for (size_t i = 0; i < sets_.size(); ++i)
-    for (auto& m : members) set_has_[i].push_back(m[i]);
+    for (size_t i = 0; i < sets_.size(); ++i) sets_of[c] |= uint64_t{set_has_[i][c]} << i;
   std::unordered_map<Id, uint32_t> numbers;
   std::vector<Id> states;
   auto number = [&](Id t) {
@@ -132,7 +120,7 @@ LangPtr Terms::compile(Id root) {
     const uint64_t tells = few_sets ? asked(states[q]) : 0;
     told.clear();
     for (uint32_t c = 0; c < raw.n_classes; ++c) {
-      if (members[c].back()) {
+      if (members[c].empty()) {  // the surrogates
         raw.table.push_back(kDead);
         continue;
       }

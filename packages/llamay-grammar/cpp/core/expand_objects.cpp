@@ -6,7 +6,10 @@
 #include <set>
 #include <unordered_set>
 
+#include "dfa.h"
 #include "feasible.h"
+#include "lang_algebra.h"
+#include "lang_words.h"
 
 namespace llamay::grammar {
 
@@ -207,15 +210,9 @@ const Expander::Impl::Classified& Expander::Impl::classified(const std::vector<L
   return it->second;
 }
 
-/// The automaton of `lang` without its labels, for others to be given.
+// The automaton of `lang` without its labels, for others to be given.
 static RawDfa unlabelled(const Lang& lang) {
-  RawDfa raw;
-  for (uint32_t c = 0; c < 128; ++c)
-    if (c == 0 || lang.ascii_class[c] != lang.ascii_class[c - 1])
-      raw.starts.push_back(c), raw.classes.push_back(lang.ascii_class[c]);
-  for (size_t i = 0; i < lang.range_start.size(); ++i)
-    raw.starts.push_back(lang.range_start[i]), raw.classes.push_back(lang.range_class[i]);
-  raw.n_classes = lang.n_classes;
+  RawDfa raw = over_alphabet_of(lang);
   raw.table = lang.table;
   return raw;
 }

@@ -7,6 +7,8 @@
 #include <unordered_set>
 
 #include "feasible.h"
+#include "lang_algebra.h"
+#include "lang_words.h"
 
 namespace llamay::grammar {
 

@@ -1,7 +1,9 @@
 #include "formula.h"
 
 #include <algorithm>
-#include <set>
+
+#include "lang_algebra.h"
+#include "lang_words.h"
 
 namespace llamay::grammar {
 namespace {

@@ -16,18 +16,22 @@
 namespace llamay::grammar {
 
 constexpr uint32_t kDead = 0xFFFFFFFFu;
-constexpr uint32_t kInf = 0xFFFFFFFFu;
+constexpr uint32_t kInf = 0xFFFFFFFFu;  // of lengths and repetitions: no end
 
 class Lang;
 using LangPtr = std::shared_ptr<const Lang>;
 
 // Two representations. Dense: a table over classes of code points, for anything with loops. Trie: the UTF-8
 // bytes of a finite set of words, for enumerations and property names, whose alphabets make a table wasteful.
+//
+// Made by `finish` (dfa.h) and `lang_of_words` (lang_words.h), then never changed, so that threads share
+// them.
 class Lang {
  public:
+  Lang();
   // The key under which masks are cached: never reused in a process, and the same for equal dense languages
   // while they are remembered.
-  uint64_t uid = 0;
+  const uint64_t uid;
   bool trie = false;
 
   bool empty() const { return trie ? words.empty() : table.empty(); }
@@ -35,17 +39,18 @@ class Lang {
 
   uint32_t next(uint32_t s, uint32_t cp) const {
     if (trie) return trie_next(s, cp);
-    uint32_t c = cp < 128 ? ascii_class[cp] : class_of(cp);
-    return table[size_t{s} * n_classes + c];
+    return table[size_t{s} * n_classes + class_of(cp)];
   }
   // kDead when not accepting, otherwise the label of the word (0 where labels mean nothing).
   uint32_t label(uint32_t s) const { return trie ? nodes[s].word : labels[s]; }
   bool accepts(uint32_t s) const { return label(s) != kDead; }
 
-  // Whether `pred(next state)` holds for some code point in [lo, hi].
+  // Whether `pred(next state)` holds for some code point in [lo, hi]. It is asked once for every class that
+  // is met, in a trie for every character that is.
   template <class P>
   bool any_next(uint32_t s, uint32_t lo, uint32_t hi, P pred) const;
 
+  // Of the words from s on, in code points.
   uint32_t min_length(uint32_t s) const { return min_len[s]; }
   uint32_t max_length(uint32_t s) const { return max_len[s]; }  // kInf when unbounded
   uint32_t n_states() const { return static_cast<uint32_t>(trie ? nodes.size() : labels.size()); }
@@ -53,7 +58,7 @@ class Lang {
   // Number of words from s, saturating.
   uint64_t count_words(uint32_t s) const { return n_words[s]; }
   bool matches(std::string_view utf8) const { return run(utf8) != kDead; }
-  // The label of the word, or kDead.
+  // The label of the word, or kDead. The text must be UTF-8.
   uint32_t run(std::string_view utf8) const;
 
   // Every window of lengths that the ends of the interval allow contains a word: then min/max lengths can be
@@ -67,8 +72,16 @@ class Lang {
   uint16_t ascii_class[128] = {};
   std::vector<uint32_t> range_start;  // from 128 on; range i is [range_start[i], range_start[i + 1])
   std::vector<uint16_t> range_class;
-  std::vector<uint32_t> table;
+  std::vector<uint32_t> table;  // [state][class]: where it leads
   std::vector<uint32_t> labels;
+  uint32_t class_of(uint32_t cp) const { return cp < 128 ? ascii_class[cp] : wide_class(cp); }
+  // Calls f(first code point, class) for the ranges of one class, in increasing order.
+  template <class F>
+  void each_range(F f) const {
+    for (uint32_t c = 0; c < 128; ++c)
+      if (c == 0 || ascii_class[c] != ascii_class[c - 1]) f(c, ascii_class[c]);
+    for (size_t i = 0; i < range_start.size(); ++i) f(range_start[i], range_class[i]);
+  }
 
   // Trie.
   struct Node {
@@ -107,7 +120,7 @@ class Lang {
   mutable std::vector<uint64_t> dangers, near_dangers;
 
  private:
-  uint32_t class_of(uint32_t cp) const {
+  uint32_t wide_class(uint32_t cp) const {
     size_t lo = 0, hi = range_start.size();
     while (hi - lo > 1) {
       size_t mid = (lo + hi) / 2;
@@ -138,32 +151,6 @@ bool Lang::any_next(uint32_t s, uint32_t lo, uint32_t hi, P pred) const {
   return false;
 }
 
-// A complete description from which a dense Lang is made: states by number, kDead where there is no move.
-struct RawDfa {
-  std::vector<uint32_t> starts;   // starts of the ranges of code points, first is 0
-  std::vector<uint16_t> classes;  // class of each range
-  uint32_t n_classes = 0;
-  std::vector<uint32_t> table;  // n_states * n_classes; state 0 is the start
-  std::vector<uint32_t> labels;
-};
-
-// Trims, computes lengths and counts, numbers it. An empty language is a Lang with empty().
-LangPtr finish(RawDfa&& raw, Budget& budget);
-
-LangPtr lang_of_words(std::vector<std::string> words, Budget& budget);
 const LangPtr& lang_any();  // every string
-
-// Accepts where `accept` says so; when labels are wanted, the result's label is label(a) * n_labels_b +
-// label(b).
-enum class Combine { And, Or, AndNot };
-LangPtr combine(const LangPtr& a, const LangPtr& b, Combine how, Budget& budget);
-LangPtr complement(const LangPtr& a, Budget& budget);
-// The language with words of min..max code points only, as an automaton that counts.
-LangPtr with_length(const LangPtr& a, uint32_t min, uint32_t max, Budget& budget);
-// A labelled automaton: the label of a word is the set of languages that it belongs to, as an index into
-// `sets`.
-LangPtr classify(const std::vector<LangPtr>& langs, std::vector<std::vector<bool>>& sets, Budget& budget);
-// The dense form of a finite language.
-LangPtr dense(const LangPtr& a, Budget& budget);
 
 }  // namespace llamay::grammar

@@ -6,6 +6,10 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "dfa.h"
+#include "lang_algebra.h"
+#include "lang_words.h"
+
 namespace llamay::grammar {
 
 void NumberSpec::merge(const NumberSpec& o) {

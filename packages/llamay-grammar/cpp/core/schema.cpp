@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "formats.h"
+#include "lang_algebra.h"
 #include "uri.h"
 
 namespace llamay::grammar {

@@ -5,6 +5,8 @@
 
 #include "feasible.h"
 #include "formula.h"
+#include "lang_algebra.h"
+#include "lang_words.h"
 
 namespace llamay::grammar {
 namespace {

@@ -4,7 +4,9 @@
 #include <functional>
 #include <map>
 
+#include "alphabet.h"
 #include "formula.h"
+#include "lang_words.h"
 #include "tagged.h"
 #include "terms.h"
 
@@ -19,19 +21,15 @@ constexpr Spot kNowhere{kDead, kDead, kDead};
 LangPtr explore(const std::vector<const Lang*>& langs, const std::vector<uint32_t>& letters, Spot start,
                 const std::function<Spot(Spot, uint32_t)>& move, const std::function<uint32_t(Spot)>& label,
                 Budget& budget) {
-  std::vector<uint32_t> cuts{0, 0xD800, 0xE000};
-  for (const Lang* l : langs) {
-    for (uint32_t c = 1; c < 128; ++c)
-      if (l->ascii_class[c] != l->ascii_class[c - 1]) cuts.push_back(c);
-    cuts.insert(cuts.end(), l->range_start.begin(), l->range_start.end());
-  }
-  for (uint32_t cp : letters) cuts.push_back(cp), cuts.push_back(cp + 1);
-  std::sort(cuts.begin(), cuts.end());
-  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  RawDfa raw;
-  raw.starts = cuts;
-  for (size_t i = 0; i < cuts.size(); ++i) raw.classes.push_back(static_cast<uint16_t>(i));
-  raw.n_classes = static_cast<uint32_t>(cuts.size());
+  Cuts cuts;
+  for (const Lang* l : langs) cuts.add(*l);
+  for (uint32_t cp : letters) cuts.add(cp, cp);
+  const Alphabet<std::vector<uint32_t>> alphabet(std::move(cuts), [&](uint32_t cp) {
+    std::vector<uint32_t> key{std::find(letters.begin(), letters.end(), cp) != letters.end() ? cp : kDead};
+    for (const Lang* l : langs) key.push_back(l->class_of(cp));
+    return key;
+  });
+  RawDfa raw = alphabet.dfa();
   std::map<Spot, uint32_t> numbers{{start, 0}};
   std::vector<Spot> spots{start};
   for (size_t q = 0; q < spots.size(); ++q) {
@@ -41,8 +39,8 @@ LangPtr explore(const std::vector<const Lang*>& langs, const std::vector<uint32_
                          "what stands between two tags needs more than " +
                              std::to_string(budget.automaton_states) + " states");
     raw.labels.push_back(label(spots[q]));
-    for (uint32_t cp : cuts) {
-      const Spot to = cp >= 0xD800 && cp < 0xE000 ? kNowhere : move(spots[q], cp);
+    for (uint32_t cp : alphabet.example) {
+      const Spot to = is_surrogate(cp) ? kNowhere : move(spots[q], cp);
       if (to == kNowhere) {
         raw.table.push_back(kDead);
         continue;
