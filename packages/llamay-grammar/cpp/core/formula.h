@@ -99,6 +99,10 @@ struct ExistsSpec {
   FormulaId name_rule = 0;
 };
 
+// The formulas of one grammar, numbered. Making one simplifies it as far as that is cheap: connectives are
+// flat, sorted and without repeats, assertions that say nothing are yes(). An assertion is satisfied by every
+// value of other types. Everything that makes formulas throws CompileError("budget", ...) beyond
+// `Budget::nodes` of them.
 class Formulas {
  public:
   explicit Formulas(Budget& budget);
@@ -108,7 +112,9 @@ class Formulas {
   FormulaId type(uint8_t mask);
   FormulaId all(std::vector<FormulaId> kids);
   FormulaId any(std::vector<FormulaId> kids);
-  FormulaId one(std::vector<FormulaId> kids);
+  FormulaId one(std::vector<FormulaId> kids);  // exactly one of them
+  // Values of that type which satisfy f.
+  FormulaId guarded(uint8_t type, FormulaId f) { return all({this->type(type), f}); }
   FormulaId number(NumberSpec spec);
   FormulaId number_set(std::vector<Decimal> values);
   FormulaId string(StringSpec spec);
@@ -123,6 +129,7 @@ class Formulas {
   FormulaId count(Range r);
   FormulaId names(FormulaId string_formula);
   FormulaId exists(ExistsSpec spec);
+  // As JSON Schema compares values: 1 is 1.0, members stand in any order. Linear in the size of the values.
   FormulaId equals(const Json& value);
   FormulaId one_of_values(const std::vector<const Json*>& values);
 
@@ -132,6 +139,8 @@ class Formulas {
   FormulaId ref(uint32_t number, bool negative = false);
   FormulaId resolve(const Formula& f);  // of an Op::Ref
 
+  // Remembered. Throws CompileError for `uniqueItems` and for more than 64 numbers; the negation of `one` has
+  // a part for every pair.
   FormulaId negate(FormulaId f);
 
   const Formula& at(FormulaId f) const { return formulas_[f]; }
@@ -152,8 +161,12 @@ class Formulas {
   std::unordered_map<FormulaId, std::string> origin;
 
  private:
-  FormulaId make(Formula f);
-  FormulaId guarded(uint8_t type, FormulaId f) { return all({this->type(type), f}); }
+  // Hash-consing: `key` describes a formula completely, and one that is known is given back.
+  FormulaId intern(std::string key, Formula f);
+  template <class Spec>  // with its payload, which is kept when it is new
+  FormulaId assertion(std::string key, Op op, uint8_t type, std::vector<Spec>& specs, Spec spec);
+  FormulaId make(std::string key, Formula f);
+  FormulaId junction(Op op, const std::vector<FormulaId>& kids);
 
   struct RefTarget {
     FormulaId target = 0;
