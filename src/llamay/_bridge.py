@@ -38,12 +38,14 @@ def reader(
             their arguments while they are written.
 
     Raises:
-        ValueError: for a tool without a name.
+        TypeError: for what is no context.
+        ValueError: for what is no list of tools, and for a tool without a name.
 
     """
     import llamay_grammar
     from llamay_models.answers import ContextReader
 
+    _expect("context", context, "model", "a context, as model.context() makes it")
     return ContextReader(context, tools, formats=llamay_grammar, parallel=parallel, bound=bound)
 
 
@@ -65,16 +67,18 @@ def prompt(
         options: of the template, such as ``enable_thinking``.
 
     Raises:
+        TypeError: for what is no model.
         PromptError: for a model without a chat template.
-        ChatTemplateError: where the template refuses the conversation.
-        ValueError: for a tool without a name.
+        ChatTemplateError: where the template refuses the conversation, or it is none (a ValueError, too).
+        ValueError: for what is no list of tools, and for a tool without a name.
 
     """
     import llamay_grammar
-    from llamay_models.answers import prepared
+    from llamay_models.answers import openai_tools, prepared
 
+    _expect("model", model, "chat_template", "a model, as llamay.load() returns it")
     template = model.chat_template.source if model.chat_template is not None else None
-    turns, described = prepared(messages, list(tools), template, llamay_grammar)
+    turns, described = prepared(messages, openai_tools(tools), template, llamay_grammar)
     return model.render(turns, tools=described, **options)
 
 
@@ -84,13 +88,22 @@ def vocabulary(model: Model) -> Vocabulary:
     Making it takes a moment, and it remembers the masks of all grammars over it: make one for each model and keep it.
 
     Raises:
+        TypeError: for what is no model.
         ValueError: for a model without a tokenizer.
 
     """
     from llamay_grammar import Vocabulary
     from llamay_models.tokenizer import token_table
 
+    _expect("model", model, "tokenizer", "a model, as llamay.load() returns it")
     if model.tokenizer is None:
         raise ValueError("this model has no tokenizer, so nothing can be said about its text")
     table = token_table(model.tokenizer, model.vocab_size)
     return Vocabulary(table.tokens, special=table.special, end=table.end)
+
+
+def _expect(what: str, value: object, attribute: str, wanted: str) -> None:
+    """Raise TypeError for what is not of the kind that has this attribute, saying what to give instead."""
+    if not hasattr(value, attribute):
+        kind = "None" if value is None else f"a {type(value).__name__}"
+        raise TypeError(f"{what} is {kind}; give {wanted}")

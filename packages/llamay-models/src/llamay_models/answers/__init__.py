@@ -16,7 +16,7 @@ from ._history import for_template
 from ._reader import THINK, Reader, new_call_id
 from ._template import DEFAULT, begins_thought, format_of, reasoning_of, writes_calls
 from ._thoughts import Thoughts
-from ._tools import schemas_of
+from ._tools import openai_tools, schemas_of
 from ._words import prepared, system_text
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "for_template",
     "format_of",
     "new_call_id",
+    "openai_tools",
     "prepared",
     "reasoning_of",
     "schemas_of",

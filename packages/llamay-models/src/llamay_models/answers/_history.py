@@ -14,6 +14,7 @@ from typing import Any
 from ._envelope import envelope
 from ._formats import Formats
 from ._template import format_of
+from ._tools import listed
 
 Message = Mapping[str, Any]
 
@@ -21,6 +22,38 @@ Message = Mapping[str, Any]
 _NINE = re.compile(r"length\s*!=\s*9\b")
 _SHORT = re.compile(r"[A-Za-z0-9]{9}")
 _NONE = re.compile(r"content['\"\]]*\s+is\s+(?:not\s+)?none")
+
+
+def checked(messages: Any) -> list[Message]:
+    """The messages. Raises ChatTemplateError, a ValueError, for what is no conversation, saying where it is none."""
+    from llamay_models.chat import ChatTemplateError
+
+    try:
+        out = listed("messages", messages, "{'role': 'user', 'content': 'Hello'}")
+        for number, message in enumerate(out):
+            _check(message, f"messages[{number}]")
+    except ValueError as e:
+        raise ChatTemplateError(str(e)) from None
+    return out
+
+
+def _check(message: Any, where: str) -> None:
+    if not isinstance(message, Mapping):
+        raise ValueError(f"{where} is a {type(message).__name__}, not an object with 'role' and 'content'")
+    if not isinstance(message.get("role"), str):
+        raise ValueError(f"{where}.role must be a string such as 'user'")
+    if message["role"] == "tool" and message.get("content") is None:
+        raise ValueError(f"{where}.content is missing")
+    calls = message.get("tool_calls")
+    if calls is not None and (not isinstance(calls, Sequence) or isinstance(calls, str)):
+        raise ValueError(f"{where}.tool_calls is a {type(calls).__name__}, not a list of calls")
+    for n, call in enumerate(calls or ()):
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise ValueError(
+                f"{where}.tool_calls[{n}] has no function with a name; give it as "
+                "{'function': {'name': ..., 'arguments': ...}}"
+            )
 
 
 def for_template(messages: Sequence[Message], template: str, formats: Formats) -> list[Message]:

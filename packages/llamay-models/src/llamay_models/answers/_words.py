@@ -9,7 +9,7 @@ from typing import Any
 
 from ._envelope import envelope
 from ._formats import Formats
-from ._history import Message, for_template
+from ._history import Message, checked, for_template
 from ._template import format_of, writes_calls
 from ._tools import openai_tools
 
@@ -37,10 +37,11 @@ def prepared(
         offered: whether they may be called now; tools in words are left out otherwise.
 
     Raises:
-        ValueError: for a tool without a name.
+        ChatTemplateError: for what is no conversation (a ValueError, too).
+        ValueError: for what is no list of tools, and for a tool without a name.
 
     """
-    out = list(messages)
+    out = checked(messages)
     left: list[Mapping[str, Any]] | None = openai_tools(tools) if tools else None
     if takes_tools is None:
         takes_tools = template is not None and "tools" in template
@@ -72,7 +73,8 @@ def calls_in_words(messages: Sequence[Message]) -> list[Message]:
     for message in messages:
         if message.get("tool_calls"):
             calls = "\n".join(
-                call_text(c["function"]["name"], c["function"]["arguments"]) for c in message["tool_calls"]
+                call_text(c["function"]["name"], c["function"].get("arguments"))
+                for c in message["tool_calls"]
             )
             content = f"{message['content']}\n{calls}" if message.get("content") else calls
             out.append({"role": "assistant", "content": content})
