@@ -115,7 +115,7 @@ class Lang {
   std::vector<uint32_t> min_len, max_len;
   std::vector<uint64_t> n_words;
 
-  // What masks remember of each state (dangers, in entries.cpp), made when first asked for.
+  // What masks remember of each state (dangers, in stay_classes.h), made when first asked for.
   mutable std::once_flag dangers_made;
   mutable std::vector<uint64_t> dangers, near_dangers;
 

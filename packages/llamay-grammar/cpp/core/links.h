@@ -1,11 +1,27 @@
 // Lists of texts that threads and frames share.
 #pragma once
 
+#include <atomic>
+#include <cstring>
+#include <new>
 #include <string_view>
 
-#include "machine.h"
+#include "scratch.h"
 
 namespace llamay::grammar {
+
+// A piece of text in a list: the names already used in an object, the name being read, the item being read.
+struct Link {
+  mutable std::atomic<uint32_t> refs{0};
+  bool heap = false;
+  bool unknown = false;                // stands for text that is not spelled out (while computing masks)
+  bool begins = false;                 // an item begins here; hash: how many such arrays are around it
+  mutable const Link* kept = nullptr;  // the copy that outlives the scratch memory
+  const Link* previous = nullptr;
+  uint64_t hash = 0;
+  uint32_t length = 0;
+  char text[4];  // `length` bytes
+};
 
 inline uint64_t hash_text(std::string_view s) {
   uint64_t h = 1469598103934665603ull;
@@ -13,9 +29,10 @@ inline uint64_t hash_text(std::string_view s) {
   return h;
 }
 
+inline size_t link_bytes(size_t length) { return sizeof(Link) + (length > 4 ? length - 4 : 0); }
+
 inline Link* make_link(std::string_view text, const Link* previous, Scratch& s) {
-  size_t n = sizeof(Link) + (text.size() > 4 ? text.size() - 4 : 0);
-  Link* l = new (s.take(n)) Link;
+  Link* l = new (s.take(link_bytes(text.size()))) Link;
   l->previous = previous, l->length = static_cast<uint32_t>(text.size());
   if (!text.empty()) std::memcpy(l->text, text.data(), text.size());
   return l;
@@ -29,12 +46,6 @@ inline bool same_links(const Link* a, const Link* b) {
       return false;
   }
   return true;
-}
-
-inline bool bit(const uint64_t* bits, uint32_t i) { return bits[i / 64] >> (i % 64) & 1; }
-
-inline const char* literal_text(uint32_t which) {
-  return which == 1 ? "null" : which == 2 ? "false" : "true";
 }
 
 }  // namespace llamay::grammar

@@ -3,29 +3,8 @@
 #include <algorithm>
 
 #include "json.h"
-#include "links.h"
 
 namespace llamay::grammar {
-
-void Scratch::grow(size_t n) {
-  size_t next = at_ == nullptr ? 0 : block_ + 1;
-  while (next < blocks_.size() && sizes_[next] < n) ++next;
-  if (next >= blocks_.size()) {
-    size_t size = std::max<size_t>(n, 1 << 16);
-    blocks_.push_back(std::make_unique<char[]>(size));
-    sizes_.push_back(size);
-    next = blocks_.size() - 1;
-  }
-  block_ = next;
-  at_ = blocks_[next].get(), left_ = sizes_[next];
-}
-
-void Scratch::reset() {
-  if (blocks_.size() > 64) blocks_.resize(1), sizes_.resize(1);
-  block_ = 0, used_ = 0, searched = 0;
-  at_ = blocks_.empty() ? nullptr : blocks_[0].get();
-  left_ = blocks_.empty() ? 0 : sizes_[0];
-}
 
 namespace {
 
@@ -33,105 +12,21 @@ bool is_space(uint8_t b) { return b == ' ' || b == '\n' || b == '\t' || b == '\r
 
 }  // namespace
 
-bool same_thread(const Thread& a, const Thread& b) {
-  if (a.mode != b.mode || a.gap != b.gap || a.spaces != b.spaces || a.a != b.a || a.b != b.b ||
-      a.state != b.state || a.scan != b.scan || a.count != b.count || a.doubt != b.doubt ||
-      !same_links(a.partial, b.partial))
-    return false;
-  const Frame *f = a.top, *g = b.top;
-  if (f == g) return same_links(a.text, b.text);
-  if (!f || !g || f->place != g->place || f->atom != g->atom || f->parent != g->parent ||
-      f->count != g->count || f->gained != g->gained || f->n_words != g->n_words ||
-      !same_links(f->names, g->names))
-    return false;
-  return std::memcmp(f->have, g->have, sizeof f->have) == 0 &&
-         std::memcmp(f->bits, g->bits, size_t{f->n_words} * 16) == 0 && same_links(a.text, b.text);
-}
-
 Frame* Machine::frame(Place place, uint32_t atom, const Frame* parent, uint32_t words, Scratch& s) const {
-  Frame* f = new (s.take(sizeof(Frame) + size_t{words} * 16)) Frame;
+  Frame* f = new (s.take(frame_bytes(words))) Frame;
   f->place = place, f->atom = atom, f->parent = parent, f->n_words = static_cast<uint16_t>(words);
   std::memset(f->bits, 0, size_t{words} * 16);
   return f;
 }
 
 Frame* Machine::copy(const Frame* g, Scratch& s) const {
-  Frame* f = frame(g->place, g->atom, g->parent, g->n_words, s);
-  f->count = g->count, f->gained = g->gained, f->names = g->names, f->lead = g->lead;
-  std::memcpy(f->have, g->have, sizeof f->have);
-  std::memcpy(f->bits, g->bits, size_t{g->n_words} * 16);
+  Frame* f = new (s.take(frame_bytes(g->n_words))) Frame;
+  copy_frame(*f, *g);
   return f;
 }
 
 void Machine::start(Threads& out, Scratch& s) const {
   network(p_.start, frame(Place::Root, 0, nullptr, 0, s), out, s, nullptr);
-}
-
-// ---- The network of rules ----
-
-void Machine::complete(const Frame* top, Threads& out, Scratch& s, Visited* visited) const {
-  if (top->place == Place::Net) {
-    network(top->atom, top->parent, out, s, visited);
-    return;
-  }
-  if (top->place == Place::Tagged) return between_members(top, out, s, visited);
-  if (top->place == Place::Lead) return begin_name({.top = top->parent}, out);
-  Thread t;
-  t.mode = Mode::After, t.top = top;
-  out.push_back(t);
-}
-
-// Everything that can be reached without reading. `visited` cuts the loops that rules which may be empty
-// make.
-void Machine::network(uint32_t q, const Frame* parent, Threads& out, Scratch& s, Visited* visited) const {
-  Visited own;
-  if (!visited) visited = &own;
-  for (auto& v : *visited)
-    if (v.first == q && v.second == parent) return;
-  visited->emplace_back(q, parent);
-  const NetState& state = p_.net[q];
-  if (state.final) complete(parent, out, s, visited);
-  for (const Edge& e : state.edges) {
-    if (e.kind == Edge::Skip) {
-      network(e.to, parent, out, s, visited);
-      continue;
-    }
-    // A call in the last place needs no frame: that keeps right recursion flat.
-    const NetState& next = p_.net[e.to];
-    const Frame* top = next.final && next.edges.empty() ? parent : frame(Place::Net, e.to, parent, 0, s);
-    Thread t;
-    t.top = top, t.a = e.arg;
-    switch (e.kind) {
-      case Edge::Lexeme: {
-        const StringAtom& a = p_.lexemes[e.arg];
-        t.mode = Mode::Raw;
-        if (a.lang->max_length(0) > 0) out.push_back(t);
-        if (a.min == 0 && a.lang->accepts(0)) complete(top, out, s, visited);
-        break;
-      }
-      case Edge::Value:
-        t.mode = Mode::Value;
-        if (p_.nodes[e.arg].possible) out.push_back(t);
-        break;
-      case Edge::Token:
-        t.mode = Mode::Token;
-        out.push_back(t);
-        break;
-      case Edge::Call:
-        network(e.arg, top, out, s, visited);
-        break;
-      case Edge::Tagged:
-        for (uint32_t o : p_.tagged[e.arg].objects) {
-          Frame* f = frame(Place::Tagged, o, top, p_.objects[o].words(), s);
-          f->lead = p_.tagged[e.arg].lead;
-          refresh(f);
-          between_members(f, out, s, visited);
-        }
-        break;
-      case Edge::Skip:
-        break;
-    }
-  }
 }
 
 bool Machine::accepts(const Thread& t) const {

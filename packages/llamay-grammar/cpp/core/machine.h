@@ -7,116 +7,13 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
-#include "program.h"
 #include "scanner.h"
+#include "threads.h"
 
 namespace llamay::grammar {
-
-// A piece of text in a list: the names already used in an object, the name being read, the item being read.
-struct Link {
-  mutable std::atomic<uint32_t> refs{0};
-  bool heap = false;
-  bool unknown = false;                // stands for text that is not spelled out (while computing masks)
-  bool begins = false;                 // an item begins here; hash: how many such arrays are around it
-  mutable const Link* kept = nullptr;  // the copy that outlives the scratch memory
-  const Link* previous = nullptr;
-  uint64_t hash = 0;
-  uint32_t length = 0;
-  char text[4];  // `length` bytes
-};
-
-enum class Place : uint8_t {
-  Root,
-  Array,
-  Object,
-  Net,
-  Tagged,  // an object between tags
-  Lead,    // in front of a name of the object below it
-};
-
-struct Frame {
-  mutable std::atomic<uint32_t> refs{0};
-  bool heap = false;
-  Place place = Place::Root;
-  uint16_t n_words = 0;   // of each of the two bit sets
-  uint32_t atom = 0;      // of the array or object; the state to go on with (Net)
-  uint32_t lead = kNone;  // TaggedObject::lead
-  mutable const Frame* kept = nullptr;
-  const Frame* parent = nullptr;
-  uint64_t count = 0;           // items or members begun
-  uint32_t gained = 0;          // conditions met (objects)
-  uint32_t have[6] = {};        // items that count for each contains
-  const Link* names = nullptr;  // members that are not declared; items of an array where they must differ
-  uint64_t bits[1];             // members seen, then members that may come next
-
-  uint64_t* seen() { return bits; }
-  const uint64_t* seen() const { return bits; }
-  uint64_t* open() { return bits + n_words; }
-  const uint64_t* open() const { return bits + n_words; }
-};
-
-// Memory for one mask or one token, thrown away at once.
-class Scratch {
- public:
-  void* take(size_t n) {
-    n = (n + 7) & ~size_t{7};
-    if (n > left_) grow(n);
-    char* p = at_;
-    at_ += n, left_ -= n, used_ += n;
-    return p;
-  }
-  void reset();
-  size_t used() const { return used_; }
-  uint64_t searched = 0;  // steps of looking for items that differ, in this mask or token
-
- private:
-  void grow(size_t n);
-  std::vector<std::unique_ptr<char[]>> blocks_;
-  std::vector<size_t> sizes_;
-  size_t block_ = 0;
-  char* at_ = nullptr;
-  size_t left_ = 0, used_ = 0;
-};
-
-enum class Mode : uint8_t {
-  Value,       // a value begins; a: node
-  String,      // inside a string; a: atom
-  Number,      // inside a number; a: atom
-  Raw,         // inside a lexeme of the net; a: index of the lexeme
-  Literal,     // inside null, true or false; a: which, count: position
-  ArrayHead,   // after '['
-  ObjectHead,  // after '{'
-  NextName,    // after ',' in an object
-  Name,        // inside a name (or the tag around it); b: node of the declared names, state: of the rest
-  Colon,       // after a name; a: node of its value
-  After,       // after a value
-  Token,       // a special token; a: which
-};
-
-struct Thread {
-  Mode mode = Mode::Value;
-  bool gap = false;     // after ',' or ':', where the spaced style has its space
-  bool doubt = false;   // whether an item differs from others depends on text that is not spelled out
-  uint16_t spaces = 0;  // whitespace read here
-  uint32_t a = 0, b = 0;
-  uint32_t state = 0;  // of the automaton
-  uint32_t scan = 0;   // of the scanner
-  uint32_t count = 0;  // code points read
-  const Frame* top = nullptr;
-  const Link* partial = nullptr;  // the undeclared name being read
-  const Link* text = nullptr;     // what was read since an item began that is compared as a document
-};
-
-bool same_thread(const Thread& a, const Thread& b);
-
-using Threads = std::vector<Thread>;
 
 class Machine {
  public:

@@ -3,7 +3,6 @@
 
 #include "feasible.h"
 #include "json.h"
-#include "links.h"
 #include "machine.h"
 
 namespace llamay::grammar {

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "json.h"
-#include "links.h"
 #include "machine.h"
 
 namespace llamay::grammar {

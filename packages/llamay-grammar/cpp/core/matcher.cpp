@@ -1,8 +1,9 @@
 #include "matcher.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <unordered_map>
+
+#include "keep.h"
+#include "merge.h"
 
 namespace llamay::grammar {
 namespace {
@@ -10,96 +11,6 @@ namespace {
 Scratch& scratch() {
   thread_local Scratch s;
   return s;
-}
-
-void retain(const Frame* f) { f->refs.fetch_add(1, std::memory_order_relaxed); }
-void retain(const Link* l) { l->refs.fetch_add(1, std::memory_order_relaxed); }
-
-void release(const Link* l) {
-  while (l && l->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    const Link* next = l->previous;
-    l->~Link();
-    std::free(const_cast<Link*>(l));
-    l = next;
-  }
-}
-
-void release(const Frame* f) {
-  while (f && f->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    const Frame* next = f->parent;
-    release(f->names);
-    f->~Frame();
-    std::free(const_cast<Frame*>(f));
-    f = next;
-  }
-}
-
-// Copies what is still in scratch memory to the heap, from the end of the chain towards its head. Returns it
-// retained.
-const Link* keep(const Link* l) {
-  std::vector<const Link*> fresh;
-  const Link* base = l;
-  while (base && !base->heap && !base->kept) fresh.push_back(base), base = base->previous;
-  const Link* tail = base ? (base->heap ? base : base->kept) : nullptr;
-  for (size_t i = fresh.size(); i-- > 0;) {
-    const Link* from = fresh[i];
-    size_t extra = from->length > 4 ? from->length - 4 : 0;
-    Link* to = new (std::malloc(sizeof(Link) + extra)) Link;
-    to->heap = true, to->begins = from->begins, to->hash = from->hash, to->length = from->length,
-    to->previous = tail;
-    std::memcpy(to->text, from->text, from->length);
-    if (tail) retain(tail);
-    from->kept = to;
-    tail = to;
-  }
-  if (tail) retain(tail);
-  return tail;
-}
-
-// The same for the text of an item: what one token added becomes one link.
-const Link* keep_text(const Link* l) {
-  std::vector<const Link*> fresh;
-  const Link* base = l;
-  while (base && !base->heap && !base->kept) fresh.push_back(base), base = base->previous;
-  const Link* tail = base ? (base->heap ? base : base->kept) : nullptr;
-  std::string run;
-  auto add = [&](const Link* last) {
-    Link* to = new (std::malloc(sizeof(Link) + (run.size() > 4 ? run.size() - 4 : 0))) Link;
-    to->heap = true, to->begins = last->begins, to->hash = last->hash, to->previous = tail;
-    to->length = static_cast<uint32_t>(run.size());
-    std::memcpy(to->text, run.data(), run.size());
-    if (tail) retain(tail);
-    last->kept = tail = to;
-    run.clear();
-  };
-  for (size_t i = fresh.size(); i-- > 0;) {
-    run.append(fresh[i]->text, fresh[i]->length);
-    if (i == 0 || fresh[i]->begins || fresh[i - 1]->begins) add(fresh[i]);
-  }
-  if (tail) retain(tail);
-  return tail;
-}
-
-const Frame* keep(const Frame* f) {
-  std::vector<const Frame*> fresh;
-  const Frame* base = f;
-  while (base && !base->heap && !base->kept) fresh.push_back(base), base = base->parent;
-  const Frame* tail = base ? (base->heap ? base : base->kept) : nullptr;
-  for (size_t i = fresh.size(); i-- > 0;) {
-    const Frame* from = fresh[i];
-    Frame* to = new (std::malloc(sizeof(Frame) + size_t{from->n_words} * 16)) Frame;
-    to->heap = true, to->place = from->place, to->n_words = from->n_words, to->atom = from->atom,
-    to->parent = tail;
-    to->count = from->count, to->gained = from->gained, to->lead = from->lead;
-    std::memcpy(to->have, from->have, sizeof to->have);
-    std::memcpy(to->bits, from->bits, size_t{from->n_words} * 16);
-    to->names = from->names ? keep(from->names) : nullptr;
-    if (tail) retain(tail);
-    from->kept = to;
-    tail = to;
-  }
-  if (tail) retain(tail);
-  return tail;
 }
 
 void release(Position* p) {
@@ -111,6 +22,7 @@ void release(Position* p) {
   }
 }
 
+constexpr size_t kManyThreads = 48;  // from here on equal stacks are made one
 constexpr size_t kMaxThreads = 1024;
 
 void add_thread(Threads& list, const Thread& t) {
@@ -122,101 +34,6 @@ void add_thread(Threads& list, const Thread& t) {
 }
 
 }  // namespace
-
-// Where there are many threads: makes equal stacks one stack, from the bottom up, so that equal threads are
-// seen to be equal. Without it an ambiguous grammar doubles its threads at every step.
-void merge_threads(Threads& list, Scratch& s) {
-  std::unordered_map<const Frame*, const Frame*> known;
-  std::unordered_multimap<uint64_t, const Frame*> frames;
-  auto hash = [](const Frame* f, const Frame* parent) {
-    uint64_t h = static_cast<uint64_t>(f->place) * 1099511628211ull + f->atom;
-    for (uint64_t x : {reinterpret_cast<uint64_t>(parent), reinterpret_cast<uint64_t>(f->names), f->count,
-                       uint64_t{f->gained}})
-      h = (h ^ x) * 0x9E3779B97F4A7C15ull, h ^= h >> 32;
-    for (uint32_t i = 0; i < 2u * f->n_words; ++i) h = (h ^ f->bits[i]) * 0x9E3779B97F4A7C15ull;
-    return h;
-  };
-  auto canonical = [&](const Frame* top) {
-    std::vector<const Frame*> chain;
-    const Frame* f = top;
-    while (f && !known.count(f)) chain.push_back(f), f = f->parent;
-    const Frame* below = f ? known[f] : nullptr;
-    for (size_t i = chain.size(); i-- > 0;) {
-      const Frame* g = chain[i];
-      uint64_t h = hash(g, below);
-      const Frame* found = nullptr;
-      auto [lo, hi] = frames.equal_range(h);
-      for (auto it = lo; it != hi && !found; ++it) {
-        const Frame* o = it->second;
-        if (o->place == g->place && o->atom == g->atom && o->parent == below && o->names == g->names &&
-            o->count == g->count && o->gained == g->gained && o->n_words == g->n_words &&
-            std::memcmp(o->have, g->have, sizeof g->have) == 0 &&
-            std::memcmp(o->bits, g->bits, size_t{g->n_words} * 16) == 0)
-          found = o;
-      }
-      if (!found) {
-        found = g;
-        if (g->parent != below) {
-          Frame* c = new (s.take(sizeof(Frame) + size_t{g->n_words} * 16)) Frame;
-          c->place = g->place, c->n_words = g->n_words, c->atom = g->atom, c->parent = below,
-          c->count = g->count;
-          c->gained = g->gained, c->names = g->names, c->lead = g->lead;
-          std::memcpy(c->have, g->have, sizeof g->have);
-          std::memcpy(c->bits, g->bits, size_t{g->n_words} * 16);
-          found = c;
-        }
-        frames.emplace(h, found);
-      }
-      known[g] = found;
-      below = found;
-    }
-    return below;
-  };
-  std::unordered_multimap<uint64_t, size_t> seen;
-  Threads out;
-  for (Thread t : list) {
-    t.top = canonical(t.top);
-    uint64_t h = reinterpret_cast<uint64_t>(t.top);
-    for (uint64_t x : {uint64_t{t.a} << 32 | t.b, uint64_t{t.state} << 32 | t.scan,
-                       uint64_t{t.count} << 8 | static_cast<uint64_t>(t.mode)})
-      h = (h ^ x) * 0x9E3779B97F4A7C15ull, h ^= h >> 32;
-    auto [lo, hi] = seen.equal_range(h);
-    bool twice = false;
-    for (auto it = lo; it != hi && !twice; ++it) twice = same_thread(out[it->second], t);
-    if (twice) continue;
-    seen.emplace(h, out.size());
-    out.push_back(t);
-  }
-  list = std::move(out);
-}
-
-namespace {
-
-constexpr size_t kManyThreads = 48;
-
-}  // namespace
-
-CrossingList::~CrossingList() {
-  for (Crossing& c : list_) release(c.top);
-}
-
-const Crossing* CrossingList::find(Mode mode, const Entry* entry, const Frame* top) const {
-  for (const Crossing& c : list_)
-    if (c.mode == mode && c.entry.get() == entry && c.top == top) return &c;
-  return nullptr;
-}
-
-void CrossingList::add(Mode mode, EntryPtr entry, const Frame* top, std::vector<uint32_t> tokens) {
-  retain(top);
-  Crossing c{mode, std::move(entry), top, std::move(tokens)};
-  if (list_.size() < kKept) {
-    list_.push_back(std::move(c));
-    return;
-  }
-  release(list_[next_].top);
-  list_[next_] = std::move(c);
-  next_ = (next_ + 1) % kKept;
-}
 
 Matcher::Matcher(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) {
   Scratch& s = scratch();

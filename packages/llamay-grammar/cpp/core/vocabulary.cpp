@@ -13,6 +13,18 @@ size_t Entry::memory() const {
   return n;
 }
 
+void Entry::add_exits(std::vector<End> ends) {
+  std::stable_sort(ends.begin(), ends.end(), [](const End& a, const End& b) { return a.label < b.label; });
+  for (size_t i = 0; i < ends.size();) {
+    std::vector<std::pair<std::string_view, uint32_t>> rest;
+    const uint32_t label = ends[i].label;
+    for (; i < ends.size() && ends[i].label == label; ++i) rest.emplace_back(ends[i].rest, ends[i].token);
+    auto made = std::make_shared<Trie>();
+    made->build(std::move(rest));
+    exits.push_back({label, std::move(made)});
+  }
+}
+
 namespace {
 
 // The most characters of one number, or of a part of one, that a text has side by side.

@@ -28,6 +28,13 @@ struct Entry {
     std::shared_ptr<const Trie> rest;  // what the tokens have after its end
   };
   std::vector<Exit> exits;
+  // A token in which a word ends, and what it has behind that.
+  struct End {
+    uint32_t label, token;
+    std::string_view rest;
+  };
+  // Makes a trie for each label.
+  void add_exits(std::vector<End> ends);
   // Of an entry without a limit of lengths: what limit changes nothing, in code points.
   uint64_t needs = 0;
   size_t memory() const;

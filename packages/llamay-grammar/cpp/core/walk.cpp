@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "json.h"
+#include "merge.h"
 
 namespace llamay::grammar {
 

@@ -20,9 +20,9 @@ struct MaskWalk {
   const Trie &main, &symbols;
   uint32_t* mask;
   Scratch& s;
+  CrossingList* crossings;  // null: nothing is kept
+  ValueEntries* values;     // the same
   // Tokens whose reading met a name that this walk does not spell out: they are read byte by byte afterwards.
-  CrossingList* crossings;
-  ValueEntries* values;
   std::vector<uint32_t> doubtful;
   const Frame* nowhere_ = nullptr;
   // What is found out about a value in no object: its tokens, and what others have behind it.

@@ -384,11 +384,7 @@ class WholeMaker {
 
   // ---- Ends of strings ----
 
-  struct End {
-    uint32_t label, token;
-    std::string_view rest;
-  };
-  std::vector<End> odd_ends_;
+  std::vector<Entry::End> odd_ends_;
 
   template <class Stay>
   void read_odd(Stay stay) {
@@ -425,7 +421,7 @@ class WholeMaker {
     std::vector<uint32_t> found;
     for (const uint32_t label : labels)
       if (label != kDead && count[label]++ == 0) found.push_back(label);
-    std::vector<End> few;
+    std::vector<Entry::End> few;
     for (const uint32_t label : found) {
       if (count[label] == closing.size()) {
         out.exits.push_back({label, groups_.rests()});
@@ -439,20 +435,8 @@ class WholeMaker {
         out.exits.push_back({label, std::move(some)});
       }
     }
-    put_together(std::move(few), out);
-    put_together(std::move(odd_ends_), out);
-  }
-
-  static void put_together(std::vector<End> ends, Entry& out) {
-    std::stable_sort(ends.begin(), ends.end(), [](const End& a, const End& b) { return a.label < b.label; });
-    for (size_t i = 0; i < ends.size();) {
-      std::vector<std::pair<std::string_view, uint32_t>> rest;
-      const uint32_t label = ends[i].label;
-      for (; i < ends.size() && ends[i].label == label; ++i) rest.emplace_back(ends[i].rest, ends[i].token);
-      auto made = std::make_shared<Trie>();
-      made->build(std::move(rest));
-      out.exits.push_back({label, std::move(made)});
-    }
+    out.add_exits(std::move(few));
+    out.add_exits(std::move(odd_ends_));
   }
 };
 
