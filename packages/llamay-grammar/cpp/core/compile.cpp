@@ -8,6 +8,7 @@
 #include "regex.h"
 #include "starts.h"
 #include "tagged.h"
+#include "unicode.h"
 
 namespace llamay::grammar {
 namespace {
