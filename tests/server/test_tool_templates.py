@@ -56,6 +56,7 @@ OBJECTS = {
     "unsloth-Apriel-1.5": "apriel",
     "upstage-Solar-Open-100B": "solar-open",
 }
+OWN = {"LFM2.5-8B-A1B": "lfm2", "google-gemma-4-31B-it": "gemma-4"}
 PROPERTIES: dict[str, Any] = {
     "code": {"type": "string"},
     "n": {"type": "integer"},
@@ -131,6 +132,36 @@ def test_the_calls_of_a_real_template_are_read_back(
         said = "".join(e.text for e in events if isinstance(e, Text))
         assert "SAYING" not in text or said.startswith("SAYING")
         assert "return a" not in said
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_calls_that_no_grammar_binds_are_read_back_from_a_real_template(
+    name: str, llama_cpp_fixtures: Path
+) -> None:
+    source = (llama_cpp_fixtures / "templates" / f"{name}.jinja").read_text()
+    form = format_of(source)
+    assert form == OWN[name]
+    calls: list[Call] = [("put_it", EVERYTHING), ("now", {}), ("put_it", {"code": ""})]
+    written = [{"id": f"c{n}", "function": {"name": f, "arguments": a}} for n, (f, a) in enumerate(calls)]
+    messages: list[dict[str, Any]] = [
+        {"role": "user", "content": "QUESTION"},
+        {"role": "assistant", "content": "", "tool_calls": written},
+        *({"role": "tool", "tool_call_id": w["id"], "content": "RESULT"} for w in written),
+    ]
+    text = ChatTemplate(source).render(for_template(messages, source, lg), tools=TOOLS)
+    text = text[text.rindex("QUESTION") : text.index("RESULT")]
+    for parts in ([text], list(text)):
+        parser = Reader({"put_it": PUT, "now": {}}, formats=lg, form=form)
+        events = [event for part in parts for event in parser.feed(part)]
+        events += parser.finish("stop", None)
+        assert [(e.name, json.loads(e.arguments)) for e in events if isinstance(e, ToolCall)] == calls
+
+
+@pytest.mark.parametrize("name", ["LFM2-8B-A1B", "LFM2.5-Instruct"])
+def test_templates_that_leave_the_writing_of_calls_to_the_model_tell_its_format(
+    name: str, llama_cpp_fixtures: Path
+) -> None:
+    assert format_of((llama_cpp_fixtures / "templates" / f"{name}.jinja").read_text()) == "lfm2"
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,10 @@ def tool_formats() -> Mapping[str, Mapping[str, Any]]:
     not contain; ``single`` says that the model makes one call at a time; ``prompted`` is what the end of the
     prompt has already written; ``reasoning`` are the marks around thoughts where they belong to the format;
     ``lenient`` are other ways to write a call (lists of pieces) that some models fall into, to be read but
-    never asked for; ``ids`` is how the format names the calls of a conversation, made of ``{name}`` and
+    never asked for; ``own`` is how the model writes calls of its own accord where that cannot be bound, as an
+    envelope with ``before``, ``call``, ``between`` and ``after``, to be read beside ``call``: there ``{"values":
+    {"opens": bracket, "assign": text, "quotes": pieces, "escapes": bool}}`` are names and literals up to the closing
+    bracket; ``ids`` is how the format names the calls of a conversation, made of ``{name}`` and
     ``{count}``.
     """
     text = resources.files(__package__).joinpath("envelopes.json").read_text("utf-8")

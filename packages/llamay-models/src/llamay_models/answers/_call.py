@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ._compact import compact
+from ._literals import Literals
 from ._tagged import Pairs, Tags
 from ._text import WAIT, skip, starts
 
@@ -31,8 +32,8 @@ class Found:
 
 
 # A call as a row of steps: ("text", literal), ("name", ""), ("counted", ""), which is a name and a number, ("id", ""),
-# ("arguments", ""), ("parameters", ""), which are arguments between tags, or ("object", ""), which is a JSON object
-# that holds name, arguments and perhaps an id.
+# ("arguments", ""), ("parameters", ""), which are arguments between tags, ("values", ""), which are names and literals,
+# or ("object", ""), which is a JSON object that holds name, arguments and perhaps an id.
 Step = tuple[str, str]
 
 
@@ -97,7 +98,7 @@ def pass_tails(steps: Sequence[Step], text: str, at: int, *, final: bool) -> int
 
 
 def read_call(
-    steps: Sequence[Step], text: str, final: bool, tails: Sequence[str], tags: Tags | None
+    steps: Sequence[Step], text: str, final: bool, tails: Sequence[str], tags: Tags | Literals | None
 ) -> Found | Literal["wait"] | None:
     """The call at the start of `text`, if its steps are there; "wait" where more text decides.
 
@@ -110,7 +111,7 @@ def read_call(
     pairs: Pairs | None = None
     words, at, rest = head.words, head.at, steps[head.step + 1 :]
     if steps[head.step][0] == "parameters":
-        assert tags is not None
+        assert isinstance(tags, Tags)
         read = tags.read(text, at)
         if read == WAIT or read is None:
             return WAIT if read == WAIT and not final else None
@@ -120,6 +121,12 @@ def read_call(
         start = skip(text, at)
         if rest and (found := starts(text, start, (rest[0][1],))) is not True:
             return WAIT if found == WAIT and not final else None
+    elif steps[head.step][0] == "values":
+        assert isinstance(tags, Literals)
+        values = tags.read(text, at)
+        if values == WAIT or values is None:
+            return WAIT if values == WAIT and not final else None
+        call, at = (words["name"], values[0], None), values[1]
     else:
         start = skip(text, at)
         if start >= len(text):

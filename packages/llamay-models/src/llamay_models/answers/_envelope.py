@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,6 +11,8 @@ from typing import Any, Literal
 from ._arriving import Begun, read_begun
 from ._call import Found, Step, read_call
 from ._formats import Formats
+from ._literals import Bracketed, Literals
+from ._open import Braces, Inside
 from ._pieces import NAMED, PARTS, literals, openings, rows, steps_of, stripped
 from ._tagged import Tags, tags_in
 from ._text import WAIT, length, skip, starts
@@ -43,12 +46,30 @@ class Envelope:
     the call has to begin with."""
     ids: str = ""
     """How calls are named in a conversation, made of {name} and {count}; empty where that is free."""
-    tags: Tags | None = None
-    """What stands around each argument, where they are not one object."""
+    tags: Tags | Literals | None = None
+    """How arguments are written, where they are not one object."""
+    own: Envelope | None = None
+    """How the model writes calls of its own accord, where that is another way than the one that a grammar binds."""
 
     def visible(self, thoughts: tuple[str, str] | None, *, calls: bool) -> tuple[str, ...]:
         """The control tokens that have to be in the text so that thoughts with these marks, and calls, can be read."""
-        return (*(self.specials if calls or self.marks else ()), *(thoughts or ()))
+        marks = (part for mark in thoughts or () for part in (mark, *_CONTROL.findall(mark)))
+        return tuple(dict.fromkeys((*(self.specials if calls or self.marks else ()), *marks)))
+
+    def way(self, text: str) -> Envelope:
+        """Return this or `own`, whichever begins a call like the one at the start of `text`."""
+        if self.own is not None and text.lstrip().startswith(self.own.openings):
+            return self.own
+        return self
+
+    def within(self) -> Braces | Inside | Bracketed:
+        """What tells whether arguments are open."""
+        match self.tags:
+            case Tags():
+                return Inside(self.tags)
+            case Literals():
+                return Bracketed(self.tags)
+        return Braces()
 
     def read(self, text: str, *, first: bool, final: bool) -> Found | Literal["wait"] | None:
         """A call at the start of `text`. None where there is none, "wait" where more text decides."""
@@ -113,11 +134,15 @@ class Envelope:
                 case "arguments":
                     text += "{...}"
                 case "parameters":
-                    assert self.tags is not None
+                    assert isinstance(self.tags, Tags)
                     text += f"\n{self.tags.example()}"
                 case _:
                     text += literal
         return text + next(iter(self.after), "")
+
+
+_CONTROL = re.compile(r"<[^<>\s]+>")
+"""What a control token looks like inside a mark."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -138,13 +163,27 @@ def _envelope(name: str, form: Mapping[str, Any]) -> Envelope:
     pieces += [
         p for piece in pieces if "parameters" in piece for side in piece["parameters"].values() for p in side
     ]
+    pieces += [quote for piece in pieces if "values" in piece for quote in piece["values"]["quotes"]]
+    own = _envelope(name, form["own"]) if "own" in form else None
     return Envelope(
         name=name,
         openings=tuple(
-            dict.fromkeys(o for each in calls for o in openings([*form.get("before", ()), *each]))
+            dict.fromkeys(
+                (
+                    *(o for each in calls for o in openings([*form.get("before", ()), *each])),
+                    *(own.openings if own is not None else ()),
+                )
+            )
         ),
         marks=tuple(marks),
-        specials=tuple(dict.fromkeys(p["special"] for p in pieces if "special" in p)),
+        specials=tuple(
+            dict.fromkeys(
+                (
+                    *(p["special"] for p in pieces if "special" in p),
+                    *(own.specials if own is not None else ()),
+                )
+            )
+        ),
         prompted=prompted,
         reasoning=tuple(form["reasoning"]) if "reasoning" in form else None,
         single=bool(form.get("single")),
@@ -153,11 +192,14 @@ def _envelope(name: str, form: Mapping[str, Any]) -> Envelope:
         between=() if prompted else stripped(form.get("between", ())),
         after=stripped(form.get("after", ())),
         # A brace alone ends nothing: there are others in the arguments.
-        tails=tuple(dict.fromkeys(row[-1][1] for row in forms if row[-1][0] == "text" and row[-1][1] != "}")),
+        tails=tuple(
+            dict.fromkeys(row[-1][1] for row in forms if row[-1][0] == "text" and row[-1][1] not in ("}", ""))
+        ),
         stops=tuple(form.get("stop", ())),
         in_parts=not any(_waits(row) for each in calls for row in rows(each)),
         ids=form.get("ids", ""),
-        tags=tags_in(call),
+        tags=next((Literals.of(piece["values"]) for piece in call if "values" in piece), tags_in(call)),
+        own=own,
     )
 
 

@@ -12,7 +12,7 @@ NAMED = '{"name": "'
 NUMBERED = '{"tool_call_id": "'
 # White space and order in a call's own JSON are the model's to choose.
 _OBJECTS = ('{"name"', '{ "name"', '{"type"', '{ "type"')
-_KINDS = ("name", "arguments", "parameters", "id", "count", "text", "special")
+_KINDS = ("name", "arguments", "parameters", "values", "id", "count", "text", "special")
 PARTS = ("before", "call", "between", "after", "say", "then")
 
 

@@ -12,7 +12,6 @@ from ._call import Found
 from ._envelope import Envelope, envelope
 from ._events import ArgumentsPart, CallBegun, Event, Finished, Reasoning, Text, ToolCall
 from ._formats import Formats
-from ._open import Braces, Inside
 from ._tagged import arguments
 from ._template import DEFAULT
 
@@ -89,7 +88,9 @@ class Reader:
         self._trim = False
         self._gap = ""
         """White space in front of what may be a call; it is part of the text if it is none."""
-        self._within: Braces | Inside = Braces()
+        self._way = known
+        """In which of the format's ways the call that is being read is written."""
+        self._within = known.within()
         self._bound = bound
         self._told = False
         """Whether the call before this one was told in parts."""
@@ -203,13 +204,14 @@ class Reader:
         assert self._form is not None
         self._mode, self._first = "call", first
         self._told = self._told and not first
-        self._within = Braces() if self._form.tags is None else Inside(self._form.tags)
+        if first:
+            self._way = self._form.way(self._buffer)
+        self._within = self._way.within()
         self._within.feed(self._buffer)
 
     def _call(self, *, final: bool) -> ToolCall | str | None:
         """The call at the start of the buffer, "wait", or text that turned out to be no call."""
-        form = self._form
-        assert form is not None
+        form = self._way
         # A closing mark ends broken JSON; in a string, or a text between tags, it is a part of that.
         ended = self._within.broken and any(tail in self._buffer for tail in form.tails)
         if self._within.open and not final and not ended:
@@ -220,7 +222,7 @@ class Reader:
         if found is None or found.name not in self._tools:
             # All of what looked like a call stays text; where it ends is where the next one could begin.
             self._mode = "text"
-            ends = [i for o in form.openings if (i := self._buffer.find(o, 1)) > 0]
+            ends = [i for o in self._openings() if (i := self._buffer.find(o, 1)) > 0]
             end = min(ends, default=len(self._buffer))
             if found is not None:
                 end = found.end
@@ -249,8 +251,7 @@ class Reader:
         """The call at the start of the buffer, where its arguments can be told from here on."""
         if not self._bound:
             return None
-        assert self._form is not None
-        found = self._form.begun(self._buffer, first=self._first, certain=self._told)
+        found = self._way.begun(self._buffer, first=self._first, certain=self._told)
         return found if isinstance(found, Begun) and found.name in self._tools else None
 
     def _tell(self, begun: Begun) -> CallBegun:
@@ -292,8 +293,7 @@ class Reader:
 
     def _between(self, *, final: bool) -> bool:
         """Pass over what stands between calls; gives whether more text is needed."""
-        form = self._form
-        assert form is not None
+        form = self._way
         passed = form.pass_over(self._buffer, final=final)
         if passed == "wait":
             return True
@@ -305,11 +305,14 @@ class Reader:
             self._mode, self._trim = "text", True
         return False
 
+    def _openings(self) -> tuple[str, ...]:
+        return self._form.openings if self._form is not None else ()
+
     def _tags(self) -> tuple[str, ...]:
         if self._mode == "think":
             return (self._unthink,)
         look = self._form is not None and (self._parallel or self.calls == 0)
-        calls = self._form.openings if look and self._form is not None else ()
+        calls = self._openings() if look else ()
         return (*self._marks, *calls, *((self._think,) if self._thinks else ()))
 
     def _possible_tag(self, tags: tuple[str, ...]) -> int:

@@ -20,6 +20,8 @@ _MARKS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("<｜tool▁calls▁begin｜>",), (), "deepseek-v3.1"),
     (("<|channel|>", "functions."), (), "gpt-oss"),
     (("<|tool_calls_section_begin|>",), (), "kimi-k2"),
+    (("<|tool_call>call:", "<tool_call|>"), (), "gemma-4"),
+    (("<|im_start|>", "List of tools: "), (), "lfm2"),
     (("<|START_ACTION|>",), (), "command-r7b"),
     (("<TOOLCALL>",), (), "nemotron-v2"),
     (("<tool_calls>[",), (), "apriel"),
@@ -87,4 +89,4 @@ def reasoning_of(template: str | None, formats: Formats) -> tuple[str, str] | No
 
 def begins_thought(prompt: str, marks: tuple[str, str] | None) -> bool:
     """Whether a prompt (its end suffices) has already opened the thought of the answer."""
-    return marks is not None and prompt.rstrip().endswith(marks[0])
+    return marks is not None and prompt.rstrip().endswith(marks[0].rstrip())
