@@ -76,37 +76,17 @@ class Negation {
 
   FormulaId number(const NumberSpec s) {
     std::vector<FormulaId> parts;
-    auto add = [&](NumberSpec n) { parts.push_back(f_.guarded(kNumber, f_.number(std::move(n)))); };
-    if (s.lo) {
+    auto add = [&](auto fill) {
       NumberSpec n;
-      n.hi = s.lo, n.hi_open = !s.lo_open;
-      add(n);
-    }
-    if (s.hi) {
-      NumberSpec n;
-      n.lo = s.hi, n.lo_open = !s.hi_open;
-      add(n);
-    }
-    if (s.integer) {
-      NumberSpec n;
-      n.fractional = true;
-      add(n);
-    }
-    if (s.fractional) {
-      NumberSpec n;
-      n.integer = true;
-      add(n);
-    }
-    for (auto& m : s.multiples) {
-      NumberSpec n;
-      n.not_multiples = {m};
-      add(n);
-    }
-    for (auto& m : s.not_multiples) {
-      NumberSpec n;
-      n.multiples = {m};
-      add(n);
-    }
+      fill(n);
+      parts.push_back(f_.guarded(kNumber, f_.number(std::move(n))));
+    };
+    if (s.lo) add([&](NumberSpec& n) { n.hi = s.lo, n.hi_open = !s.lo_open; });
+    if (s.hi) add([&](NumberSpec& n) { n.lo = s.hi, n.lo_open = !s.hi_open; });
+    if (s.integer) add([](NumberSpec& n) { n.fractional = true; });
+    if (s.fractional) add([](NumberSpec& n) { n.integer = true; });
+    for (auto& m : s.multiples) add([&](NumberSpec& n) { n.not_multiples = {m}; });
+    for (auto& m : s.not_multiples) add([&](NumberSpec& n) { n.multiples = {m}; });
     if (!s.excluded.empty()) parts.push_back(f_.guarded(kNumber, f_.number_set(s.excluded)));
     return f_.any(std::move(parts));
   }

@@ -74,7 +74,7 @@ class Lang {
   std::vector<uint16_t> range_class;
   std::vector<uint32_t> table;  // [state][class]: where it leads
   std::vector<uint32_t> labels;
-  uint32_t class_of(uint32_t cp) const { return cp < 128 ? ascii_class[cp] : wide_class(cp); }
+  uint32_t class_of(uint32_t cp) const { return cp < 128 ? ascii_class[cp] : range_class[range_of(cp)]; }
   // Calls f(first code point, class) for the ranges of one class, in increasing order.
   template <class F>
   void each_range(F f) const {
@@ -120,13 +120,13 @@ class Lang {
   mutable std::vector<uint64_t> dangers, near_dangers;
 
  private:
-  uint32_t wide_class(uint32_t cp) const {
+  size_t range_of(uint32_t cp) const {  // from 128 on
     size_t lo = 0, hi = range_start.size();
     while (hi - lo > 1) {
       size_t mid = (lo + hi) / 2;
       (range_start[mid] <= cp ? lo : hi) = mid;
     }
-    return range_class[lo];
+    return lo;
   }
   uint32_t trie_next(uint32_t s, uint32_t cp) const;
   bool trie_any(uint32_t s, uint32_t lo, uint32_t hi, uint32_t acc, int more,
@@ -140,13 +140,7 @@ bool Lang::any_next(uint32_t s, uint32_t lo, uint32_t hi, P pred) const {
   for (uint32_t c = lo; c <= hi && c < 128; ++c)
     if (uint32_t t = row[ascii_class[c]]; t != kDead && pred(t)) return true;
   if (hi < 128) return false;
-  uint32_t from = lo < 128 ? 128 : lo;
-  size_t a = 0, b = range_start.size();
-  while (b - a > 1) {
-    size_t mid = (a + b) / 2;
-    (range_start[mid] <= from ? a : b) = mid;
-  }
-  for (; a < range_start.size() && range_start[a] <= hi; ++a)
+  for (size_t a = range_of(lo < 128 ? 128 : lo); a < range_start.size() && range_start[a] <= hi; ++a)
     if (uint32_t t = row[range_class[a]]; t != kDead && pred(t)) return true;
   return false;
 }

@@ -184,44 +184,31 @@ class Reader : TextCursor {
 
   // \d, \w, \s, \p and their complements.
   bool set_escape(CharSet& s) {
-    switch (p_[i_]) {
+    const uint32_t c = p_[i_];
+    switch (c | 32) {
       case 'd':
         s = kDigit;
-        break;
-      case 'D':
-        s = kDigit.complement();
         break;
       case 'w':
         s = kWord;
         break;
-      case 'W':
-        s = kWord.complement();
-        break;
       case 's':
         s = kSpace;
         break;
-      case 'S':
-        s = kSpace.complement();
-        break;
-      case 'p':
-      case 'P': {
-        bool negative = p_[i_] == 'P';
+      case 'p': {
         ++i_;
+        if (!take('{')) fail("expected '{' after \\p");
         std::string name;
-        if (take('{')) {
-          while (more() && !at('}')) append_utf8(name, p_[i_++]);
-          if (!more()) fail("unterminated property name");
-        } else {
-          fail("expected '{' after \\p");
-        }
+        while (more() && !at('}')) append_utf8(name, p_[i_++]);
+        if (!more()) fail("unterminated property name");
         s = property(name);
-        if (negative) s = s.complement();
         break;
       }
       default:
         return false;
     }
     ++i_;
+    if (c < 'a') s = s.complement();
     return true;
   }
 

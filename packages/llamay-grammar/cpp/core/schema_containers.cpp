@@ -57,29 +57,20 @@ void SchemaReader::Keywords::put_contains() {
 }
 
 bool SchemaReader::Keywords::read_object(const std::string& key, const Json& v) {
-  const auto& [s, at, scope, depth, draft] = site_;
   if (key == "properties") {
     need(v, JsonKind::Object, "properties", "an object");
-    Path here{&at, "properties"};
-    for (auto& [name, schema] : v.members) {
-      Path p{&here, name};
-      props_.names.emplace_back(name, reader_.compile(schema, p, scope, depth + 1));
-    }
+    for (auto& [name, schema] : v.members) props_.names.emplace_back(name, member(schema, key, name));
     has_props_ = true;
   } else if (key == "patternProperties") {
     need(v, JsonKind::Object, "patternProperties", "an object");
-    Path here{&at, "patternProperties"};
-    for (auto& [name, schema] : v.members) {
-      Path p{&here, name};
-      props_.patterns.emplace_back(reader_.pattern_names(name, at),
-                                   reader_.compile(schema, p, scope, depth + 1));
-    }
+    for (auto& [name, schema] : v.members)
+      props_.patterns.emplace_back(reader_.pattern_names(name, site_.at), member(schema, key, name));
     has_props_ = true;
   } else if (key == "additionalProperties") {
     props_.additional = sub(v, "additionalProperties");
     has_props_ = true;
   } else if (key == "required") {
-    if (v.is_bool() && draft == Draft::Any)
+    if (v.is_bool() && site_.draft == Draft::Any)
       return true;  // draft 3's form, an annotation to every later draft
     for (auto& name : strings(v, "required")) and_.push_back(f_.require(name));
   } else if (key == "minProperties") {
@@ -99,15 +90,13 @@ bool SchemaReader::Keywords::read_object(const std::string& key, const Json& v) 
 
 void SchemaReader::Keywords::read_dependencies(const std::string& key, const Json& v) {
   need(v, JsonKind::Object, key.c_str(), "an object");
-  Path here{&site_.at, key};
   for (auto& [name, x] : v.members) {
     if (x.is(JsonKind::Array) && key != "dependentSchemas") {
       and_.push_back(f_.depend({name, strings(x, key.c_str())}));
     } else if (x.is(JsonKind::String) && key == "dependencies" && site_.draft == Draft::Any) {
       and_.push_back(f_.depend({name, {x.text}}));  // draft 3's form
     } else {
-      Path p{&here, name};
-      const FormulaId then = reader_.compile(x, p, site_.scope, site_.depth + 1);
+      const FormulaId then = member(x, key, name);
       const FormulaId present = f_.require(name);
       and_.push_back(f_.any({f_.negate(present), f_.all({present, then}), f_.type(kAnyType & ~kObject)}));
     }

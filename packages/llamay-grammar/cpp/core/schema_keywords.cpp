@@ -96,6 +96,11 @@ FormulaId SchemaReader::Keywords::sub(const Json& v, std::string_view key, size_
   return reader_.compile(v, p, site_.scope, site_.depth + 1);
 }
 
+FormulaId SchemaReader::Keywords::member(const Json& v, std::string_view key, std::string_view name) {
+  Path here{&site_.at, key}, p{&here, name};
+  return reader_.compile(v, p, site_.scope, site_.depth + 1);
+}
+
 std::vector<FormulaId> SchemaReader::Keywords::schemas(const Json& v, const char* key) {
   need(v, JsonKind::Array, key, "an array of schemas");
   std::vector<FormulaId> out;

@@ -39,6 +39,7 @@ class SchemaReader::Keywords {
 
   // Parts of the schema, and values that must be of some form.
   FormulaId sub(const Json& v, std::string_view key, size_t index = SIZE_MAX);
+  FormulaId member(const Json& v, std::string_view key, std::string_view name);  // of an object of schemas
   std::vector<FormulaId> schemas(const Json& v, const char* key);
   std::vector<std::string> strings(const Json& v, const char* key) const;
   uint64_t size(const Json& v, const char* key) const;

@@ -65,21 +65,25 @@ Terms::Id Terms::concat(Id a, Id b) {
   return make({Op::Concat, nullable(a) && nullable(b), 0, 0, {a, b}});
 }
 
-Terms::Id Terms::alt(std::vector<Id> parts) {
+bool Terms::flatten(Op op, Id absorbing, Id neutral, std::vector<Id>& parts) const {
   std::vector<Id> flat;
   for (Id p : parts) {
-    if (p == anything()) return p;
-    if (p == none()) continue;
-    if (terms_[p].op == Op::Alt)
+    if (p == absorbing) return false;
+    if (p == neutral) continue;
+    if (terms_[p].op == op)
       flat.insert(flat.end(), terms_[p].kids.begin(), terms_[p].kids.end());
     else
       flat.push_back(p);
   }
   std::sort(flat.begin(), flat.end());
   flat.erase(std::unique(flat.begin(), flat.end()), flat.end());
-  if (flat.empty()) return none();
-  if (flat.size() == 1) return flat[0];
-  // x{a,b}·K | x{c,d}·K is x{a,d}·K where the intervals meet: without this, nested counters multiply.
+  parts = std::move(flat);
+  return true;
+}
+
+// x{a,b}·K | x{c,d}·K is x{a,d}·K where the intervals meet: without this, nested counters multiply. False
+// where none do, and nothing changes.
+bool Terms::merge_counters(std::vector<Id>& parts) {
   struct Counted {
     Id body, tail;
     uint32_t min, max;
@@ -87,7 +91,7 @@ Terms::Id Terms::alt(std::vector<Id> parts) {
   };
   std::vector<Counted> counted;
   std::vector<Id> rest;
-  for (Id p : flat) {
+  for (Id p : parts) {
     Id head = terms_[p].op == Op::Concat ? terms_[p].kids[0] : p;
     Id tail = terms_[p].op == Op::Concat ? terms_[p].kids[1] : epsilon();
     if (terms_[head].op == Op::Repeat)
@@ -95,48 +99,44 @@ Terms::Id Terms::alt(std::vector<Id> parts) {
     else
       rest.push_back(p);
   }
-  if (counted.size() > 1) {
-    std::sort(counted.begin(), counted.end(), [](const Counted& x, const Counted& y) {
-      return std::tie(x.body, x.tail, x.min) < std::tie(y.body, y.tail, y.min);
-    });
-    bool merged = false;
-    std::vector<Id> out = rest;
-    for (size_t i = 0; i < counted.size();) {
-      Counted c = counted[i];
-      size_t j = i + 1;
-      while (j < counted.size() && counted[j].body == c.body && counted[j].tail == c.tail &&
-             (c.max == kInf || counted[j].min <= c.max + 1)) {
-        c.max = std::max(c.max, counted[j].max);
-        ++j;
-      }
-      out.push_back(j == i + 1 ? c.original : concat(repeat(c.body, c.min, c.max), c.tail));
-      merged |= j != i + 1;
-      i = j;
+  if (counted.size() < 2) return false;
+  std::sort(counted.begin(), counted.end(), [](const Counted& x, const Counted& y) {
+    return std::tie(x.body, x.tail, x.min) < std::tie(y.body, y.tail, y.min);
+  });
+  bool merged = false;
+  for (size_t i = 0; i < counted.size();) {
+    Counted c = counted[i];
+    size_t j = i + 1;
+    while (j < counted.size() && counted[j].body == c.body && counted[j].tail == c.tail &&
+           (c.max == kInf || counted[j].min <= c.max + 1)) {
+      c.max = std::max(c.max, counted[j].max);
+      ++j;
     }
-    if (merged) return alt(std::move(out));
+    rest.push_back(j == i + 1 ? c.original : concat(repeat(c.body, c.min, c.max), c.tail));
+    merged |= j != i + 1;
+    i = j;
   }
-  bool n = std::any_of(flat.begin(), flat.end(), [this](Id p) { return nullable(p); });
-  return make({Op::Alt, n, 0, 0, std::move(flat)});
+  if (merged) parts = std::move(rest);
+  return merged;
+}
+
+Terms::Id Terms::alt(std::vector<Id> parts) {
+  if (!flatten(Op::Alt, anything(), none(), parts)) return anything();
+  if (parts.empty()) return none();
+  if (parts.size() == 1) return parts[0];
+  if (merge_counters(parts)) return alt(std::move(parts));
+  bool n = std::any_of(parts.begin(), parts.end(), [this](Id p) { return nullable(p); });
+  return make({Op::Alt, n, 0, 0, std::move(parts)});
 }
 
 Terms::Id Terms::both(std::vector<Id> parts) {
-  std::vector<Id> flat;
-  for (Id p : parts) {
-    if (p == none()) return p;
-    if (p == anything()) continue;
-    if (terms_[p].op == Op::And)
-      flat.insert(flat.end(), terms_[p].kids.begin(), terms_[p].kids.end());
-    else
-      flat.push_back(p);
-  }
-  std::sort(flat.begin(), flat.end());
-  flat.erase(std::unique(flat.begin(), flat.end()), flat.end());
-  if (flat.empty()) return anything();
-  if (flat.size() == 1) return flat[0];
-  if (flat[0] == epsilon())
-    return std::all_of(flat.begin(), flat.end(), [this](Id p) { return nullable(p); }) ? epsilon() : none();
-  bool n = std::all_of(flat.begin(), flat.end(), [this](Id p) { return nullable(p); });
-  return make({Op::And, n, 0, 0, std::move(flat)});
+  if (!flatten(Op::And, none(), anything(), parts)) return none();
+  if (parts.empty()) return anything();
+  if (parts.size() == 1) return parts[0];
+  if (parts[0] == epsilon())
+    return std::all_of(parts.begin(), parts.end(), [this](Id p) { return nullable(p); }) ? epsilon() : none();
+  bool n = std::all_of(parts.begin(), parts.end(), [this](Id p) { return nullable(p); });
+  return make({Op::And, n, 0, 0, std::move(parts)});
 }
 
 Terms::Id Terms::negate(Id a) {

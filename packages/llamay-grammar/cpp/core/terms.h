@@ -47,6 +47,10 @@ class Terms {
  private:
   Id make(Term&& t);
   Id& slot(const Term& t);
+  // The parts of an alternative or an intersection, with those of parts of its own kind in their place,
+  // sorted, each once. False where one of them decides it all.
+  bool flatten(Op op, Id absorbing, Id neutral, std::vector<Id>& parts) const;
+  bool merge_counters(std::vector<Id>& alternatives);
   // What may follow a character of the class, for a text of `a` to begin with it.
   Id derive(Id a, uint32_t cls);
   uint64_t asked(Id a);
