@@ -156,6 +156,53 @@ def test_wherever_the_text_ends_it_is_told_the_same_however_it_came_and_nothing_
             assert said.rstrip() == "Well."
 
 
+EDITS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3), st.sampled_from('{}[]":,\\ a1')), max_size=3)
+BYTES = llamay_grammar.Vocabulary([bytes([b]) for b in range(256)] + [b"</s>"], special=[256], end=[256])
+
+
+@pytest.mark.parametrize("form", IN_PARTS)
+@pytest.mark.parametrize("choice", ["auto", "required"])
+@settings(deadline=None, max_examples=25)
+@given(CALLS, st.integers(0, 3), st.booleans(), EDITS)
+def test_what_a_grammar_lets_begin_as_a_call_is_one(
+    form: str, choice: str, calls: list[Call], way: int, said: bool, edits: list[tuple[float, int, str]]
+) -> None:
+    tools = [{"name": name, "parameters": schema} for name, schema in TOOLS.items()]
+    grammar = llamay_grammar.compile_tools(tools, BYTES, format=form, choice=choice)
+    calls = calls[: 1 if tool_formats()[form].get("single") else 3]
+    text = written(form, calls, None, way)
+    if said and choice == "auto":
+        text = f"{around(form, 'say', way)}Let me see. {around(form, 'then', way)}{text}"
+    for place, gone, more in edits:
+        at = int(place * len(text))
+        text = text[:at] + more + text[at + gone :]
+    matcher, accepted, whole = grammar.matcher(), bytearray(), b""
+    for byte in text.encode():
+        if not matcher.allows(byte):
+            break
+        matcher.accept(byte)
+        accepted.append(byte)
+        if matcher.is_complete:
+            whole = bytes(accepted)
+    # All that it has accepted can still become a document, so that only its end may be missing.
+    came = told(events_of(form, accepted.decode(errors="ignore"), "length", bound=True))
+    assert all(complete for *_, complete in came[1][:-1])
+    if whole:
+        found = told(events_of(form, whole.decode(errors="ignore"), bound=True))
+        assert found == told(events_of(form, [whole.decode(errors="ignore")]))
+
+
+def test_what_free_text_may_hold_is_not_taken_for_a_call_that_is_certain() -> None:
+    text = '{ "name": "get", "parameters": {oops'
+    tools = [{"name": name, "parameters": schema} for name, schema in TOOLS.items()]
+    matcher = llamay_grammar.compile_tools(tools, BYTES, format="llama3").matcher()
+    for byte in text.encode():
+        matcher.accept(byte)
+
+    for parts in ([text], list(text)):
+        assert told(events_of("llama3", parts, bound=True)) == (text, [], "stop")
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_what_is_no_call_stays_text_where_a_grammar_binds_as_well(form: str) -> None:
     say = around(form, "say")

@@ -77,6 +77,21 @@ def test_oa15_a_call_that_may_still_be_text_comes_when_it_is_whole(start):
     assert "".join(c["choices"][0]["delta"].get("content") or "" for c in chunks) == server.model.script("")
 
 
+def test_an_optional_call_comes_as_it_is_written_where_the_server_binds_it(start):
+    text = "Looking. " + openai_api.call_text("weather", **ARGUMENTS)
+    server = start(FakeModel(script=lambda p: text), bind_calls=True)
+    chunks = openai_api.stream(server, tools=[CHAT], max_tokens=400)
+    deltas = [c["choices"][0]["delta"] for c in chunks]
+    parts = [part["function"]["arguments"] for d in deltas for part in d.get("tool_calls", ())]
+
+    assert "".join(d.get("content") or "" for d in deltas) == "Looking."
+    assert len(parts) > 20
+    assert "".join(parts) == COMPACT
+    server.model.script = lambda p: "No call."
+    for body in ({}, {"tools": []}, {"tools": [CHAT], "tool_choice": "none"}):
+        assert openai_api.chat(server, **body).json()["choices"][0]["message"]["content"] == "No call."
+
+
 def test_oa03_a_call_that_was_cut_is_told_as_far_as_it_came_and_ends_with_length(start):
     server = start()
     whole = openai_api.chat(server, tools=[CHAT], tool_choice="required", max_tokens=CUT).json()["choices"][0]

@@ -43,6 +43,24 @@ def test_arguments_are_closed_at_every_depth_and_free_objects_stay_free() -> Non
     assert "additionalProperties" not in schema
 
 
+def test_an_optional_call_is_bound_in_its_form_alone_and_only_where_nothing_else_binds_it() -> None:
+    box = Toolbox((Tool("weather", "", CITY),), "auto")
+    assert box.bound("hermes", None) is None
+
+    loose = box.bound("hermes", None, optional=True)
+    strict = Toolbox((Tool("weather", "", CITY, strict=True),), "auto").bound("hermes", None, optional=True)
+    document = box.bound("hermes", Bound("json_schema", CITY, "response_format"), optional=True)
+
+    parameters = [
+        bound.value["tools"][0]["function"]["parameters"]
+        for bound in (loose, strict, document)
+        if bound is not None
+    ]
+    assert parameters == [{"type": "object"}, *[{**CITY, "additionalProperties": False}] * 2]
+    assert loose is not None
+    assert (loose.value["choice"], loose.value["strict"]) == ("auto", False)
+
+
 def test_oa26_a_grammar_knows_the_described_arguments_only_and_the_template_the_schema_itself() -> None:
     box = Toolbox((Tool("weather", "", CITY),), "required")
     bound = box.bound("hermes", None)

@@ -155,6 +155,7 @@ def read_request(
     )
     request.ignore_eos = bool(data.ignore_eos)
     request.tenant = service.tenant(call, data.cache_salt)
+    request.bind_calls = service.config.bind_calls
     return request
 
 

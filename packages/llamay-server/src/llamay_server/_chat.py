@@ -64,6 +64,8 @@ class ChatRequest:
     template: dict[str, Any] = field(default_factory=dict)
     progress: bool = False
     """Tell how far the prompt is read."""
+    bind_calls: bool = False
+    """Bind optional calls, too, in their form."""
     in_parts: bool = False
     """Tell the arguments of calls while they are written, where a grammar makes sure of them."""
     shorten: bool = False
@@ -160,7 +162,9 @@ class Framing:
         # A template may open a thought whether it was asked to or not.
         wanted = marks is not None and (rendered.in_thought or request.think is not False)
         thoughts = (*marks, rendered.in_thought) if marks is not None and wanted else None
-        bound = request.box.bound(form, request.bound, thoughts=thoughts)
+        # Free text beside calls that are bound has no room for those that the model writes in a way of its own.
+        optional = request.bind_calls and known.own is None
+        bound = request.box.bound(form, request.bound, thoughts=thoughts, optional=optional)
         # Expressions and grammars bind the output from its first character on.
         free = bound is None or bound.kind in ("tools", "after_thoughts")
         return cls(
@@ -259,7 +263,8 @@ class ChatRun:
             spec.contexts = [self._context] if request.n == 1 else self._context.fork(request.n)
         self.parsers = [framing.parser(i) for i in range(request.n)]
         if request.think_budget is not None:
-            rest = replace(spec, bound=request.box.bound(form, request.bound))
+            optional = request.bind_calls and envelope(form).own is None
+            rest = replace(spec, bound=request.box.bound(form, request.bound, optional=optional))
             async with contextlib.aclosing(
                 self._thinking_within(request.think_budget, spec, rest, framing.marks)
             ) as thinking:

@@ -112,6 +112,10 @@ class Config:
     )
     max_queue: int = _setting(512, "requests that may wait for their first token", env=("OLLAMA_MAX_QUEUE",))
     max_streams: int = _setting(0, "generations that may run at once; 0 is no limit")
+    bind_calls: bool = _setting(
+        False,
+        "bind an optional tool call from its first character on, so that it is always whole and streams while written",
+    )
     max_n: int = _setting(128, "choices, forks or prompts that one request may ask for")
     max_body: int = _setting(128 << 20, "bytes of a request body, unpacked", unit="bytes")
     max_snapshot: int = _setting(64 << 30, "bytes of an uploaded snapshot", unit="bytes")

@@ -230,6 +230,7 @@ def _request(
         tenant=service.tenant(call),
         think=None if data.think is None else bool(data.think),
         template={"reasoning_effort": data.think} if isinstance(data.think, str) else {},
+        bind_calls=service.config.bind_calls,
         shorten=data.truncate is not False,
     )
 

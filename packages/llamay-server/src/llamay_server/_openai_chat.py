@@ -97,6 +97,7 @@ def read_request(data: ChatCompletionRequest, model: Model, service: Services, c
         think=think,
         template=template,
         progress=bool(data.return_progress and data.stream),
+        bind_calls=service.config.bind_calls,
         in_parts=True,
         shorten=bool(data.truncate),
     )

@@ -82,6 +82,7 @@ def read_request(
         think=think,
         template=template,
         progress=bool(data.return_progress and data.stream),
+        bind_calls=service.config.bind_calls,
         in_parts=True,
         shorten=data.truncation == "auto",
     )

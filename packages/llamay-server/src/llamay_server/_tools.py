@@ -13,6 +13,7 @@ from ._options import Bound
 
 _NAME = re.compile(r"[a-zA-Z0-9_./:-]{1,256}")
 Mode = Literal["none", "auto", "required"]
+_OBJECT: Mapping[str, Any] = {"type": "object"}
 THINKABLE = frozenset(("json_schema", "json_object"))
 """What a document may be that is bound after free thoughts (and beside calls)."""
 
@@ -47,13 +48,19 @@ class Toolbox:
         return bool(self.tools) and self.mode != "none"
 
     def bound(
-        self, form: str, answer: Bound | None, *, thoughts: tuple[str, str, bool] | None = None
+        self,
+        form: str,
+        answer: Bound | None,
+        *,
+        thoughts: tuple[str, str, bool] | None = None,
+        optional: bool = False,
     ) -> Bound | None:
         """What the output must match, written in the model's format `form`; None where it is free.
 
         A demanded call is bound. An optional one is where a tool is strict or an answer without a call has a schema of
         its own. `thoughts`: the marks of a model that thinks first, and whether the prompt has opened them; its
-        thoughts are then free, and what comes after them is bound.
+        thoughts are then free, and what comes after them is bound. `optional`: bind an optional call that nothing else
+        binds, in its form only: one of the names, and an object.
         """
         if not self.active:
             if answer is None or thoughts is None or answer.kind.removesuffix("_canonical") not in THINKABLE:
@@ -74,10 +81,14 @@ class Toolbox:
                     code="unsupported_parameter",
                 )
             schema = {"type": "object"} if kind == "json_object" else answer.value
-        elif auto and not strict:
+        elif auto and not strict and not optional:
             return None
+        loose = auto and not strict and schema is None
         value = {
-            "tools": [replace(tool, parameters=closed(tool.parameters)).as_openai() for tool in self.tools],
+            "tools": [
+                replace(tool, parameters=_OBJECT if loose else closed(tool.parameters)).as_openai()
+                for tool in self.tools
+            ],
             "format": form,
             "choice": "auto" if auto else self.tools[0].name if len(self.tools) == 1 else "required",
             "parallel": self.parallel,
