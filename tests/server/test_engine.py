@@ -333,6 +333,49 @@ def test_oa26_a_demanded_call_always_parses_even_from_a_tiny_model(server):
             assert json.loads(call["function"]["arguments"])["n"] in (1, 2)
 
 
+@pytest.mark.parametrize("mark", ["<tool_call>", "[TOOL_CALLS]{{ m.name }}[ARGS]", "<|tool_call_start|>"])
+def test_oa15_a_demanded_call_streams_as_it_is_written_and_is_the_whole_one(tmp_path, mark):
+    from llamay_server_tests.conftest import running
+
+    from llamay_server import Config
+    from llamay_server._adapter import load
+
+    template = tmp_path / "calls.jinja"
+    template.write_text(
+        "{% for t in tools or [] %}<|im_start|>List of tools: {{ t | tojson }}{% endfor %}"
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}{% if m.tool_calls %}"
+        + mark
+        + "{% endif %}\n{% endfor %}assistant: "
+    )
+    story = {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string", "minLength": 20, "maxLength": 60},
+            "n": {"type": "integer"},
+        },
+        "required": ["text"],
+    }
+    body = {
+        "messages": [{"role": "user", "content": "Tell of Lily."}],
+        "tools": [{"type": "function", "function": {"name": "tell", "parameters": story}}],
+        "tool_choice": "required",
+    }
+    config = Config(threads=2, chat_template_file=str(template))
+    with running(f"stories={STORIES}", loader=load(config), chat_template_file=str(template)) as server:
+        for seed, limit in ((1, 200), (2, 200), (3, 75)):
+            asked = body | {"seed": seed, "max_tokens": limit}
+            choice = server.client.post("/v1/chat/completions", json=asked).json()["choices"][0]
+            text = server.client.post("/v1/chat/completions", json=asked | {"stream": True}).text
+            chunks = [json.loads(line[6:]) for line in text.split("\n\n") if line.startswith("data: {")]
+            deltas = [d for c in chunks for d in c["choices"][0]["delta"].get("tool_calls", ())]
+            (call,) = choice["message"]["tool_calls"]
+            assert "".join(d["function"]["arguments"] for d in deltas) == call["function"]["arguments"]
+            assert len(deltas) > 10
+            assert deltas[0]["function"]["name"] == call["function"]["name"] == "tell"
+            if choice["finish_reason"] == "tool_calls":
+                assert 20 <= len(json.loads(call["function"]["arguments"])["text"]) <= 60
+
+
 def test_cx09_contexts_beyond_the_memory_budget_go_to_disk_and_come_back(tmp_path):
     from llamay_server_tests.conftest import running
 
