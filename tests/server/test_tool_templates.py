@@ -31,6 +31,7 @@ FORMATS = {
     "deepseek-ai-DeepSeek-V3.2": "deepseek-v3.2",
     "deepseek-ai-DeepSeek-V4": "deepseek-v4",
     "inclusionai-ling-3.0-flash": "glm-4.5",
+    "tencent-Hy3": "hunyuan-3",
     "poolside-Laguna-S-2.1": "glm-4.7",
     "poolside-Laguna-XS.2": "glm-4.5",
 }

@@ -21,6 +21,7 @@ _MARKS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("<|channel|>", "functions."), (), "gpt-oss"),
     (("<|tool_calls_section_begin|>",), (), "kimi-k2"),
     (("<|tool_call>call:", "<tool_call|>"), (), "gemma-4"),
+    ((":opensource", "<tool_sep"), (), "hunyuan-3"),
     (("<|im_start|>", "List of tools: "), (), "lfm2"),
     (("<|START_ACTION|>",), (), "command-r7b"),
     (("<TOOLCALL>",), (), "nemotron-v2"),
