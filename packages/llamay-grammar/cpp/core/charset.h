@@ -15,6 +15,7 @@ constexpr std::pair<uint32_t, uint32_t> kWideSpaces[] = {{0xA0, 0xA0},     {0x16
                                                          {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
                                                          {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 
+// Ranges may be added in any order; all else wants them normalised.
 struct CharSet {
   std::vector<std::pair<uint32_t, uint32_t>> ranges;  // inclusive, sorted, disjoint, not adjacent
 
@@ -27,10 +28,6 @@ struct CharSet {
   static CharSet all() { return of({{0, kFirstSurrogate - 1}, {kBehindSurrogates, kMaxCodePoint}}); }
   void add(uint32_t lo, uint32_t hi) { ranges.emplace_back(lo, hi); }
   void add(const CharSet& o) { ranges.insert(ranges.end(), o.ranges.begin(), o.ranges.end()); }
-  bool has(uint32_t c) const {
-    auto it = std::upper_bound(ranges.begin(), ranges.end(), std::make_pair(c, kMaxCodePoint + 1));
-    return it != ranges.begin() && std::prev(it)->second >= c;
-  }
   void normalise() {
     std::sort(ranges.begin(), ranges.end());
     std::vector<std::pair<uint32_t, uint32_t>> out;

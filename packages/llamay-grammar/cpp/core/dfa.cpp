@@ -1,3 +1,4 @@
+// From a table to a language: trimming, classes of characters, and one automaton for all that are equal.
 #include "dfa.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Numbering dynamic scopes.
 #include "dynamic_scopes.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Making formulas: each once, simplified as far as that is cheap.
 #include "formula.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// A parser of JSON by recursive descent, and a canonical form to compare by.
 #include "json.h"
 
 #include <algorithm>

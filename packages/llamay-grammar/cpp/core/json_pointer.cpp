@@ -1,3 +1,4 @@
+// Writing and reading JSON pointers (RFC 6901, sections 3 and 4).
 #include "json_pointer.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Reading words in languages, and the language of all of them.
 #include "lang.h"
 
 #include <atomic>

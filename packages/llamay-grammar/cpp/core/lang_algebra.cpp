@@ -1,3 +1,4 @@
+// Products of automata: their states are tuples of states, made as they are reached.
 #include "lang_algebra.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Lengths and numbers of words from every state of an automaton, by graph searches.
 #include "lang_lengths.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Tries of words, and automata that spell them out.
 #include "lang_words.h"
 
 #include <algorithm>

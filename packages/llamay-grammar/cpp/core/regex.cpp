@@ -1,3 +1,5 @@
+// Patterns from regular expressions: three steps, a window of lengths, and a memory of those that were
+// compiled.
 #include "regex.h"
 
 #include <list>

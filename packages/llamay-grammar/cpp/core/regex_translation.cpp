@@ -1,3 +1,4 @@
+// Assertions of regular expressions as intersections with what comes after them.
 #include "regex_translation.h"
 
 #include <string>

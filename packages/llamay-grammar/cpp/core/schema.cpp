@@ -1,3 +1,4 @@
+// Reading schemas: each once, and those that are referred to behind the one that refers to them.
 #include "schema.h"
 
 #include "lang_algebra.h"

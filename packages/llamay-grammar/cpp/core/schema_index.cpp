@@ -1,3 +1,4 @@
+// Indexing documents by $id, $anchor and their like, and following references by URI, anchor or pointer.
 #include "schema_index.h"
 
 #include <algorithm>

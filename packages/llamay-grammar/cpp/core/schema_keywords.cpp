@@ -1,3 +1,5 @@
+// The order in which keywords are read, and those that refer to or combine schemas (2020-12, core,
+// sections 8.2.3 and 10.2).
 #include "schema_keywords.h"
 
 namespace llamay::grammar {

@@ -1,3 +1,4 @@
+// Making terms: each once, simplified as far as that is cheap.
 #include "terms.h"
 
 #include <algorithm>

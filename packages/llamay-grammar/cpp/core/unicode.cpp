@@ -1,3 +1,4 @@
+// Checking, writing and reading UTF-8.
 #include "unicode.h"
 
 #include "common.h"

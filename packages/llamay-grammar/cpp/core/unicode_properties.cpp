@@ -1,3 +1,4 @@
+// General categories by name, from the tables.
 #include "unicode_properties.h"
 
 #include <utility>

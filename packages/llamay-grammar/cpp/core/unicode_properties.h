@@ -1,4 +1,5 @@
-// Sets of code points by property of the Unicode character database: what \p{...} names.
+// Sets of code points by property of the Unicode character database: what \p{...} names (Unicode standard
+// annex 44).
 #pragma once
 
 #include <optional>
