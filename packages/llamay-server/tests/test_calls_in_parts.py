@@ -161,6 +161,16 @@ def test_an06_the_input_of_a_tool_comes_as_it_is_written(start):
     assert end["delta"]["stop_reason"] == "tool_use"
 
 
+def test_an06_an_optional_tool_use_comes_as_it_is_written_where_its_tool_asks_for_that(start):
+    text = openai_api.call_text("weather", **ARGUMENTS)
+    server = start(FakeModel(script=lambda p: text))
+    for eager, least, most in ((True, 20, 400), (None, 1, 1)):
+        tool = {**MESSAGES, "eager_input_streaming": eager}
+        events = anthropic_api.stream(server, tools=[tool], max_tokens=400)
+        assert least <= sum(e["type"] == "content_block_delta" for e in events) <= most
+        assert anthropic_api.rebuild(events)[0][0]["input"] == ARGUMENTS
+
+
 def test_an06_a_tool_without_arguments_has_no_parts(start):
     events = anthropic_api.stream(start(), tools=[anthropic_api.NOW], tool_choice={"type": "any"})
 

@@ -155,7 +155,9 @@ def read_request(
     )
     request.ignore_eos = bool(data.ignore_eos)
     request.tenant = service.tenant(call, data.cache_salt)
-    request.bind_calls = service.config.bind_calls
+    tools = thread.items if thread is not None else data.tools
+    eager = any(tool.get("eager_input_streaming") is True for tool in tools or ())
+    request.bind_calls = service.config.bind_calls or eager
     return request
 
 
