@@ -28,12 +28,12 @@ def reply(prompt: str) -> str | None:
     return None
 
 
-@pytest.fixture(scope="module")
-def url():
+@pytest.fixture(scope="module", params=[False, True], ids=["calls whole", "calls in parts"])
+def url(request):
     from llamay_server_tests.conftest import running
     from llamay_server_tests.fake_engine import FakeModel
 
-    with running(FakeModel(script=reply)) as server:
+    with running(FakeModel(script=reply), bind_calls=request.param) as server:
         yield server.url
 
 
