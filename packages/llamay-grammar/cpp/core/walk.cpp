@@ -146,6 +146,10 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
     if (!(kSymbolOf[kids.bytes[k]] & may_read)) continue;
     const uint32_t c = kids.nodes[k];
     if (trie.thinned() && trie.n_below(c) == 0) continue;
+    if (unsure_end(t, kids.bytes[k])) {
+      doubt(trie, c);
+      continue;
+    }
     next.clear();
     m.step(t, kids.bytes[k], next, s);
     if (next.empty()) continue;

@@ -73,13 +73,23 @@ struct MaskWalk {
     return t;
   }
 
-  // Inside a text that must differ from one that this walk has not spelled out.
+  // Inside a text that must differ from one that this walk has not spelled out, where that may matter before
+  // the text ends.
   bool unsure(const Thread& x) const {
     if (x.doubt) return true;
     if (!x.top || !x.top->names || !x.top->names->unknown) return false;
-    if (x.mode == Mode::Name) return true;
+    if (x.mode == Mode::Name) {
+      if (x.top->place == Place::Tagged) return true;
+      return x.state != kDead && !m.program().objects[x.top->atom].rest->infinite(x.state);
+    }
     return x.top->place == Place::Array &&
            (x.mode == Mode::String || x.mode == Mode::Number || x.mode == Mode::Literal);
+  }
+
+  // Whether a name ends here of which only its text would tell whether it was there before.
+  bool unsure_end(const Thread& x, uint8_t b) const {
+    return b == '"' && x.mode == Mode::Name && x.scan == 0 && x.state != kDead && x.top->names &&
+           x.top->names->unknown;
   }
 
   // The tokens of a subtree are to be read byte by byte.
