@@ -28,7 +28,7 @@ VALUES = [
     " 0",
     "nu",
 ]
-ENDS = ["", ",", ",\n", ',"', '","', "}", "},", " }", "]", ',"b":', ',"b":1,"a"', ',"":', " ,", "}]"]
+ENDS = ["", ",", ",\n", ',"', '","', "}", "},", " }", "]", ',"b":', ',"b', ',"b":1,"a"', ',"":', " ,", "}]"]
 SCHEMAS: list[Any] = [
     {"additionalProperties": {"type": "number"}},
     {"additionalProperties": {"type": ["integer", "string"]}, "required": ["b"]},
@@ -80,3 +80,17 @@ def test_what_follows_a_name_is_what_trying_every_token_says(
                     break
                 matcher.accept(token)
     assert tried > 60
+
+
+def test_of_few_names_none_comes_twice(crossing: lg.Vocabulary) -> None:
+    schema = {"patternProperties": {"^(a|b|ba|zz)?$": {"type": "null"}}, "additionalProperties": False}
+    for names in itertools.permutations(["", "a", "b", "ba", "zz"], 3):
+        matcher = lg.compile_json_schema(
+            {"type": "object"} | schema, crossing, whitespace="compact"
+        ).matcher()
+        text = "{" + ",".join(f'"{name}":null' for name in names) + "}"
+        for byte in text.encode():
+            assert mask_bits(matcher) == [t for t in range(len(crossing)) if matcher.allows(t)], (
+                matcher.tokens
+            )
+            matcher.accept(next(t for t in range(len(crossing)) if crossing.bytes_of(t) == bytes([byte])))
