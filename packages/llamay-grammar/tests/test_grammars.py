@@ -329,6 +329,26 @@ def test_every_envelope_holds_its_arguments_to_the_schema(name: str, bytes_vocab
         assert not accepts(grammar, spelled(envelope, "get_wether", "{}").encode())
 
 
+def test_tools_with_the_same_arguments_and_those_with_the_same_in_another_order_are_told_apart(
+    bytes_vocabulary: lg.Vocabulary,
+) -> None:
+    number = {"type": "integer"}
+    tools = [
+        {"name": name, "parameters": {"properties": dict.fromkeys(keys, number), "required": [*keys]}}
+        for name, keys in (("one", "ab"), ("two", "ab"), ("three", "ba"))
+    ]
+    grammar = lg.compile_tools(tools, bytes_vocabulary, choice="required", property_order="schema")
+    two = lg.compile_tools(tools, bytes_vocabulary, choice="two", property_order="schema")
+    for name, mine, other in (("one", "ab", "ba"), ("two", "ab", "ba"), ("three", "ba", "ab")):
+        right, wrong = (
+            spelled(lg.tool_formats()["hermes"], name, json.dumps(dict.fromkeys(keys, 1))).encode()
+            for keys in (mine, other)
+        )
+        assert accepts(grammar, right)
+        assert not accepts(grammar, wrong)
+        assert accepts(two, right) == (name == "two")
+
+
 def test_special_tokens_of_an_envelope_are_tokens() -> None:
     names = {257: "[TOOL_CALLS]", 256: "</s>"}
     tokens = [bytes([b]) for b in range(256)] + [b"</s>", b"[TOOL_CALLS]"]

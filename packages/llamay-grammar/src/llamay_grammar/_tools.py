@@ -94,9 +94,9 @@ class _Speller:
         self._vocabulary, self._schemas = vocabulary, schemas
 
     def __call__(
-        self, items: Iterable[Mapping[str, Any]], name: str = "", schema: int | None = None
+        self, items: Iterable[Mapping[str, Any]], names: Sequence[str] = (), schema: int | None = None
     ) -> list[Any]:
-        """The parts for one tool, whose schema has that number (or for none, around the calls)."""
+        """The parts for tools that share the schema with that number (or for none, around the calls)."""
         out: list[Any] = []
         for piece in items:
             if "text" in piece:
@@ -108,7 +108,7 @@ class _Speller:
                 elif token not in self._vocabulary.end_ids:  # else the document ends with it by itself
                     out.append({"token": token})
             elif piece.get("name"):
-                out.append({"text": name})
+                out.append({"any": [{"text": name} for name in names]})
             elif piece.get("arguments"):
                 out.append({"schema": schema})
             elif "parameters" in piece:
@@ -120,9 +120,9 @@ class _Speller:
             elif piece.get("count"):
                 out.append({"many": {"letters": string.digits}, "min": 1, "max": _COUNT_LENGTH})
             elif "optional" in piece:
-                out.append(_optional({"seq": self(piece["optional"], name, schema)}))
+                out.append(_optional({"seq": self(piece["optional"], names, schema)}))
             elif "any" in piece:
-                out.append({"any": [{"seq": self(each, name, schema)} for each in piece["any"]]})
+                out.append({"any": [{"seq": self(each, names, schema)} for each in piece["any"]]})
             else:
                 raise ValueError(
                     "a piece of a tool envelope that is none of text, special, name, arguments, parameters, id, "
@@ -173,7 +173,11 @@ class _Speller:
         if "any" in own[0]:
             part = {"any": [self.call([*each, *own[1:]], names) for each in own[0]["any"]]}
         else:
-            part = {"any": [{"seq": self(own, name, i)} for i, name in enumerate(names)]}
+            # What follows is tried for each alternative: tools with the same arguments are one.
+            alike: dict[str, list[int]] = {}
+            for i, schema in enumerate(self._schemas):
+                alike.setdefault(json.dumps(schema), []).append(i)
+            part = {"any": [{"seq": self(own, [names[i] for i in each], each[0])} for each in alike.values()]}
         return {"seq": [*self(before), part, *self(after)]}
 
 
