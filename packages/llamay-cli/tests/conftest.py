@@ -246,5 +246,5 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             return self.model
 
     fake = Fake()
-    monkeypatch.setattr("llamay_cli._options.load_model", lambda: fake.load)
+    monkeypatch.setattr("llamay_cli._loading.load_model", lambda: fake.load)
     return fake

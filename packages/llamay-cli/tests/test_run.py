@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llamay_cli import _options
+from llamay_cli import _loading, _options
 from llamay_models import Sampling
 
 
@@ -288,7 +288,7 @@ def test_cl06_what_this_model_cannot_be_loaded_with_is_no_defect(
     def load(*arguments: Any, **options: Any) -> Any:
         raise ValueError("ctx_size must be at most 64, not 512")
 
-    monkeypatch.setattr(_options, "load_model", lambda: load)
+    monkeypatch.setattr(_loading, "load_model", lambda: load)
     result = llamay("run", fake.path, "-p", "Well?", "--ctx-size", 512)
 
     assert (result.exit_code, result.stderr) == (1, "error: ctx_size must be at most 64, not 512\n")

@@ -11,10 +11,9 @@ import click
 
 from ._completion import complete_model
 from ._ctx_files import verbs, weights
+from ._loading import Loading, model_options
 from ._options import (
-    Loading,
     generation_options,
-    model_options,
     read_text,
     sampling,
     sampling_options,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ._completion import complete_model
-from ._options import Loading, model_options, read_text
+from ._loading import Loading, model_options
+from ._options import read_text
 from ._progress import reporting
 from .errors import CliError, NotFoundError, printable
 

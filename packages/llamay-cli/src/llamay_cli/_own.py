@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ._options import SAMPLING_DEFAULTS, Loading
+from ._loading import Loading
+from ._options import SAMPLING_DEFAULTS
 from .errors import IntegrityError
 from .models import Resolved
 

@@ -14,11 +14,9 @@ import click
 
 from ._completion import complete_model
 from ._interrupt import Interrupts
+from ._loading import Loading, engine_options, model_options
 from ._options import (
-    Loading,
-    engine_options,
     generation_options,
-    model_options,
     read_text,
     sampling,
     sampling_options,

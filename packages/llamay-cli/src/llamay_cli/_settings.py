@@ -129,7 +129,8 @@ class UserSettings:
 @cache
 def shared_options() -> frozenset[str]:
     """Names of the options that several verbs take, which may stand at the top of the file."""
-    from ._options import engine_options, generation_options, model_options, sampling_options
+    from ._loading import engine_options, model_options
+    from ._options import generation_options, sampling_options
 
     def verb(**options: Any) -> None:
         pass
