@@ -346,6 +346,20 @@ def test_tools_with_the_same_arguments_are_told_apart_from_others(bytes_vocabula
         assert accepts(two, right) == (name == "two")
 
 
+def test_masks_where_tokens_cross_from_text_into_a_call_are_what_trying_every_token_says() -> None:
+    call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+    words = [call[a:b] for a, b in itertools.combinations(range(0, len(call) + 1, 3), 2) if b - a < 45]
+    words += [f"é {word}" for word in words[:40]] + ["word ", "wörter", "<", " <tool", "\u2600"]
+    tokens = [bytes([b]) for b in range(256)] + [word.encode() for word in words] + [b"</s>"]
+    vocabulary = lg.Vocabulary(tokens, special=[len(tokens) - 1], end=[len(tokens) - 1])
+    for choice in ("auto", "required"):
+        matcher = lg.compile_tools(TOOLS, vocabulary, choice=choice).matcher()
+        text = f"Look é: {call}" if choice == "auto" else call
+        for byte in text.encode():
+            assert mask_bits(matcher) == [t for t in range(len(tokens)) if matcher.allows(t)]
+            matcher.accept(byte)
+
+
 def test_special_tokens_of_an_envelope_are_tokens() -> None:
     names = {257: "[TOOL_CALLS]", 256: "</s>"}
     tokens = [bytes([b]) for b in range(256)] + [b"</s>", b"[TOOL_CALLS]"]

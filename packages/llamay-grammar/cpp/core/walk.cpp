@@ -28,6 +28,7 @@ enum Symbol : uint16_t {
   kComma = 2048,
   kOther = 4096,
 };
+constexpr uint32_t kFewLooks = 64;
 constexpr uint16_t kValues =
     kQuote | kOpenObject | kOpenArray | kDigit | kNullLetter | kFalseLetter | kTrueLetter;
 constexpr uint16_t kEverything = 8191;
@@ -223,7 +224,29 @@ void MaskWalk::lexeme(const Trie& trie, uint32_t n, const Thread& t, const Entry
   }
 }
 
+// Whether a word of a language may end inside a token; true where that takes more than a few looks.
+bool MaskWalk::ends_inside(const Trie& trie, uint32_t n, const Lang& lang, uint32_t state, uint32_t& looks) {
+  const bool wide = lang.any_next(state, 128, kMaxCodePoint, [](uint32_t next) { return next != kDead; });
+  const Trie::Kids kids = trie.kids(n);
+  for (uint32_t k = 0; k < kids.n; ++k) {
+    if (kids.bytes[k] >= 128) {
+      if (wide) return true;
+      continue;
+    }
+    const uint32_t next = lang.next(state, kids.bytes[k]);
+    if (next == kDead) continue;
+    if (looks-- == 0 || lang.accepts(next) || ends_inside(trie, kids.nodes[k], lang, next, looks))
+      return true;
+  }
+  return false;
+}
+
 void MaskWalk::ends(const Trie& trie, uint32_t n, const Thread& t) {
+  // What may follow can be much, such as a call of any of many tools, and most texts end in no token.
+  uint32_t looks = kFewLooks;
+  if (t.scan == 0 && !m.may_end_here(t) &&
+      !ends_inside(trie, n, *m.program().lexemes[t.a].lang, t.state, looks))
+    return;
   Threads after, got;
   m.finish_lexeme(t, after, s);
   uint64_t first = 0;
