@@ -75,7 +75,7 @@ GrammarPtr with_retries(const CompileOptions& options, Once once) {
 GrammarPtr compile_json_schema(const std::string& schema, const VocabularyPtr& v,
                                const CompileOptions& given) {
   CompileOptions options = given;
-  options.budget.start = std::chrono::steady_clock::now();
+  options.budget.start = Budget::now();
   require_utf8(schema);
   Json document = parse_json(schema, options.budget.depth);
   return with_retries(options, [&](const std::set<std::string>& dropped, bool tracking) {
@@ -88,7 +88,7 @@ GrammarPtr compile_regex(const std::string& source, bool whole, const Vocabulary
   auto g = std::make_shared<Grammar>();
   g->vocabulary = v;
   Budget budget = options.budget;
-  budget.start = std::chrono::steady_clock::now();
+  budget.start = Budget::now();
   require_utf8(source);
   Pattern p = compile_pattern(source, whole, budget);
   StringAtom lexeme{p.lang, p.min, p.max};
@@ -114,7 +114,7 @@ GrammarPtr with_rules(const std::string& source, const std::string& root, const 
   auto g = std::make_shared<Grammar>();
   g->vocabulary = v;
   Budget budget = options.budget;
-  budget.start = std::chrono::steady_clock::now();
+  budget.start = Budget::now();
   require_utf8(source);
   NetworkBuilder builder(g->program, budget);
   const std::string first = read(builder, budget);
@@ -316,7 +316,7 @@ class LayoutReader {
 
 GrammarPtr compile_layout(const std::string& layout, const VocabularyPtr& v, const CompileOptions& given) {
   CompileOptions options = given;
-  options.budget.start = std::chrono::steady_clock::now();
+  options.budget.start = Budget::now();
   require_utf8(layout);
   Json document = parse_json(layout, options.budget.depth * 2);
   return with_retries(options, [&](const std::set<std::string>& dropped, bool tracking) {

@@ -24,31 +24,6 @@ uint32_t Lang::trie_next(uint32_t s, uint32_t cp) const {
   return s;
 }
 
-// Enumerates the code points that leave s; `more` is the number of continuation bytes still to come, -1 at
-// the start.
-bool Lang::trie_any(uint32_t s, uint32_t lo, uint32_t hi, uint32_t acc, int more,
-                    const std::function<bool(uint32_t)>& pred) const {
-  if (more == 0) return acc >= lo && acc <= hi && pred(s);
-  const Node& n = nodes[s];
-  for (uint32_t i = 0; i < n.n_children; ++i) {
-    uint32_t c = n.first_child + i;
-    uint8_t b = nodes[c].byte;
-    bool hit;
-    if (more > 0)
-      hit = trie_any(c, lo, hi, (acc << 6) | (b & 63u), more - 1, pred);
-    else if (b < 0x80)
-      hit = b >= lo && b <= hi && pred(c);
-    else if (b < 0xE0)
-      hit = trie_any(c, lo, hi, b & 31u, 1, pred);
-    else if (b < 0xF0)
-      hit = trie_any(c, lo, hi, b & 15u, 2, pred);
-    else
-      hit = trie_any(c, lo, hi, b & 7u, 3, pred);
-    if (hit) return true;
-  }
-  return false;
-}
-
 uint32_t Lang::run(std::string_view t) const {
   if (empty()) return kDead;
   uint32_t s = 0;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -129,9 +128,34 @@ class Lang {
     return lo;
   }
   uint32_t trie_next(uint32_t s, uint32_t cp) const;
-  bool trie_any(uint32_t s, uint32_t lo, uint32_t hi, uint32_t acc, int more,
-                const std::function<bool(uint32_t)>& pred) const;
+  template <class P>
+  bool trie_any(uint32_t s, uint32_t lo, uint32_t hi, uint32_t acc, int more, P& pred) const;
 };
+
+// Enumerates the code points that leave s; `more` is the number of continuation bytes still to come, -1 at
+// the start.
+template <class P>
+bool Lang::trie_any(uint32_t s, uint32_t lo, uint32_t hi, uint32_t acc, int more, P& pred) const {
+  if (more == 0) return acc >= lo && acc <= hi && pred(s);
+  const Node& n = nodes[s];
+  for (uint32_t i = 0; i < n.n_children; ++i) {
+    uint32_t c = n.first_child + i;
+    uint8_t b = nodes[c].byte;
+    bool hit;
+    if (more > 0)
+      hit = trie_any(c, lo, hi, (acc << 6) | (b & 63u), more - 1, pred);
+    else if (b < 0x80)
+      hit = b >= lo && b <= hi && pred(c);
+    else if (b < 0xE0)
+      hit = trie_any(c, lo, hi, b & 31u, 1, pred);
+    else if (b < 0xF0)
+      hit = trie_any(c, lo, hi, b & 15u, 2, pred);
+    else
+      hit = trie_any(c, lo, hi, b & 7u, 3, pred);
+    if (hit) return true;
+  }
+  return false;
+}
 
 template <class P>
 bool Lang::any_next(uint32_t s, uint32_t lo, uint32_t hi, P pred) const {
