@@ -222,10 +222,12 @@ def walked(grammar: lg.Grammar, form: Any, rng: random.Random, limit: int, *, ch
             assert allowed == [t for t in range(len(words)) if matcher.allows(t)], out
         if matcher.is_complete:
             return out
+        # The tag that is written furthest is the one to go on with.
+        begun = {end: next(k for k in range(len(end), -1, -1) if out.endswith(end[:k])) for end in ends}
         ways = set()
         for end in ends:
-            begun = next(k for k in range(len(end), -1, -1) if out.endswith(end[:k]))
-            ways |= {end[begun:n] for n in range(begun + 1, len(end) + 1)} | {end[begun:] + b"\n"}
+            if (done := begun[end]) == max(begun.values()):
+                ways |= {end[done:n] for n in range(done + 1, len(end) + 1)} | {end[done:] + b"\n"}
         closing = [t for t in allowed if words.bytes_of(t) in ways or t in names]
         closing = closing or [t for t in allowed if words.bytes_of(t)[:1] in (b"<", b">", b'"', b"}", b"]")]
         token = rng.choice(closing if closing and rng.random() < 0.4 + step / limit else allowed)
