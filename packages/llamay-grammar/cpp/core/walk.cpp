@@ -142,18 +142,11 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
   uint16_t may_read = symbols_at(m.program(), t);
   if (known && n == 0 && t.mode == Mode::Value && numbers(trie, t)) may_read &= ~kDigit;
   Threads& next = buffer();
-  const Trie::Kids kids = trie.kids(n);
-  for (uint32_t k = 0; k < kids.n; ++k) {
-    if (!(kSymbolOf[kids.bytes[k]] & may_read)) continue;
-    const uint32_t c = kids.nodes[k];
-    if (trie.thinned() && trie.n_below(c) == 0) continue;
-    if (unsure_end(t, kids.bytes[k])) {
-      doubt(trie, c);
-      continue;
-    }
+  auto read = [&](uint8_t byte, uint32_t c) {
+    if (trie.thinned() && trie.n_below(c) == 0) return;
+    if (unsure_end(t, byte)) return doubt(trie, c);
     next.clear();
-    m.step(t, kids.bytes[k], next, s);
-    if (next.empty()) continue;
+    m.step(t, byte, next, s);
     bool real = false;
     for (const Thread& x : next) {
       if (unsure(x)) {
@@ -164,8 +157,34 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
       if (!trie.leaf(c)) walk(trie, c, x);
     }
     if (real) tokens(trie, c);
+  };
+  if (const Lang* words = words_only(t)) {
+    // Their bytes are fewer than the vocabulary's.
+    const Lang::Node& at = words->nodes[t.state];
+    auto look = [&](uint8_t byte) {
+      if (uint32_t c = trie.child(n, byte); c != Trie::kNoNode) read(byte, c);
+    };
+    const bool json = t.mode == Mode::String;
+    for (uint32_t i = at.first_child; i < at.first_child + at.n_children; ++i)
+      if (const uint8_t b = words->nodes[i].byte; !json || (b != '"' && b != '\\')) look(b);
+    if (json) look('"'), look('\\');
+  } else {
+    const Trie::Kids kids = trie.kids(n);
+    for (uint32_t k = 0; k < kids.n; ++k)
+      if (kSymbolOf[kids.bytes[k]] & may_read) read(kids.bytes[k], kids.nodes[k]);
   }
   --depth;
+}
+
+const Lang* MaskWalk::words_only(const Thread& t) const {
+  if (t.scan != 0) return nullptr;
+  const Program& p = m.program();
+  const Lang* l = nullptr;
+  if (t.mode == Mode::String) l = p.strings[t.a].lang.get();
+  // A number, or a lexeme of the net, may end before any byte.
+  if (t.mode == Mode::Number && !m.may_end_here(t)) l = p.numbers[t.a].lang.get();
+  if (t.mode == Mode::Raw && !m.may_end_here(t)) l = p.lexemes[t.a].lang.get();
+  return l && l->trie ? l : nullptr;
 }
 
 bool MaskWalk::number(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {

@@ -183,6 +183,9 @@ struct MaskWalk {
   // set.
   void walk(const Trie& trie, uint32_t n, const Thread& t);
 
+  // The words that the lexeme may be, where they are finitely many and it cannot end here without a quote.
+  const Lang* words_only(const Thread& t) const;
+
   // Inside a number: from what is remembered, or false.
   bool number(const Trie& trie, uint32_t n, const Thread& t, TrieId id);
   // The numbers that a value may be, from the root of a trie.
