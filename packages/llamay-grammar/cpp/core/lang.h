@@ -44,8 +44,8 @@ class Lang {
   uint32_t label(uint32_t s) const { return trie ? nodes[s].word : labels[s]; }
   bool accepts(uint32_t s) const { return label(s) != kDead; }
 
-  // Whether `pred(next state)` holds for some code point in [lo, hi]. It is asked once for every class that
-  // is met, in a trie for every character that is.
+  // Whether `pred(next state)` holds for some code point in [lo, hi]. It is asked for each of ASCII, beyond
+  // that once for a range of one class, in a trie once for a character.
   template <class P>
   bool any_next(uint32_t s, uint32_t lo, uint32_t hi, P pred) const;
 
