@@ -30,7 +30,7 @@ GrammarPtr schema_once(const Json& document, const VocabularyPtr& v, const Compi
   g->vocabulary = v;
   settings(g->program, options);
   Budget budget = options.budget;
-  Formulas formulas(budget);
+  Formulas formulas(budget, options.schema_order);
   formulas.tracking = tracking;
   SchemaOptions so;
   so.draft = options.draft, so.resolver = options.resolver, so.dropped = dropped;
@@ -148,7 +148,7 @@ class LayoutReader {
                bool tracking)
       : v_(v),
         budget_(options.budget),
-        formulas_(budget_),
+        formulas_(budget_, options.schema_order),
         so_(schema_options(options, dropped)),
         reader_(formulas_, so_, budget_),
         grammar_(std::make_shared<Grammar>()),

@@ -22,16 +22,16 @@ uint32_t Expander::Impl::object(const Leaves& leaves) {
   std::vector<std::vector<Literal>> clauses;
   std::vector<DependSpec> depends;
   std::vector<std::string> names;
-  std::set<std::string> required;
+  std::vector<std::string> required;
   for (FormulaId id : leaves) {
     const Formula& x = f.at(id);
     switch (x.op) {
       case Op::Props:
         props.push_back(f.props_at(x));
-        for (auto& n : props.back().names) names.push_back(n.first);
+        names.insert(names.end(), props.back().order.begin(), props.back().order.end());
         break;
       case Op::Require:
-        required.insert(f.name_at(x));
+        required.push_back(f.name_at(x));
         break;
       case Op::Depend:
         depends.push_back(f.depend_at(x));
@@ -56,6 +56,8 @@ uint32_t Expander::Impl::object(const Leaves& leaves) {
         break;
     }
   }
+  for (auto& s : props)
+    for (auto& n : s.names) names.push_back(n.first);
   if (clauses.size() > 24)
     throw CompileError("budget", "", "more than 24 conditions on the members of one object");
   names.insert(names.end(), required.begin(), required.end());

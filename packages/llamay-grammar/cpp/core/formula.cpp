@@ -32,7 +32,7 @@ void sort_unique(std::vector<T>& v) {
 
 }  // namespace
 
-Formulas::Formulas(Budget& budget) : budget_(budget) {
+Formulas::Formulas(Budget& budget, bool ordered) : budget_(budget), ordered_(ordered) {
   formulas_.push_back({Op::True, kAnyType, false, 0, {}});
   formulas_.push_back({Op::False, 0, false, 0, {}});
 }
@@ -181,14 +181,19 @@ FormulaId Formulas::contains(ContainsSpec s) {
 FormulaId Formulas::unique() { return intern(key_of('U'), {Op::Unique, kArray, false, 0, {}}); }
 
 FormulaId Formulas::props(PropsSpec s) {
+  s.order.clear();
+  if (ordered_ && s.declares)
+    for (const auto& n : s.names) s.order.push_back(n.first);
   std::sort(s.names.begin(), s.names.end());
   if (s.patterns.empty()) std::erase_if(s.names, [&](auto& n) { return n.second == s.additional; });
-  if (s.names.empty() && s.additional == yes() &&
+  if (s.names.empty() && s.order.size() < 2 && s.additional == yes() &&
       std::all_of(s.patterns.begin(), s.patterns.end(), [&](auto& p) { return p.second == yes(); }))
     return yes();
   std::string key = key_of('P', s.additional, s.names.size());
   for (auto& n : s.names) put(key, n.first), put(key, n.second);
+  put(key, s.patterns.size());
   for (auto& p : s.patterns) put(key, p.first->uid), put(key, p.second);
+  put(key, s.order);
   return assertion(std::move(key), Op::Props, kObject, props_, std::move(s));
 }
 

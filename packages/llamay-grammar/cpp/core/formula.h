@@ -84,6 +84,8 @@ struct ContainsSpec {
 
 struct PropsSpec {
   std::vector<std::pair<std::string, FormulaId>> names;
+  bool declares = true;            // in this order; false: the order of `names` says nothing
+  std::vector<std::string> order;  // of the names, where it matters; filled in by Formulas
   std::vector<std::pair<LangPtr, FormulaId>> patterns;
   FormulaId additional = 0;
 };
@@ -105,7 +107,8 @@ struct ExistsSpec {
 // `Budget::nodes` of them.
 class Formulas {
  public:
-  explicit Formulas(Budget& budget);
+  // `ordered`: the order in which a schema declares members is part of what it says.
+  explicit Formulas(Budget& budget, bool ordered = false);
 
   FormulaId yes() const { return 0; }
   FormulaId no() const { return 1; }
@@ -174,6 +177,7 @@ class Formulas {
   };
 
   Budget& budget_;
+  const bool ordered_;
   std::vector<Formula> formulas_;
   std::unordered_map<std::string, FormulaId> ids_;
   std::unordered_map<FormulaId, FormulaId> negated_;

@@ -197,6 +197,7 @@ FormulaId SchemaReader::unevaluated(const Site& site, const char* keyword, Formu
       PropsSpec p;
       std::sort(seen.names.begin(), seen.names.end());
       seen.names.erase(std::unique(seen.names.begin(), seen.names.end()), seen.names.end());
+      p.declares = false;
       for (auto& n : seen.names) p.names.emplace_back(n, f_.yes());
       for (auto& l : seen.patterns) p.patterns.emplace_back(l, f_.yes());
       p.additional = rule;
