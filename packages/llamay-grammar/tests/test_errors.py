@@ -59,7 +59,7 @@ def test_a_schema_without_documents_is_refused(bytes_vocabulary: lg.Vocabulary) 
 
 
 def test_text_that_is_no_json_is_refused(bytes_vocabulary: lg.Vocabulary) -> None:
-    for text in ["", "{", '{"a" 1}', "[1,]", '"\\x"', "nul", "1 2"]:
+    for text in ["", "{", '{"a" 1}', "[1,]", '"\\x"', "nul", "1 2", '{"const": 01}', '{"const": -00.5}']:
         with pytest.raises(lg.CompileError):
             lg.compile_json_schema(text, bytes_vocabulary)
 

@@ -131,7 +131,9 @@ class Parser {
       if (i_ == n) fail("expected a value");
     };
     if (p_[i_] == '-') ++i_;
+    const size_t first = i_;
     digits();
+    if (p_[first] == '0' && i_ > first + 1) i_ = first, fail("a number must not begin with 0");
     if (i_ < p_.size() && p_[i_] == '.') ++i_, digits();
     if (i_ < p_.size() && (p_[i_] == 'e' || p_[i_] == 'E')) {
       ++i_;

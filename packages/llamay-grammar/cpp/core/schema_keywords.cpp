@@ -18,8 +18,8 @@ FormulaId SchemaReader::Keywords::read() {
       read_scalar(key, v) || read_array(key, v) || read_object(key, v) || read_logic(key, v);
     } catch (CompileError& e) {
       if (!e.pointer.empty() || e.keyword == "json") throw;
-      if (e.keyword == "budget") throw CompileError("budget", site_.at.text() + "/" + key, e.what());
-      throw CompileError(key, site_.at.text() + "/" + escape_pointer(key), e.what());
+      throw CompileError(e.keyword == "budget" ? "budget" : key, site_.at.text() + "/" + escape_pointer(key),
+                         e.what());
     }
   }
   if (has_number_) and_.push_back(f_.number(std::move(number_)));

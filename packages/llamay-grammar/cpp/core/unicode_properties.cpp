@@ -14,12 +14,14 @@ struct Category {
 #include "unicode_tables.inc"
 
 constexpr std::pair<std::string_view, std::string_view> kLongNames[] = {{"Letter", "L"},
+                                                                        {"Cased_Letter", "LC"},
                                                                         {"Lowercase_Letter", "Ll"},
                                                                         {"Uppercase_Letter", "Lu"},
                                                                         {"Titlecase_Letter", "Lt"},
                                                                         {"Modifier_Letter", "Lm"},
                                                                         {"Other_Letter", "Lo"},
                                                                         {"Mark", "M"},
+                                                                        {"Combining_Mark", "M"},
                                                                         {"Nonspacing_Mark", "Mn"},
                                                                         {"Spacing_Mark", "Mc"},
                                                                         {"Enclosing_Mark", "Me"},
@@ -51,6 +53,7 @@ constexpr std::pair<std::string_view, std::string_view> kLongNames[] = {{"Letter
                                                                         {"cntrl", "Cc"},
                                                                         {"Format", "Cf"},
                                                                         {"Private_Use", "Co"},
+                                                                        {"Surrogate", "Cs"},
                                                                         {"Unassigned", "Cn"}};
 
 // Whether a category is the named one or belongs to it: L has Lu, and LC those letters that have a case.
@@ -66,6 +69,7 @@ std::optional<CharSet> unicode_property(std::string_view name) {
   if (name == "ASCII") return CharSet::of({{0, 127}});
   for (auto& [from, to] : kLongNames)
     if (name == from) name = to;
+  if (name == "Cs") return CharSet();  // no text has one alone
   CharSet s;
   for (auto& c : kCategories)
     if (belongs(c.name, name))
