@@ -86,6 +86,7 @@ class Machine {
   void step_raw(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
   void step_name(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
   void step_head(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
+  void end_name(const Thread& t, Threads& out, Scratch& s) const;
   template <bool kJson>
   Scan read_name(Thread& t, uint8_t b, Scratch& s) const;
   void between_members(const Frame* f, Threads& out, Scratch& s, Visited* visited) const;

@@ -264,24 +264,28 @@ Scan Machine::read_name(Thread& t, uint8_t b, Scratch& s) const {
 }
 
 void Machine::step_name(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
-  const ObjectAtom& a = p_.objects[in.top->atom];
   Thread t = in;
   const Scan r = read_name<true>(t, b, s);
   if (r == Scan::Live) out.push_back(t);
-  if (r != Scan::Close) return;
-  if (in.b != kDead)
-    if (uint32_t word = a.names->label(in.b); word != kDead) {
-      if (bit(in.top->open(), word)) close_known(in, word, out, s);
+  if (r == Scan::Close) end_name(in, out, s);
+}
+
+// `t` is behind the last character of a name.
+void Machine::end_name(const Thread& t, Threads& out, Scratch& s) const {
+  const ObjectAtom& a = p_.objects[t.top->atom];
+  if (t.b != kDead)
+    if (uint32_t word = a.names->label(t.b); word != kDead) {
+      if (bit(t.top->open(), word)) close_known(t, word, out, s);
       return;  // a declared name is never one of the rest
     }
-  if (in.state == kDead) return;
-  uint32_t label = a.rest->label(in.state);
+  if (t.state == kDead) return;
+  uint32_t label = a.rest->label(t.state);
   if (label == kDead) return;
-  std::string name = spelled(in.partial);
-  if (name_used(in.top, name)) return;
-  Link* link = make_link(name, in.top->names, s);
+  std::string name = spelled(t.partial);
+  if (name_used(t.top, name)) return;
+  Link* link = make_link(name, t.top->names, s);
   link->hash = hash_text(name);
-  close_unknown(in, label, link, out, s);
+  close_unknown(t, label, link, out, s);
 }
 
 bool Machine::option_ok(const Frame* after, const Option& o) const {
@@ -339,20 +343,7 @@ void Machine::step_head(const Thread& in, uint8_t b, Threads& out, Scratch& s) c
   if (t.scan != 0 || (t.b != kDead && a.names->nodes[t.b].n_children > 0) ||
       (t.state != kDead && a.rest->max_length(t.state) > 0))
     out.push_back(t);
-  if (t.scan != 0) return;
-  if (t.b != kDead)
-    if (uint32_t word = a.names->label(t.b); word != kDead) {
-      if (bit(in.top->open(), word)) close_known(t, word, out, s);
-      return;  // a declared name is never one of the rest
-    }
-  if (t.state == kDead) return;
-  uint32_t label = a.rest->label(t.state);
-  if (label == kDead) return;
-  std::string name = spelled(t.partial);
-  if (name_used(in.top, name)) return;
-  Link* link = make_link(name, in.top->names, s);
-  link->hash = hash_text(name);
-  close_unknown(t, label, link, out, s);
+  if (t.scan == 0) end_name(t, out, s);
 }
 
 void Machine::between_members(const Frame* f, Threads& out, Scratch& s, Visited* visited) const {

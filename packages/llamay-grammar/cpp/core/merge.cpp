@@ -2,6 +2,8 @@
 
 #include <unordered_map>
 
+#include "hash.h"
+
 namespace llamay::grammar {
 
 void merge_threads(Threads& list, Scratch& s) {
@@ -11,8 +13,8 @@ void merge_threads(Threads& list, Scratch& s) {
     uint64_t h = static_cast<uint64_t>(f->place) * 1099511628211ull + f->atom;
     for (uint64_t x : {reinterpret_cast<uint64_t>(parent), reinterpret_cast<uint64_t>(f->names), f->count,
                        uint64_t{f->gained}})
-      h = (h ^ x) * 0x9E3779B97F4A7C15ull, h ^= h >> 32;
-    for (uint32_t i = 0; i < 2u * f->n_words; ++i) h = (h ^ f->bits[i]) * 0x9E3779B97F4A7C15ull;
+      h = hash_mix(h, x);
+    for (uint32_t i = 0; i < 2u * f->n_words; ++i) h = hash_mix(h, f->bits[i]);
     return h;
   };
   auto canonical = [&](const Frame* top) {
@@ -55,7 +57,7 @@ void merge_threads(Threads& list, Scratch& s) {
     uint64_t h = reinterpret_cast<uint64_t>(t.top);
     for (uint64_t x : {uint64_t{t.a} << 32 | t.b, uint64_t{t.state} << 32 | t.scan,
                        uint64_t{t.count} << 8 | static_cast<uint64_t>(t.mode)})
-      h = (h ^ x) * 0x9E3779B97F4A7C15ull, h ^= h >> 32;
+      h = hash_mix(h, x);
     auto [lo, hi] = seen.equal_range(h);
     bool twice = false;
     for (auto it = lo; it != hi && !twice; ++it) twice = same_thread(out[it->second], t);

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "hash.h"
 #include "trie.h"
 
 namespace llamay::grammar {
@@ -36,9 +37,7 @@ class ValueEntries {
   static constexpr size_t kMost = 128;
   using Key = std::pair<const Trie*, uint32_t>;
   struct Hash {
-    size_t operator()(const Key& k) const {
-      return (reinterpret_cast<uintptr_t>(k.first) >> 4) * 0x9E3779B97F4A7C15ull + k.second * 0xD6E8FEB8u;
-    }
+    size_t operator()(const Key& k) const { return hash_mix(reinterpret_cast<uintptr_t>(k.first), k.second); }
   };
   mutable std::shared_mutex lock_;
   std::unordered_map<Key, ValueEntryPtr, Hash> entries_;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "group_kinds.h"
+#include "hash.h"
 #include "lang.h"
 #include "token_groups.h"
 
@@ -152,11 +153,11 @@ class Vocabulary {
 
   struct Hash {
     size_t operator()(const EntryKey& k) const {
-      uint64_t h = k.lang * 0x9E3779B97F4A7C15ull;
+      uint64_t h = k.lang;
       for (uint64_t x :
            {uint64_t{k.state} << 32 | k.scan, uint64_t{k.min} << 32 | k.max,
             uint64_t{k.node} << 8 | static_cast<uint64_t>(k.kind) << 4 | static_cast<uint64_t>(k.trie)})
-        h = (h ^ x) * 0xD6E8FEB86659FD93ull, h ^= h >> 29;
+        h = hash_mix(h, x);
       return h;
     }
   };

@@ -2,6 +2,8 @@
 // declared or used, which are followed one by one.
 #include "walk.h"
 
+#include "unicode.h"
+
 namespace llamay::grammar {
 
 namespace {
@@ -227,20 +229,16 @@ void MaskWalk::used_text(const Trie& trie, uint32_t n, std::string_view rest, ui
   continuations(trie, n, scan, rest.substr(0, 1), [&](uint32_t c) {
     std::string_view left = rest;
     uint32_t sc = scan, to = state;
+    size_t head_bytes = 0;
     auto head = [&]() -> uint32_t {
-      if (left.empty()) return kMaxCodePoint + 1;
-      uint8_t b = static_cast<uint8_t>(left[0]);
-      uint32_t k = b < 0x80 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
-      uint32_t cp = k == 1 ? b : k == 2 ? b & 31u : k == 3 ? b & 15u : b & 7u;
-      for (uint32_t i = 1; i < k && i < left.size(); ++i)
-        cp = (cp << 6) | (static_cast<uint8_t>(left[i]) & 63u);
-      return cp;
+      head_bytes = 0;
+      return left.empty() ? kMaxCodePoint + 1 : next_code_point(left, head_bytes);
     };
     Scan r = scan_byte<true>(
         sc, trie.byte(c),
         [&](uint32_t cp) {
           if (cp != head()) return false;
-          left.remove_prefix(cp < 0x80 ? 1 : cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4);
+          left.remove_prefix(head_bytes);
           if (to != kDead) to = others.lang.next(to, cp);
           return true;
         },
