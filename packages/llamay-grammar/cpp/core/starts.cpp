@@ -1,8 +1,12 @@
 #include "starts.h"
 
 #include <chrono>
+#include <vector>
 
 namespace llamay::grammar {
+
+// So many states of a pattern.
+static constexpr size_t kLater = 6;
 
 void remember_starts(const Program& program, const Vocabulary& v) {
   using Clock = std::chrono::steady_clock;
@@ -15,16 +19,44 @@ void remember_starts(const Program& program, const Vocabulary& v) {
     v.limit(*lang, min, max);
     v.entry(lexeme, *lang, 0, 0, min, max, node, id);
   };
+  const Trie& symbols = v.trie(TrieId::Symbols);
   // Behind a quote that was written, and with it.
   auto string = [&](const Lang* lang, uint32_t min, uint32_t max) {
     one(kind, lang, min, max, v.trie(), 0, TrieId::All);
-    const Trie& symbols = v.trie(TrieId::Symbols);
     one(kind, lang, min, max, symbols, symbols.child(0, '"'), TrieId::Symbols);
   };
   for (const StringAtom& a : program.strings) string(a.lang.get(), a.min, a.max);
   for (const ObjectAtom& a : program.objects) string(a.rest.get(), 0, kInf);
   for (const StringAtom& a : program.lexemes)
     if (!a.closed) one(Lexeme::Last, a.lang.get(), a.min, a.max, v.trie(), 0, TrieId::All);
+  // Numbers where a value begins: what follows them is known in arrays and objects only.
+  std::vector<bool> bare(program.numbers.size(), false);
+  for (const NetState& state : program.net)
+    for (const Edge& e : state.edges)
+      if (e.kind == Edge::Value)
+        for (const uint32_t n : program.nodes[e.arg].numbers) bare[n] = true;
+  for (uint32_t n = 0; n < program.numbers.size(); ++n) {
+    const NumberAtom& a = program.numbers[n];
+    if (a.max != kInf && a.max < v.longest_number() + a.lang->longest_min) continue;
+    if (bare[n]) one(Lexeme::Plain, a.lang.get(), 0, kInf, symbols, 0, TrieId::Symbols);
+    one(Lexeme::Member, a.lang.get(), 0, kInf, symbols, 0, TrieId::Symbols);
+  }
+  // Then the states that follow, nearest first. Where lengths are counted beside the automaton, how many
+  // characters are left is part of what is remembered, and unknown.
+  auto later = [&](const Lang* lang) {
+    if (!lang || lang->empty() || lang->trie || lang->uid == lang_any()->uid) return;
+    std::vector<uint32_t> near{0};
+    std::vector<bool> seen(lang->n_states(), false);
+    seen[0] = true;
+    for (size_t i = 0; i < near.size() && near.size() < kLater; ++i)
+      for (uint32_t c = 0; c < lang->n_classes; ++c)
+        if (const uint32_t t = lang->table[size_t{near[i]} * lang->n_classes + c]; t != kDead && !seen[t])
+          seen[t] = true, near.push_back(t);
+    for (size_t i = 1; i < near.size() && i < kLater && Clock::now() < until; ++i)
+      v.entry(kind, *lang, near[i], 0, 0, kInf, 0, TrieId::All);
+  };
+  for (const StringAtom& a : program.strings)
+    if (a.min == 0 && a.max == kInf) later(a.lang.get());
 }
 
 }  // namespace llamay::grammar
