@@ -99,8 +99,6 @@ class Vocabulary {
   const Trie& indented() const { return indented_; }
   uint32_t longest_lead() const { return longest_lead_; }  // whitespace in front of tokens of `symbols`
   uint32_t longest() const { return longest_; }
-  // The most characters of one number that a token has.
-  uint32_t longest_number() const { return longest_number_; }
   const std::string& digest() const { return digest_; }
   void set_digest(std::string d) { digest_ = std::move(d); }
 
@@ -115,6 +113,10 @@ class Vocabulary {
   void limit(const Lang& lang, uint32_t& min, uint32_t& max) const {
     if (max != kInf && max >= longest_ + lang.longest_min + 1) max = kInf;
     if (lang.all_infinite && min > longest_ + 1) min = longest_ + 1;
+  }
+  // Whether a token may reach a most of so many characters of a number.
+  bool reaches(const Lang& lang, uint32_t max) const {
+    return max != kInf && max < longest_number_ + lang.longest_min;
   }
   size_t cache_bytes() const { return cache_bytes_.load(); }
   size_t cache_limit = size_t{256} << 20;
@@ -148,7 +150,8 @@ class Vocabulary {
   static constexpr uint32_t kMaxLead = 12;
   // Below so many characters a limit of lengths is hardly ever without effect.
   static constexpr uint32_t kShortest = 16;
-  uint32_t longest_ = 0, longest_lead_ = 0, longest_number_ = 0;
+  uint32_t longest_ = 0, longest_lead_ = 0;
+  uint32_t longest_number_ = 0;  // the most characters of one number that a token has
   std::string digest_;
 
   struct Hash {

@@ -28,7 +28,6 @@ enum Symbol : uint16_t {
   kComma = 2048,
   kOther = 4096,
 };
-constexpr uint32_t kFewLooks = 64;
 constexpr uint16_t kValues =
     kQuote | kOpenObject | kOpenArray | kDigit | kNullLetter | kFalseLetter | kTrueLetter;
 constexpr uint16_t kEverything = 8191;
@@ -76,6 +75,9 @@ uint16_t symbols_at(const Program& p, const Thread& t) {
       return kEverything;
   }
 }
+
+// Children of nodes that are looked at for an end of a text, before one is taken for granted.
+constexpr uint32_t kFewLooks = 64;
 
 }  // namespace
 
@@ -179,19 +181,20 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
 const Lang* MaskWalk::words_only(const Thread& t) const {
   if (t.scan != 0) return nullptr;
   const Program& p = m.program();
-  const Lang* l = nullptr;
-  if (t.mode == Mode::String) l = p.strings[t.a].lang.get();
+  const Lang* l = t.mode == Mode::String   ? p.strings[t.a].lang.get()
+                  : t.mode == Mode::Number ? p.numbers[t.a].lang.get()
+                  : t.mode == Mode::Raw    ? p.lexemes[t.a].lang.get()
+                                           : nullptr;
+  if (!l || !l->trie) return nullptr;
   // A number, or a lexeme of the net, may end before any byte.
-  if (t.mode == Mode::Number && !m.may_end_here(t)) l = p.numbers[t.a].lang.get();
-  if (t.mode == Mode::Raw && !m.may_end_here(t)) l = p.lexemes[t.a].lang.get();
-  return l && l->trie ? l : nullptr;
+  return t.mode != Mode::String && m.may_end_here(t) ? nullptr : l;
 }
 
 bool MaskWalk::number(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {
   const NumberAtom& a = m.program().numbers[t.a];
   if (a.lang->trie || m.unique_item(t) || m.watched(t)) return false;
   const uint32_t max = a.max == kInf ? kInf : a.max - t.count;
-  if (max != kInf && max < v.longest_number() + a.lang->longest_min) return false;
+  if (v.reaches(*a.lang, max)) return false;
   const bool member = t.top->place == Place::Array || t.top->place == Place::Object;
   const Lexeme kind = member ? Lexeme::Member : Lexeme::Plain;
   lexeme(trie, n, t, v.entry(kind, *a.lang, t.state, t.scan, 0, kInf, n, id), true);

@@ -202,6 +202,8 @@ struct MaskWalk {
   // What can follow a lexeme that may end after any of its bytes: only subtrees that contain a byte with
   // which something can follow are looked at.
   void ends(const Trie& trie, uint32_t n, const Thread& t);
+  // Whether a text that is read from a state on may end inside a token below n; yes, too, when `looks` are
+  // used up.
   static bool ends_inside(const Trie& trie, uint32_t n, const Lang& lang, uint32_t state, uint32_t& looks);
 
   // A place where nothing follows, so that stepping a lexeme shows the lexeme alone.

@@ -71,6 +71,12 @@ class ChatRequest:
     shorten: bool = False
     """Drop the oldest turns of a conversation that does not fit, and say so."""
 
+    def bound_in(self, form: str, thoughts: tuple[str, str, bool] | None = None) -> Bound | None:
+        """What the output must match, its calls in the format `form`; as `Toolbox.bound` tells it."""
+        # Free text beside calls that are bound has no room for those that the model writes in a way of its own.
+        optional = self.bind_calls and envelope(form).own is None
+        return self.box.bound(form, self.bound, thoughts=thoughts, optional=optional)
+
 
 @dataclass(slots=True)
 class Rendered:
@@ -162,9 +168,7 @@ class Framing:
         # A template may open a thought whether it was asked to or not.
         wanted = marks is not None and (rendered.in_thought or request.think is not False)
         thoughts = (*marks, rendered.in_thought) if marks is not None and wanted else None
-        # Free text beside calls that are bound has no room for those that the model writes in a way of its own.
-        optional = request.bind_calls and known.own is None
-        bound = request.box.bound(form, request.bound, thoughts=thoughts, optional=optional)
+        bound = request.bound_in(form, thoughts)
         # Expressions and grammars bind the output from its first character on.
         free = bound is None or bound.kind in ("tools", "after_thoughts")
         return cls(
@@ -263,8 +267,7 @@ class ChatRun:
             spec.contexts = [self._context] if request.n == 1 else self._context.fork(request.n)
         self.parsers = [framing.parser(i) for i in range(request.n)]
         if request.think_budget is not None:
-            optional = request.bind_calls and envelope(form).own is None
-            rest = replace(spec, bound=request.box.bound(form, request.bound, optional=optional))
+            rest = replace(spec, bound=request.bound_in(form))
             async with contextlib.aclosing(
                 self._thinking_within(request.think_budget, spec, rest, framing.marks)
             ) as thinking:

@@ -209,7 +209,7 @@ class Bracketed:
 
     def feed(self, text: str) -> None:
         """Go on with more text."""
-        self._text += text
+        self._text, self._at = self._text[self._at :] + text, 0
         while True:
             if self._quote:
                 whole, self._at = self._literals.string_end(self._text, self._at, self._quote)
