@@ -17,6 +17,9 @@ struct AttentionShape {
   uint32_t window;  // positions a row may look back, itself included; 0 for all
   float scale;
   float softcap;  // 0 for none
+  // The values are the first so many numbers of the keys, and v_dim is the same number: the pages hold keys
+  // only. 0: they hold values, too.
+  uint32_t v_from_k = 0;
 
   constexpr uint32_t group() const { return heads / kv_heads; }
   /// Tokens of one task, at most kAttentionRows.
@@ -96,7 +99,7 @@ constexpr size_t attention_scratch(const AttentionShape& shape) {
 /// One table a kernel set.
 struct AttentionTable {
   /// Writes keys and values of one head at positions [first, first + tokens). k and v: of the first token, at
-  /// that head.
+  /// that head. v is not read where values are part of the keys.
   void (*write)(const KvPages& pages, const AttentionShape& shape, uint32_t kv_head, uint32_t first,
                 uint32_t tokens, const float* k, size_t k_stride, const float* v, size_t v_stride);
   /// All blocks that the tokens see, merged into their outputs.

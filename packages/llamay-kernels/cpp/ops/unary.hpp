@@ -1,0 +1,38 @@
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernel_tables.hpp"
+
+// No C++ library header here: the sources of the kernel sets include this file.
+
+namespace llamay {
+
+/// Functions of one value. docs/arithmetic.md says what each computes.
+enum class UnaryKind : uint8_t {
+  silu,
+  gelu_tanh,
+  sigmoid,
+  tanh,
+  relu,
+  relu2,
+  gelu_erf,
+  gelu_quick,
+  softplus,
+  exp
+};
+/// As a record's `kind` and `act` have them, in the enumeration's order.
+inline constexpr const char* kUnaryNames[] = {"silu",  "gelu_tanh", "sigmoid",    "tanh",     "relu",
+                                              "relu2", "gelu_erf",  "gelu_quick", "softplus", "exp"};
+
+struct UnaryTable {
+  /// out[i] = f(x[i]) for i < n. out may be x.
+  void (*apply)(UnaryKind kind, const float* x, float* out, size_t n);
+  /// out[i] = f(a[i]) * b[i] for i < n: a gate's activation times what it lets through. out may be a or b.
+  void (*apply_mul)(UnaryKind kind, const float* a, const float* b, float* out, size_t n);
+};
+
+}  // namespace llamay
+
+LLAMAY_KERNEL_TABLES(UnaryTable, unary);
