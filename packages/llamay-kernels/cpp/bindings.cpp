@@ -35,4 +35,6 @@ NB_MODULE(_kernels, m) {
   bind_masks(m);
   bind_probe(m);
   bind_ops(m);
+  bind_recurrent(m);
+  bind_experts(m);
 }

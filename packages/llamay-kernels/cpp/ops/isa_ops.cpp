@@ -1,28 +1,12 @@
 #include <string.h>
 
+#include "ops/rows.hpp"
 #include "ops/table.hpp"
 #include "simd/isa.hpp"
 #include "simd/math.hpp"
 
 namespace llamay {
 namespace {
-
-template <class F>
-void map(const float* a, float* out, size_t n, F f) {
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) store(out + i, f(load(a + i)));
-  if (i < n) store(out + i, f(load(a + i, static_cast<int>(n - i))), static_cast<int>(n - i));
-}
-
-template <class F>
-void map(const float* a, const float* b, float* out, size_t n, F f) {
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) store(out + i, f(load(a + i), load(b + i)));
-  if (i < n) {
-    const int rest = static_cast<int>(n - i);
-    store(out + i, f(load(a + i, rest), load(b + i, rest)), rest);
-  }
-}
 
 void elementwise(Elementwise op, const float* a, const float* b, float by, float* out, size_t n) {
   const f32x16 c = splat(by);
@@ -69,24 +53,20 @@ float squares(const float* x, size_t n) {
   return tree16(sum);
 }
 
+/// x * inverse, times w where there is one.
+void normalise(const float* x, const float* w, float* out, size_t n, f32x16 inverse) {
+  if (w)
+    map(x, w, out, n, [inverse](f32x16 v, f32x16 weight) { return (v * inverse) * weight; });
+  else
+    map(x, out, n, [inverse](f32x16 v) { return v * inverse; });
+}
+
 void rms_norm(const float* x, const float* w, size_t groups, size_t width, float eps, float* out) {
   for (size_t g = 0; g < groups; ++g, x += width, out += width) {
     const float mean = squares(x, width) / static_cast<float>(width);
     const f32x16 inverse = splat(1.0f / __builtin_sqrtf(mean + eps));
-    map(x, w, out, width, [inverse](f32x16 v, f32x16 weight) { return (v * inverse) * weight; });
+    normalise(x, w, out, width, inverse);
   }
-}
-
-/// Sum: element i goes to lane i % 16, in increasing i.
-float sum_of(const float* x, size_t n) {
-  f32x16 sum = zero();
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) sum = sum + load(x + i);
-  if (i < n) {
-    const int rest = static_cast<int>(n - i);
-    sum = select(first_lanes(rest), sum + load(x + i, rest), sum);
-  }
-  return tree16(sum);
 }
 
 void layer_norm(const float* x, const float* w, const float* b, size_t rows, size_t width, float eps,
@@ -96,7 +76,7 @@ void layer_norm(const float* x, const float* w, const float* b, size_t rows, siz
     const f32x16 mean = splat(sum_of(x, width) / n);
     map(x, out, width, [mean](f32x16 v) { return v - mean; });
     const f32x16 inverse = splat(1.0f / __builtin_sqrtf(squares(out, width) / n + eps));
-    map(out, w, out, width, [inverse](f32x16 v, f32x16 weight) { return (v * inverse) * weight; });
+    normalise(out, w, out, width, inverse);
     if (b) map(out, b, out, width, [](f32x16 v, f32x16 bias) { return v + bias; });
   }
 }

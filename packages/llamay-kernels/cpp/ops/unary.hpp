@@ -31,6 +31,10 @@ struct UnaryTable {
   void (*apply)(UnaryKind kind, const float* x, float* out, size_t n);
   /// out[i] = f(a[i]) * b[i] for i < n: a gate's activation times what it lets through. out may be a or b.
   void (*apply_mul)(UnaryKind kind, const float* a, const float* b, float* out, size_t n);
+  /// What some of the kinds are made of, by themselves: for tests of their accuracy. log1p: of what is not
+  /// negative.
+  void (*erf)(const float* x, float* out, size_t n);
+  void (*log1p)(const float* x, float* out, size_t n);
 };
 
 }  // namespace llamay

@@ -67,6 +67,7 @@ LLAMAY_LANES f32x16 rint(f32x16 a) {
   constexpr int nearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {_mm256_round_ps(a.lo, nearest), _mm256_round_ps(a.hi, nearest)};
 }
+LLAMAY_LANES f32x16 sqrt(f32x16 a) { return {_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)}; }
 LLAMAY_LANES f32x16 negate(f32x16 a) {
   const __m256 bit = _mm256_set1_ps(-0.0f);
   return {_mm256_xor_ps(a.lo, bit), _mm256_xor_ps(a.hi, bit)};
@@ -101,6 +102,16 @@ LLAMAY_LANES __m256 scale2_half(__m256 a, __m256 n) {
 }
 /// a * 2^n, rounded once. n: whole numbers, -160..160; a: 0.5..2.
 LLAMAY_LANES f32x16 scale2(f32x16 a, f32x16 n) { return {scale2_half(a.lo, n.lo), scale2_half(a.hi, n.hi)}; }
+
+/// The whole number n with 2^n <= a < 2^(n + 1), for a that is positive, finite and not denormal; of others it
+/// is not defined.
+LLAMAY_LANES f32x16 exponent(f32x16 a) {
+  const __m256i bias = _mm256_set1_epi32(127);
+  const auto half = [bias](__m256 v) {
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_srli_epi32(_mm256_castps_si256(v), 23), bias));
+  };
+  return {half(a.lo), half(a.hi)};
+}
 
 /// Lanes 0 and 1 change places, 2 and 3, and so on.
 LLAMAY_LANES f32x16 swap_pairs(f32x16 a) {

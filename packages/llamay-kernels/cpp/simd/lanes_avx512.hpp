@@ -1,6 +1,7 @@
 #pragma once
 
 #include <immintrin.h>
+#include <string.h>
 
 #define LLAMAY_LANES [[maybe_unused]] inline __attribute__((always_inline))
 
@@ -42,6 +43,7 @@ LLAMAY_LANES f32x16 min(f32x16 a, f32x16 b) { return {_mm512_min_ps(a.v, b.v)}; 
 LLAMAY_LANES f32x16 rint(f32x16 a) {
   return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
+LLAMAY_LANES f32x16 sqrt(f32x16 a) { return {_mm512_sqrt_ps(a.v)}; }
 LLAMAY_LANES f32x16 negate(f32x16 a) { return {_mm512_xor_ps(a.v, _mm512_set1_ps(-0.0f))}; }
 LLAMAY_LANES f32x16 abs(f32x16 a) { return {_mm512_andnot_ps(_mm512_set1_ps(-0.0f), a.v)}; }
 LLAMAY_LANES f32x16 copysign(f32x16 magnitude, f32x16 sign) {
@@ -55,6 +57,10 @@ LLAMAY_LANES f32x16 select(mask16 m, f32x16 yes, f32x16 no) { return {_mm512_mas
 
 /// a * 2^n, rounded once. n: whole numbers, -160..160; a: 0.5..2.
 LLAMAY_LANES f32x16 scale2(f32x16 a, f32x16 n) { return {_mm512_scalef_ps(a.v, n.v)}; }
+
+/// The whole number n with 2^n <= a < 2^(n + 1), for a that is positive, finite and not denormal; of others it
+/// is not defined.
+LLAMAY_LANES f32x16 exponent(f32x16 a) { return {_mm512_getexp_ps(a.v)}; }
 
 /// Lanes 0 and 1 change places, 2 and 3, and so on.
 LLAMAY_LANES f32x16 swap_pairs(f32x16 a) { return {_mm512_permute_ps(a.v, 0xb1)}; }
@@ -73,7 +79,12 @@ LLAMAY_LANES void store_f16(uint16_t* p, f32x16 a, int n) {
     _mm256_mask_storeu_epi16(p, first_lanes(n), h);
 }
 
-LLAMAY_LANES __m256 low8(f32x16 v) { return _mm512_castps512_ps256(v.v); }
+/// Not _mm512_castps512_ps256, for whose undefined operand GCC 12 warns wherever it is inlined into a loop.
+LLAMAY_LANES __m256 low8(f32x16 v) {
+  __m256 low;
+  memcpy(&low, &v.v, sizeof low);
+  return low;
+}
 LLAMAY_LANES __m256 high8(f32x16 v) { return _mm512_extractf32x8_ps(v.v, 1); }
 
 }  // namespace

@@ -92,6 +92,9 @@ LLAMAY_LANES f32x16 min(f32x16 a, f32x16 b) {
 LLAMAY_LANES f32x16 rint(f32x16 a) {
   return each([&](int i) { return vrndnq_f32(a.v[i]); });
 }
+LLAMAY_LANES f32x16 sqrt(f32x16 a) {
+  return each([&](int i) { return vsqrtq_f32(a.v[i]); });
+}
 LLAMAY_LANES f32x16 negate(f32x16 a) {
   return each([&](int i) { return vnegq_f32(a.v[i]); });
 }
@@ -121,6 +124,15 @@ LLAMAY_LANES f32x16 scale2(f32x16 a, f32x16 n) {
     // Two steps: the first is exact, so that a denormal result is rounded by the second alone.
     const int32x4_t whole = vcvtnq_s32_f32(n.v[i]), first = vshrq_n_s32(whole, 1);
     return vmulq_f32(vmulq_f32(a.v[i], power2(first)), power2(vsubq_s32(whole, first)));
+  });
+}
+
+/// The whole number n with 2^n <= a < 2^(n + 1), for a that is positive, finite and not denormal; of others it
+/// is not defined.
+LLAMAY_LANES f32x16 exponent(f32x16 a) {
+  return each([&](int i) {
+    const uint32x4_t biased = vshrq_n_u32(vreinterpretq_u32_f32(a.v[i]), 23);
+    return vcvtq_f32_s32(vsubq_s32(vreinterpretq_s32_u32(biased), vdupq_n_s32(127)));
   });
 }
 

@@ -93,6 +93,9 @@ LLAMAY_LANES f32x16 min(f32x16 a, f32x16 b) {
 LLAMAY_LANES f32x16 rint(f32x16 a) {
   return each([&](int i) { return __builtin_rintf(a.v[i]); });
 }
+LLAMAY_LANES f32x16 sqrt(f32x16 a) {
+  return each([&](int i) { return __builtin_sqrtf(a.v[i]); });
+}
 LLAMAY_LANES f32x16 negate(f32x16 a) {
   return each([&](int i) { return -a.v[i]; });
 }
@@ -121,6 +124,12 @@ LLAMAY_LANES f32x16 scale2(f32x16 a, f32x16 n) {
     const int32_t whole = static_cast<int32_t>(n.v[i]), first = whole >> 1;
     return a.v[i] * power2(first) * power2(whole - first);
   });
+}
+
+/// The whole number n with 2^n <= a < 2^(n + 1), for a that is positive, finite and not denormal; of others it
+/// is not defined.
+LLAMAY_LANES f32x16 exponent(f32x16 a) {
+  return each([&](int i) { return static_cast<float>(static_cast<int32_t>(bits_of(a.v[i]) >> 23) - 127); });
 }
 
 /// Lanes 0 and 1 change places, 2 and 3, and so on.
