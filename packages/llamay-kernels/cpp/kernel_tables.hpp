@@ -7,10 +7,10 @@
 #define LLAMAY_KERNEL_TABLES(type, area) static_assert(sizeof(llamay::type) > 0)
 #else
 #include "dispatch.hpp"
-#define LLAMAY_KERNEL_TABLES(type, area)                              \
-  LLAMAY_DECLARE_TABLES(llamay::type, area);                          \
-  namespace llamay {                                                  \
+#define LLAMAY_KERNEL_TABLES(type, area)                             \
+  LLAMAY_DECLARE_TABLES(llamay::type, area);                         \
+  namespace llamay {                                                 \
   inline constexpr Tables<type> area##_tables = LLAMAY_TABLES(area); \
-  }                                                                   \
+  }                                                                  \
   static_assert(sizeof(llamay::type) > 0)
 #endif

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
+import llamay_kernels as lk
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True)
+def _restore_isa():
+    """The kernel set that a test chose is its own."""
+    before = lk.isa()
+    yield
+    lk.use_isa(before)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

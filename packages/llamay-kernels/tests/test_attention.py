@@ -16,13 +16,6 @@ PRECISIONS = {"f32": F32, "f16": F16, "vq8": VQ8, "q8": Q8}
 POOLS = {n: Threads(n, grain=0) for n in (1, 2, 5)}
 
 
-@pytest.fixture(autouse=True)
-def _restore_isa():
-    before = lk.isa()
-    yield
-    lk.use_isa(before)
-
-
 @dataclass(frozen=True)
 class Case:
     """`layer` attentions of one shape over random queries, keys and values of `rows` positions."""

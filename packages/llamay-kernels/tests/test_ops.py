@@ -9,76 +9,14 @@ import plans
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_sets import on_every_set, sweep, ulps, values
 from plans import evaluate, same_bits
 
 import llamay_kernels as lk
 from llamay_kernels import _kernels
 
-HOSTILE = np.array(
-    [
-        0.0,
-        -0.0,
-        1e-45,
-        -1e-45,
-        1.1754942e-38,
-        3e-39,
-        1.0,
-        -1.0,
-        87.0,
-        -87.0,
-        88.72,
-        89.0,
-        -103.9,
-        -104.1,
-        10000.0,
-        3.4028235e38,
-        -3.4028235e38,
-        np.inf,
-        -np.inf,
-        np.nan,
-    ],
-    np.float32,
-)
-
-
-@pytest.fixture(autouse=True)
-def _restore_isa():
-    before = lk.isa()
-    yield
-    lk.use_isa(before)
-
-
-def on_every_set(compute):
-    """compute() of each kernel set, asserted equal; returns the portable one's."""
-    lk.use_isa("portable")
-    expected = compute()
-    for isa in lk.runnable_isas():
-        lk.use_isa(isa)
-        assert same_bits(expected, compute()), isa
-    return expected
-
-
-def values(seed: int, rows: int, width: int, hostile: float, scale: float = 1.0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    x = (rng.standard_normal((rows, width)) * scale).astype(np.float32)
-    return np.where(rng.random(x.shape) < hostile, rng.choice(HOSTILE, x.shape), x)
-
-
-def ulps(computed: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """Distance in units of the last place of the exact value's float32."""
-    nearest = exact.astype(np.float32)
-    return np.abs(computed.astype(np.float64) - exact) / np.spacing(np.abs(nearest)).astype(np.float64)
-
 
 # -- elementary functions
-
-
-def sweep(low: float, high: float) -> np.ndarray:
-    """Floats in [low, high]: evenly spread, and evenly by their bits, so that tiny ones are there too."""
-    even = np.linspace(low, high, 200_001, dtype=np.float32)
-    small = np.geomspace(1e-45, max(abs(low), abs(high)), 100_001).astype(np.float32)
-    both = np.concatenate([even, small, -small, [np.float32(0), np.float32(-0.0)]])
-    return both[(both >= low) & (both <= high)]
 
 
 def test_exp_is_within_two_ulp_and_equal_in_every_set():

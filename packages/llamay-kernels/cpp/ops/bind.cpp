@@ -65,7 +65,8 @@ nb::ndarray<nb::numpy, float> affine(Floats x, MaybeFloats w, MaybeFloats b) {
   return out;
 }
 
-nb::ndarray<nb::numpy, float> normalise(const std::string& kind, FloatRows x, float eps, MaybeFloats w, MaybeFloats b) {
+nb::ndarray<nb::numpy, float> normalise(const std::string& kind, FloatRows x, float eps, MaybeFloats w,
+                                        MaybeFloats b) {
   const std::size_t rows = x.shape(0), width = x.shape(1);
   expect(kind == "rms" || kind == "layer", "there are rms and layer");
   expect((!w || w->shape(0) == width) && (!b || (b->shape(0) == width && kind == "layer")),
@@ -99,9 +100,10 @@ void bind_ops(nb::module_& m) {
   m.def(
       "compiled_for", [] { return llamay::tables[llamay::active_isa()].compiled_for; },
       "The kernel set in use, as the compiler of its operations knew it.");
-  m.def("elementary", &llamay::elementary, "name"_a, "x"_a, "by"_a = nb::none(),
-        "A function of float32 values, as the kernel set in use computes it: a kind of the operation unary, or "
-        "erf or log1p, which some are made of. With `by`, a kind's result times it.");
+  m.def(
+      "elementary", &llamay::elementary, "name"_a, "x"_a, "by"_a = nb::none(),
+      "A function of float32 values, as the kernel set in use computes it: a kind of the operation unary, or "
+      "erf or log1p, which some are made of. With `by`, a kind's result times it.");
   m.def("affine", &llamay::affine, "x"_a, "w"_a = nb::none(), "b"_a = nb::none(),
         "x * w + b of one float32 row; a vector of n values has one for each of n equal parts of the row.");
   m.def("normalise", &llamay::normalise, "kind"_a, "x"_a, "eps"_a, "w"_a = nb::none(), "b"_a = nb::none(),

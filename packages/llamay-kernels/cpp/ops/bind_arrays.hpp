@@ -10,7 +10,8 @@
 namespace llamay {
 
 template <class T, std::size_t dimensions>
-using Array = nanobind::ndarray<const T, nanobind::ndim<dimensions>, nanobind::c_contig, nanobind::device::cpu>;
+using Array =
+    nanobind::ndarray<const T, nanobind::ndim<dimensions>, nanobind::c_contig, nanobind::device::cpu>;
 using Floats = Array<float, 1>;
 using FloatRows = Array<float, 2>;
 

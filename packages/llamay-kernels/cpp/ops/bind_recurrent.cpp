@@ -50,7 +50,9 @@ std::tuple<Out, Out> scan(FloatRows r, FloatRows w, FloatRows k, FloatRows v, st
                           std::optional<FloatRows> b, std::optional<FloatRows> state,
                           const std::vector<std::size_t>& cuts, bool in_place) {
   const std::size_t n = r.shape(0), k_dim = r.shape(1), v_dim = v.shape(1);
-  const auto is = [n](const FloatRows& x, std::size_t width) { return x.shape(0) == n && x.shape(1) == width; };
+  const auto is = [n](const FloatRows& x, std::size_t width) {
+    return x.shape(0) == n && x.shape(1) == width;
+  };
   expect(n > 0 && k_dim > 0 && is(k, k_dim) && is(v, v_dim) && (is(w, 1) || is(w, k_dim)),
          "r, w, k and v are not rows of one text and shape");
   expect(a.has_value() == b.has_value() && (!a || (is(*a, k_dim) && is(*b, k_dim))),
@@ -93,12 +95,15 @@ std::tuple<Out, Out> scan(FloatRows r, FloatRows w, FloatRows k, FloatRows v, st
 }  // namespace llamay
 
 void bind_recurrent(nb::module_& m) {
-  m.def("conv", &llamay::conv, "x"_a, "weight"_a, "bias"_a = nb::none(), "carried"_a = nb::none(),
-        "cuts"_a = std::vector<std::size_t>{},
-        "A causal depthwise convolution of float32 rows (n, channels) of one text by (channels, taps), and what is "
-        "carried over after them, (taps - 1, channels). The channels are computed in parts that end at cuts.");
-  m.def("scan", &llamay::scan, "r"_a, "w"_a, "k"_a, "v"_a, "a"_a = nb::none(), "b"_a = nb::none(),
-        "state"_a = nb::none(), "cuts"_a = std::vector<std::size_t>{}, "in_place"_a = false,
-        "A scan of one head over float32 rows of one text: its outputs (n, v_dim) and its state (v_dim, k_dim) "
-        "after them. The state's rows are computed in parts that end at cuts.");
+  m.def(
+      "conv", &llamay::conv, "x"_a, "weight"_a, "bias"_a = nb::none(), "carried"_a = nb::none(),
+      "cuts"_a = std::vector<std::size_t>{},
+      "A causal depthwise convolution of float32 rows (n, channels) of one text by (channels, taps), and "
+      "what is "
+      "carried over after them, (taps - 1, channels). The channels are computed in parts that end at cuts.");
+  m.def(
+      "scan", &llamay::scan, "r"_a, "w"_a, "k"_a, "v"_a, "a"_a = nb::none(), "b"_a = nb::none(),
+      "state"_a = nb::none(), "cuts"_a = std::vector<std::size_t>{}, "in_place"_a = false,
+      "A scan of one head over float32 rows of one text: its outputs (n, v_dim) and its state (v_dim, k_dim) "
+      "after them. The state's rows are computed in parts that end at cuts.");
 }

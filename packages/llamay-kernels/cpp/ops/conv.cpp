@@ -16,7 +16,7 @@ void conv_state(const Conv& conv, const ConvRows& rows, std::size_t n, std::size
   for (std::size_t i = 0; i + 1 < conv.taps; ++i) {
     float* to_row = state + i * conv.channels + from;
     const std::size_t at = n + i, before = conv.taps - 1;
-    const float* input = at >= before  ? rows.x + (at - before) * rows.x_stride
+    const float* input = at >= before   ? rows.x + (at - before) * rows.x_stride
                          : rows.carried ? rows.carried + at * conv.channels
                                         : nullptr;
     if (input)

@@ -58,18 +58,13 @@ void affine(const float* x, PartValues w_values, PartValues b_values, size_t wid
     if (w && b)
       w.from(i, [&](auto by) {
         b.from(i, [&](auto plus) {
-          stretch(
-              x, i, next, out, [](f32x16 v, f32x16 m, f32x16 a) { return fma(v, m, a); }, by, plus);
+          stretch(x, i, next, out, [](f32x16 v, f32x16 m, f32x16 a) { return fma(v, m, a); }, by, plus);
         });
       });
     else if (w)
-      w.from(i, [&](auto by) {
-        stretch(x, i, next, out, [](f32x16 v, f32x16 m) { return v * m; }, by);
-      });
+      w.from(i, [&](auto by) { stretch(x, i, next, out, [](f32x16 v, f32x16 m) { return v * m; }, by); });
     else if (b)
-      b.from(i, [&](auto plus) {
-        stretch(x, i, next, out, [](f32x16 v, f32x16 a) { return v + a; }, plus);
-      });
+      b.from(i, [&](auto plus) { stretch(x, i, next, out, [](f32x16 v, f32x16 a) { return v + a; }, plus); });
     else if (out != x)
       __builtin_memcpy(out + i, x + i, (next - i) * sizeof *x);
   }

@@ -9,8 +9,8 @@ namespace {
 constexpr size_t kVectors = 4;
 
 template <size_t vectors, class Load>
-LLAMAY_LANES void columns(const float* weights, const float* const* y, size_t n, size_t at, f32x16 (&sum)[vectors],
-                          Load read) {
+LLAMAY_LANES void columns(const float* weights, const float* const* y, size_t n, size_t at,
+                          f32x16 (&sum)[vectors], Load read) {
   const f32x16 first = splat(weights[0]);
   for (size_t v = 0; v < vectors; ++v) sum[v] = first * read(y[0] + at + 16 * v);
   for (size_t j = 1; j < n; ++j) {

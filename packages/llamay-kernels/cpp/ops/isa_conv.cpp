@@ -11,11 +11,11 @@ constexpr size_t kChannels = 512;
 constexpr size_t kTaps = 8;
 constexpr float kZeros[kChannels] = {};
 
-/// Some taps of one row, over n channels: weights lie `stride` floats apart, inputs where each tap has its own.
-/// from: what is added to; null: zeros.
+/// Some taps of one row, over n channels: weights lie `stride` floats apart, inputs where each tap has its
+/// own. from: what is added to; null: zeros.
 template <size_t fixed>
-void taps(size_t count, const float* weight, size_t stride, const float* const* inputs, const float* from, size_t n,
-          float* out) {
+void taps(size_t count, const float* weight, size_t stride, const float* const* inputs, const float* from,
+          size_t n, float* out) {
   if constexpr (fixed != 0) count = fixed;
   const auto lanes = [&](size_t c, auto read) {
     f32x16 sum = from ? read(from + c) : zero();

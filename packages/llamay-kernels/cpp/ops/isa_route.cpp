@@ -1,5 +1,5 @@
-#include "ops/rows.hpp"
 #include "ops/route.hpp"
+#include "ops/rows.hpp"
 #include "simd/isa.hpp"
 #include "simd/math.hpp"
 

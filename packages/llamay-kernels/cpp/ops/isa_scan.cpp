@@ -106,7 +106,9 @@ void step(float* s, size_t k_dim, const Now& now, size_t first, size_t count) {
 
 template <bool w_by_column, bool corrected>
 void scan_rows(const Scan& scan, size_t n, size_t v_from, size_t v_to) {
-  const size_t fit = kBlockFloats / scan.k_dim, block = fit < kTile ? kTile : fit < kBlockRows ? fit : kBlockRows;
+  const size_t fit = kBlockFloats / scan.k_dim, block = fit < kTile        ? kTile
+                                                        : fit < kBlockRows ? fit
+                                                                           : kBlockRows;
   for (size_t i = v_from; i < v_to; i += block) {
     const size_t count = v_to - i < block ? v_to - i : block, at = i * scan.k_dim;
     float* s = scan.state_out + at;
@@ -115,7 +117,13 @@ void scan_rows(const Scan& scan, size_t n, size_t v_from, size_t v_to) {
     else if (scan.state_in != scan.state_out)
       memcpy(s, scan.state_in + at, count * scan.k_dim * sizeof *s);
     for (size_t t = 0; t < n; ++t) {
-      Now now{scan.r.row(t), scan.w.row(t), scan.k.row(t), scan.v.row(t), nullptr, nullptr, scan.out + t * scan.out_stride};
+      Now now{scan.r.row(t),
+              scan.w.row(t),
+              scan.k.row(t),
+              scan.v.row(t),
+              nullptr,
+              nullptr,
+              scan.out + t * scan.out_stride};
       if constexpr (corrected) {
         now.a = scan.a.row(t);
         now.b = scan.b.row(t);
@@ -127,9 +135,11 @@ void scan_rows(const Scan& scan, size_t n, size_t v_from, size_t v_to) {
 
 void rows(const Scan& scan, size_t n, size_t v_from, size_t v_to) {
   if (scan.a.first)
-    scan.w_by_column ? scan_rows<true, true>(scan, n, v_from, v_to) : scan_rows<false, true>(scan, n, v_from, v_to);
+    scan.w_by_column ? scan_rows<true, true>(scan, n, v_from, v_to)
+                     : scan_rows<false, true>(scan, n, v_from, v_to);
   else
-    scan.w_by_column ? scan_rows<true, false>(scan, n, v_from, v_to) : scan_rows<false, false>(scan, n, v_from, v_to);
+    scan.w_by_column ? scan_rows<true, false>(scan, n, v_from, v_to)
+                     : scan_rows<false, false>(scan, n, v_from, v_to);
 }
 
 }  // namespace

@@ -52,4 +52,5 @@ void only_log1p(const float* x, float* out, size_t n) {
 }  // namespace llamay
 
 extern "C" const llamay::UnaryTable LLAMAY_TABLE(unary);
-const llamay::UnaryTable LLAMAY_TABLE(unary) = {llamay::apply, llamay::apply_mul, llamay::only_erf, llamay::only_log1p};
+const llamay::UnaryTable LLAMAY_TABLE(unary) = {llamay::apply, llamay::apply_mul, llamay::only_erf,
+                                                llamay::only_log1p};

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Functions of lanes over a row, and the sum of a row. Only for sources that are compiled once per kernel set.
+/// Functions of lanes over a row, and the sum of a row. Only for sources that are compiled once per kernel
+/// set.
 
 #include "simd/f32x16.hpp"
 

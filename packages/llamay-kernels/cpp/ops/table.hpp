@@ -32,8 +32,8 @@ struct OpsTable {
   /// silu(a) * b. out may be a or b.
   void (*elementwise)(Elementwise op, const float* a, const float* b, float by, float* out, size_t n);
 
-  /// groups times: `width` values of x, normalised by their root mean square and multiplied by w unless that is
-  /// null. out may be x. Groups with weights of their own are a call each.
+  /// groups times: `width` values of x, normalised by their root mean square and multiplied by w unless that
+  /// is null. out may be x. Groups with weights of their own are a call each.
   void (*rms_norm)(const float* x, const float* w, size_t groups, size_t width, float eps, float* out);
 
   /// rows times: `width` values of x less their mean, divided by their standard deviation, times w, plus b,

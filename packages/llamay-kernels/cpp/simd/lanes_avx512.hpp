@@ -58,8 +58,8 @@ LLAMAY_LANES f32x16 select(mask16 m, f32x16 yes, f32x16 no) { return {_mm512_mas
 /// a * 2^n, rounded once. n: whole numbers, -160..160; a: 0.5..2.
 LLAMAY_LANES f32x16 scale2(f32x16 a, f32x16 n) { return {_mm512_scalef_ps(a.v, n.v)}; }
 
-/// The whole number n with 2^n <= a < 2^(n + 1), for a that is positive, finite and not denormal; of others it
-/// is not defined.
+/// The whole number n with 2^n <= a < 2^(n + 1), for a that is positive, finite and not denormal; of others
+/// it is not defined.
 LLAMAY_LANES f32x16 exponent(f32x16 a) { return {_mm512_getexp_ps(a.v)}; }
 
 /// Lanes 0 and 1 change places, 2 and 3, and so on.
