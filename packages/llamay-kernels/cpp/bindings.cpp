@@ -5,7 +5,7 @@
 #include "dispatch.hpp"
 #include "matmul/bind.hpp"
 #include "ops/bind.hpp"
-#include "plan/bind.hpp"
+#include "cpu/bind.hpp"
 #include "probe/bind.hpp"
 #include "sampling/bind.hpp"
 

@@ -33,20 +33,21 @@ ATTENTION = {
 REFUSED = [
     (
         ("embedd", (2,), (0,), (), {}),
-        r"record 2 \(embedd\): unknown operation; there are embed, embed_positions, linear, .*rope_norm",
+        r"record 2 \(embedd\): unknown operation; there are add, add_rms_norm, affine, .*unary",
     ),
-    (("silu", (2,), (1, 1), (), {}), "takes 1 args, not 2"),
+    (("unary", (2,), (1, 1), (), {"kind": "silu"}), "takes 1 args, not 2"),
     (("linear", (2,), (1,), (), {}), "takes 1 to 2 weights, not 0"),
     (("linear_group", (2,), (1,), (), {"bias": ()}), "takes 1 or more weights, not 0"),
     (("add_rms_norm", (2,), (1, 1), (2,), {"eps": 0.1}), "takes 2 outs, not 1"),
-    (("silu", (2,), (3,), (), {}), "reads value 3, which no record before it makes"),
-    (("silu", (2,), (-1,), (), {}), "reads value -1, which no record before it makes"),
-    (("silu", (1,), (1,), (), {}), "makes value 1 a second time"),
-    (("silu", (9,), (1,), (), {}), "makes value 9, but there are 4 widths"),
+    (("unary", (2,), (3,), (), {"kind": "silu"}), "reads value 3, which no record before it makes"),
+    (("unary", (2,), (-1,), (), {"kind": "silu"}), "reads value -1, which no record before it makes"),
+    (("unary", (1,), (1,), (), {"kind": "silu"}), "makes value 1 a second time"),
+    (("unary", (9,), (1,), (), {"kind": "silu"}), "makes value 9, but there are 4 widths"),
     (("linear", (2,), (1,), (7,), {}), "names weight 7, but there are 4"),
     (("scale", (2,), (1,), (), {}), "lacks the attribute 'by'"),
     (("scale", (2,), (1,), (), {"by": 1, "bias": 2}), "unknown attribute 'bias'; it has by"),
-    (("silu", (2,), (1,), (), {"by": 1}), "unknown attribute 'by'; it has none"),
+    (("add", (2,), (1, 1), (), {"by": 1}), "unknown attribute 'by'; it has none"),
+    (("unary", (2,), (1,), (), {"kind": "sin"}), 'kind must be one of "silu", "gelu_tanh", .*, not "sin"'),
     (("scale", (2,), (1,), (), {"by": "one"}), "attribute 'by' must be a number"),
     (("scale", (2,), (1,), (), {"by": float("nan")}), "attribute 'by' must be finite in float32"),
     (
@@ -75,9 +76,9 @@ REFUSED = [
     ),
     (("layer_norm", (2,), (1,), (2,), {"eps": -1.0}), "eps must not be negative"),
     (("softcap", (2,), (1,), (), {"cap": 0.0}), "cap must be positive"),
-    (("linear_act", (2,), (1,), (1,), {"act": "relu"}), 'act must be "silu" or "gelu_tanh", not "relu"'),
-    (("glu", (2,), (1,), (1, 1), {"act": "relu"}), 'act must be "silu" or "gelu_tanh", not "relu"'),
-    (("rope", (2,), (1,), (), {**ROPE, "style": "neox"}), 'style must be "half" or "pairs", not "neox"'),
+    (("linear_act", (2,), (1,), (1,), {"act": "swish"}), 'act must be one of "silu", "gelu_tanh", .*, not "swish"'),
+    (("glu", (2,), (1,), (1, 1), {"act": "swish"}), 'act must be one of "silu", "gelu_tanh", .*, not "swish"'),
+    (("rope", (2,), (1,), (), {**ROPE, "style": "neox"}), 'style must be one of "half", "pairs", not "neox"'),
     (("rope", (2,), (1,), (), {**ROPE, "head_dim": 3}), "width 8 is not a multiple of head_dim 3"),
     (("rope", (2,), (1,), (), {**ROPE, "head_dim": 0}), "attribute 'head_dim' is 0; it must be 1 or more"),
     (
@@ -200,7 +201,7 @@ class Program:
                 "glu",
                 "linear_act",
                 "linear_add",
-                "silu",
+                "unary",
                 "add",
                 "add_rms_norm",
                 "rms_norm",
@@ -234,7 +235,9 @@ class Program:
             weights = [self.add_weight(width, width)]
         elif op in ("add", "mul"):
             inputs, args = [x, self.values[b]], [a, b]
-        elif op != "silu":
+        elif op == "unary":
+            attrs = {"kind": "silu"}
+        else:
             weights, attrs = [self.add_weight(1, width)], {"eps": 1e-3}
             if op != "rms_norm":
                 inputs, args = [x, self.values[b]], [a, b]
@@ -294,7 +297,7 @@ def test_measuring_says_where_the_time_went():
 def test_an_isa_can_be_switched_between_runs_of_one_plan():
     before, rng = lk.isa(), np.random.default_rng(0)
     table = weight(rng.standard_normal((4, 33)))
-    plan = Plan([EMBED, ("silu", (1,), (0,), (), {})], [33, 33], [table], max_rows=4)
+    plan = Plan([EMBED, ("unary", (1,), (0,), (), {"kind": "silu"})], [33, 33], [table], max_rows=4)
     rows, results = np.arange(4, dtype=np.int32), []
     try:
         for isa in lk.runnable_isas():

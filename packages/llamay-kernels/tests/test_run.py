@@ -222,7 +222,8 @@ def test_a_dropped_page_that_is_needed_is_an_error():
             7,
             r"its precision has the number 7; this version knows f32 \(0\), f16 \(1\), vq8 \(2\) and q8 \(3\)",
         ),
-        ("kind", 2, r"a group's kind has the number 2; this version knows full \(0\) and window \(1\)"),
+        ("kind", 2, r"layer 2: the plan keeps keys and values, but its group is latent \(2\)"),
+        ("kind", 4, r"a group's kind has the number 4; this version knows full \(0\), window \(1\), latent"),
         ("page_bytes", 100, "layer 2: it does not fit into its page of 100 bytes"),
         ("layer_stride", 8, "its layers are shorter than kv_view says"),
         ("arena", None, "layer 2: its group has no pages"),
@@ -305,7 +306,7 @@ def test_a_group_without_a_layer_of_the_plan_may_be_of_any_kind():
     assert same_bits(step(context), step(Context(SPEC).reserve(3)))
     context = Context(SPEC).reserve(3)
     context._groups[0].kind = 3
-    refuse(context, r"a group's kind has the number 3; this version knows full \(0\) and window \(1\)")
+    refuse(context, "lease 0: it has no layer 2")
 
 
 # -- runs at the same time

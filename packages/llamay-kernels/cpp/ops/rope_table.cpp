@@ -42,9 +42,10 @@ SinCos sincos(double x) {
   }
 }
 
-void Rope::fill(int32_t position, float* table) const {
+void Rope::fill(const int32_t* positions, std::size_t n, float* table) const {
   const std::size_t half = freqs.size();
   for (std::size_t i = 0; i < half; ++i) {
+    const int32_t position = positions[n == 1 || axes.empty() ? 0 : axes[i]];
     const SinCos at = sincos(static_cast<double>(position) * freqs[i]);
     const float c = static_cast<float>(at.cos) * factor, s = static_cast<float>(at.sin) * factor;
     if (style == RopeStyle::half) {

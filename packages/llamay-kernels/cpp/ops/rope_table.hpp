@@ -14,10 +14,12 @@ struct Rope {
   RopeStyle style;
   std::vector<double> freqs;
   float factor;
+  std::vector<uint8_t> axes = {};  // which of a row's positions each pair turns by; none: the first
 
   bool operator==(const Rope&) const = default;
   std::size_t floats() const { return (style == RopeStyle::half ? 2 : 4) * freqs.size(); }
-  void fill(int32_t position, float* table) const;
+  /// positions: n of them, or one that stands for all.
+  void fill(const int32_t* positions, std::size_t n, float* table) const;
 };
 
 /// Sine and cosine in binary64 by fixed polynomials, the same bits on every machine. |x| up to 2^31.

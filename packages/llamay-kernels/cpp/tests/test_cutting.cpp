@@ -1,6 +1,6 @@
 // What a plan learns about cutting work: it takes what is faster, and finds out when that changes.
 #include "check.hpp"
-#include "plan/cutting.hpp"
+#include "cpu/cutting.hpp"
 
 using namespace llamay;
 

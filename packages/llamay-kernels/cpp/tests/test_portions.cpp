@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "check.hpp"
-#include "plan/portions.hpp"
+#include "cpu/portions.hpp"
 
 using namespace llamay;
 

@@ -9,7 +9,7 @@
 #include "check.hpp"
 #include "llamay/kv_view.h"
 #include "matmul/matmul.hpp"
-#include "plan/plan.hpp"
+#include "cpu/plan.hpp"
 #include "sampling/batch.hpp"
 
 using namespace llamay;
