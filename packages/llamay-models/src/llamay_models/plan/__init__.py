@@ -2,40 +2,65 @@
 
 An architecture is a pure function of (g, config, weights). What it does depends on g: `Trace` records a
 plan, `Reference` computes in float64, `Needs` lists the weights, `Explain` prints, `Watch` keeps every
-value. `fuse` rewrites what was recorded.
+value. `fuse` rewrites what was recorded. What there is to know of an operation, `operation` tells.
 """
 
+from llamay_models.plan._adapt import Update, adapt, outline
+from llamay_models.plan._evaluate import MEANINGS, apply, evaluate
 from llamay_models.plan._explain import Explain, explain
 from llamay_models.plan._fusion import REWRITES, fuse
+from llamay_models.plan._hidden import hidden
 from llamay_models.plan._needs import Needs, check
-from llamay_models.plan._records import Program, Record, Tensor, Value
+from llamay_models.plan._operation import Call, Memory, Operation
+from llamay_models.plan._records import Doubles, Floats, Part, Program, Record, Shaped, Tensor, Value
 from llamay_models.plan._reference import Computed, Reference, Watch
 from llamay_models.plan._rope import Linear, Llama3, Rope, Yarn
-from llamay_models.plan._semantics import MEANINGS, evaluate
+from llamay_models.plan._rows import Rows
+from llamay_models.plan._table import call_of, memories, operation, validate, whole_text
 from llamay_models.plan._trace import Trace
 from llamay_models.plan._weights import Weights, tensor_name
+from llamay_models.plan.operations import TABLE
 
 __all__ = [
     "MEANINGS",
     "REWRITES",
+    "TABLE",
+    "Call",
     "Computed",
+    "Doubles",
     "Explain",
+    "Floats",
     "Linear",
     "Llama3",
+    "Memory",
     "Needs",
+    "Operation",
+    "Part",
     "Program",
     "Record",
     "Reference",
     "Rope",
+    "Rows",
+    "Shaped",
     "Tensor",
     "Trace",
+    "Update",
     "Value",
     "Watch",
     "Weights",
     "Yarn",
+    "adapt",
+    "apply",
+    "call_of",
     "check",
     "evaluate",
     "explain",
     "fuse",
+    "hidden",
+    "memories",
+    "operation",
+    "outline",
     "tensor_name",
+    "validate",
+    "whole_text",
 ]

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from llamay_models.errors import PlanError
-from llamay_models.plan._records import Floats, Part, Program, Record, Tensor
+from llamay_models.plan._records import Outline, Part, Program, Record, Shaped, Tensor
+from llamay_models.plan._table import operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +36,14 @@ def adapt(program: Program, updates: Mapping[str, Update]) -> Program:
     return _Adapting(program, updates).program()
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """A tensor's name and shape, without its values."""
-
-    name: str
-    format: str
-    rows: int
-    cols: int
-    nbytes: int
-
-    def dequantize(self) -> Floats:
-        raise PlanError(f"the values of {self.name} were given up")
-
-
 def outline(program: Program) -> Program:
     """Return the program over names and shapes only, so that it holds on to no file and can still be adapted."""
 
     def drawn(tensor: Tensor) -> Tensor:
         if isinstance(tensor, Part):
             return Part(drawn(tensor.whole), tensor.begin, tensor.end)
+        if isinstance(tensor, Shaped):
+            return Shaped(drawn(tensor.whole), tensor.rows, tensor.cols)
         return Outline(tensor.name, tensor.format, tensor.rows, tensor.cols, tensor.nbytes)
 
     return replace(program, tensors=tuple(drawn(tensor) for tensor in program.tensors))
@@ -85,7 +74,7 @@ class _Adapting:
 
     def _matrix(self, record: Record) -> tuple[Tensor | None, range]:
         """Return the matrix that a record multiplies with or looks up in, and which of its rows."""
-        if record.op not in ("linear", "embed"):
+        if operation(record.op).adapts is None:
             return None, range(0)
         tensor = self._old.tensors[record.weights[0]]
         if isinstance(tensor, Part):
@@ -94,7 +83,8 @@ class _Adapting:
 
     def _extend(self, record: Record, whole: Tensor, rows: range, update: Update) -> None:
         """Write a record and what is added to what it makes; the sum has the record's own number."""
-        rank = self._check(record.op, whole, update)
+        is_product = operation(record.op).adapts == "product"
+        rank = self._check(is_product, whole, update)
         width = self._old.widths[record.outs[0]]
         plain = self._value(width, f"{whole.name}.plain")
         self._records.append(replace(record, outs=(plain,)))
@@ -106,21 +96,21 @@ class _Adapting:
             self._records.append(Record("scale", (scaled,), (narrow,), (), {"by": float(update.scale)}))
             narrow = scaled
         added = self._value(width, f"{whole.name}.lora_b")
-        b = self._number(update.b, rows if record.op == "linear" else range(update.b.rows))
+        b = self._number(update.b, rows if is_product else range(update.b.rows))
         self._records.append(Record("linear", (added,), (narrow,), (b,), {}))
         self._records.append(Record("add", record.outs, (plain, added), (), {}))
 
-    def _check(self, op: str, whole: Tensor, update: Update) -> int:
+    def _check(self, is_product: bool, whole: Tensor, update: Update) -> int:
         """Return the rank, the same in both matrices. Raises PlanError."""
         a, b = update.a, update.b
-        rank, outer = (a.rows, a.cols) if op == "linear" else (a.cols, a.rows)
-        needed = whole.cols if op == "linear" else whole.rows
+        rank, outer = (a.rows, a.cols) if is_product else (a.cols, a.rows)
+        needed = whole.cols if is_product else whole.rows
         if outer != needed or b.cols != rank:
             raise PlanError(
                 f"{a.name} is {a.rows} x {a.cols} and {b.name} {b.rows} x {b.cols}: "
                 f"they do not fit {whole.name}, which is {whole.rows} x {whole.cols}"
             )
-        made = whole.rows if op == "linear" else whole.cols
+        made = whole.rows if is_product else whole.cols
         if b.rows != made:
             raise PlanError(f"{b.name} has {b.rows} rows where {whole.name} needs {made}")
         return rank

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llamay_models.plan._records import Program, Record
+from llamay_models.plan._table import call_of, operation
 from llamay_models.plan._trace import Trace
 
 
@@ -21,7 +22,7 @@ def explain(program: Program) -> str:
     """
     parameters = sum(t.rows * t.cols for t in program.tensors)
     size = sum(t.nbytes for t in program.tensors)
-    work = sum(_multiply_adds(program, r) for r in program.records)
+    work = sum(operation(r.op).multiply_adds(call_of(program, r)) for r in program.records)
     head = (
         f"{len(program.records)} operations, {len(program.tensors)} weights, {parameters:,} parameters, "
         f"{size:,} bytes, {work:,} multiply-adds a row"
@@ -46,11 +47,3 @@ def _attribute(value: object) -> str:
     if hasattr(value, "shape"):
         return f"{len(value)} of {value[0]:.9g}..{value[-1]:.9g}"  # type: ignore[index, arg-type]
     return str(value)
-
-
-def _multiply_adds(program: Program, record: Record) -> int:
-    """Of the matrix products; everything else is small beside them."""
-    if record.op == "embed":
-        return 0
-    tensors = (program.tensors[i] for i in record.weights)
-    return sum(t.rows * t.cols for t in tensors if t.rows > 1)

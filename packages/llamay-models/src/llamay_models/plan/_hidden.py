@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llamay_models.errors import PlanError
 from llamay_models.plan._records import Program
+from llamay_models.plan._table import operation
 
 
 def hidden(program: Program) -> Program:
@@ -13,7 +14,7 @@ def hidden(program: Program) -> Program:
     so is every bit of what they compute. Raises PlanError where a program has no output matrix.
     """
     records = program.records
-    norm = next((i for i in reversed(range(len(records))) if records[i].op in _NORMS), -1)
+    norm = next((i for i in reversed(range(len(records))) if operation(records[i].op).is_norm), -1)
     made = set(records[norm].outs[-1:])
     whole = 0 <= norm < len(records) - 1
     for record in records[norm + 1 :]:
@@ -22,7 +23,3 @@ def hidden(program: Program) -> Program:
     if not whole:
         raise PlanError("this architecture does not end with an output matrix over one hidden state")
     return Program(records[: norm + 1], program.widths, program.tensors, program.names)
-
-
-# Those that come last before an output matrix, fused with the sum before them or not.
-_NORMS = frozenset({"rms_norm", "layer_norm", "add_rms_norm"})

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from llamay_models.errors import TensorError
-from llamay_models.plan._records import Floats, Tensor
-from llamay_models.plan._trace import Trace, _shape
+from llamay_models.plan._recorder import fit
+from llamay_models.plan._records import Floats, Outline, Tensor, shape_text
+from llamay_models.plan._trace import Trace
 from llamay_models.plan._weights import Weights
 
 # Tensors that converters of some models write though nothing reads them.
@@ -43,30 +42,22 @@ class Needs(Trace):
         self.wanted: dict[str, tuple[int, int]] = {}
         self.problems: list[str] = []
 
-    def _weight(self, op: str, w: Tensor, rows: int, cols: int) -> int:
-        self._note(w, rows, cols)
-        return 0
-
-    def _part(self, op: str, w: Tensor, rows: int, cols: int, part: range) -> int:
-        self._note(w, rows, cols)
-        return 0
-
-    def _constant(
-        self, op: str, w: Tensor | None, count: int
-    ) -> np.ndarray[Any, np.dtype[np.float32]] | None:
-        if w is not None:
-            self._note(w, 1, count)
-        return None
-
-    def _note(self, w: Tensor, rows: int, cols: int) -> None:
+    def _expect(self, op: str, w: Tensor, rows: int, cols: int) -> Tensor:
+        """Note what is wanted, and go on with it as if it were there."""
         known = self.wanted.setdefault(w.name, (rows, cols))
         if known != (rows, cols):
             # A tied table must serve both of its uses.
-            self._report(f"{w.name} is wanted as {_shape(*known)} and as {_shape(rows, cols)}")
+            self._report(f"{w.name} is wanted as {shape_text(*known)} and as {shape_text(rows, cols)}")
         elif isinstance(w, Absent):
-            self._report(f"{w.name} is missing ({_shape(rows, cols)})")
-        elif (w.rows, w.cols) != (rows, cols):
-            self._report(f"{w.name} is {_shape(w.rows, w.cols)} but must be {_shape(rows, cols)}")
+            self._report(f"{w.name} is missing ({shape_text(rows, cols)})")
+        elif fit(w, rows, cols) is None:
+            self._report(f"{w.name} is {shape_text(w.rows, w.cols)} but must be {shape_text(rows, cols)}")
+        return Outline(w.name, w.format, rows, cols, w.nbytes)
+
+    def _constant(self, op: str, w: Tensor | None, count: int) -> Floats | None:
+        if w is not None:
+            self._expect(op, w, 1, count)
+        return None
 
     def _report(self, problem: str) -> None:
         if problem not in self.problems:

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from llamay_models.errors import PlanError
+
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
@@ -65,6 +67,59 @@ class Part:
     def dequantize(self) -> Floats:
         along = (0, slice(self.begin, self.end)) if self.whole.rows == 1 else slice(self.begin, self.end)
         return self.whole.dequantize()[along].reshape(self.rows, self.cols)
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """All values of a tensor in another shape: converters differ in where they leave dimensions of 1."""
+
+    whole: Tensor
+    rows: int
+    cols: int
+
+    @property
+    def name(self) -> str:
+        return self.whole.name
+
+    @property
+    def format(self) -> str:
+        return self.whole.format
+
+    @property
+    def nbytes(self) -> int:
+        return self.whole.nbytes
+
+    def dequantize(self) -> Floats:
+        return self.whole.dequantize().reshape(self.rows, self.cols)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A tensor's name and shape, without its values."""
+
+    name: str
+    format: str
+    rows: int
+    cols: int
+    nbytes: int
+
+    def dequantize(self) -> Floats:
+        raise PlanError(f"the values of {self.name} were given up")
+
+
+def shape_text(rows: int, cols: int) -> str:
+    """Return a shape in words."""
+    return f"a vector of {cols}" if rows == 1 else f"{rows} x {cols}"
+
+
+def matrix(w: Tensor) -> Doubles:
+    """Return a weight's values as float64, (rows, cols)."""
+    return w.dequantize().astype(np.float64)
+
+
+def vector(w: Tensor) -> Doubles:
+    """Return a vector's values as float64."""
+    return w.dequantize().astype(np.float64).reshape(-1)
 
 
 @dataclass(frozen=True, slots=True)

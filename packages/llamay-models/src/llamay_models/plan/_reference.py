@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from llamay_models.plan._evaluate import apply
 from llamay_models.plan._records import Doubles, Value
-from llamay_models.plan._semantics import MEANINGS, Rows
+from llamay_models.plan._rows import Rows, as_rows
 from llamay_models.plan._trace import Trace
 
 
@@ -24,29 +25,29 @@ class Computed(Value):
 
 
 class Reference(Trace):
-    """Computes each operation as it is called, in float64 (see `_semantics`), for a context from position 0.
+    """Computes each operation as it is called, in float64, for texts from their beginning.
 
-    `tokens` are the context's tokens; `wanted` the rows that `select` keeps, all where it is None. What
-    the architecture returns has its numbers in `.array`.
+    `rows` are the rows of a step or the tokens of one text; `wanted` the rows that `select` keeps, all where it is
+    None. What the architecture returns has its numbers in `.array`.
     """
 
-    def __init__(self, tokens: Sequence[int], wanted: Sequence[int] | None = None) -> None:
+    def __init__(self, rows: Rows | Sequence[int], wanted: Sequence[int] | None = None) -> None:
         super().__init__()
-        self._rows = Rows(tokens, wanted)
+        self._rows = as_rows(rows, wanted)
 
-    def _emit(
+    def _record(
         self,
         op: str,
-        width: int,
-        name: str,
-        args: tuple[Value, ...],
-        weights: tuple[int, ...] = (),
+        outs: Sequence[tuple[int, str]],
+        args: Sequence[Value] = (),
+        weights: Sequence[int] = (),
+        /,
         **attrs: Any,
-    ) -> Value:
-        value = super()._emit(op, width, name, args, weights, **attrs)
+    ) -> tuple[Value, ...]:
+        values = super()._record(op, outs, args, weights, **attrs)
         arrays = [a.array for a in args if isinstance(a, Computed)]
-        (array,) = MEANINGS[op](self._rows, arrays, [self.tensors[i] for i in weights], attrs)
-        return Computed(value.id, value.width, value.name, array)
+        made = apply(self.records[-1], self._rows, arrays, [self.tensors[i] for i in weights])
+        return tuple(Computed(v.id, v.width, v.name, a) for v, a in zip(values, made, strict=True))
 
 
 class Watch(Reference):
@@ -55,22 +56,23 @@ class Watch(Reference):
     For finding the first layer that differs from another implementation.
     """
 
-    def __init__(self, tokens: Sequence[int], wanted: Sequence[int] | None = None) -> None:
-        super().__init__(tokens, wanted)
+    def __init__(self, rows: Rows | Sequence[int], wanted: Sequence[int] | None = None) -> None:
+        super().__init__(rows, wanted)
         self.values: dict[str, Doubles] = {}
 
-    def _emit(
+    def _record(
         self,
         op: str,
-        width: int,
-        name: str,
-        args: tuple[Value, ...],
-        weights: tuple[int, ...] = (),
+        outs: Sequence[tuple[int, str]],
+        args: Sequence[Value] = (),
+        weights: Sequence[int] = (),
+        /,
         **attrs: Any,
-    ) -> Value:
-        value = super()._emit(op, width, name, args, weights, **attrs)
-        if isinstance(value, Computed):
-            # A tied table makes two values: the second is named after the operation too.
-            key = value.name if value.name not in self.values else f"{value.name}.{op}"
-            self.values[key] = value.array
-        return value
+    ) -> tuple[Value, ...]:
+        values = super()._record(op, outs, args, weights, **attrs)
+        for value in values:
+            if isinstance(value, Computed):
+                # A tied table makes two values: the second is named after the operation too.
+                key = value.name if value.name not in self.values else f"{value.name}.{op}"
+                self.values[key] = value.array
+        return values

@@ -1,0 +1,63 @@
+"""Asking the table of operations."""
+
+from __future__ import annotations
+
+from llamay_models.errors import PlanError
+from llamay_models.plan._operation import Call, Memory, Operation
+from llamay_models.plan._records import Program, Record, Value
+from llamay_models.plan.operations import TABLE
+
+
+def operation(name: str) -> Operation:
+    """Return what is known of an operation. Raises PlanError for a name that none has."""
+    if name not in TABLE:
+        raise PlanError(f"there is no operation {name}; there are: {', '.join(sorted(TABLE))}")
+    return TABLE[name]
+
+
+def call_of(program: Program, record: Record) -> Call:
+    """Return a record with its values, its weights and all its attributes."""
+
+    def values(numbers: tuple[int, ...]) -> tuple[Value, ...]:
+        return tuple(Value(n, program.widths[n], program.names[n]) for n in numbers)
+
+    weights = tuple(program.tensors[i] for i in record.weights)
+    attrs = operation(record.op).complete(record.attrs)
+    return Call(record.op, values(record.args), values(record.outs), weights, attrs)
+
+
+def validate(program: Program) -> None:
+    """Check every record against the table, and that it reads what an earlier one made.
+
+    Raises PlanError that names the record and what is wrong with it.
+    """
+    made: set[int] = set()
+    for index, record in enumerate(program.records):
+        try:
+            kind = operation(record.op)
+            kind.check_record(record)
+            for what, numbers, end in (
+                ("value", (*record.args, *record.outs), len(program.widths)),
+                ("weight", record.weights, len(program.tensors)),
+            ):
+                if wrong := [n for n in numbers if not 0 <= n < end]:
+                    raise PlanError(f"{record.op} names {what} {wrong[0]}, but there are {end}")
+            if unmade := [v for v in record.args if v not in made]:
+                raise PlanError(f"{record.op} reads value {unmade[0]}, which no record before it makes")
+            if again := [v for v in record.outs if v in made]:
+                raise PlanError(f"{record.op} makes value {again[0]} a second time")
+            kind.check(call_of(program, record))
+        except PlanError as error:
+            raise PlanError(f"record {index}: {error}") from None
+        made.update(record.outs)
+
+
+def memories(program: Program) -> list[Memory]:
+    """Return what the program's operations keep of their layers, in the order of the records."""
+    kept = (operation(r.op).memory(call_of(program, r)) for r in program.records)
+    return [memory for memory in kept if memory is not None]
+
+
+def whole_text(program: Program) -> bool:
+    """Whether a text must be one step, because some row needs rows after it."""
+    return any(operation(r.op).whole_text(call_of(program, r).attrs) for r in program.records)

@@ -1,0 +1,75 @@
+"""What a row begins with: the table's row of its token, its position or its type, or a vector that was handed in."""
+
+import numpy as np
+
+from llamay_models.plan._operation import Arrays, Attrs, Call, Operation, Tensors
+from llamay_models.plan._recorder import Recorder, stem
+from llamay_models.plan._records import Doubles, Tensor, Value
+from llamay_models.plan._rows import Rows
+
+
+class Embedding(Recorder):
+    """Look-ups in tables."""
+
+    def embed(self, w: Tensor, vocab: int, width: int) -> Value:
+        """Return the table's row of the row's token; `w`: (vocab, width)."""
+        return self._emit("embed", width, stem(w.name), (), [self._weight("embed", w, vocab, width)])
+
+    def embed_positions(self, w: Tensor, count: int, width: int) -> Value:
+        """Return the table's row of the row's position, for positions that were learned; `w`: (count, width)."""
+        table = self._weight("embed_positions", w, count, width)
+        return self._emit("embed_positions", width, stem(w.name), (), [table])
+
+    def embed_types(self, w: Tensor, types: int, width: int) -> Value:
+        """Return the row of the token's type in a table, which is 0 unless a step says so; `w`: (types, width)."""
+        table = self._weight("embed_types", w, types, width)
+        return self._emit("embed_types", width, stem(w.name), (), [table])
+
+    def given(self, x: Value) -> Value:
+        """Return x, or the vector itself where the row is a vector handed in and not a token.
+
+        An architecture calls it once, on what it makes of its tokens' embeddings before positions, types or norms.
+        """
+        return self._emit("given", x.width, f"{x.name}.given", [x])
+
+
+def _look_up(table: Tensor, rows: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> tuple[Doubles]:
+    return (np.asarray(table.dequantize()[rows], np.float64),)
+
+
+def _given(rows: Rows, x: Arrays, w: Tensors, a: Attrs) -> tuple[Doubles]:
+    out = x[0].copy()
+    for row, vector in rows.vectors.items():
+        out[row] = vector
+    return (out,)
+
+
+def _check_table(call: Call) -> None:
+    call.expect_width(call.outs[0], call.weights[0].cols, "the table's columns are")
+
+
+OPERATIONS = (
+    Operation(
+        name="embed",
+        args=(),
+        weights=("table",),
+        check=_check_table,
+        meaning=lambda rows, x, w, a: _look_up(w[0], np.asarray(rows.tokens, np.int64)),
+        adapts="table",
+    ),
+    Operation(
+        name="embed_positions",
+        args=(),
+        weights=("table",),
+        check=_check_table,
+        meaning=lambda rows, x, w, a: _look_up(w[0], rows.position()),
+    ),
+    Operation(
+        name="embed_types",
+        args=(),
+        weights=("table",),
+        check=_check_table,
+        meaning=lambda rows, x, w, a: _look_up(w[0], rows.type()),
+    ),
+    Operation(name="given", meaning=_given),
+)

@@ -1,0 +1,143 @@
+"""Rotation of queries and keys by their position."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from llamay_models.errors import PlanError
+from llamay_models.plan._operation import (
+    Arrays,
+    Attr,
+    Attrs,
+    Call,
+    Fusion,
+    Operation,
+    Tensors,
+    real,
+    text,
+    whole,
+)
+from llamay_models.plan._recorder import Recorder
+from llamay_models.plan._records import Doubles, Program, Record, Tensor, Value
+from llamay_models.plan._rewriting import Wiring, rewrite
+from llamay_models.plan._rope import Rope
+from llamay_models.plan._rows import Rows
+from llamay_models.plan.operations.norm import is_plain, rms
+
+
+class Rotation(Recorder):
+    """Rotation by position."""
+
+    def rope(
+        self,
+        x: Value,
+        heads: int,
+        rope: Rope,
+        factors: Tensor | None = None,
+        *,
+        offset: int = 0,
+        axes: Sequence[int] | None = None,
+    ) -> Value:
+        """Rotate pairs of each head by the row's position times a frequency.
+
+        Su et al. 2021, https://arxiv.org/abs/2104.09864. `factors`, (rotated dimensions / 2,), divide the
+        frequencies; they are read when the plan is made. Dimensions of a head before `offset`, and those after the
+        rotated ones, pass. `axes` says for each pair by which axis of the positions it turns, where positions have
+        several; a text has the same position in all.
+        """
+        head_dim = self._parts("rope", x, heads)
+        if offset < 0 or rope.dims + offset > head_dim:
+            at = f" from {offset} on" if offset else ""
+            raise PlanError(f"rope: rotates {rope.dims} dimensions{at} but a head of {x.name} has {head_dim}")
+        frequencies = rope.frequencies(self._constant("rope", factors, rope.dims // 2))
+        return self._emit(
+            "rope",
+            x.width,
+            f"{x.name}.rope",
+            [x],
+            head_dim=head_dim,
+            style=rope.style,
+            freqs=frequencies,
+            factor=rope.factor,
+            offset=offset,
+            axes=tuple(axes) if axes is not None and any(axes) else None,
+        )
+
+
+def rotate(rows: Rows, x: Doubles, a: Attrs) -> Doubles:
+    """Return x with the pairs of each head turned by the row's position times their frequency, and lengthened."""
+    head_dim, n, offset = a["head_dim"], len(a["freqs"]), a.get("offset", 0)
+    heads = x.reshape(len(x), x.shape[1] // head_dim, head_dim).copy()
+    if a["style"] == "half":
+        first, second = slice(offset, offset + n), slice(offset + n, offset + 2 * n)
+    else:
+        first, second = slice(offset, offset + 2 * n, 2), slice(offset + 1, offset + 2 * n, 2)
+    axes = a.get("axes") or [0] * n
+    positions = np.stack([rows.position(axis) for axis in axes], 1)
+    angle = (positions * np.asarray(a["freqs"]))[:, None]
+    one, two = heads[:, :, first].copy(), heads[:, :, second].copy()
+    cos, sin = np.cos(angle) * a["factor"], np.sin(angle) * a["factor"]
+    heads[:, :, first], heads[:, :, second] = one * cos - two * sin, two * cos + one * sin
+    return heads.reshape(x.shape)
+
+
+def _check(call: Call) -> None:
+    x, a = call.args[0], call.attrs
+    call.expect_same(call.outs[0], x)
+    if x.width % a["head_dim"]:
+        call.fail(f"{x.name} has {x.width} values, which do not divide into heads of {a['head_dim']}")
+    if call.weights:
+        call.expect_weight(0, 1, call.weights[0].cols)
+        call.expect_parts(x, call.weights[0].cols, "weights")
+    pairs, offset = len(a["freqs"]), a.get("offset", 0)
+    if not 1 <= pairs <= (a["head_dim"] - offset) // 2:
+        call.fail(f"{pairs} pairs from {offset} on do not fit a head of {a['head_dim']} dimensions")
+    if a.get("axes") is not None and len(a["axes"]) != pairs:
+        call.fail(f"axes has {len(a['axes'])} entries for {pairs} pairs")
+
+
+_ROTATION = {
+    "head_dim": whole(low=1),
+    "style": text("half", "pairs"),
+    "freqs": Attr("reals"),
+    "factor": real(),
+}
+
+
+def _rope_norm(rows: Rows, x: Arrays, w: Tensors, a: Attrs) -> tuple[Doubles]:
+    return (rotate(rows, rms(x[0], w, a["eps"]), a),)
+
+
+OPERATIONS = (
+    # A rotation needs the row's position, which a selected row has lost: it is not row by row.
+    Operation(
+        name="rope",
+        attrs={**_ROTATION, "offset": whole(default=0), "axes": Attr("wholes", default=None, low=0)},
+        check=_check,
+        meaning=lambda rows, x, w, a: (rotate(rows, x[0], a),),
+    ),
+    Operation(
+        name="rope_norm",
+        weights=("w",),
+        attrs={"eps": real(low=0), **_ROTATION},
+        means="`rope(rms_norm(x, w), …)`",
+        check=_check,
+        meaning=_rope_norm,
+    ),
+)
+
+
+def rope_norm(program: Program) -> Program:
+    """`rope(rms_norm(x))` becomes one pass over each head."""
+
+    def match(wiring: Wiring, last: Record) -> tuple[Record, set[int]] | None:
+        norm = wiring.made(last.args[0], "rms_norm") if last.op == "rope" else None
+        if norm is None or not is_plain(norm) or last.attrs.keys() != _ROTATION.keys():
+            return None
+        attrs = {**norm.attrs, **last.attrs}
+        return Record("rope_norm", last.outs, norm.args, norm.weights, attrs), {norm.outs[0]}
+
+    return rewrite(program, match)
+
+
+FUSIONS = (Fusion(rope_norm),)
