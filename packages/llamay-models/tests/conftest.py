@@ -121,6 +121,20 @@ SMALL: dict[str, Any] = {
     "attention.value_length": 16,
     "vocab_size": 61,
 }
+EXPERTS: dict[str, Any] = {"expert_count": 5, "expert_used_count": 2, "expert_feed_forward_length": 24}
+MIXER: dict[str, Any] = {
+    "ssm.conv_kernel": 4,
+    "ssm.inner_size": 48,
+    "ssm.state_size": 6,
+    "ssm.time_step_rank": 8,
+}
+OWN: dict[str, dict[str, Any]] = {
+    "gemma3": {"block_count": 7, "attention.sliding_window": 9},
+    "mamba": MIXER,
+    "mamba2": {**MIXER, "ssm.group_count": 2},
+    "qwen3moe": EXPERTS,
+}
+"""What the metadata of some architectures has besides."""
 
 
 @pytest.fixture(scope="session")
@@ -128,13 +142,20 @@ def small_model() -> Callable[..., SmallModel]:
     """`small_model("gemma3", seed=3, **keys)`: keys override the metadata above."""
 
     def make(name: str, seed: int = 0, untied: bool = False, biases: bool = False, **keys: Any) -> SmallModel:
-        if name == "gemma3":
-            keys = {"block_count": 7, "attention.sliding_window": 9, **keys}
-        metadata = {f"{name}.{key.replace('__', '.')}": value for key, value in {**SMALL, **keys}.items()}
+        keys = {**SMALL, **OWN.get(name, {}), **keys}
+        metadata = {f"{name}.{key.replace('__', '.')}": value for key, value in keys.items()}
+        metadata["tokenizer.ggml.token_type_count"] = 2
         architecture = ARCHITECTURES[name]
         config = architecture.read(Keys(metadata, name))
         needs = Needs()
-        architecture.build(needs, config, Weights({}, missing=Absent))
+        optional = (
+            {f"blk.{i}.ssm_conv1d.bias": None for i in range(config.layers)}
+            if "ssm.conv_kernel" in keys
+            else {}
+        )
+        if name == "bert":
+            optional["token_types.weight"] = None
+        architecture.build(needs, config, Weights({n: Absent(n) for n in optional}, missing=Absent))
         wanted = dict(needs.wanted)
         if untied:
             wanted["output.weight"] = (config.vocab, config.width)
@@ -147,6 +168,8 @@ def small_model() -> Callable[..., SmallModel]:
         for tensor, (rows, cols) in wanted.items():
             scale = 0.3 if rows == 1 else 2.0 / np.sqrt(cols)
             values = rng.normal(size=(rows, cols)) * scale + (1.0 if "norm" in tensor else 0.0)
+            if tensor.endswith("ssm_a"):
+                values = -np.abs(values) - 0.05  # a state that grows is none
             model.tensors[tensor] = ArrayTensor(
                 tensor, (values[0] if rows == 1 else values).astype(np.float32)
             )

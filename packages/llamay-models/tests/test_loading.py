@@ -170,17 +170,17 @@ def write_model(tmp_path, small_model):
 
     def write(change=lambda keys, tensors: None, formats=None, quantize=None):
         small = small_model("llama", **{"attention.head_count": 2, "attention.head_count_kv": 1})
-        c = small.config
+        c, b = small.config, small.config.blocks[0]
         keys = {
             "general.architecture": "llama",
             "llama.block_count": c.layers,
             "llama.context_length": c.context_length,
             "llama.embedding_length": c.width,
-            "llama.feed_forward_length": c.hidden,
-            "llama.attention.head_count": c.heads,
-            "llama.attention.head_count_kv": c.kv_heads,
-            "llama.attention.key_length": c.k_dim,
-            "llama.attention.value_length": c.v_dim,
+            "llama.feed_forward_length": b.hidden,
+            "llama.attention.head_count": b.heads,
+            "llama.attention.head_count_kv": b.kv_heads,
+            "llama.attention.key_length": b.k_dim,
+            "llama.attention.value_length": b.v_dim,
             "llama.attention.layer_norm_rms_epsilon": c.eps,
             "llama.vocab_size": c.vocab,
         }

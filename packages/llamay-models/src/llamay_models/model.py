@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import llamay_kernels as kernels
 import llamay_kv as kv
-from llamay_models.architectures import Transformer
+from llamay_models.architectures import Config
 from llamay_models.engine import Context, Engine, Progress, Runner
 from llamay_models.engine._pace import Stall
 from llamay_models.engine._prefixes import Prefixes
@@ -39,7 +39,7 @@ class Parts:
     path: Path
     name: str
     architecture: str
-    config: Transformer
+    config: Config
     metadata: Mapping[str, Any]
     base: Program
     """Not fused, and without adapters: what another model over the same weights begins with."""

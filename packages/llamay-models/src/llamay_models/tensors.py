@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import sys
 from collections.abc import Callable, Iterable
@@ -21,7 +22,7 @@ from llamay_models.plan._records import Floats, Part
 
 @dataclass(frozen=True, slots=True)
 class FileTensor:
-    """A tensor in a mapped file. A vector has one row."""
+    """A tensor in a mapped file. A vector has one row; matrices in a stack lie on top of each other."""
 
     info: TensorInfo
     rows: int
@@ -51,7 +52,8 @@ class FileTensor:
 def file_tensors(file: GGUFFile) -> dict[str, FileTensor]:
     """Return the tensors of a file by name.
 
-    Raises TensorError for a format that the kernels lack, and for one of three dimensions.
+    A tensor of more than two dimensions is one matrix: all but the last are its rows, and where they are 1 they do not
+    count. Raises TensorError for a format that the kernels lack.
     """
     tensors = {}
     for name, info in file.tensors.items():
@@ -61,13 +63,9 @@ def file_tensors(file: GGUFFile) -> dict[str, FileTensor]:
                 f"the tensor {name} of {file.path} has the format {info.format}; supported are {known}"
             )
         shape = tuple(info.shape)
-        while len(shape) > 2 and shape[0] == 1:
-            shape = shape[1:]
         if len(shape) > 2:
-            raise TensorError(
-                f"the tensor {name} of {file.path} has shape {shape}; a matrix or vector is needed"
-            )
-        rows, cols = shape if len(shape) == 2 else (1, *shape)
+            shape = tuple(n for n in shape if n != 1) or (1,)
+        rows, cols = math.prod(shape[:-1]), shape[-1]
         tensors[name] = FileTensor(info, rows, cols)
     return tensors
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from llamay_models.architectures import ARCHITECTURES
 from llamay_models.plan import Explain, explain, fuse
 
 FOLDER = Path(__file__).parent / "plans"
 
 
-@pytest.mark.parametrize("name", ["gemma3", "gpt2", "llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_the_plan_is_the_one_that_was_agreed(small_model, name):
     model = small_model(
         name,

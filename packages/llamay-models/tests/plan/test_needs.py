@@ -5,10 +5,11 @@ import re
 import numpy as np
 import pytest
 
+from llamay_models.architectures import ARCHITECTURES
 from llamay_models.errors import TensorError
 from llamay_models.plan import check
 
-NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
+NAMES = sorted(ARCHITECTURES)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from llamay_models.architectures import ARCHITECTURES
 from llamay_models.errors import PlanError
 from llamay_models.plan import (
     MEANINGS,
@@ -161,7 +162,7 @@ def test_a_wrong_width_is_refused_by_the_table():
         validate(two)
 
 
-@pytest.mark.parametrize("name", ["gemma3", "gpt2", "llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_what_is_traced_and_what_is_fused_of_it_is_valid(small_model, name):
     program = small_model(name).trace()
     validate(program)

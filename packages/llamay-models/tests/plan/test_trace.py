@@ -5,11 +5,12 @@ import re
 import numpy as np
 import pytest
 
+from llamay_models.architectures import ARCHITECTURES
 from llamay_models.errors import PlanError
 from llamay_models.plan import Rope, Trace
 from llamay_models.plan._hidden import hidden
 
-NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
+NAMES = sorted(ARCHITECTURES)
 
 
 class Matrix:

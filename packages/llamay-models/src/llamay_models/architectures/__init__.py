@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from llamay_models.architectures import gemma3, gpt2, llama, qwen2, qwen3
-from llamay_models.architectures._decoder import Decoder, Transformer
+from llamay_models.architectures import bert, gemma3, gpt2, llama, mamba, mamba2, qwen2, qwen3, qwen3moe
+from llamay_models.architectures._config import Block, Config, Experts, Transformer
 from llamay_models.architectures._keys import Keys
 from llamay_models.errors import ArchitectureError, MetadataError
 from llamay_models.plan import Trace, Value, Weights
@@ -18,26 +18,40 @@ from llamay_models.plan import Trace, Value, Weights
 
 @dataclass(frozen=True)
 class Architecture:
-    """`build(g, config, weights)` is the model; `read` takes its config from a file's metadata."""
+    """What a file's `general.architecture` names.
+
+    Attributes:
+        name: as files have it.
+        build: `build(g, config, weights)` is the model.
+        read: takes its config from a file's metadata.
+        kind: a "decoder" says what comes next, its rows seeing only those before them; in an "encoder" each row sees
+            its whole text, which must be one step, and hidden states come out (see `config.output`).
+
+    """
 
     name: str
     build: Callable[[Trace, Any, Weights], Value]
-    read: Callable[[Keys], Transformer]
+    read: Callable[[Keys], Config]
+    kind: Literal["decoder", "encoder"] = "decoder"
 
 
 ARCHITECTURES: dict[str, Architecture] = {
     a.name: a
     for a in (
+        Architecture("bert", bert.bert, bert.config, "encoder"),
         Architecture("gemma3", gemma3.gemma3, gemma3.config),
         Architecture("gpt2", gpt2.gpt2, gpt2.config),
         Architecture("llama", llama.llama, llama.config),
+        Architecture("mamba", mamba.mamba, mamba.config),
+        Architecture("mamba2", mamba2.mamba2, mamba2.config),
         Architecture("qwen2", qwen2.qwen2, qwen2.config),
         Architecture("qwen3", qwen3.qwen3, qwen3.config),
+        Architecture("qwen3moe", qwen3moe.qwen3moe, qwen3moe.config),
     )
 }
 
 
-def find(metadata: Mapping[str, Any]) -> tuple[Architecture, Transformer]:
+def find(metadata: Mapping[str, Any]) -> tuple[Architecture, Config]:
     """Return the architecture that a file's metadata names, and its hyper-parameters.
 
     Raises MetadataError if a key is missing or wrong, ArchitectureError if the architecture is not one of
@@ -57,4 +71,4 @@ def find(metadata: Mapping[str, Any]) -> tuple[Architecture, Transformer]:
     return architecture, architecture.read(Keys(metadata, name))
 
 
-__all__ = ["ARCHITECTURES", "Architecture", "Decoder", "Keys", "Transformer", "find"]
+__all__ = ["ARCHITECTURES", "Architecture", "Block", "Config", "Experts", "Keys", "Transformer", "find"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,32 +30,41 @@ class Keys:
         A list with one entry a layer is taken where all its entries agree.
         """
         value = self._one(key, self._raw(key, default))
-        if value is default and value is not _REQUIRED:
-            return value
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | np.integer)
-            or not low <= int(value) <= high
-        ):
-            raise MetadataError(
-                f"{self.name(key)} must be a whole number from {low} to {high}, not {value!r}"
-            )
-        return int(value)
+        return value if value is default else self._whole(key, value, low, high)
+
+    def integers(
+        self,
+        key: str,
+        layers: int,
+        default: int | Sequence[int] | None = _REQUIRED,
+        *,
+        low: int = 1,
+        high: int = 1 << 31,
+    ) -> tuple[int, ...]:
+        """Return a whole number in low..high for each layer, from a list of them or from one number for all."""
+        value = self._raw(key, default)
+        return tuple(self._whole(key, v, low, high) for v in self._each(key, value, layers))
 
     def real(self, key: str, default: float | None = _REQUIRED, *, positive: bool = True) -> Any:
         """Return a finite number, more than 0 unless `positive` is false."""
         value = self._one(key, self._raw(key, default))
-        if value is default and value is not _REQUIRED:
-            return value
-        number = (
-            float(value)
-            if isinstance(value, int | float | np.number) and not isinstance(value, bool)
-            else None
-        )
-        if number is None or not np.isfinite(number) or (positive and number <= 0):
-            kind = "a positive number" if positive else "a finite number"
-            raise MetadataError(f"{self.name(key)} must be {kind}, not {value!r}")
-        return number
+        return value if value is default else self._real(key, value, positive)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return whether something is so."""
+        return self._flag(key, self._raw(key, default))
+
+    def local_layers(self, key: str, layers: int, period: int) -> tuple[bool, ...]:
+        """Return which layers see only a window.
+
+        Of every so many layers, `period` unless the file says another number, the last one sees everything; or the file
+        says it of each layer.
+        """
+        value = self._raw(key, period)
+        if _is_list(value):
+            return tuple(self._flag(key, v) for v in self._each(key, value, layers))
+        period = self._whole(key, value, 1, 1 << 31)
+        return tuple(i % period < period - 1 for i in range(layers))
 
     def text(self, key: str, default: str | None = _REQUIRED) -> Any:
         """Return a string."""
@@ -68,12 +78,25 @@ class Keys:
         tokens = self.metadata.get("tokenizer.ggml.tokens")
         return len(tokens) if tokens is not None and len(tokens) else int(self.integer("vocab_size"))
 
+    def token_types(self) -> int:
+        """Return how many types a token may have; 1 where the file says nothing of them."""
+        count = self.metadata.get("tokenizer.ggml.token_type_count", 1)
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 1 << 16:
+            raise MetadataError(
+                f"tokenizer.ggml.token_type_count must be a whole number from 1 to {1 << 16}, not {count!r}"
+            )
+        return count
+
     def refuse(self, key: str, feature: str) -> None:
         """Raise if the key asks for something that is not built; a wrong answer would be worse than none."""
         if value := self._raw(key, None):
             raise MetadataError(
                 f"{self.name(key)} is {value!r}, but {feature} is not supported for {self.architecture}"
             )
+
+    def has(self, key: str) -> bool:
+        """Whether the file says anything of it."""
+        return self.name(key) in self.metadata
 
     def name(self, key: str) -> str:
         """Return the key's full name."""
@@ -85,8 +108,43 @@ class Keys:
             raise MetadataError(f"the key {self.name(key)} is missing")
         return value
 
+    def _whole(self, key: str, value: Any, low: int, high: int) -> int:
+        if (
+            isinstance(value, bool | np.bool_)
+            or not isinstance(value, int | np.integer)
+            or not low <= int(value) <= high
+        ):
+            raise MetadataError(
+                f"{self.name(key)} must be a whole number from {low} to {high}, not {value!r}"
+            )
+        return int(value)
+
+    def _real(self, key: str, value: Any, positive: bool) -> float:
+        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        number = float(value) if is_number else math.nan
+        if not math.isfinite(number) or (positive and number <= 0):
+            kind = "a positive number" if positive else "a finite number"
+            raise MetadataError(f"{self.name(key)} must be {kind}, not {value!r}")
+        return number
+
+    def _flag(self, key: str, value: Any) -> bool:
+        if not isinstance(value, bool | np.bool_) and not (
+            isinstance(value, int | np.integer) and value in (0, 1)
+        ):
+            raise MetadataError(f"{self.name(key)} must be true or false, not {value!r}")
+        return bool(value)
+
+    def _each(self, key: str, value: Any, layers: int) -> Sequence[Any]:
+        """Return a value for each layer."""
+        if not _is_list(value):
+            return [value] * layers
+        entries = [v.item() if isinstance(v, np.generic) else v for v in value]
+        if len(entries) != layers:
+            raise MetadataError(f"{self.name(key)} has {len(entries)} entries for {layers} layers")
+        return entries
+
     def _one(self, key: str, value: Any) -> Any:
-        if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
+        if _is_list(value):
             distinct = {v.item() if isinstance(v, np.generic) else v for v in value}
             if len(distinct) != 1:
                 raise MetadataError(
@@ -95,3 +153,7 @@ class Keys:
                 )
             return distinct.pop()
         return value
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)

@@ -6,9 +6,10 @@ every sixth sees everything.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from llamay_models.architectures._decoder import Decoder, gated_mlp, head, read_decoder
+from llamay_models.architectures._blocks import feed_forward, head
+from llamay_models.architectures._config import Block, Transformer, read_transformer
 from llamay_models.architectures._keys import Keys
 from llamay_models.plan import Rope, Trace, Value, Weights
 
@@ -17,34 +18,26 @@ _LAYERS_OF_27B = 62
 
 
 @dataclass(frozen=True)
-class Gemma3(Decoder):
-    """Adds the local layers: their window (0: none), how often a global one comes, and their rotation."""
+class Gemma3(Transformer):
+    """Adds a bound of the logits; 0 for none."""
 
-    window: int
-    period: int
-    local_rope: Rope
     logit_softcap: float
-
-    def is_local(self, layer: int) -> bool:
-        """Whether the layer sees only its window."""
-        return self.window > 0 and layer % self.period < self.period - 1
 
 
 def gemma3(g: Trace, c: Gemma3, w: Weights) -> Value:
     """Return the model, for one row."""
-    x = g.scale(g.embed(w["token_embd"], c.vocab, c.width), math.sqrt(c.width))
-    for i in range(c.layers):
-        rope, window = (c.local_rope, c.window) if c.is_local(i) else (c.rope, 0)
+    x = g.given(g.scale(g.embed(w["token_embd"], c.vocab, c.width), math.sqrt(c.width)))
+    for i, b in enumerate(c.blocks):
         h = g.rms_norm(x, w[i, "attn_norm"], c.eps)
-        q = g.linear(h, w[i, "attn_q"], c.heads * c.k_dim)
-        k = g.linear(h, w[i, "attn_k"], c.kv_heads * c.k_dim)
-        v = g.linear(h, w[i, "attn_v"], c.kv_heads * c.v_dim)
-        q = g.rope(g.rms_norm(q, w[i, "attn_q_norm"], c.eps, c.heads), c.heads, rope)
-        k = g.rope(g.rms_norm(k, w[i, "attn_k_norm"], c.eps, c.kv_heads), c.kv_heads, rope)
-        h = g.attention(i, q, k, v, heads=c.heads, kv_heads=c.kv_heads, scale=c.scale, window=window)
+        q = g.linear(h, w[i, "attn_q"], b.heads * b.k_dim)
+        k = g.linear(h, w[i, "attn_k"], b.kv_heads * b.k_dim)
+        v = g.linear(h, w[i, "attn_v"], b.kv_heads * b.v_dim)
+        q = g.rope(g.rms_norm(q, w[i, "attn_q_norm"], c.eps, b.heads), b.heads, b.rope)
+        k = g.rope(g.rms_norm(k, w[i, "attn_k_norm"], c.eps, b.kv_heads), b.kv_heads, b.rope)
+        h = g.attention(i, q, k, v, heads=b.heads, kv_heads=b.kv_heads, scale=b.scale, window=b.window)
         h = g.linear(h, w[i, "attn_output"], c.width)
         x = g.add(x, g.rms_norm(h, w[i, "post_attention_norm"], c.eps))
-        h = gated_mlp(g, g.rms_norm(x, w[i, "ffn_norm"], c.eps), c, w, i, "gelu_tanh")
+        h = feed_forward(g, g.rms_norm(x, w[i, "ffn_norm"], c.eps), b, w, i, "gelu_tanh")
         x = g.add(x, g.rms_norm(h, w[i, "post_ffw_norm"], c.eps))
     logits = head(g, x, c, w)
     return g.softcap(logits, c.logit_softcap) if c.logit_softcap else logits
@@ -53,15 +46,20 @@ def gemma3(g: Trace, c: Gemma3, w: Weights) -> Value:
 def config(keys: Keys) -> Gemma3:
     """Hyper-parameters of a file.
 
-    Period and local base have defaults: the first files of this architecture lack both keys.
+    Which layers are local, and their base, have defaults: the first files of this architecture lack both keys.
     """
-    common = read_decoder(keys, "half")
-    if common["layers"] == _LAYERS_OF_27B:
-        common["scale"] = 1.0 / math.sqrt(common["width"] // common["heads"])
-    return Gemma3(
-        **common,
-        window=keys.integer("attention.sliding_window", 0, low=0),
-        period=keys.integer("attention.sliding_window_pattern", 6),
-        local_rope=Rope(common["rope"].dims, keys.real("rope.freq_base_swa", 10000.0), "half"),
-        logit_softcap=keys.real("final_logit_softcapping", 0.0, positive=False),
-    )
+    fields = read_transformer(keys, "half")
+    window = keys.integer("attention.sliding_window", 0, low=0)
+    local = keys.local_layers("attention.sliding_window_pattern", fields["layers"], 6)
+    base = keys.real("rope.freq_base_swa", 10000.0)
+
+    def own(b: Block, is_local: bool) -> Block:
+        if fields["layers"] == _LAYERS_OF_27B:
+            b = replace(b, scale=1.0 / math.sqrt(fields["width"] // b.heads))
+        if not (is_local and window) or b.rope is None:
+            return b
+        # What stretches the rotation of global layers is not for them.
+        return replace(b, window=window, rope=Rope(b.rope.dims, base, "half"))
+
+    fields["blocks"] = tuple(own(b, is_local) for b, is_local in zip(fields["blocks"], local, strict=True))
+    return Gemma3(**fields, logit_softcap=keys.real("final_logit_softcapping", 0.0, positive=False))

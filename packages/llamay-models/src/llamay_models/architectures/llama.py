@@ -1,33 +1,35 @@
 """Llama (Touvron et al.
 
-2023, https://arxiv.org/abs/2302.13971), and all that followed its shape: Mistral, SmolLM, TinyLlama.
+2023, https://arxiv.org/abs/2302.13971), and all that followed its shape: Mistral, SmolLM, TinyLlama; with experts in
+place of the MLP, Mixtral (Jiang et al. 2024, https://arxiv.org/abs/2401.04088).
 
 Pre-norm, rotary positions, grouped-query attention, gated SiLU. GGUF files of this architecture keep
 Meta's order of the rotated pairs; Llama 3.1's scaled frequencies come as the tensor `rope_freqs`; some
 descendants have biases.
 """
 
-from llamay_models.architectures._decoder import Decoder, gated_mlp, head, read_decoder
+from llamay_models.architectures._blocks import feed_forward, head
+from llamay_models.architectures._config import Router, Transformer, read_transformer
 from llamay_models.architectures._keys import Keys
 from llamay_models.plan import Trace, Value, Weights
 
 
-def llama(g: Trace, c: Decoder, w: Weights) -> Value:
+def llama(g: Trace, c: Transformer, w: Weights) -> Value:
     """Return the model, for one row."""
     factors = w.get("rope_freqs")
-    x = g.embed(w["token_embd"], c.vocab, c.width)
-    for i in range(c.layers):
+    x = g.given(g.embed(w["token_embd"], c.vocab, c.width))
+    for i, b in enumerate(c.blocks):
         h = g.rms_norm(x, w[i, "attn_norm"], c.eps)
-        q = g.linear(h, w[i, "attn_q"], c.heads * c.k_dim, w.get((i, "attn_q", "bias")))
-        k = g.linear(h, w[i, "attn_k"], c.kv_heads * c.k_dim, w.get((i, "attn_k", "bias")))
-        v = g.linear(h, w[i, "attn_v"], c.kv_heads * c.v_dim, w.get((i, "attn_v", "bias")))
-        q, k = g.rope(q, c.heads, c.rope, factors), g.rope(k, c.kv_heads, c.rope, factors)
-        h = g.attention(i, q, k, v, heads=c.heads, kv_heads=c.kv_heads, scale=c.scale)
+        q = g.linear(h, w[i, "attn_q"], b.heads * b.k_dim, w.get((i, "attn_q", "bias")))
+        k = g.linear(h, w[i, "attn_k"], b.kv_heads * b.k_dim, w.get((i, "attn_k", "bias")))
+        v = g.linear(h, w[i, "attn_v"], b.kv_heads * b.v_dim, w.get((i, "attn_v", "bias")))
+        q, k = g.rope(q, b.heads, b.rope, factors), g.rope(k, b.kv_heads, b.rope, factors)
+        h = g.attention(i, q, k, v, heads=b.heads, kv_heads=b.kv_heads, scale=b.scale)
         x = g.add(x, g.linear(h, w[i, "attn_output"], c.width, w.get((i, "attn_output", "bias"))))
-        x = g.add(x, gated_mlp(g, g.rms_norm(x, w[i, "ffn_norm"], c.eps), c, w, i))
+        x = g.add(x, feed_forward(g, g.rms_norm(x, w[i, "ffn_norm"], c.eps), b, w, i))
     return head(g, x, c, w)
 
 
-def config(keys: Keys) -> Decoder:
+def config(keys: Keys) -> Transformer:
     """Hyper-parameters of a file."""
-    return Decoder(**read_decoder(keys, "pairs"))
+    return Transformer(**read_transformer(keys, "pairs", router=Router("softmax", norm=True)))

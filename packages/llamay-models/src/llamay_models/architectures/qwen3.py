@@ -5,27 +5,28 @@
 No biases; rotated pairs lie half a head apart.
 """
 
-from llamay_models.architectures._decoder import Decoder, gated_mlp, head, read_decoder
+from llamay_models.architectures._blocks import feed_forward, head
+from llamay_models.architectures._config import Transformer, read_transformer
 from llamay_models.architectures._keys import Keys
 from llamay_models.plan import Trace, Value, Weights
 
 
-def qwen3(g: Trace, c: Decoder, w: Weights) -> Value:
+def qwen3(g: Trace, c: Transformer, w: Weights) -> Value:
     """Return the model, for one row."""
-    x = g.embed(w["token_embd"], c.vocab, c.width)
-    for i in range(c.layers):
+    x = g.given(g.embed(w["token_embd"], c.vocab, c.width))
+    for i, b in enumerate(c.blocks):
         h = g.rms_norm(x, w[i, "attn_norm"], c.eps)
-        q = g.linear(h, w[i, "attn_q"], c.heads * c.k_dim)
-        k = g.linear(h, w[i, "attn_k"], c.kv_heads * c.k_dim)
-        v = g.linear(h, w[i, "attn_v"], c.kv_heads * c.v_dim)
-        q = g.rope(g.rms_norm(q, w[i, "attn_q_norm"], c.eps, c.heads), c.heads, c.rope)
-        k = g.rope(g.rms_norm(k, w[i, "attn_k_norm"], c.eps, c.kv_heads), c.kv_heads, c.rope)
-        h = g.attention(i, q, k, v, heads=c.heads, kv_heads=c.kv_heads, scale=c.scale)
+        q = g.linear(h, w[i, "attn_q"], b.heads * b.k_dim)
+        k = g.linear(h, w[i, "attn_k"], b.kv_heads * b.k_dim)
+        v = g.linear(h, w[i, "attn_v"], b.kv_heads * b.v_dim)
+        q = g.rope(g.rms_norm(q, w[i, "attn_q_norm"], c.eps, b.heads), b.heads, b.rope)
+        k = g.rope(g.rms_norm(k, w[i, "attn_k_norm"], c.eps, b.kv_heads), b.kv_heads, b.rope)
+        h = g.attention(i, q, k, v, heads=b.heads, kv_heads=b.kv_heads, scale=b.scale)
         x = g.add(x, g.linear(h, w[i, "attn_output"], c.width))
-        x = g.add(x, gated_mlp(g, g.rms_norm(x, w[i, "ffn_norm"], c.eps), c, w, i))
+        x = g.add(x, feed_forward(g, g.rms_norm(x, w[i, "ffn_norm"], c.eps), b, w, i))
     return head(g, x, c, w)
 
 
-def config(keys: Keys) -> Decoder:
+def config(keys: Keys) -> Transformer:
     """Hyper-parameters of a file."""
-    return Decoder(**read_decoder(keys, "half"))
+    return Transformer(**read_transformer(keys, "half"))

@@ -14,7 +14,7 @@ from llamay_models.plan._needs import Needs, check
 from llamay_models.plan._operation import Call, Memory, Operation
 from llamay_models.plan._records import Doubles, Floats, Part, Program, Record, Shaped, Tensor, Value
 from llamay_models.plan._reference import Computed, Reference, Watch
-from llamay_models.plan._rope import Linear, Llama3, Rope, Yarn
+from llamay_models.plan._rope import Linear, Llama3, Rope, Style, Yarn
 from llamay_models.plan._rows import Rows
 from llamay_models.plan._table import call_of, memories, operation, validate, whole_text
 from llamay_models.plan._trace import Trace
@@ -42,6 +42,7 @@ __all__ = [
     "Rope",
     "Rows",
     "Shaped",
+    "Style",
     "Tensor",
     "Trace",
     "Update",

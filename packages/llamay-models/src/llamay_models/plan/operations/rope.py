@@ -32,13 +32,13 @@ class Rotation(Recorder):
         self,
         x: Value,
         heads: int,
-        rope: Rope,
+        rope: Rope | None,
         factors: Tensor | None = None,
         *,
         offset: int = 0,
         axes: Sequence[int] | None = None,
     ) -> Value:
-        """Rotate pairs of each head by the row's position times a frequency.
+        """Rotate pairs of each head by the row's position times a frequency; without a rope, x is left alone.
 
         Su et al. 2021, https://arxiv.org/abs/2104.09864. `factors`, (rotated dimensions / 2,), divide the
         frequencies; they are read when the plan is made. Dimensions of a head before `offset`, and those after the
@@ -46,6 +46,8 @@ class Rotation(Recorder):
         several; a text has the same position in all.
         """
         head_dim = self._parts("rope", x, heads)
+        if rope is None:
+            return x
         if offset < 0 or rope.dims + offset > head_dim:
             at = f" from {offset} on" if offset else ""
             raise PlanError(f"rope: rotates {rope.dims} dimensions{at} but a head of {x.name} has {head_dim}")

@@ -1,0 +1,50 @@
+"""What blocks of several architectures have in common: their MLPs, and the output matrix."""
+
+from __future__ import annotations
+
+from llamay_models.architectures._config import Block, Config, Experts
+from llamay_models.plan import Trace, Value, Weights
+
+
+def feed_forward(g: Trace, h: Value, b: Block, w: Weights, i: int, act: str = "silu") -> Value:
+    """The layer's MLP, or its experts."""
+    if b.experts is not None:
+        return experts(g, h, b.experts, w, i, act)
+    return gated_mlp(g, h, b.hidden, w, i, act)
+
+
+def gated_mlp(g: Trace, h: Value, hidden: int, w: Weights, i: int, act: str = "silu") -> Value:
+    """`down(act(gate(h)) * up(h))`, with biases where a file has them.
+
+    Shazeer 2020, https://arxiv.org/abs/2002.05202.
+    """
+    gate = g.linear(h, w[i, "ffn_gate"], hidden, w.get((i, "ffn_gate", "bias")))
+    up = g.linear(h, w[i, "ffn_up"], hidden, w.get((i, "ffn_up", "bias")))
+    product = g.mul(g.unary(gate, act), up)
+    return g.linear(product, w[i, "ffn_down"], h.width, w.get((i, "ffn_down", "bias")))
+
+
+def experts(g: Trace, h: Value, e: Experts, w: Weights, i: int, act: str = "silu") -> Value:
+    """The sum of what the experts that h is routed to make of it, with biases of the router where a file has them."""
+    logits = g.linear(h, w[i, "ffn_gate_inp"], e.count, w.get((i, "ffn_gate_inp", "bias")))
+    bias = w.get((i, "exp_probs_b", "bias")) or w.get(
+        f"blk.{i}.exp_probs_b"
+    )  # converters disagree about the name
+    ids, weights = g.route(
+        logits,
+        e.used,
+        bias,
+        kind=e.kind,
+        groups=e.groups,
+        groups_used=e.groups_used,
+        norm=e.norm,
+        scale=e.scale,
+    )
+    gate, up, down = (w[i, f"ffn_{name}_exps"] for name in ("gate", "up", "down"))
+    return g.experts(h, ids, weights, gate, up, down, experts=e.count, hidden=e.hidden, act=act)
+
+
+def head(g: Trace, x: Value, c: Config, w: Weights) -> Value:
+    """Logits of the rows that want them; a file without an output matrix uses the embedding table again."""
+    x = g.rms_norm(g.select(x), w["output_norm"], c.eps)
+    return g.linear(x, w.get("output") or w["token_embd"], c.vocab, w.get("output.bias"))

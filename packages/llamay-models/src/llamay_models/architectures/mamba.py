@@ -1,0 +1,78 @@
+"""Mamba (Gu and Dao 2023, https://arxiv.org/abs/2312.00752), and Falcon-Mamba.
+
+Layers of one mixer and nothing else: no attention, no positions, a state of fixed size. Each channel has a state of
+its own, which decays by the number at each place of it; Falcon-Mamba normalises step size and both projections.
+"""
+
+from dataclasses import dataclass
+
+from llamay_models.architectures._blocks import head
+from llamay_models.architectures._config import MAX_HEADS, MAX_HIDDEN, Config, read_config
+from llamay_models.architectures._keys import Keys
+from llamay_models.plan import Trace, Value, Weights
+
+
+@dataclass(frozen=True)
+class Mamba(Config):
+    """Adds the numbers of the mixer.
+
+    Attributes:
+        taps: of the convolution.
+        inner: channels.
+        rank: of the product that gives step sizes.
+        state: numbers of a channel's state.
+        normed: whether step sizes and projections are normalised before they are used.
+
+    """
+
+    taps: int
+    inner: int
+    rank: int
+    state: int
+    normed: bool
+
+
+def mamba(g: Trace, c: Mamba, w: Weights) -> Value:
+    """Return the model, for one row."""
+    x = g.given(g.embed(w["token_embd"], c.vocab, c.width))
+    for i in range(c.layers):
+        x = g.add(x, mixer(g, g.rms_norm(x, w[i, "attn_norm"], c.eps), c, w, i))
+    return head(g, x, c, w)
+
+
+def mixer(g: Trace, h: Value, c: Mamba, w: Weights, i: int) -> Value:
+    """The state `s = s e^(dt A) + dt x B` of each channel, read as `s C + D x`."""
+    x, z = g.linear_split(h, w[i, "ssm_in"], (c.inner, c.inner))
+    x = g.silu(g.conv(i, x, w[i, "ssm_conv1d"], c.taps, w.get((i, "ssm_conv1d", "bias"))))
+    parts = g.linear_split(x, w[i, "ssm_x"], (c.rank, c.state, c.state))
+    dt, into, out = (g.rms_norm(p, None, c.eps) for p in parts) if c.normed else parts
+    dt = g.unary(g.linear(dt, w[i, "ssm_dt"], c.inner, w[i, "ssm_dt", "bias"]), "softplus")
+    decay = g.unary(g.affine(repeat(g, dt, c.state), w[f"blk.{i}.ssm_a"]), "exp")
+    y = g.scan(i, out, decay, into, g.mul(dt, x), heads=c.inner, groups=1)
+    y = g.add(y, g.affine(x, w[f"blk.{i}.ssm_d"]))
+    return g.linear(g.mul(g.silu(z), y), w[i, "ssm_out"], c.width)
+
+
+def repeat(g: Trace, x: Value, times: int) -> Value:
+    """Return each number of x so many times in a row."""
+    heads, out, doubled = x.width, None, x
+    while times:
+        if times % 2:
+            out = doubled if out is None else g.concat(out, doubled, heads)
+        times //= 2
+        if times:
+            doubled = g.concat(doubled, doubled, heads)
+    assert out is not None
+    return out
+
+
+def config(keys: Keys) -> Mamba:
+    """Hyper-parameters of a file."""
+    return Mamba(
+        **read_config(keys, "attention.layer_norm_rms_epsilon"),
+        taps=keys.integer("ssm.conv_kernel", low=2, high=MAX_HEADS),
+        inner=keys.integer("ssm.inner_size", high=MAX_HIDDEN),
+        rank=keys.integer("ssm.time_step_rank", high=MAX_HIDDEN),
+        state=keys.integer("ssm.state_size", high=MAX_HEADS),
+        normed=keys.flag("ssm.dt_b_c_rms", False),
+    )
