@@ -149,7 +149,9 @@ def test_any_wiring_of_operations_keeps_its_output(data):
     values.append(g.embed(_Numbers("embed", 7, 8), 7, 8))
     for i in range(data.draw(st.integers(1, 25))):
         x, y = (values[data.draw(st.integers(0, len(values) - 1))] for _ in range(2))
-        op = data.draw(st.sampled_from(["linear", "bias", "norm", "add", "mul", "silu", "gelu_tanh", "mlp"]))
+        op = data.draw(
+            st.sampled_from(["linear", "bias", "norm", "add", "mul", "silu", "relu2", "mlp", "plain", "own"])
+        )
         w = _Numbers(f"w{i}", 8, 8)
         if op == "linear":
             values.append(g.linear(x, w, 8))
@@ -157,9 +159,15 @@ def test_any_wiring_of_operations_keeps_its_output(data):
             values.append(g.linear(x, w, 8, _Numbers(f"b{i}", 1, 8)))
         elif op == "norm":
             values.append(g.rms_norm(x, _Numbers(f"n{i}", 1, 4), 1e-5, 2))
+        elif op == "plain":
+            values.append(g.rms_norm(x, None, 1e-5, 2))
+        elif op == "own":
+            values.append(g.rms_norm(x, _Numbers(f"n{i}", 1, 8), 1e-5, 2, own=True))
+        elif op == "relu2":
+            values.append(g.unary(x, "relu2"))
         elif op == "mlp":
             gate, up = g.linear(x, w, 8), g.linear(y, _Numbers(f"u{i}", 8, 8), 8)
-            values.append(g.mul(g.silu(gate), up))
+            values.append(g.mul(g.unary(gate, data.draw(st.sampled_from(["silu", "gelu_erf"]))), up))
         elif op in ("add", "mul"):
             values.append(getattr(g, op)(x, y))
         else:

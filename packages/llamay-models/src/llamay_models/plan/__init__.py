@@ -6,17 +6,19 @@ value. `fuse` rewrites what was recorded. What there is to know of an operation,
 """
 
 from llamay_models.plan._adapt import Update, adapt, outline
+from llamay_models.plan._digest import digest_memories, digest_operations
 from llamay_models.plan._evaluate import MEANINGS, apply, evaluate
 from llamay_models.plan._explain import Explain, explain
 from llamay_models.plan._fusion import REWRITES, fuse
 from llamay_models.plan._hidden import hidden
 from llamay_models.plan._needs import Needs, check
-from llamay_models.plan._operation import Call, Memory, Operation
+from llamay_models.plan._operation import Call, Inputs, Memory, Operation
 from llamay_models.plan._records import Doubles, Floats, Part, Program, Record, Shaped, Tensor, Value
 from llamay_models.plan._reference import Computed, Reference, Watch
 from llamay_models.plan._rope import Linear, Llama3, Rope, Style, Yarn
+from llamay_models.plan._row_by_row import RowByRow
 from llamay_models.plan._rows import Rows
-from llamay_models.plan._table import call_of, memories, operation, validate, whole_text
+from llamay_models.plan._table import call_of, inputs, memories, operation, validate, whole_text
 from llamay_models.plan._trace import Trace
 from llamay_models.plan._weights import Weights, tensor_name
 from llamay_models.plan.operations import TABLE
@@ -30,6 +32,7 @@ __all__ = [
     "Doubles",
     "Explain",
     "Floats",
+    "Inputs",
     "Linear",
     "Llama3",
     "Memory",
@@ -40,6 +43,7 @@ __all__ = [
     "Record",
     "Reference",
     "Rope",
+    "RowByRow",
     "Rows",
     "Shaped",
     "Style",
@@ -54,10 +58,13 @@ __all__ = [
     "apply",
     "call_of",
     "check",
+    "digest_memories",
+    "digest_operations",
     "evaluate",
     "explain",
     "fuse",
     "hidden",
+    "inputs",
     "memories",
     "operation",
     "outline",

@@ -111,6 +111,29 @@ class Memory:
     window: int = 0
 
 
+# -- what an operation reads of a step
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What operations read of a step's rows besides the values of others; 0 where they read nothing of it.
+
+    Attributes:
+        tokens: how many there are: a row's token is less.
+        positions: how many were learned: a row's position is less.
+        types: how many types a token may have.
+        axes: how many numbers of a row's position are read.
+        vector: width of the vector that a row may be in place of a token.
+
+    """
+
+    tokens: int = 0
+    positions: int = 0
+    types: int = 0
+    axes: int = 0
+    vector: int = 0
+
+
 # -- calls
 
 
@@ -174,6 +197,11 @@ def no_memory(call: Call) -> Memory | None:
     return None
 
 
+def no_inputs(call: Call) -> Inputs:
+    """Nothing of the step is read."""
+    return Inputs()
+
+
 def never(attrs: Attrs) -> bool:
     """Rows of a text may come in any number of steps."""
     return False
@@ -196,6 +224,7 @@ class Operation:
             (rows, width), weights, all attributes) -> outputs. The specification.
         row_by_row: computes each row from that row alone, wherever it stands.
         multiply_adds: of a row's matrix products; everything else is small beside them.
+        inputs: what it reads of a step's rows besides its arguments.
         memory: what it keeps of its layer, if anything.
         keep: where a row is kept at each position: (arguments of one row, all attributes) -> keys (heads, k_dim) and
             values (heads, v_dim) of this position.
@@ -220,6 +249,7 @@ class Operation:
     check: Callable[[Call], None] = _outs_like_args
     row_by_row: bool = False
     multiply_adds: Callable[[Call], int] = no_work
+    inputs: Callable[[Call], Inputs] = no_inputs
     memory: Callable[[Call], Memory | None] = no_memory
     keep: Callable[[Arrays, Attrs], tuple[Doubles, Doubles]] | None = None
     step: Step | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from llamay_models.errors import PlanError
-from llamay_models.plan._operation import Call, Memory, Operation
+from llamay_models.plan._operation import Call, Inputs, Memory, Operation
 from llamay_models.plan._records import Program, Record, Value
 from llamay_models.plan.operations import TABLE
 
@@ -56,6 +58,30 @@ def memories(program: Program) -> list[Memory]:
     """Return what the program's operations keep of their layers, in the order of the records."""
     kept = (operation(r.op).memory(call_of(program, r)) for r in program.records)
     return [memory for memory in kept if memory is not None]
+
+
+def inputs(program: Program) -> Inputs:
+    """Return what the program reads of a step's rows: of several tables the smallest, of axes the most.
+
+    Raises PlanError where vectors that are handed in would need two widths.
+    """
+    read = [operation(r.op).inputs(call_of(program, r)) for r in program.records]
+
+    def least(sizes: Iterable[int]) -> int:
+        return min((size for size in sizes if size), default=0)
+
+    vectors = {i.vector for i in read if i.vector}
+    if len(vectors) > 1:
+        raise PlanError(
+            f"vectors that are handed in cannot be {' and '.join(map(str, sorted(vectors)))} wide"
+        )
+    return Inputs(
+        tokens=least(i.tokens for i in read),
+        positions=least(i.positions for i in read),
+        types=least(i.types for i in read),
+        axes=max((i.axes for i in read), default=0),
+        vector=max(vectors, default=0),
+    )
 
 
 def whole_text(program: Program) -> bool:

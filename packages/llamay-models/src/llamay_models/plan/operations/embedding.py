@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from llamay_models.plan._operation import Arrays, Attrs, Call, Operation, Tensors
+from llamay_models.plan._operation import Arrays, Attrs, Call, Inputs, Operation, Tensors
 from llamay_models.plan._recorder import Recorder, stem
 from llamay_models.plan._records import Doubles, Tensor, Value
 from llamay_models.plan._rows import Rows
@@ -55,6 +55,7 @@ OPERATIONS = (
         weights=("table",),
         check=_check_table,
         meaning=lambda rows, x, w, a: _look_up(w[0], np.asarray(rows.tokens, np.int64)),
+        inputs=lambda call: Inputs(tokens=call.weights[0].rows),
         adapts="table",
     ),
     Operation(
@@ -63,6 +64,7 @@ OPERATIONS = (
         weights=("table",),
         check=_check_table,
         meaning=lambda rows, x, w, a: _look_up(w[0], rows.position()),
+        inputs=lambda call: Inputs(positions=call.weights[0].rows, axes=1),
     ),
     Operation(
         name="embed_types",
@@ -70,6 +72,11 @@ OPERATIONS = (
         weights=("table",),
         check=_check_table,
         meaning=lambda rows, x, w, a: _look_up(w[0], rows.type()),
+        inputs=lambda call: Inputs(types=call.weights[0].rows),
     ),
-    Operation(name="given", meaning=_given),
+    Operation(
+        name="given",
+        meaning=_given,
+        inputs=lambda call: Inputs(vector=call.outs[0].width),
+    ),
 )

@@ -11,6 +11,7 @@ from llamay_models.plan._operation import (
     Attrs,
     Call,
     Fusion,
+    Inputs,
     Operation,
     Tensors,
     real,
@@ -106,6 +107,10 @@ _ROTATION = {
 }
 
 
+def _inputs(call: Call) -> Inputs:
+    return Inputs(axes=1 + max(call.attrs.get("axes") or [0]))
+
+
 def _rope_norm(rows: Rows, x: Arrays, w: Tensors, a: Attrs) -> tuple[Doubles]:
     return (rotate(rows, rms(x[0], w, a["eps"]), a),)
 
@@ -117,6 +122,7 @@ OPERATIONS = (
         attrs={**_ROTATION, "offset": whole(default=0), "axes": Attr("wholes", default=None, low=0)},
         check=_check,
         meaning=lambda rows, x, w, a: (rotate(rows, x[0], a),),
+        inputs=_inputs,
     ),
     Operation(
         name="rope_norm",
@@ -125,6 +131,7 @@ OPERATIONS = (
         means="`rope(rms_norm(x, w), …)`",
         check=_check,
         meaning=_rope_norm,
+        inputs=_inputs,
     ),
 )
 
