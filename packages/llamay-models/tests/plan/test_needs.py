@@ -74,3 +74,27 @@ def test_rope_factors_of_another_length_are_refused(small_model):
     model.tensors["rope_freqs.weight"] = type(table)("rope_freqs.weight", np.ones(7, np.float32))
     with pytest.raises(TensorError, match=r"rope_freqs\.weight is a vector of 7 but must be a vector of 8"):
         check(model.architecture.build, model.config, model.tensors)
+
+
+def test_experts_are_matrices_on_top_of_each_other(small_model):
+    model = small_model("qwen3moe", block_count=1)
+    up = model.tensors["blk.0.ffn_up_exps.weight"]
+    up.values = up.values[:-24]
+    del model.tensors["blk.0.ffn_down_exps.weight"]
+    with pytest.raises(TensorError) as error:
+        check(model.architecture.build, model.config, model.tensors)
+    assert "blk.0.ffn_up_exps.weight is 96 x 32 but must be 5 of 24 x 32" in str(error.value)
+    assert "blk.0.ffn_down_exps.weight is missing (5 of 32 x 24)" in str(error.value)
+
+
+def test_dimensions_of_1_do_not_count_in_vectors(small_model):
+    model = small_model("mamba2", block_count=1)
+    for name in ("ssm_a", "ssm_d"):
+        model.tensors[f"blk.0.{name}"].values = model.tensors[f"blk.0.{name}"].values.reshape(-1, 1)
+    norm = model.tensors["blk.0.ssm_norm.weight"]
+    norm.values = norm.values.reshape(2, -1)
+    check(model.architecture.build, model.config, model.tensors)
+    assert model.reference([3, 4]).shape == (2, 61)
+    norm.values = norm.values[:, :-1]
+    with pytest.raises(TensorError, match=r"ssm_norm\.weight is 2 x 23 but must be a vector of 48"):
+        check(model.architecture.build, model.config, model.tensors)

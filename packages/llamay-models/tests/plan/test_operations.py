@@ -499,7 +499,7 @@ def test_a_position_has_the_axes_that_are_asked_for():
             lambda g, x: g.experts(
                 x, *g.route(x, 2), None, Weight("up", 3, 7, 12), Weight("down", 4, 12, 7), experts=4, hidden=7
             ),
-            "experts: up is 21 x 12 but 28 x 12 is needed here",
+            "experts: up is 21 x 12 but 4 of 7 x 12 is needed here",
         ),
         (lambda g, x: g.pool(x, "max"), "pool: kind must be one of mean, cls, last, not 'max'"),
         (

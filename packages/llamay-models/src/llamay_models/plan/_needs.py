@@ -42,16 +42,16 @@ class Needs(Trace):
         self.wanted: dict[str, tuple[int, int]] = {}
         self.problems: list[str] = []
 
-    def _expect(self, op: str, w: Tensor, rows: int, cols: int) -> Tensor:
+    def _expect(self, op: str, w: Tensor, rows: int, cols: int, stack: int = 1) -> Tensor:
         """Note what is wanted, and go on with it as if it were there."""
-        known = self.wanted.setdefault(w.name, (rows, cols))
+        known, needed = self.wanted.setdefault(w.name, (rows, cols)), shape_text(rows, cols, stack)
         if known != (rows, cols):
             # A tied table must serve both of its uses.
-            self._report(f"{w.name} is wanted as {shape_text(*known)} and as {shape_text(rows, cols)}")
+            self._report(f"{w.name} is wanted as {shape_text(*known)} and as {needed}")
         elif isinstance(w, Absent):
-            self._report(f"{w.name} is missing ({shape_text(rows, cols)})")
+            self._report(f"{w.name} is missing ({needed})")
         elif fit(w, rows, cols) is None:
-            self._report(f"{w.name} is {shape_text(w.rows, w.cols)} but must be {shape_text(rows, cols)}")
+            self._report(f"{w.name} is {shape_text(w.rows, w.cols)} but must be {needed}")
         return Outline(w.name, w.format, rows, cols, w.nbytes)
 
     def _constant(self, op: str, w: Tensor | None, count: int) -> Floats | None:

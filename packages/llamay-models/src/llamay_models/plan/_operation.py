@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ Tensors: TypeAlias = Sequence[Tensor]
 
 Kind = Literal["whole", "real", "text", "wholes", "reals", "flags"]
 REQUIRED: Any = object()
+_LISTS = {"wholes": "iu", "reals": "iuf", "flags": "b"}
 _KINDS = {
     "whole": "a whole number",
     "real": "a finite number",
@@ -50,27 +52,39 @@ class Attr:
 
     def problem(self, value: object) -> str | None:
         """Return what a value must be, if it is something else."""
-        if self.kind in ("wholes", "reals", "flags"):
-            entries = [] if isinstance(value, str) or not hasattr(value, "__iter__") else list(value)
-            one = Attr("whole" if self.kind == "wholes" else "real", low=self.low, above=self.above)
-            fits = hasattr(value, "__len__") and not isinstance(value, str)
-            if self.kind == "flags":
-                fits = fits and all(isinstance(e, bool | np.bool_) for e in entries)
-            else:
-                fits = fits and all(one.problem(e) is None for e in entries)
-        elif self.kind == "text":
-            fits = isinstance(value, str) and (not self.choices or value in self.choices)
-        else:
-            number = int | np.integer if self.kind == "whole" else int | float | np.integer | np.floating
-            fits = isinstance(value, number) and not isinstance(value, bool) and bool(np.isfinite(value))
-            fits = fits and (self.low is None or value >= self.low)  # type: ignore[operator]
-            fits = fits and (self.above is None or value > self.above)  # type: ignore[operator]
-        if fits:
+        if self._fits(value):
             return None
         if self.choices:
             return "one of " + ", ".join(self.choices)
         least = "" if self.low is None else f" from {self.low:g} on"
         return _KINDS[self.kind] + least + ("" if self.above is None else f" above {self.above:g}")
+
+    def _fits(self, value: object) -> bool:
+        if self.kind == "text":
+            return isinstance(value, str) and (not self.choices or value in self.choices)
+        if self.kind in _LISTS:
+            if isinstance(value, np.ndarray):
+                return (
+                    value.ndim == 1 and (value.dtype.kind in _LISTS[self.kind]) and self._are_in_range(value)
+                )
+            if not isinstance(value, list | tuple):
+                return False
+            one = "flags" if self.kind == "flags" else "whole" if self.kind == "wholes" else "real"
+            return all(self._is_one(one, entry) for entry in value)
+        return self._is_one(self.kind, value)
+
+    def _is_one(self, kind: str, value: object) -> bool:
+        is_flag = isinstance(value, bool | np.bool_)
+        if kind == "flags" or is_flag:
+            return kind == "flags" and is_flag
+        if kind == "whole" and not isinstance(value, int | np.integer):
+            return False
+        return isinstance(value, int | float | np.integer | np.floating) and self._are_in_range(value)
+
+    def _are_in_range(self, value: Any) -> bool:
+        low = True if self.low is None else np.all(value >= self.low)
+        above = True if self.above is None else np.all(value > self.above)
+        return bool(np.all(np.isfinite(value)) and low and above)
 
 
 def whole(default: Any = REQUIRED, low: int = 0) -> Attr:
@@ -260,15 +274,20 @@ class Operation:
 
     def complete(self, attrs: Attrs) -> Attrs:
         """Return the attributes with defaults for those that are left out."""
-        given = {name: a.default for name, a in self.attrs.items() if a.default is not REQUIRED}
-        return {**given, **attrs}
+        return {**self._defaults, **attrs}
+
+    @cached_property
+    def _defaults(self) -> Attrs:
+        return {name: a.default for name, a in self.attrs.items() if a.default is not REQUIRED}
 
     def recorded(self, attrs: Attrs) -> Attrs:
         """Return the attributes without those that say what their absence says."""
+        defaults = self._defaults
 
         def says_nothing(name: str, value: Any) -> bool:
-            default = self.attrs[name].default if name in self.attrs else REQUIRED
-            return default is not REQUIRED and (value is default or bool(np.array_equal(value, default)))
+            return name in defaults and (
+                value is defaults[name] or bool(np.array_equal(value, defaults[name]))
+            )
 
         return {name: value for name, value in attrs.items() if not says_nothing(name, value)}
 

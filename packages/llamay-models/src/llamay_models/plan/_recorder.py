@@ -78,7 +78,7 @@ class Recorder:
 
     def _stacked(self, op: str, w: Tensor, count: int, rows: int, cols: int) -> int:
         """Number a weight of so many matrices of this shape, on top of each other. Raises PlanError."""
-        return self._number(self._expect(op, w, count * rows, cols))
+        return self._number(self._expect(op, w, count * rows, cols, count))
 
     def _part(self, op: str, w: Tensor, rows: int, cols: int, part: range) -> int:
         """Number some rows of a matrix of this shape, or some values of a vector. Raises PlanError."""
@@ -90,12 +90,12 @@ class Recorder:
 
     # -- how
 
-    def _expect(self, op: str, w: Tensor, rows: int, cols: int) -> Tensor:
+    def _expect(self, op: str, w: Tensor, rows: int, cols: int, stack: int = 1) -> Tensor:
         """Return a weight as it is needed: of a vector only the number of values counts. Raises PlanError."""
         fitting = fit(w, rows, cols)
         if fitting is None:
             raise PlanError(
-                f"{op}: {w.name} is {shape_text(w.rows, w.cols)} but {shape_text(rows, cols)} is needed here"
+                f"{op}: {w.name} is {shape_text(w.rows, w.cols)} but {shape_text(rows, cols, stack)} is needed here"
             )
         return fitting
 

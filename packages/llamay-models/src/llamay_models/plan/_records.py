@@ -107,8 +107,10 @@ class Outline:
         raise PlanError(f"the values of {self.name} were given up")
 
 
-def shape_text(rows: int, cols: int) -> str:
-    """Return a shape in words."""
+def shape_text(rows: int, cols: int, stack: int = 1) -> str:
+    """Return a shape in words; of a stack of matrices, that of each."""
+    if stack > 1:
+        return f"{stack} of {rows // stack} x {cols}"
     return f"a vector of {cols}" if rows == 1 else f"{rows} x {cols}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, localcontext
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -134,15 +135,22 @@ class Rope:
             object.__setattr__(self, "factor", float(factor * Decimal(self.length)))
 
     def frequencies(self, factors: Floats | None = None) -> Doubles:
-        """Radians a position for each pair, float64 of shape (dims / 2,), scaling and `factors` applied."""
-        with localcontext(_DIGITS):
-            # One logarithm, then products: 50 digits leave far more room than 128 roundings can use.
-            step = (-2 * Decimal(self.base).ln() / self.dims).exp()
-            values = [Decimal(1)]
-            for _ in range(self.dims // 2 - 1):
-                values.append(values[-1] * step)
-            if factors is not None:
-                values = [v / Decimal(float(f)) for v, f in zip(values, factors, strict=True)]
-            if self.scaling is not None:
-                values = self.scaling.apply(values, self)
-            return np.array([float(v) for v in values], np.float64)
+        """Radians a position for each pair, float64 of shape (dims / 2,), scaling and `factors` applied. Read-only."""
+        return _frequencies(self, None if factors is None else tuple(factors.tolist()))
+
+
+@lru_cache(maxsize=256)  # a layer's rotation is most often that of the one before
+def _frequencies(rope: Rope, factors: tuple[float, ...] | None) -> Doubles:
+    with localcontext(_DIGITS):
+        # One logarithm, then products: 50 digits leave far more room than 128 roundings can use.
+        step = (-2 * Decimal(rope.base).ln() / rope.dims).exp()
+        values = [Decimal(1)]
+        for _ in range(rope.dims // 2 - 1):
+            values.append(values[-1] * step)
+        if factors is not None:
+            values = [v / Decimal(f) for v, f in zip(values, factors, strict=True)]
+        if rope.scaling is not None:
+            values = rope.scaling.apply(values, rope)
+        out = np.array([float(v) for v in values], np.float64)
+    out.flags.writeable = False
+    return out
