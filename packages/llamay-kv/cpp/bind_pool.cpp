@@ -147,7 +147,8 @@ std::shared_ptr<Pool> make_pool(const std::vector<GroupTuple>& groups, uint32_t 
     validate(specs, page_tokens);
     uint64_t one = 0;
     for (const GroupSpec& spec : specs) one += GroupLayout(spec, page_tokens).page_bytes;
-    if (*pages == 0 || *pages > UINT64_MAX / one) throw nb::value_error("pages is out of range");
+    if (*pages == 0 || *pages > UINT64_MAX / std::max<uint64_t>(one, 1))
+      throw nb::value_error("pages is out of range");
     budget = *pages * one;
   }
   PoolOptions options{*budget, nullptr, spill_bytes, to_allocator(allocator)};

@@ -73,7 +73,6 @@ void validate(const std::vector<GroupSpec>& groups, uint32_t page_tokens) {
   if (page_tokens < 16 || page_tokens > 1024 || (page_tokens & (page_tokens - 1)))
     throw std::invalid_argument("page_tokens must be a power of two from 16 to 1024, not " +
                                 std::to_string(page_tokens));
-  if (groups.empty()) throw std::invalid_argument("a layout needs at least one group");
   std::set<uint32_t> seen;
   for (size_t g = 0; g < groups.size(); ++g) {
     const GroupSpec& group = groups[g];

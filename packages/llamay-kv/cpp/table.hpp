@@ -45,7 +45,7 @@ class Table : public Counted {
   const StateList& states() const { return states_; }
   StateList& states() { return states_; }  // to change: only for a table with a single holder
   int32_t page(size_t g, uint32_t i) const { return groups_[g].blocks[i / kBlockPages][i % kBlockPages]; }
-  uint32_t n_pages() const { return groups_[0].n_pages; }
+  uint32_t n_pages() const { return groups_.empty() ? 0 : groups_[0].n_pages; }
   uint32_t n_dropped(size_t g) const { return groups_[g].first / pool_->page_tokens(); }
 
   /// Whether page i of group g may be written by the holder of this table alone.

@@ -225,7 +225,6 @@ def test_pages_behind_a_window_go_and_forks_keep_theirs():
             "a budget of 1000 bytes is too small",
         ),
         (lambda: Pool(Layout.uniform(1, 1, 1), 16, pages=0), "pages is out of range"),
-        (lambda: Layout([]), "at least one group"),
         (lambda: Group.full([]), "at least one layer"),
         (lambda: Group.sliding(0, [Layer(0, 1, 1, 1)]), "needs a window of at least 1"),
         (lambda: Layout([Group.full([Layer(0, 1, 1, 1), Layer(0, 1, 1, 1)])]), "a layer is listed twice"),

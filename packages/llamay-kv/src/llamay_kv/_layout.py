@@ -122,7 +122,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The groups of a model. Two pools exchange snapshots if and only if their layouts are equal."""
+    """The groups of a model. Two pools exchange snapshots if and only if their layouts are equal.
+
+    `Layout([])` is that of a model that keeps nothing, an encoder: contexts count their tokens, and take no page.
+    """
 
     groups: tuple[Group, ...]
     _places: dict[int, Layer] = field(init=False, repr=False, compare=False)
@@ -132,8 +135,6 @@ class Layout:
         places = {layer.index: layer for group in self.groups for layer in group.layers}
         if len(places) != sum(len(group.layers) for group in self.groups):
             raise ValueError("a layer is listed twice")
-        if not places:
-            raise ValueError("a layout needs at least one group")
         object.__setattr__(self, "_places", places)
 
     @classmethod

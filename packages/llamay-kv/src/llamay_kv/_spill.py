@@ -140,7 +140,7 @@ class SpillStore:
         self._slots = [size + TAG for size in page_bytes]
         self._sizes = [0] * len(page_bytes)
         self._files = [self._open(self._folder) for _ in page_bytes]
-        self._sealed = bytearray(max(self._slots))
+        self._sealed = bytearray(max(self._slots, default=0))
 
     def _make_room(self, group: int, end: int) -> bool:
         file, have = self._files[group], self._sizes[group]
