@@ -18,7 +18,7 @@ def blocks(name):
 def test_the_examples_run_in_the_order_of_the_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("snapshots").mkdir()
-    first, recurrent, spill, snapshots, tree, cache, s3, compare = blocks("state.md")
+    first, rows, recurrent, spill, snapshots, tree, cache, s3, compare = blocks("state.md")
     assert "write_state" in recurrent, "that one needs a recurrent layout"
     assert "Spill" in spill, "that one takes 64 GiB of disk"
     assert "obstore" in s3, "that one needs a bucket"
@@ -38,6 +38,7 @@ def test_the_examples_run_in_the_order_of_the_page(tmp_path, monkeypatch):
     }
     exec(first, names)
     fork = names["fork"]
+    exec(rows, names | {"context": fork.fork(), "digest": b"d" * 32})
     exec(snapshots, names)
     assert names["context"].tokens == fork.tokens
     exec(tree, names)

@@ -233,8 +233,9 @@ uint64_t checksum(const PyContext& self) {
   const Pool& pool = *self.core->pool();
   const Table& table = e->table();
   const uint32_t n = e->view()->n_tokens;
-  const auto tokens = self.core->tokens(0, n);
-  uint64_t crc = crc64(tokens.data(), n * sizeof(int32_t), 0);
+  const DescribedIds tokens = describe(self.core->tokens(0, n));
+  uint64_t crc = crc64(tokens.ids.data(), n * sizeof(int32_t), 0);
+  crc = crc64(tokens.table.data(), tokens.table.size(), crc);
   std::vector<float> k, v;
   const auto add = [&] {
     crc = crc64(k.data(), k.size() * sizeof(float), crc);
@@ -304,7 +305,8 @@ void bind_reading(nb::class_<PyContext>& c) {
            "Read-only arrays over a recurrent state, (heads, k_dim) and (heads, v_dim), without a copy.\n\n"
            "The present one, or that of a checkpoint. ValueError if there is none.")
       .def("checksum", &checksum,
-           "CRC-64/NVME of all that it holds: token ids, then for each layer K and V as float32 or, where it "
+           "CRC-64/NVME of all that it holds: token ids as a snapshot has them, then for each layer K and V "
+           "as float32 or, where it "
            "is "
            "recurrent,\n"
            "for each checkpoint and the present state its length and its two parts.");

@@ -44,4 +44,5 @@ NB_MODULE(_kv, m) {
   bind_context(m);
   bind_lease(m);
   bind_prefix_tree(m);
+  bind_rows(m);
 }

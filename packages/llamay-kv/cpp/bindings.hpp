@@ -74,3 +74,4 @@ void bind_pool(nb::module_& m);
 void bind_context(nb::module_& m);
 void bind_lease(nb::module_& m);
 void bind_prefix_tree(nb::module_& m);
+void bind_rows(nb::module_& m);

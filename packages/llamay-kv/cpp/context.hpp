@@ -208,7 +208,9 @@ class Context {
   void start_at(std::span<const uint32_t> first, uint32_t n);
   void drop_behind_windows();
   [[noreturn]] static void throw_range(uint32_t begin, uint32_t end, uint32_t n);
-  uint32_t pages_for(uint32_t n) const { return (n + pool_->page_tokens() - 1) / pool_->page_tokens(); }
+  uint32_t pages_for(uint32_t n) const {
+    return pool_->n_groups() ? (n + pool_->page_tokens() - 1) / pool_->page_tokens() : 0;
+  }
 
   std::shared_ptr<Pool> pool_;
   mutable std::mutex mutex_;
@@ -247,7 +249,8 @@ class Lease {
 
   /// The ids become tokens of the context; reserved positions beyond them are given up. Ends the lease. In a
   /// context with recurrent groups there must be a state at their end; with `checkpoints` those before it
-  /// that were reserved are kept, otherwise only those on the groups' stride.
+  /// that were reserved are kept, otherwise only those on the groups' stride. Throws std::invalid_argument,
+  /// and the lease stays open, if an id is neither a token, unknown nor a row that is held.
   void commit(std::span<const int32_t> ids, bool checkpoints = false);
 
   /// End the lease and keep nothing. Nothing happens if it has ended.

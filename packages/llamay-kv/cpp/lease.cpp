@@ -87,6 +87,7 @@ void Lease::commit(std::span<const int32_t> ids, bool checkpoints) {
     throw std::invalid_argument("cannot commit " + std::to_string(ids.size()) +
                                 " tokens: " + std::to_string(n_) + " are reserved");
   const uint32_t end = begin_ + uint32_t(ids.size());
+  const HeldRows rows = RowTable::process().hold(ids);
   if (c.pool_->has_states() && !ids.empty()) require_states(end, checkpoints);
   if (!ids.empty()) {
     if (!c.tokens_->unique()) c.tokens_ = c.tokens_->clone(begin_);

@@ -206,15 +206,18 @@ uint32_t PrefixTree::insert(const Context& context, const std::string& space, co
   const auto frozen = context.fork();
   const auto [table, n_tokens] = frozen->peek();
   const std::vector<int32_t> ids = frozen->tokens(0, n_tokens);
+  // What nobody told is like nothing else: nothing from there on can be found by its ids.
+  const std::span known(ids.begin(), std::find(ids.begin(), ids.end(), kUnknownToken));
   const uint32_t P = pool_->page_tokens();
   if (frozen->pool() != pool_) throw std::invalid_argument("the context's pages are in another pool");
+  if (pool_->n_groups() == 0) return 0;  // nothing that a later context could be spared
   const Source source = source_of(*table, n_tokens);
 
   std::lock_guard lock(mutex_);
   const uint32_t tenant_owner = owner_of(tenant);
   Node* node = root(space);
   uint32_t done = 0;
-  for (std::span<const int32_t> rest = ids; !rest.empty();) {
+  for (std::span<const int32_t> rest = known; !rest.empty();) {
     const auto tokens = rest.first(std::min<size_t>(P, rest.size()));
     const uint32_t owner = done + P <= shared ? kShared : tenant_owner;
     const uint32_t end = done + uint32_t(tokens.size());
@@ -227,6 +230,7 @@ uint32_t PrefixTree::insert(const Context& context, const std::string& space, co
       fresh->owner = owner;
       fresh->begin = done;
       fresh->tokens.assign(tokens.begin(), tokens.end());
+      fresh->rows = RowTable::process().hold(tokens);
       fresh->pages.assign(pool_->n_groups(), kDropped);
       if (!hold_beside(node, fresh.get(), source, end, false)) return done;
       child = fresh.release();
@@ -238,6 +242,7 @@ uint32_t PrefixTree::insert(const Context& context, const std::string& space, co
       if (!hold_beside(child, child, source, end, true)) return done + equal;
       node->children.erase(child);
       child->tokens.assign(tokens.begin(), tokens.end());
+      child->rows = RowTable::process().hold(tokens);
       node->children.insert(child);
       if (owner == kShared) absorb(child);
     } else if (child->tokens.size() == tokens.size()) {

@@ -4,11 +4,13 @@
 #include <cstring>
 #include <vector>
 
+#include "rows.hpp"
 #include "shared.hpp"
 
 namespace llamay::kv {
 
-/// Token ids in chunks that forks share. Like a Table: only a list with a single holder may be changed.
+/// The ids of a context's positions in chunks that forks share, and what holds the rows among them. Like a
+/// Table: only a list with a single holder may be changed.
 class Tokens : public Counted {
  public:
   static constexpr uint32_t kChunk = 4096;
@@ -32,6 +34,7 @@ class Tokens : public Counted {
     return copy;
   }
 
+  /// Rows among the ids must be held by the caller.
   void append(const int32_t* ids, uint32_t n) {
     while (n) {
       const uint32_t slot = size_ % kChunk, part = std::min(n, kChunk - slot);
@@ -40,9 +43,11 @@ class Tokens : public Counted {
       if (!last->unique()) {
         auto copy = Ref<Chunk>::adopt(new Chunk);
         copy->ids.assign(last->ids.begin(), last->ids.begin() + slot);
+        copy->rows = RowTable::process().hold(copy->ids);
         last = std::move(copy);
       }
-      last->ids.resize(slot);  // a truncated list leaves stale ids behind
+      last->cut(slot);  // a truncated list leaves stale ids behind
+      for (auto& source : RowTable::process().hold({ids, part})) hold_once(last->rows, std::move(source));
       last->ids.insert(last->ids.end(), ids, ids + part);
       size_ += part;
       ids += part;
@@ -53,11 +58,19 @@ class Tokens : public Counted {
   void truncate(uint32_t n) {
     chunks_.resize((n + kChunk - 1) / kChunk);
     size_ = n;
+    if (n % kChunk && chunks_.back()->unique()) chunks_.back()->cut(n % kChunk);
   }
 
  private:
   struct Chunk : Counted {
+    /// Keep the first n, and hold only the rows among them.
+    void cut(uint32_t n) {
+      if (n >= ids.size()) return;
+      ids.resize(n);
+      if (!rows.empty()) rows = RowTable::process().hold(ids);
+    }
     std::vector<int32_t> ids;
+    HeldRows rows;
   };
   std::vector<Ref<Chunk>> chunks_;
   uint32_t size_ = 0;

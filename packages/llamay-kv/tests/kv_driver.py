@@ -16,11 +16,12 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from struct import pack
 
 import numpy as np
 from kv_precision import ROUND_TRIP
 
-from llamay_kv import Context, Group, Layer, Layout, OutOfPages, Pool, Spill
+from llamay_kv import UNKNOWN_TOKEN, Context, Group, Layer, Layout, OutOfPages, Pool, Spill
 from llamay_kv._kv import crc64
 
 MIXES = {
@@ -65,6 +66,25 @@ class Config:
 
 
 CONFIGS = [Config(*values) for values in itertools.product(MIXES, PRECISIONS, MEMORIES, PAGE_TOKENS)]
+
+
+ROWS: dict[int, tuple[bytes, int]] = {}
+"""What the drivers' rows are, by id."""
+
+
+def described(tokens) -> tuple[bytes, bytes]:
+    """Ids as files have them, and the table of the rows among them, by docs/snapshot-format.md."""
+    numbers, runs, ids = {}, [], []
+    for token in tokens:
+        if token < -1 and token not in numbers:
+            numbers[token] = -2 - len(numbers)
+            digest, index = ROWS[token]
+            if runs and runs[-1][0] == digest and sum(runs[-1][1:]) == index:
+                runs[-1][2] += 1
+            else:
+                runs.append([digest, index, 1])
+        ids.append(numbers.get(token, token))
+    return np.array(ids, "<i4").tobytes(), b"".join(digest + pack("<II", *run) for digest, *run in runs)
 
 
 class Material:
@@ -164,7 +184,8 @@ class FullCopy:
 
     def checksum(self):
         if self.known is None:
-            crc = crc64(np.array(self.tokens, "<i4").tobytes())
+            ids, table = described(self.tokens)
+            crc = crc64(table, crc64(ids))
             for group, first in zip(self.layout.groups, self.first, strict=True):
                 for layer in group.layers:
                     if group.kind == "state":
@@ -192,6 +213,9 @@ class Driver:
             "spill": {"spill": Spill(folder, 40 * one, 0)},
         }[config.memory]
         self.pool = Pool(self.layout, self.P, budget_bytes=pages * one, **more)
+        self.rows = [self.pool.rows(bytes([i]) * 32, 50) for i in range(3)]
+        for rows in self.rows:
+            ROWS.update({row: (rows.digest, i) for i, row in enumerate(rows)})
         self.pairs: dict[Context, FullCopy] = {}
         self.frozen: list = []
         self.rng = random.Random(seed)
@@ -210,6 +234,18 @@ class Driver:
             i: (k[part], v[part]) for i, (k, v) in of.items() if i not in self.material.recurrent
         }
         return pick(self.material.given), pick(self.material.stored)
+
+    def _tokens(self, n):
+        """Ids to commit: tokens, now and then a picture, seldom one that nobody tells."""
+        draw = self.rng
+        tokens = [draw.randrange(1 << 20) for _ in range(n)]
+        if n and draw.random() < 0.25:
+            begin, first = draw.randrange(n), draw.randrange(50)
+            part = draw.choice(self.rows)[first : first + draw.randint(1, 50)][: n - begin]
+            tokens[begin : begin + len(part)] = part
+        if n and draw.random() < 0.02:
+            tokens[draw.randrange(n)] = UNKNOWN_TOKEN
+        return tokens
 
     def _states(self, at):
         i = self.rng.randrange(Material.ROWS)
@@ -296,7 +332,7 @@ class Driver:
             if fork is not None:
                 self._track(fork, full.fork())
             if draw.random() < 0.85:
-                tokens = [draw.randrange(1 << 20) for _ in range(keep)]
+                tokens = self._tokens(keep)
                 lease.commit(tokens)
                 full.append(tokens, stored, states, self.P)
         del view
@@ -392,6 +428,7 @@ class Driver:
             for wrong in (
                 lambda: context.truncate(0),
                 lambda: lease.commit([1]),
+                lambda: lease.commit([-(1 << 31)]),
                 lambda: lease.write(99, np.zeros((1, 1, 1), "f4"), np.zeros((1, 1, 1), "f4")),
                 lambda: context.reserve(1),
             ):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from llamay_kv import UNKNOWN_TOKEN
+
 Chain = tuple[tuple[int, tuple[int, ...]], ...]  # (owner, tokens of the page) from the root on
 
 
@@ -120,6 +122,8 @@ class FlatTree:
     def insert(self, tokens, page_numbers, first, tenant, shared):
         """page_numbers: for each group its pages, -1 for dropped; first: the first valid position of each."""
         owner_of_tenant = self.owners.setdefault(tenant, len(self.owners))
+        if UNKNOWN_TOKEN in tokens:
+            tokens = tokens[: tokens.index(UNKNOWN_TOKEN)]
         chain, done = (), 0
         while done < len(tokens):
             page = tuple(tokens[done : done + self.P])

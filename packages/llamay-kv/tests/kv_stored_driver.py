@@ -10,6 +10,7 @@ same tokens and other values (`overwrite`), it is known exactly whose values com
 
 from __future__ import annotations
 
+import hmac
 import itertools
 import random
 import sys
@@ -18,10 +19,20 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from kv_driver import LONG_MIXES, MEMORIES, MIXES, PAGE_TOKENS, PRECISIONS, Config, Driver, FullCopy
+from kv_driver import (
+    LONG_MIXES,
+    MEMORIES,
+    MIXES,
+    PAGE_TOKENS,
+    PRECISIONS,
+    Config,
+    Driver,
+    FullCopy,
+    described,
+)
 from kv_precision import ROUND_TRIP
 
-from llamay_kv import DiskCache, Identity, Key, LocalVfs, ObjectVfs, OutOfPages, Pool
+from llamay_kv import UNKNOWN_TOKEN, DiskCache, Identity, Key, LocalVfs, ObjectVfs, OutOfPages, Pool
 from llamay_kv._chunk import HEAD, NONCE, OVERHEAD, Link
 
 CHUNK = 64
@@ -176,8 +187,10 @@ class StoredDriver(Driver):
 
     def links(self, tokens, identity, tenant):
         link = Link.root(KEY.secret, self.layout, identity, tenant)
-        for i in range(len(tokens) // CHUNK):
-            link = link.next(KEY.secret, np.array(tokens[i * CHUNK : (i + 1) * CHUNK], np.int32))
+        told = tokens[: tokens.index(UNKNOWN_TOKEN)] if UNKNOWN_TOKEN in tokens else tokens
+        for i in range(len(told) // CHUNK):
+            parts = described(told[i * CHUNK : (i + 1) * CHUNK])
+            link = Link(hmac.digest(KEY.secret, b"".join((link.digest, *parts)), "sha256"))
             yield link
 
     def keep(self, context, full):

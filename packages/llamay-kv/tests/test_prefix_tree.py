@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 from kv_flat_tree import FlatTree
 
-from llamay_kv import Group, Identity, Layer, Layout, OutOfPages, Pool, PrefixTree
+from llamay_kv import UNKNOWN_TOKEN, Group, Identity, Layer, Layout, OutOfPages, Pool, PrefixTree
 
 P = 16
 
@@ -64,13 +64,16 @@ class TreeLockstep(RuleBasedStateMachine):
         self.flat = FlatTree(layout.groups, P, page_bytes, self.budget, 1.0, per_position)
         self.pins = []
         self.seen = [[1]]
+        self.rows = [self.pool.rows(bytes([i]) * 32, 40) for i in range(2)]
 
     def _tokens(self, data):
         """Something like what was seen, so that prefixes meet."""
         base = data.draw(st.sampled_from(self.seen))
         keep = data.draw(st.integers(0, len(base)))
         more = data.draw(st.lists(st.integers(1, 2), max_size=3)) * data.draw(st.sampled_from([1, 5, 17]))
-        tokens = base[:keep] + more
+        first = data.draw(st.integers(0, 39))
+        picture = data.draw(st.sampled_from([*self.rows, [], [], [UNKNOWN_TOKEN]]))[first:]
+        tokens = base[:keep] + picture + more
         self.seen.append(tokens)
         return tokens
 

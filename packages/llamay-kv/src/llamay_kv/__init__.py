@@ -8,7 +8,7 @@ from llamay_kv._crypto import Key
 from llamay_kv._errors import ConvertedWarning, IdentityMismatch, LegacyWarning, NotAllowed, SnapshotError
 from llamay_kv._format import Manifest
 from llamay_kv._identity import Identity
-from llamay_kv._kv import Closed, ContextBusy, Lease, OutOfPages, PagesLost
+from llamay_kv._kv import UNKNOWN_TOKEN, Closed, ContextBusy, Lease, OutOfPages, PagesLost, Rows
 from llamay_kv._layout import Group, Layer, Layout
 from llamay_kv._prefix_tree import Miss, Pin, PrefixTree
 from llamay_kv._spill import Spill
@@ -57,6 +57,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "INTERFACE",
+    "UNKNOWN_TOKEN",
     "BlockStore",
     "CacheFolder",
     "Closed",
@@ -85,6 +86,7 @@ __all__ = [
     "Pin",
     "Pool",
     "PrefixTree",
+    "Rows",
     "SnapshotError",
     "Spill",
     "Survey",

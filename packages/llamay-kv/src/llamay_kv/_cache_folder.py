@@ -17,6 +17,7 @@ from llamay_kv._crypto import Key
 from llamay_kv._errors import SnapshotError
 from llamay_kv._format import CHUNK
 from llamay_kv._identity import Identity
+from llamay_kv._ids import known
 from llamay_kv._layout import Layout
 from llamay_kv._vfs import TEMPORARY, Listed, LocalVfs, Vfs
 
@@ -180,18 +181,18 @@ class CacheFolder:
         tenant: str = "",
     ) -> FolderMiss:
         """Say how much of the tokens a `DiskCache` on this folder has, and why it has no more."""
-        ids, secret = np.asarray(tokens, np.int32), self._secret()
+        ids, secret = known(np.asarray(tokens, np.int32)), self._secret()
         names = {file.name for file in self._chunks()}
         link = Link.root(secret, layout, identity or Identity(), tenant)
         for i in range(len(ids) // CHUNK):
             link = link.next(secret, ids[i * CHUNK : (i + 1) * CHUNK])
             if link.name not in names:
-                return FolderMiss(len(ids), i * CHUNK, "not stored" if i else "unknown")
+                return FolderMiss(len(tokens), i * CHUNK, "not stored" if i else "unknown")
             try:
                 self._read(secret, link.name)
             except (Damaged, OSError) as error:
-                return FolderMiss(len(ids), i * CHUNK, "damaged", str(error))
-        return FolderMiss(len(ids), len(ids) // CHUNK * CHUNK, "complete")
+                return FolderMiss(len(tokens), i * CHUNK, "damaged", str(error))
+        return FolderMiss(len(tokens), len(ids) // CHUNK * CHUNK, "complete")
 
     def _chunks(self) -> list[Listed]:
         return [file for file in self._vfs.list(self._directory) if file.name.endswith(_chunk.SUFFIX)]

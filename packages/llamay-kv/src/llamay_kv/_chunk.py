@@ -3,7 +3,11 @@
 A chunk has a name and a key by the chain of tokens that leads to it. With s the store's secret:
 
     root  = HMAC-SHA256(s, "llamay chunk root 1" 00, SHA-256 of the layout, identity digest, tenant)
-    link  = HMAC-SHA256(s, link of the chunk before, or root; the 64 token ids as 32-bit little-endian integers)
+    link  = HMAC-SHA256(s, link of the chunk before, or root; the 64 token ids as 32-bit little-endian integers; what
+            the rows among them are, if there are any)
+
+Rows that are not tokens are numbered -2, -3, … as they first appear in the chunk, and what they are is, for each run of
+numbers, the digest (32 bytes), the index of the first row and the number of rows (32 bits each).
 
 The file is named by its link in hexadecimal, so that who has the secret can verify a folder. It is: the magic
 `LLAMAYKC` (8 bytes), format version 1 and which groups it holds as a bit set (32 bits each), a random nonce (12), then
@@ -25,6 +29,7 @@ import numpy as np
 
 from llamay_kv import _format as fmt
 from llamay_kv._identity import Identity
+from llamay_kv._kv import describe_ids
 from llamay_kv._layout import Layout
 
 HEAD = Struct("<8sII")
@@ -48,8 +53,9 @@ class Link:
         return cls(hmac.digest(secret, b"llamay chunk root 1\0" + body, "sha256"))
 
     def next(self, secret: bytes, tokens: np.ndarray) -> Link:
-        """Return the link of the chunk with these tokens after this one."""
-        return Link(hmac.digest(secret, self.digest + tokens.astype("<i4").tobytes(), "sha256"))
+        """Return the link of the chunk with these tokens and rows, int32 (64,), after this one."""
+        stored, table = describe_ids(tokens)
+        return Link(hmac.digest(secret, self.digest + stored.astype("<i4").tobytes() + table, "sha256"))
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Self
 
 from llamay_kv import _kv
+from llamay_kv._kv import Rows
 from llamay_kv._layout import KINDS, PRECISIONS, Layout, Precision
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from llamay_kv._snapshot import Legacy
     from llamay_kv._spill import Spill
     from llamay_kv._vfs import Vfs
+
+Sequence.register(Rows)
 
 
 class Pool(_kv.Pool):
@@ -71,6 +74,29 @@ class Pool(_kv.Pool):
     def context(self) -> Context:
         """Return a new context without tokens."""
         return Context(self)
+
+    def rows(self, digest: bytes, n: int) -> Rows:
+        """Return ids for the first n rows of something that is no text: the embeddings of a picture, say.
+
+        Args:
+            digest: 32 bytes, from all that the rows depend on beside the positions before them. Of a picture that is
+                its pixels, how they were prepared, the weights of its encoder and the grid of its patches; SHA-256 over
+                tagged fields (`Identity(...).digest`) is a good one. What has the same digest is taken for the same.
+            n: how many; at least 1.
+
+        The ids are negative, and stand in a context, a prefix tree, a snapshot and a disk cache where token ids do.
+        They are exact: one digest and index have one id, in all pools of the process, for as long as anybody holds
+        them: what is returned here, a context that has committed them, a prefix tree, a save that waits to be written.
+        Keep it beside the vectors, for plain copies of the ids hold nothing.
+
+        Raises ValueError unless the digest has 32 bytes and n is from 1 to 2**31 - 1, and if no ids are left.
+
+        """
+        return _kv.rows(digest, n)
+
+    def digest_of(self, row: int) -> tuple[bytes, int] | None:
+        """Return the digest and the index of a row; None if it is a token, unknown or no row that is held."""
+        return _kv.digest_of(row)
 
     def restore(
         self,

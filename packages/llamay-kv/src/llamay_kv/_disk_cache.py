@@ -19,7 +19,8 @@ from llamay_kv._context import Context, Pool
 from llamay_kv._crypto import Key
 from llamay_kv._format import CHUNK, first_needed
 from llamay_kv._identity import Identity
-from llamay_kv._kv import OutOfPages
+from llamay_kv._ids import known
+from llamay_kv._kv import OutOfPages, hold_rows
 from llamay_kv._layout import Group, Layout
 from llamay_kv._vfs import Vfs
 
@@ -83,7 +84,7 @@ class DiskCache:
         state now. Of a context with recurrent groups it is the chunks up to the last one that ends where there is a
         state: the end of the context or a checkpoint.
         """
-        if not self._writer.is_alive():
+        if not self._writer.is_alive() or not context.pool.layout.groups:
             return False
         frozen = context.fork()
         try:
@@ -117,7 +118,7 @@ class DiskCache:
         self._queue.task_done()
 
     def _write(self, context: Context, identity: Identity, tenant: str) -> None:
-        tokens = np.array(context.tokens, np.int32)
+        tokens = known(np.array(context.tokens, np.int32))
         links = list(self._links(context.pool.layout, tokens, identity, tenant))
         self._files.write(self._missing(context, links))
         for link in reversed(links):  # so that what is behind goes before what it needs
@@ -186,7 +187,8 @@ class DiskCache:
                 taken so far, is left. What is in the memory tier counts as nothing.
 
         """
-        ids = np.asarray(tokens, np.int32)
+        ids = known(np.asarray(tokens, np.int32))
+        _held = hold_rows(ids)  # whoever asked may let go of them meanwhile
         have = 0 if onto is None else len(onto)
         layout = pool.layout
         chain = self._stored_chain(layout, ids, identity, tenant)
@@ -222,8 +224,8 @@ class DiskCache:
     def _learn(self, size: int, seconds: float) -> None:
         if size:
             rate = seconds / size
-            known = self._seconds_per_byte
-            self._seconds_per_byte = 0.7 * known + 0.3 * rate if known else rate
+            before = self._seconds_per_byte
+            self._seconds_per_byte = 0.7 * before + 0.3 * rate if before else rate
 
     def _disk_bytes(self, layout: Layout, chain: list[tuple[Link, int]]) -> int:
         return sum(

@@ -26,7 +26,10 @@ MAX_MANIFEST = 16 << 20
 MAX_SIDE = 1 << 30
 _PLACE = Struct("<32sIII")
 TAG = 16
-ENCRYPTED = 1
+ENCRYPTED, ROWS = 1, 2
+"""Flags of the header."""
+ROW_ENTRY = 40
+"""Bytes of an entry of the table of rows: a digest, the index of the first row, the number of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Frame:
     end: int = 0
 
 
-TOKENS, SIDE, CHUNKS = 1, 2, 3
+TOKENS, SIDE, CHUNKS, TABLE = 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class Manifest:
     Attributes:
         layout: the groups whose pages it holds.
         n_tokens: length of the context.
-        tokens_sha256: SHA-256 of the ids as 32-bit little-endian integers; None if they are encrypted.
+        tokens_sha256: SHA-256 of the ids as 32-bit little-endian integers and of the table of rows; None if they are
+            encrypted.
         first: for each group the first position that is stored.
         side: opaque states as (name, version, bytes).
         identity: what the K/V depends on, or None if it was not told.
@@ -62,6 +66,7 @@ class Manifest:
             changed by anybody without the key.
         computed: the precision of each group when it was computed, if the file holds another; None if what it
             holds is exactly what was computed.
+        rows: entries of the table of rows that are not tokens; 0 if there are none among the ids.
 
     """
 
@@ -75,6 +80,7 @@ class Manifest:
     marking: str | None = None
     encryption: Encryption | None = None
     computed: tuple[Precision, ...] | None = None
+    rows: int = 0
     digest: bytes = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -82,9 +88,12 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the canonical JSON: sorted keys, no blanks, UTF-8."""
-        converted = {} if self.computed is None else {"computed": list(self.computed)}
+        # Only in files that need them: others are what they were before there were any.
+        further: dict[str, object] = {} if self.computed is None else {"computed": list(self.computed)}
+        if self.rows:
+            further["rows"] = self.rows
         return _canonical(
-            converted
+            further
             | {
                 "chunk": CHUNK,
                 "encryption": None if self.encryption is None else self.encryption.to_json(),
@@ -100,9 +109,12 @@ class Manifest:
         )
 
     def frames(self) -> Iterator[Frame]:
-        """Yield the frames in file order: tokens, side states, then chunks by position and group."""
+        """Yield the frames in file order: tokens, rows, side states, then chunks by position and group."""
         yield Frame(0, "tokens", 4 * self.n_tokens, TOKENS)
         index = 1
+        if self.rows:
+            yield Frame(index, "rows", ROW_ENTRY * self.rows, TABLE)
+            index += 1
         for name, _version, size in self.side:
             yield Frame(index, f"side state {name!r}", size, SIDE)
             index += 1
@@ -140,7 +152,7 @@ class Manifest:
     def header(self) -> bytes:
         """Return the header and the manifest."""
         manifest = self.encode()
-        flags = 0 if self.encryption is None else ENCRYPTED
+        flags = (ENCRYPTED if self.encryption is not None else 0) | (ROWS if self.rows else 0)
         head = HEADER.pack(MAGIC, VERSION, flags, len(manifest), self.file_bytes, self.digest, 0)
         head = head[: -CHECKSUM.size]
         return head + CHECKSUM.pack(crc64(head)) + manifest
@@ -161,8 +173,8 @@ def _canonical(value: object) -> bytes:
     ).encode()
 
 
-def check_header(path: str, head: bytes, file_bytes: int) -> tuple[int, bool, bytes]:
-    """Return the manifest's length, whether frames are encrypted, and the manifest's SHA-256.
+def check_header(path: str, head: bytes, file_bytes: int) -> tuple[int, int, bytes]:
+    """Return the manifest's length, the flags, and the manifest's SHA-256.
 
     SnapshotError unless the header is right and the file is as long as it says.
     """
@@ -179,13 +191,13 @@ def check_header(path: str, head: bytes, file_bytes: int) -> tuple[int, bool, by
         raise refuse("its checksum does not match: the file is damaged")
     if version != VERSION:
         raise refuse(f"format version {version}; this release reads version {VERSION}")
-    if flags & ~ENCRYPTED:
+    if flags & ~(ENCRYPTED | ROWS):
         raise refuse(f"it uses features that this release does not know (flags {flags:#x})")
     if stated_bytes != file_bytes:
         raise SnapshotError(path, "end", f"the file has {file_bytes} bytes and should have {stated_bytes}")
     if manifest_bytes > MAX_MANIFEST or HEADER.size + manifest_bytes > file_bytes:
         raise refuse(f"a manifest of {manifest_bytes} bytes cannot be")
-    return manifest_bytes, bool(flags & ENCRYPTED), digest
+    return manifest_bytes, flags, digest
 
 
 def parse_manifest(path: str, data: bytes, digest: bytes) -> Manifest:
@@ -218,8 +230,9 @@ def _manifest(value: Any) -> Manifest:
         raise TypeError("not an object")
     known = {"chunk", "encryption", "first", "identity", "layout", "marking", "owner", "side", "tokens"}
     known.add("tokens_sha256")
-    if set(value) - {"computed"} != known:
-        different = (set(value) - {"computed"}) ^ known
+    keys = set(value) - {"computed", "rows"}
+    if keys != known:
+        different = keys ^ known
         raise ValueError(f"unexpected or missing keys: {', '.join(sorted(map(repr, different)))}")
     _int(value["chunk"], CHUNK, CHUNK, "chunk")
     layout = _layout(value["layout"])
@@ -249,7 +262,10 @@ def _manifest(value: Any) -> Manifest:
     identity = None if fields is None else Identity.from_json(fields)
     owner, marking = (_label(value[name], name) for name in ("owner", "marking"))
     computed = _computed(value["computed"], layout) if "computed" in value else None
-    return Manifest(layout, n_tokens, sha, first, tuple(side), identity, owner, marking, encryption, computed)
+    rows = _int(value["rows"], 1, n_tokens, "rows") if "rows" in value else 0
+    return Manifest(
+        layout, n_tokens, sha, first, tuple(side), identity, owner, marking, encryption, computed, rows
+    )
 
 
 def _computed(value: Any, layout: Layout) -> tuple[Precision, ...]:

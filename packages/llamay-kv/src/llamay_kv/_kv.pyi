@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Self, overload
 
 import numpy
@@ -238,7 +238,7 @@ class Context:
 
     def checksum(self) -> int:
         """
-        CRC-64/NVME of all that it holds: token ids, then for each layer K and V as float32 or, where it is recurrent,
+        CRC-64/NVME of all that it holds: token ids as a snapshot has them, then for each layer K and V as float32 or, where it is recurrent,
         for each checkpoint and the present state its length and its two parts.
         """
 
@@ -350,3 +350,51 @@ class PrefixTree:
 
     def counters(self) -> dict[str, int]:
         """Sizes, and sums since the tree was made."""
+
+UNKNOWN_TOKEN: int = -1
+
+class Rows:
+    """
+    The ids of rows that are not tokens, in the order of the rows: a sequence of negative integers.
+
+    An id means its row for as long as this object lives, and for as long as a context, a prefix tree or a
+    save that waits has it. Copies of the ids hold nothing: keep this beside them.
+    """
+
+    def __len__(self) -> int: ...
+
+    @overload
+    def __getitem__(self, index: int, /) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice, /) -> list[int]: ...
+
+    def __iter__(self) -> Iterator[int]: ...
+
+    @property
+    def digest(self) -> bytes:
+        """The 32 bytes that say what the rows came from."""
+
+class HeldRows:
+    """Rows of which an id means the same for as long as this lives."""
+
+def rows(digest: bytes, n: int) -> Rows:
+    """The first n rows of a digest."""
+
+def digest_of(row: int) -> tuple[bytes, int] | None:
+    """The digest and the index of a row; None if the id is no row's."""
+
+def hold_rows(ids: Sequence[int] | numpy.ndarray) -> HeldRows:
+    """
+    Hold the rows among some ids. ValueError at an id that is neither a token, unknown nor a row.
+    """
+
+def describe_ids(ids: Sequence[int] | numpy.ndarray) -> tuple[numpy.ndarray, bytes]:
+    """
+    The ids as files have them, which is the same in every process, and the table of the rows among them.
+    """
+
+def resolve_ids(ids: Sequence[int] | numpy.ndarray, table: bytes) -> tuple[numpy.ndarray, HeldRows]:
+    """
+    The ids of this process for what describe_ids gave, and what holds them. ValueError if it did not.
+    """

@@ -70,7 +70,7 @@ def diff(
         right.unlock(keys)
         mine, its = left.manifest, right.manifest
         first, second = _Contents(left), _Contents(right)
-        common = _common(first.tokens, second.tokens)
+        common = _common(first.ids.here, second.ids.here)
         layout = mine.layout.difference(its.layout)
         identity = None
         if mine.identity != its.identity:
@@ -93,7 +93,7 @@ class _Contents:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
-        self.tokens = np.empty(0, "<i4")
+        self.ids = reader.ids()
         self.side: dict[str, tuple[int, bytes]] = {}
         self.chunks: dict[tuple[int, int], tuple[fmt.Frame, int]] = {}
         states = iter(reader.manifest.side)
@@ -101,13 +101,9 @@ class _Contents:
             if frame.kind == fmt.CHUNKS:
                 self.chunks[frame.group, frame.begin // fmt.CHUNK] = frame, offset
                 continue
-            data = self.read(frame, offset)
-            if frame.kind == fmt.TOKENS:
-                reader.check_tokens(data)
-                self.tokens = data.view("<i4")
-            else:
+            if frame.kind == fmt.SIDE:
                 name, version, _ = next(states)
-                self.side[name] = version, data.tobytes()
+                self.side[name] = version, self.read(frame, offset).tobytes()
 
     def read(self, frame: fmt.Frame, offset: int) -> np.ndarray:
         data = np.empty(frame.size, np.uint8)

@@ -12,6 +12,7 @@ from llamay_kv import _format as fmt
 from llamay_kv._crypto import Keys, nonce
 from llamay_kv._errors import SnapshotError
 from llamay_kv._format import Manifest
+from llamay_kv._ids import Ids
 from llamay_kv._kv import crc64
 from llamay_kv._vfs import File, Vfs
 
@@ -37,12 +38,16 @@ class Reader:
         size = self._file.size()
         head = bytearray(min(size, fmt.HEADER.size))
         self._fill([memoryview(head)], 0, "header")
-        manifest_bytes, encrypted, digest = fmt.check_header(self.path, bytes(head), size)
+        manifest_bytes, flags, digest = fmt.check_header(self.path, bytes(head), size)
         data = bytearray(manifest_bytes)
         self._fill([memoryview(data)], fmt.HEADER.size, "manifest")
         manifest = fmt.parse_manifest(self.path, bytes(data), digest)
-        if encrypted != (manifest.encryption is not None):
+        if bool(flags & fmt.ENCRYPTED) != (manifest.encryption is not None):
             raise SnapshotError(self.path, "header", "header and manifest disagree about encryption")
+        if bool(flags & fmt.ROWS) != bool(manifest.rows):
+            raise SnapshotError(
+                self.path, "header", "header and manifest disagree about rows that are not tokens"
+            )
         if manifest.file_bytes != size:
             reason = f"the file has {size} bytes and what the manifest lists takes {manifest.file_bytes}"
             raise SnapshotError(self.path, "end", reason)
@@ -100,11 +105,27 @@ class Reader:
             reason = "it is not authentic: the file is damaged, was changed, or the key is another"
             raise SnapshotError(self.path, frame.name, reason) from None
 
-    def check_tokens(self, tokens: np.ndarray) -> None:
-        """Compare the ids with what the manifest says of them."""
+    def ids(self) -> Ids:
+        """Return the ids of the tokens and rows, verified."""
+        frames = self.frames()
+        tokens = self._whole(*next(frames))
+        table = self._whole(*next(frames)) if self.manifest.rows else b""
+        return self.check_ids(tokens, table)
+
+    def _whole(self, frame: fmt.Frame, offset: int) -> bytes:
+        data = np.empty(frame.size, np.uint8)
+        self.read(frame, offset, data)
+        return data.tobytes()
+
+    def check_ids(self, tokens: bytes, table: bytes) -> Ids:
+        """Compare ids and the table of rows with each other and with what the manifest says of them."""
         wanted = self.manifest.tokens_sha256
-        if wanted is not None and hashlib.sha256(tokens.tobytes()).hexdigest() != wanted:
+        if wanted is not None and hashlib.sha256(tokens + table).hexdigest() != wanted:
             raise SnapshotError(self.path, "tokens", "their SHA-256 does not match the manifest's")
+        try:
+            return Ids.parse(tokens, table)
+        except ValueError as error:
+            raise SnapshotError(self.path, "rows" if table else "tokens", str(error)) from error
 
     def close(self) -> None:
         """Close the file."""

@@ -19,6 +19,7 @@ from llamay_kv._crypto import Encryption, Key, Keys, nonce
 from llamay_kv._errors import ConvertedWarning, LegacyWarning, NotAllowed, SnapshotError
 from llamay_kv._format import Manifest
 from llamay_kv._identity import Identity
+from llamay_kv._ids import Ids
 from llamay_kv._kv import Lease, crc64
 from llamay_kv._layout import Layout, Precision
 from llamay_kv._reader import Reader
@@ -42,7 +43,7 @@ def save(
     """Write the context; see `Context.save`."""
     with context.fork() as frozen:  # what is written is one moment, whatever the context does meanwhile
         states = with_states(frozen, frozen.side if side is None else side)
-        tokens = np.array(frozen.tokens, "<i4")
+        ids = Ids.of(frozen.tokens)
         held = frozen.pool.layout
         layout = held if precision is None else narrowed(held, precision)
         computed = None if layout == held else tuple(group.precision for group in held.groups)
@@ -51,7 +52,7 @@ def save(
         manifest = Manifest(
             layout=layout,
             n_tokens=len(frozen),
-            tokens_sha256=None if key else hashlib.sha256(tokens.tobytes()).hexdigest(),
+            tokens_sha256=None if key else hashlib.sha256(ids.encode() + ids.table).hexdigest(),
             first=tuple(fmt.first_needed(group, len(frozen)) for group in layout.groups),
             side=tuple((name, version, len(data)) for name, (version, data) in states.items()),
             identity=identity,
@@ -59,8 +60,9 @@ def save(
             marking=frozen.marking,
             encryption=Encryption.under(key) if key else None,
             computed=computed,
+            rows=len(ids.table) // fmt.ROW_ENTRY,
         )
-        payloads = _payloads(manifest, frozen, tokens, states)
+        payloads = _payloads(manifest, frozen, ids, states)
         write_atomically(vfs or LocalVfs(), os.fspath(path), _file(manifest, key, payloads), durable=durable)
     return manifest
 
@@ -79,7 +81,7 @@ def _file(
 
 
 def _payloads(
-    manifest: Manifest, context: Context, tokens: np.ndarray, side: Mapping[str, tuple[int, bytes | Packed]]
+    manifest: Manifest, context: Context, ids: Ids, side: Mapping[str, tuple[int, bytes | Packed]]
 ) -> Iterator[tuple[fmt.Frame, Buffer]]:
     states = iter(side.values())
     buffer = np.empty(0, np.uint8)
@@ -87,7 +89,9 @@ def _payloads(
     scratch = [Scratch(stored) if converts(stored, held) else None for stored, held in pairs]
     for frame in manifest.frames():
         if frame.kind == fmt.TOKENS:
-            yield frame, tokens.tobytes()
+            yield frame, ids.encode()
+        elif frame.kind == fmt.TABLE:
+            yield frame, ids.table
         elif frame.kind == fmt.SIDE:
             yield frame, bytes(next(states)[1])
         else:
@@ -117,25 +121,19 @@ def verify(path: str | os.PathLike[str], *, keys: Keys = None, vfs: Vfs | None =
     """
     with Reader(vfs or LocalVfs(), os.fspath(path)) as reader:
         reader.unlock(keys)
-        buffer = np.empty(0, np.uint8)
-        for frame, offset in reader.frames():
-            if len(buffer) < frame.size:
-                buffer = np.empty(frame.size, np.uint8)
-            reader.read(frame, offset, buffer[: frame.size])
-            if frame.kind == fmt.TOKENS:
-                reader.check_tokens(buffer[: frame.size])
+        for _ in _copied(reader):
+            pass
         return reader.manifest
 
 
 def stored_tokens(path: str | os.PathLike[str], *, keys: Keys = None, vfs: Vfs | None = None) -> list[int]:
-    """Return the token ids in a snapshot, without a pool; what is read is verified."""
+    """Return the token ids in a snapshot, without a pool; what is read is verified.
+
+    Rows that are not tokens are negative, by numbers that this file alone has for them.
+    """
     with Reader(vfs or LocalVfs(), os.fspath(path)) as reader:
         reader.unlock(keys)
-        frame, offset = next(reader.frames())
-        raw = np.empty(frame.size, np.uint8)
-        reader.read(frame, offset, raw)
-        reader.check_tokens(raw)
-        ids: list[int] = raw.view("<i4").tolist()
+        ids: list[int] = reader.ids().stored.tolist()
         return ids
 
 
@@ -171,8 +169,8 @@ def restore(
         context = pool.context()
         try:
             with context.reserve(manifest.n_tokens, list(manifest.first), states=states or None) as lease:
-                tokens, side = _read_frames(reader, lease, pool.layout)
-                lease.commit(tokens, checkpoints=True)
+                ids, side = _read_frames(reader, lease, pool.layout)
+                lease.commit(ids.here, checkpoints=True)
             if last_is_checkpoint:
                 context.checkpoint()
             context.side = side
@@ -205,12 +203,10 @@ def rekey(
         if key is None and reader.manifest.marking is not None:
             raise NotAllowed(f"{path} is marked {reader.manifest.marking!r} and stays encrypted")
         reader.unlock(keys)
-        first, offset = next(reader.frames())
-        tokens = np.empty(first.size, np.uint8)
-        reader.read(first, offset, tokens)
+        ids = reader.ids()
         manifest = replace(
             reader.manifest,
-            tokens_sha256=None if key else hashlib.sha256(tokens.tobytes()).hexdigest(),
+            tokens_sha256=None if key else hashlib.sha256(ids.encode() + ids.table).hexdigest(),
             encryption=Encryption.under(key) if key else None,
         )
         write_atomically(vfs, path, _file(manifest, key, _copied(reader)))
@@ -218,13 +214,13 @@ def rekey(
 
 
 def _copied(reader: Reader) -> Iterator[tuple[fmt.Frame, Buffer]]:
+    """Yield each frame, verified, with its payload, which the next one overwrites."""
+    reader.ids()
     buffer = np.empty(0, np.uint8)
     for frame, offset in reader.frames():
         if len(buffer) < frame.size:
             buffer = np.empty(frame.size, np.uint8)
         reader.read(frame, offset, buffer[: frame.size])
-        if frame.kind == fmt.TOKENS:
-            reader.check_tokens(buffer[: frame.size])
         yield frame, buffer[: frame.size].data
 
 
@@ -255,22 +251,16 @@ def _warn_of_conversion(path: str, manifest: Manifest) -> None:
     warnings.warn(message, ConvertedWarning, stacklevel=4)
 
 
-def _read_frames(
-    reader: Reader, lease: Lease, layout: Layout
-) -> tuple[np.ndarray, dict[str, tuple[int, bytes]]]:
+def _read_frames(reader: Reader, lease: Lease, layout: Layout) -> tuple[Ids, dict[str, tuple[int, bytes]]]:
     pairs = zip(reader.manifest.layout.groups, layout.groups, strict=True)
     scratch = [Scratch(stored) if converts(stored, held) else None for stored, held in pairs]
-    tokens = np.empty(0, np.int32)
+    ids = reader.ids()
     side: dict[str, tuple[int, bytes]] = {}
     states = iter(reader.manifest.side)
     recurrent = any(group.kind == "state" for group in layout.groups)
     buffer = np.empty(0, np.uint8)
     for frame, offset in reader.frames():
-        if frame.kind == fmt.TOKENS:
-            raw = np.empty(frame.size, np.uint8)
-            reader.read(frame, offset, raw)
-            reader.check_tokens(raw)
-            tokens = raw.view("<i4").astype(np.int32, copy=False)
+        if frame.kind in (fmt.TOKENS, fmt.TABLE):
             continue
         if frame.kind == fmt.SIDE:
             raw = np.empty(frame.size, np.uint8)
@@ -293,4 +283,4 @@ def _read_frames(
             convert.unpack(buffer[: frame.size], frame, lease)
         else:
             lease.unpack_from(frame.group, frame.begin, frame.end, buffer[: frame.size])
-    return tokens, side
+    return ids, side

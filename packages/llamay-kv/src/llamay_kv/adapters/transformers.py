@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from llamay_kv import Context, Layout, Lease
+from llamay_kv import UNKNOWN_TOKEN, Context, Layout, Lease
 from llamay_kv._layout import Precision
 
-UNKNOWN = -1
-"""The token id of positions whose token nobody told the cache."""
+UNKNOWN = UNKNOWN_TOKEN
+"""The token id of positions whose token nobody told the cache: a prefix tree finds nothing by them."""
 
 _EXACT: dict[torch.dtype, tuple[Precision, ...]] = {
     torch.float32: ("f32",),
