@@ -73,14 +73,14 @@ void* given_array(const char* name, nb::handle array, size_t n, uint32_t heads, 
                             .c_str());
 }
 
-nb::object read_positions(const PyContext& self, uint32_t layer, uint32_t begin, std::optional<uint32_t> to,
+/// Positions of a layer, of those that the view has: committed ones, and reserved ones of a lease.
+nb::object read_positions(const Export& e, uint32_t layer, uint32_t begin, std::optional<uint32_t> to,
                           bool raw, nb::handle out) {
-  const auto e = view_of(self);
-  const Pool& pool = *self.core->pool();
-  const uint32_t end = to.value_or(e->view()->n_tokens);
+  const Pool& pool = *e.table().pool();
+  const uint32_t last = e.view()->n_tokens + e.view()->n_reserved, end = to.value_or(last);
   const Pool::Place place = find_positions(pool, layer);
-  check_range(begin, end, 0, e->view()->n_tokens);
-  check_present(e->table(), place.group, begin, end);
+  check_range(begin, end, 0, last);
+  check_present(e.table(), place.group, begin, end);
   const GroupLayout& layout = pool.layout(place.group);
   const llamay_kv_layer& l = layout.layers[place.index].layer;
   if (raw && (layout.k == Stored::int8 || layout.v == Stored::int8))
@@ -100,9 +100,19 @@ nb::object read_positions(const PyContext& self, uint32_t layer, uint32_t begin,
   }
   {
     nb::gil_scoped_release nogil;
-    gather(e->table(), place, begin, end, element, k, v);
+    gather(e.table(), place, begin, end, element, k, v);
   }
   return nb::make_tuple(k_array, v_array);
+}
+
+nb::object read_committed(const PyContext& self, uint32_t layer, uint32_t begin, std::optional<uint32_t> to,
+                          bool raw, nb::handle out) {
+  return read_positions(*view_of(self), layer, begin, to, raw, out);
+}
+
+nb::object read_leased(const PyLease& self, uint32_t layer, uint32_t begin, std::optional<uint32_t> to,
+                       bool raw, nb::handle out) {
+  return read_positions(*self.core->view(), layer, begin, to, raw, out);
 }
 
 /// A page that somebody looks into.
@@ -200,6 +210,28 @@ nb::object state(const PyContext& self, uint32_t layer, std::optional<uint32_t> 
   return nb::make_tuple(over(l.k_offset, l.k_dim), over(l.v_offset, l.v_dim));
 }
 
+/// A copy of the state that a step begins with, or that was written after some of its tokens, as float32.
+nb::object read_state(const PyLease& self, uint32_t layer, uint32_t after) {
+  const auto e = self.core->view();
+  const Pool& pool = *e->table().pool();
+  const Pool::Place place = find_state(pool, layer);
+  const GroupLayout& layout = pool.layout(place.group);
+  const llamay_kv_layer& l = layout.layers[place.index].layer;
+  const uint32_t at = after ? reserved_state(*self.core, after) : self.core->begin();
+  if (after && !self.core->written(at))
+    throw nb::value_error(
+        ("the state after " + std::to_string(after) + " of the reserved tokens was not written").c_str());
+  const std::byte* base = at ? state_page(e->table(), place.group, at) : nullptr;
+  const auto copy = [&](uint64_t offset, size_t dim) {
+    const size_t n = l.kv_heads * dim;
+    auto* memory = new float[std::max<size_t>(n, 1)]();  // zeros before the first token
+    nb::capsule owner(memory, [](void* p) noexcept { delete[] static_cast<float*>(p); });
+    if (base) widen(base + offset, layout.k, memory, n);
+    return nb::cast(nb::ndarray<nb::numpy>(memory, {l.kv_heads, dim}, owner, {}, nb::dtype<float>()));
+  };
+  return nb::make_tuple(copy(l.k_offset, l.k_dim), copy(l.v_offset, l.v_dim));
+}
+
 using StateRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 void write_state(PyLease& self, uint32_t layer, const StateRows& k, const StateRows& v,
@@ -274,7 +306,7 @@ uint64_t checksum(const PyContext& self) {
 }  // namespace
 
 void bind_reading(nb::class_<PyContext>& c) {
-  c.def("read", &read_positions, "layer"_a, "begin"_a = 0, "end"_a.none() = nb::none(), nb::kw_only(),
+  c.def("read", &read_committed, "layer"_a, "begin"_a = 0, "end"_a.none() = nb::none(), nb::kw_only(),
         "raw"_a = false, "out"_a.none() = nb::none(),
         nb::sig(
             "def read(self, layer: int, begin: int = 0, end: int | None = None, *, raw: bool = False, out: "
@@ -313,6 +345,20 @@ void bind_reading(nb::class_<PyContext>& c) {
 }
 
 void bind_writing(nb::class_<PyLease>& c) {
+  c.def("read", &read_leased, "layer"_a, "begin"_a = 0, "end"_a.none() = nb::none(), nb::kw_only(),
+        "raw"_a = false, "out"_a.none() = nb::none(),
+        nb::sig(
+            "def read(self, layer: int, begin: int = 0, end: int | None = None, *, raw: bool = False, out: "
+            "tuple[numpy.ndarray, numpy.ndarray] | None = None) -> tuple[numpy.ndarray, numpy.ndarray]"),
+        "Copies of K and V as Context.read gives them, of reserved positions too: what was written there so "
+        "far, or anything.")
+      .def("read_state", &read_state, "layer"_a, nb::kw_only(), "after"_a = 0,
+           nb::sig("def read_state(self, layer: int, *, after: int = 0) -> tuple[numpy.ndarray, "
+                   "numpy.ndarray]"),
+           "Copies of a recurrent state, float32 (heads, k_dim) and (heads, v_dim).\n\n"
+           "The one that the step begins with, zeros where there are no tokens; or the one that was written "
+           "after so many of\n"
+           "the reserved tokens. ValueError if none was.");
   c.def(
        "write", &write_positions, "layer"_a, "k"_a, "v"_a, nb::kw_only(), "offset"_a = 0,
        nb::sig("def write(self, layer: int, k: numpy.ndarray, v: numpy.ndarray, *, offset: int = 0) -> None"),

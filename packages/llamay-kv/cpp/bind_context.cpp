@@ -121,6 +121,9 @@ void bind_context(nb::module_& m) {
           "Keep the first n tokens. ValueError if a page that n tokens need was dropped behind a window, or "
           "if a\n"
           "recurrent group has no state there: then it names the nearest checkpoints.")
+      .def(
+          "nearest", [](const PyContext& c, uint32_t n) { return c.core->nearest(n); }, "n"_a,
+          "The largest length up to n that truncate can go to now: n itself, or a checkpoint, or 0.")
       .def_prop_ro(
           "checkpoints", [](const PyContext& c) { return c.core->checkpoints(); },
           "Lengths whose recurrent states are kept, so that they can be truncated to.")
@@ -226,6 +229,11 @@ void bind_lease(nb::module_& m) {
       .def("__len__", [](const PyLease& l) { return l.core->size(); })
       .def_prop_ro(
           "open", [](const PyLease& l) { return l.core->open(); }, "Whether it has not ended.")
+      .def_prop_ro(
+          "states", [](const PyLease& l) { return l.core->states(); },
+          "The numbers of reserved tokens after which a recurrent state is to be written, increasing. The "
+          "last is that "
+          "of all.")
       .def(
           "commit",
           [](PyLease& l, nb::handle tokens, bool checkpoints) {

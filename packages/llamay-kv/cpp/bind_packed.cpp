@@ -2,6 +2,8 @@
 // arrays.
 #include <nanobind/stl/optional.h>
 
+#include <algorithm>
+
 #include "bindings.hpp"
 #include "copy.hpp"
 
@@ -41,6 +43,11 @@ uint32_t reserved_state(const Lease& lease, std::optional<uint32_t> after) {
   if (n == 0 || n > lease.size())
     throw nb::value_error(("after: " + std::to_string(n) + " is not from 1 to the " +
                            std::to_string(lease.size()) + " reserved tokens")
+                              .c_str());
+  const auto listed = lease.states();
+  if (std::find(listed.begin(), listed.end(), n) == listed.end())
+    throw nb::value_error(("there is no room for the state after " + std::to_string(n) +
+                           " of the reserved tokens; list it in `states` when reserving")
                               .c_str());
   return lease.begin() + n;
 }

@@ -135,7 +135,8 @@ std::shared_ptr<const Allocator> to_allocator(nb::handle o) {
 
 std::shared_ptr<Pool> make_pool(const std::vector<GroupTuple>& groups, uint32_t page_tokens,
                                 std::optional<uint64_t> budget, std::optional<uint64_t> pages,
-                                nb::handle spill, uint64_t spill_bytes, nb::handle allocator) {
+                                nb::handle spill, uint64_t spill_bytes, nb::handle allocator,
+                                std::optional<uint64_t> checkpoint_bytes) {
   std::vector<GroupSpec> specs;
   for (const auto& [kind, window, stride, precision, layers] : groups) {
     GroupSpec spec{Kind(kind), window, Precision(precision), {}, stride};
@@ -151,7 +152,8 @@ std::shared_ptr<Pool> make_pool(const std::vector<GroupTuple>& groups, uint32_t 
       throw nb::value_error("pages is out of range");
     budget = *pages * one;
   }
-  PoolOptions options{*budget, nullptr, spill_bytes, to_allocator(allocator)};
+  PoolOptions options{*budget, nullptr, spill_bytes, to_allocator(allocator),
+                      checkpoint_bytes.value_or(UINT64_MAX)};
   if (!spill.is_none()) options.spill = std::make_shared<PySpillStore>(spill);
   return std::make_shared<Pool>(std::move(specs), page_tokens, std::move(options));
 }
@@ -180,17 +182,18 @@ void bind_pool(nb::module_& m) {
           "__init__",
           [](PyPool* self, const std::vector<GroupTuple>& groups, uint32_t page_tokens,
              std::optional<uint64_t> budget_bytes, std::optional<uint64_t> pages, nb::handle spill,
-             uint64_t spill_bytes, nb::handle allocator) {
-            new (self)
-                PyPool{make_pool(groups, page_tokens, budget_bytes, pages, spill, spill_bytes, allocator)};
+             uint64_t spill_bytes, nb::handle allocator, std::optional<uint64_t> checkpoint_bytes) {
+            new (self) PyPool{make_pool(groups, page_tokens, budget_bytes, pages, spill, spill_bytes,
+                                        allocator, checkpoint_bytes)};
           },
           "groups"_a, "page_tokens"_a, "budget_bytes"_a.none(), "pages"_a.none(),
           "spill"_a.none() = nb::none(), "spill_bytes"_a = 0, "allocator"_a.none() = nb::none(),
+          "checkpoint_bytes"_a.none() = nb::none(),
           nb::sig(
               "def __init__(self, groups: collections.abc.Sequence[tuple[int, int, int, int, "
               "collections.abc.Sequence[tuple[int, int, int, int]]]], page_tokens: int, budget_bytes: int | "
               "None, pages: int | None, spill: object = None, spill_bytes: int = 0, allocator: object = "
-              "None) -> None"))
+              "None, checkpoint_bytes: int | None = None) -> None"))
       .def_prop_ro(
           "page_tokens", [](const PyPool& p) { return p.core->page_tokens(); }, "Positions in a page.")
       .def_prop_ro(

@@ -1,5 +1,7 @@
 #include "context.hpp"
 
+#include <algorithm>
+
 #include "copy.hpp"
 
 namespace llamay::kv {
@@ -254,6 +256,7 @@ void Context::checkpoint() {
   if (!pool_->has_states() || n_tokens_ == 0) return;
   if (!table_->unique()) become(table_->clone(table_->n_pages()));
   table_->states().mark(n_tokens_);
+  table_->states().thin(pool_->most_checkpoints());
 }
 
 void Context::forget_checkpoints(uint32_t n) {
@@ -265,6 +268,29 @@ void Context::forget_checkpoints(uint32_t n) {
   table_->states().forget_before(n);
 }
 
+/// Whether every window group still has the positions that a context of n tokens needs.
+bool Context::windows_reach(uint32_t n) const {
+  if (n == 0) return true;
+  for (size_t g = 0; g < pool_->n_groups(); ++g)
+    if (pool_->layout(g).first_needed(n) < table_->group(g).first) return false;
+  return true;
+}
+
+uint32_t Context::nearest(uint32_t n) const {
+  std::lock_guard lock(mutex_);
+  const Gate gate(*pool_);
+  enter();
+  if (n >= n_tokens_) return n_tokens_;
+  if (!pool_->has_states()) return windows_reach(n) ? n : 0;
+  if (const Checkpoints* list = table_->states().checkpoints()) {
+    const auto& at = list->states.at;
+    const auto behind = std::upper_bound(at.begin(), at.end(), n);
+    // A shorter context looks further back: where the longest one cannot be had, none can.
+    if (behind != at.begin() && windows_reach(*std::prev(behind))) return *std::prev(behind);
+  }
+  return 0;
+}
+
 void Context::truncate(uint32_t n) {
   std::lock_guard lock(mutex_);
   const Gate gate(*pool_);
@@ -273,10 +299,10 @@ void Context::truncate(uint32_t n) {
     throw std::invalid_argument("cannot truncate to " + std::to_string(n) + " tokens: the context has " +
                                 std::to_string(n_tokens_));
   if (n == n_tokens_) return;
-  for (size_t g = 0; g < pool_->n_groups(); ++g) {
+  for (size_t g = 0; g < pool_->n_groups() && !windows_reach(n); ++g) {
     const uint32_t begin = table_->group(g).first;
     const uint32_t needed = pool_->layout(g).first_needed(n);
-    if (n && needed < begin)
+    if (needed < begin)
       throw std::invalid_argument("cannot truncate to " + std::to_string(n) + " tokens: position " +
                                   std::to_string(needed) +
                                   " was dropped, for it lies behind the window of group " +

@@ -116,6 +116,8 @@ class Context {
   void checkpoint();
   /// Give up the checkpoints before n tokens.
   void forget_checkpoints(uint32_t n);
+  /// The largest length up to n that truncate can go to.
+  uint32_t nearest(uint32_t n) const;
 
   /// Make [begin, end) of the committed positions writable in place, cloning shared pages, run `write` on the
   /// table, and forget side state.
@@ -192,6 +194,7 @@ class Context {
   std::vector<uint32_t> states_to_write(uint32_t n, std::optional<std::span<const uint32_t>> wanted) const;
   void require_present(uint32_t begin, uint32_t end, size_t group) const;
   void require_state(uint32_t n) const;
+  bool windows_reach(uint32_t n) const;
   bool on_stride(uint32_t n) const;
   /// The lease is over: back to exactly the pages and states that the tokens have, and checkpoints.
   template <class Keep>
@@ -201,6 +204,7 @@ class Context {
     if (pool_->has_states()) {
       if (!table_->unique()) become(table_->clone(table_->n_pages()));
       table_->states().settle(n_tokens_, keep);
+      table_->states().thin(pool_->most_checkpoints());
     }
     trim();
   }
@@ -246,6 +250,9 @@ class Lease {
   /// Whoever writes the recurrent state at a position, or all of them, says so; others cannot be committed.
   void state_written(uint32_t at) { written_.push_back(at); }
   void states_written() { all_written_ = true; }
+  bool written(uint32_t at) const;
+  /// Numbers of reserved tokens after which a recurrent state is to be written.
+  std::vector<uint32_t> states() const;
 
   /// The ids become tokens of the context; reserved positions beyond them are given up. Ends the lease. In a
   /// context with recurrent groups there must be a state at their end; with `checkpoints` those before it

@@ -78,6 +78,19 @@ std::unique_ptr<Export> Lease::view() const {
   return std::make_unique<Export>(context_->table_, begin_, n_);
 }
 
+bool Lease::written(uint32_t at) const {
+  return all_written_ || std::find(written_.begin(), written_.end(), at) != written_.end();
+}
+
+std::vector<uint32_t> Lease::states() const {
+  std::lock_guard lock(context_->mutex_);
+  enter();
+  std::vector<uint32_t> after;
+  for (const uint32_t at : context_->table_->states().live().at)
+    if (at > begin_) after.push_back(at - begin_);
+  return after;
+}
+
 void Lease::commit(std::span<const int32_t> ids, bool checkpoints) {
   Context& c = *context_;
   std::lock_guard lock(c.mutex_);
@@ -111,7 +124,7 @@ void Lease::require_states(uint32_t end, bool checkpoints) const {
   }
   for (const uint32_t at : states.at) {
     const bool stays = at > begin_ && (at == end || (at < end && (checkpoints || context_->on_stride(at))));
-    if (stays && !all_written_ && std::find(written_.begin(), written_.end(), at) == written_.end())
+    if (stays && !written(at))
       throw std::invalid_argument("the recurrent state after " + std::to_string(at - begin_) +
                                   " of the reserved tokens was not written");
   }

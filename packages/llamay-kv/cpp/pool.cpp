@@ -9,7 +9,7 @@
 namespace llamay::kv {
 
 Pool::Pool(std::vector<GroupSpec> groups, uint32_t page_tokens, uint64_t budget_bytes)
-    : Pool(std::move(groups), page_tokens, PoolOptions{budget_bytes, nullptr, 0, nullptr}) {}
+    : Pool(std::move(groups), page_tokens, PoolOptions{budget_bytes, nullptr, 0, nullptr, UINT64_MAX}) {}
 
 Pool::Pool(std::vector<GroupSpec> groups, uint32_t page_tokens, PoolOptions options)
     : page_tokens_(page_tokens), budget_bytes_(options.budget_bytes) {
@@ -24,6 +24,17 @@ Pool::Pool(std::vector<GroupSpec> groups, uint32_t page_tokens, PoolOptions opti
     throw std::invalid_argument("a budget of " + std::to_string(budget_bytes_) +
                                 " bytes is too small: one page of every group takes " +
                                 std::to_string(one_of_each));
+  uint64_t one_state = 0;
+  for (const GroupLayout& layout : layouts)
+    if (layout.recurrent()) one_state += layout.page_bytes;
+  if (options.checkpoint_bytes != UINT64_MAX) {
+    if (!one_state) throw std::invalid_argument("checkpoint_bytes is for layouts with recurrent groups");
+    if (options.checkpoint_bytes < one_state)
+      throw std::invalid_argument("checkpoint_bytes of " + std::to_string(options.checkpoint_bytes) +
+                                  " do not hold one state of all recurrent groups, which takes " +
+                                  std::to_string(one_state));
+    most_checkpoints_ = options.checkpoint_bytes / one_state;
+  }
   for (GroupLayout& layout : layouts) {
     // Spilled pages keep their addresses.
     const uint64_t pages = std::min<uint64_t>(

@@ -42,6 +42,7 @@ struct PoolOptions {
   std::shared_ptr<SpillStore> spill;           // where they go when that does not reach, if anywhere
   uint64_t spill_bytes = 0;                    // what they may take there
   std::shared_ptr<const Allocator> allocator;  // null for memory of the system
+  uint64_t checkpoint_bytes = UINT64_MAX;      // what the checkpoints of one context may take
 };
 
 /// Pages for many contexts: per group an arena, a free list and, for each page, the number of its holders.
@@ -69,6 +70,8 @@ class Pool {
   uint32_t live_pages(size_t g) const;
   uint32_t capacity(size_t g) const { return groups_[g]->capacity; }
   bool has_states() const { return has_states_; }
+  /// How many checkpoints of recurrent states a context keeps at most.
+  size_t most_checkpoints() const { return most_checkpoints_; }
   /// Null unless pages may be spilled.
   Spill* spill() const { return spill_.get(); }
   /// A clock of uses.
@@ -153,6 +156,7 @@ class Pool {
   std::vector<std::weak_ptr<Holder>> holders_;
   std::atomic<uint64_t> clock_{0};
   bool has_states_ = false;
+  size_t most_checkpoints_ = SIZE_MAX;
   std::unique_ptr<Spill> spill_;
 };
 

@@ -176,6 +176,7 @@ std::shared_ptr<Context> PrefixTree::match(std::span<const int32_t> tokens, cons
         if (pages[g] >= 0) pool_->share(g, pages[g]);
     }
   table->states().settle(n, [](uint32_t) { return true; });
+  table->states().thin(pool_->most_checkpoints());
   for (uint32_t i = 0; i < n_pages; ++i) touch(path.nodes[i]);
   ids->append(tokens.data(), n);
   ++lookups_;

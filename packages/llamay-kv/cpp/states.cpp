@@ -5,7 +5,7 @@
 namespace llamay::kv {
 namespace {
 
-void drop(Pool& pool, States& states, size_t begin, size_t end) {
+void drop_states(Pool& pool, States& states, size_t begin, size_t end) {
   for (size_t g = 0; g < states.pages.size(); ++g) {
     auto& pages = states.pages[g];
     if (pages.empty()) continue;
@@ -47,9 +47,11 @@ Ref<Checkpoints> Checkpoints::clone(size_t n) const {
 
 void Checkpoints::add(uint32_t at, const States& from, size_t i) { append(pool, states, at, from, i); }
 
-void Checkpoints::cut(size_t n) { drop(pool, states, n, states.size()); }
+void Checkpoints::cut(size_t n) { drop_states(pool, states, n, states.size()); }
 
-void Checkpoints::drop_front(size_t n) { drop(pool, states, 0, n); }
+void Checkpoints::drop_front(size_t n) { drop_states(pool, states, 0, n); }
+
+void Checkpoints::drop(size_t i) { drop_states(pool, states, i, i + 1); }
 
 void StateList::share(const StateList& from, uint32_t n) {
   for (size_t i = 0; i < from.live_.size() && from.live_.at[i] <= n; ++i)
@@ -74,9 +76,9 @@ void StateList::push(uint32_t at, const std::vector<int32_t>& pages) {
 void StateList::settle_at(uint32_t n) {
   const auto& at = live_.at;
   const auto behind = size_t(std::upper_bound(at.begin(), at.end(), n) - at.begin());
-  drop(pool_, live_, behind, live_.size());
+  drop_states(pool_, live_, behind, live_.size());
   const auto before = size_t(std::lower_bound(at.begin(), at.end(), n) - at.begin());
-  drop(pool_, live_, 0, before);
+  drop_states(pool_, live_, 0, before);
 }
 
 void StateList::add_checkpoint(size_t i) {
@@ -117,6 +119,19 @@ void StateList::forget_before(uint32_t n) {
     own().drop_front(count);
 }
 
+void StateList::thin(size_t most) {
+  while (checkpoints_ && checkpoints_->states.size() > most) {
+    const auto& at = own().states.at;
+    // hole / distance, compared without a division.
+    const auto hole = [&](size_t i) { return uint64_t(at[i + 1] - (i ? at[i - 1] : 0)); };
+    const auto distance = [&](size_t i) { return uint64_t(at.back() - at[i]); };
+    size_t least = 0;
+    for (size_t i = 1; i + 1 < at.size(); ++i)
+      if (hole(i) * distance(least) < hole(least) * distance(i)) least = i;
+    checkpoints_->drop(least);
+  }
+}
+
 Checkpoints& StateList::own() {
   if (!checkpoints_)
     checkpoints_ = Ref<Checkpoints>::adopt(new Checkpoints(pool_));
@@ -125,6 +140,6 @@ Checkpoints& StateList::own() {
   return *checkpoints_;
 }
 
-void StateList::cut(size_t n) { drop(pool_, live_, n, live_.size()); }
+void StateList::cut(size_t n) { drop_states(pool_, live_, n, live_.size()); }
 
 }  // namespace llamay::kv

@@ -32,6 +32,8 @@ struct Checkpoints : Counted {
   void cut(size_t n);
   /// Drop the first n.
   void drop_front(size_t n);
+  /// Drop the i-th.
+  void drop(size_t i);
 
   Pool& pool;
   States states;
@@ -69,6 +71,10 @@ class StateList {
   void go_back(uint32_t n);
   /// Forget the checkpoints before n tokens.
   void forget_before(uint32_t n);
+  /// Forget checkpoints until there are no more than `most`, which is at least 1. The last one stays. Of the
+  /// others the one goes that leaves the smallest hole for its distance from the last, the earlier of two; so
+  /// they are denser the nearer they are to the end.
+  void thin(size_t most);
 
   /// Call f(group, page) for every page that is held, shared checkpoints included.
   template <class F>

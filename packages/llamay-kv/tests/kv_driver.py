@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from fractions import Fraction
 from struct import pack
 
 import numpy as np
@@ -122,6 +123,7 @@ class FullCopy:
     first: list[int] = field(default_factory=list)  # of each group: what lies before it is gone
     present: dict[int, tuple[np.ndarray, np.ndarray]] | None = None
     kept: dict[int, dict[int, tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
+    most_kept: int | None = None
     side: dict = field(default_factory=dict)
     owners: int = 1
     known: int | None = None
@@ -136,8 +138,8 @@ class FullCopy:
         twin.present, twin.kept, twin.side = copy.deepcopy((self.present, self.kept, self.side))
         return twin
 
-    def append(self, tokens, rows, states, page_tokens):
-        """rows by layer; states by new length, then by layer."""
+    def append(self, tokens, rows, states, page_tokens, checkpoints=False):
+        """rows by layer; states by new length, then by layer; `checkpoints`: keep those before the end."""
         if not tokens:
             return
         before = len(self.tokens)
@@ -152,14 +154,35 @@ class FullCopy:
             )
         stride = max(g.stride for g in self.layout.groups)
         for at, state in states.items():
-            if stride and at % stride == 0 and before < at <= len(self.tokens):
+            if not before < at <= len(self.tokens):
+                continue
+            if (stride and at % stride == 0) or (checkpoints and at < len(self.tokens)):
                 self.kept[at] = state
+        self.thin()
         self.present = states.get(len(self.tokens))
         for g, group in enumerate(self.layout.groups):
             if group.kind == "window":
                 gone = max(0, len(self.tokens) + 1 - group.window) // page_tokens * page_tokens
                 self.first[g] = max(self.first[g], gone)
         self.side, self.known = {}, None
+
+    def checkpoint(self):
+        if self.present is not None:
+            self.kept[len(self.tokens)] = self.present
+            self.thin()
+            self.known = None
+
+    def thin(self):
+        """Give up what leaves the smallest hole for its distance from the last, while there are too many."""
+        while self.most_kept is not None and len(self.kept) > self.most_kept:
+            at = sorted(self.kept)
+            gone = min(
+                zip([0, *at], at, at[1:], strict=False), key=lambda x: Fraction(x[2] - x[0], at[-1] - x[1])
+            )
+            del self.kept[gone[1]]
+
+    def nearest(self, n):
+        return max(m for m in range(n + 1) if m <= len(self.tokens) and self.may_truncate(m))
 
     def may_truncate(self, n):
         if n == 0 or n == len(self.tokens):
@@ -212,15 +235,31 @@ class Driver:
             "allocator": {"allocator": bytearray},
             "spill": {"spill": Spill(folder, 40 * one, 0)},
         }[config.memory]
+        self.rng = random.Random(seed)
+        self.most_kept, more["checkpoint_bytes"] = self._checkpoints()
         self.pool = Pool(self.layout, self.P, budget_bytes=pages * one, **more)
         self.rows = [self.pool.rows(bytes([i]) * 32, 50) for i in range(3)]
         for rows in self.rows:
             ROWS.update({row: (rows.digest, i) for i, row in enumerate(rows)})
         self.pairs: dict[Context, FullCopy] = {}
         self.frozen: list = []
-        self.rng = random.Random(seed)
         self.steps = 0
-        self._track(self.pool.context(), FullCopy(self.layout))
+        self._track(self.pool.context(), self._empty())
+
+    def _checkpoints(self):
+        """How many a context may keep, and the budget that says so."""
+        one = sum(
+            size
+            for size, group in zip(
+                Pool(self.layout, self.P, pages=1).page_bytes, self.layout.groups, strict=True
+            )
+            if group.kind == "state"
+        )
+        most = self.rng.choice((None, None, 1, 2, 5)) if one else None
+        return most, None if most is None else most * one + self.rng.randrange(one)
+
+    def _empty(self):
+        return FullCopy(self.layout, most_kept=self.most_kept)
 
     def _track(self, context, full):
         self.pairs[context] = full
@@ -267,7 +306,7 @@ class Driver:
                 gone.close()
             assert gone.closed
         if not self.pairs:
-            self._track(self.pool.context(), FullCopy(self.layout))
+            self._track(self.pool.context(), self._empty())
         self.steps += 1
         self.check()
 
@@ -317,6 +356,7 @@ class Driver:
         states = {}
         order = draw.random()
         with lease:
+            assert lease.states == ends
             view = lease.__llamay_kv_view__() if draw.random() < 0.3 else None
             if order < 0.3:
                 fork = context.fork()
@@ -327,6 +367,7 @@ class Driver:
                 states[before + end] = reads
                 for layer, (k, v) in state.items():
                     lease.write_state(layer, k, v, after=end)
+            self._look_into(lease, full, stored, states)
             if 0.3 <= order < 0.5:
                 fork = context.fork()
             if fork is not None:
@@ -336,6 +377,26 @@ class Driver:
                 lease.commit(tokens)
                 full.append(tokens, stored, states, self.P)
         del view
+
+    def _look_into(self, lease, full, stored, states):
+        """A lease reads what there was and what was written since."""
+        before = len(full.tokens)
+        for g, group in enumerate(self.layout.groups):
+            layer = group.layers[0]
+            if group.kind == "state":
+                zeros = tuple(np.zeros((layer.kv_heads, dim), "f4") for dim in (layer.k_dim, layer.v_dim))
+                wanted = {before: (full.present or {}).get(layer.index, zeros)}
+                wanted |= {at: of[layer.index] for at, of in states.items()}
+                for at, pair in wanted.items():
+                    for got, want in zip(lease.read_state(layer.index, after=at - before), pair, strict=True):
+                        assert (got == want).all()
+                continue
+            begin = full.first[g] if before else 0
+            had = full.rows.get(layer.index)
+            for i, got in enumerate(lease.read(layer.index, begin)):
+                assert len(got) == before + len(lease) - begin
+                assert (got[before - begin :] == stored[layer.index][i]).all()
+                assert had is None or (got[: before - begin] == had[i][begin:]).all()
 
     def truncate(self, context, full):
         n = self.rng.choice([*full.kept, 0, len(full.tokens), self.rng.randint(0, len(full.tokens))])
@@ -376,9 +437,7 @@ class Driver:
 
     def checkpoint(self, context, full):
         context.checkpoint()
-        if full.present is not None:
-            full.kept[len(full.tokens)] = full.present
-            full.known = None
+        full.checkpoint()
 
     def forget(self, context, full):
         n = self.rng.randint(0, len(full.tokens))
@@ -448,6 +507,8 @@ class Driver:
             assert context.side == full.side
             assert context.first_positions() == full.first
             assert context.checkpoints == sorted(full.kept)
+            n = self.rng.randint(0, len(full.tokens))
+            assert context.nearest(n) == full.nearest(n)
             # Reading brings pages back: some contexts are left where they are for a while.
             if self.config.memory == "spill" and self.steps % 8 and self.rng.random() < 0.7:
                 continue

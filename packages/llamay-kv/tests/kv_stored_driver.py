@@ -81,7 +81,10 @@ class StoredDriver(Driver):
         whole = CHUNK * self.layout.position_bytes + sum(g.state_bytes for g in self.layout.groups) + OVERHEAD
         self.budget = self.rng.choice((1 << 30, self.rng.randint(1, 14) * whole))
         self.ram = self.rng.choice((0, 0, 3 * whole, 1 << 30))
-        self.other = Pool(self.layout, 80 - self.P, pages=200)  # pages of the other size
+        self.other_most, checkpoint_bytes = self._checkpoints()
+        self.other = Pool(
+            self.layout, 80 - self.P, pages=200, checkpoint_bytes=checkpoint_bytes
+        )  # other pages
         self.snapshots: dict[str, Saved] = {}
         self.chunks: dict[str, dict[int, dict]] = {}
         self.histories: list[tuple] = []
@@ -131,11 +134,16 @@ class StoredDriver(Driver):
             assert pool is self.pool
             assert self.config.memory == "spill" or pool.used_bytes == used
             return
-        self.adopt(pool, restored, self.restored(saved))
+        self.adopt(pool, restored, self.restored(saved, pool))
 
-    def restored(self, saved: Saved) -> FullCopy:
+    def restored(self, saved: Saved, pool: Pool) -> FullCopy:
         full = saved.full.fork()
         n = len(full.tokens)
+        full.most_kept = self.other_most if pool is self.other else self.most_kept
+        last = full.kept.pop(n, None)  # those before it are committed first
+        full.thin()
+        if last is not None:
+            full.checkpoint()
         full.first = [first_needed(group, n) for group in self.layout.groups]
         full.known = None
         for group in self.layout.groups:
@@ -246,7 +254,9 @@ class StoredDriver(Driver):
                 break
             chain.append(self.chunks[link.name])
         n = max((n for n in range(len(chain) + 1) if self.usable(chain[:n])), default=0)
-        base = self.pairs[onto] if onto is not None else FullCopy(self.layout)
+        base = self.pairs[onto] if onto is not None else self._empty()
+        if pool is self.other:
+            base.most_kept = self.other_most
         only_in_memory = any(
             link.name not in there for link in self.links(wanted[: n * CHUNK], identity, tenant)
         )
@@ -321,7 +331,7 @@ class StoredDriver(Driver):
             start
         ):
             start = 0
-        full = base.fork() if start else FullCopy(self.layout)
+        full = base.fork() if start else FullCopy(self.layout, most_kept=base.most_kept)
         full.truncate(start, page_tokens)
         if not start:
             full.first = [first_needed(group, n) // CHUNK * CHUNK for group in self.layout.groups]
@@ -346,8 +356,8 @@ class StoredDriver(Driver):
             for i, c in enumerate(part)
             if recurrent and all(g in c for g in recurrent)
         }
-        full.append(tokens[start:n], rows, states, page_tokens)
-        full.kept |= states
+        full.append(tokens[start:n], rows, states, page_tokens, checkpoints=True)
+        full.checkpoint()
         return full
 
     def reopen(self, context, full):

@@ -36,6 +36,9 @@ class Pool(_kv.Pool):
         allocator: what memory to use: an object with `__llamay_allocator__` (abi/llamay/allocator.h), or a callable
             that takes a number of bytes and returns a writable buffer, which is kept as long as the pool. It is
             called once for each group.
+        checkpoint_bytes: what the checkpoints of one context may take, in layouts with recurrent groups; at least one
+            state of all of them. Beyond it the last one stays, and the others become sparser the further they are
+            from the end. Without it nothing but the budget bounds them.
 
     A pool may be used from many threads. What it reports is exact to the byte.
 
@@ -52,6 +55,7 @@ class Pool(_kv.Pool):
         pages: int | None = None,
         spill: Spill | None = None,
         allocator: Callable[[int], object] | object | None = None,
+        checkpoint_bytes: int | None = None,
     ) -> None:
         groups = [
             (
@@ -65,7 +69,14 @@ class Pool(_kv.Pool):
         ]
         store = None if spill is None else spill.open()
         super().__init__(
-            groups, page_tokens, budget_bytes, pages, store, 0 if spill is None else spill.bytes, allocator
+            groups,
+            page_tokens,
+            budget_bytes,
+            pages,
+            store,
+            0 if spill is None else spill.bytes,
+            allocator,
+            checkpoint_bytes,
         )
         self.layout = layout
         if store is not None:

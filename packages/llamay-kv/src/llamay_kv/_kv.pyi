@@ -31,7 +31,7 @@ def crc64(data: bytes | bytearray | memoryview | numpy.ndarray, previous: int = 
 class Pool:
     """Pages for many contexts. llamay_kv.Pool is what to use."""
 
-    def __init__(self, groups: Sequence[tuple[int, int, int, int, Sequence[tuple[int, int, int, int]]]], page_tokens: int, budget_bytes: int | None, pages: int | None, spill: object = None, spill_bytes: int = 0, allocator: object = None) -> None: ...
+    def __init__(self, groups: Sequence[tuple[int, int, int, int, Sequence[tuple[int, int, int, int]]]], page_tokens: int, budget_bytes: int | None, pages: int | None, spill: object = None, spill_bytes: int = 0, allocator: object = None, checkpoint_bytes: int | None = None) -> None: ...
 
     @property
     def page_tokens(self) -> int:
@@ -122,6 +122,11 @@ class Context:
         """
         Keep the first n tokens. ValueError if a page that n tokens need was dropped behind a window, or if a
         recurrent group has no state there: then it names the nearest checkpoints.
+        """
+
+    def nearest(self, n: int) -> int:
+        """
+        The largest length up to n that truncate can go to now: n itself, or a checkpoint, or 0.
         """
 
     @property
@@ -274,6 +279,12 @@ class Lease:
     def open(self) -> bool:
         """Whether it has not ended."""
 
+    @property
+    def states(self) -> list[int]:
+        """
+        The numbers of reserved tokens after which a recurrent state is to be written, increasing. The last is that of all.
+        """
+
     def commit(self, tokens: Sequence[int] | numpy.ndarray, *, checkpoints: bool = False) -> None:
         """
         Keep the first len(tokens) reserved positions, under these ids, and give up the others. Ends the lease.
@@ -291,6 +302,19 @@ class Lease:
 
     def __llamay_kv_view__(self, major: int = 1) -> CapsuleType:
         """A view for one step, as abi/llamay/kv_view.h describes it."""
+
+    def read(self, layer: int, begin: int = 0, end: int | None = None, *, raw: bool = False, out: tuple[numpy.ndarray, numpy.ndarray] | None = None) -> tuple[numpy.ndarray, numpy.ndarray]:
+        """
+        Copies of K and V as Context.read gives them, of reserved positions too: what was written there so far, or anything.
+        """
+
+    def read_state(self, layer: int, *, after: int = 0) -> tuple[numpy.ndarray, numpy.ndarray]:
+        """
+        Copies of a recurrent state, float32 (heads, k_dim) and (heads, v_dim).
+
+        The one that the step begins with, zeros where there are no tokens; or the one that was written after so many of
+        the reserved tokens. ValueError if none was.
+        """
 
     def write(self, layer: int, k: numpy.ndarray, v: numpy.ndarray, *, offset: int = 0) -> None:
         """
