@@ -37,4 +37,5 @@ NB_MODULE(_kernels, m) {
   bind_ops(m);
   bind_recurrent(m);
   bind_experts(m);
+  bind_attention(m);
 }

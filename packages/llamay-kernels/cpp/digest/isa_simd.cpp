@@ -3,6 +3,7 @@
 #include "simd/isa.hpp"
 #include "simd/math.hpp"
 #include "simd/product.hpp"
+#include "simd/transpose.hpp"
 
 namespace llamay {
 namespace {
@@ -53,6 +54,24 @@ f32x16 apply(int f, f32x16 a, f32x16 b, f32x16 c) {
       return splat(max16(a));
     case 24:
       return exp_not_positive(negate(abs(a)));
+    case 25:
+      return sqrt(a);
+    case 26:  // of what it is defined for
+      return exponent(min(max(abs(a), splat(0x1p-126f)), splat(0x1.fffffep127f)));
+    case 27:
+      return log1p(abs(a));
+    case 28:
+      return erf(a);
+    case 29:
+      return sigmoid(a);
+    case 30:
+      return relu2(a);
+    case 31:
+      return softplus(a);
+    case 32:
+      return gelu_erf(a);
+    case 33:
+      return gelu_quick(a);
     default:
       return select(both(first_lanes(11), less(a, b)), a, b);
   }
@@ -86,6 +105,12 @@ void run(int f, const float* a, const float* b, const float* c, size_t n, float*
       for (size_t j = 0; j < 128; ++j)  // room for whole vectors, no more
         if (j % 16 >= columns) out[16 * i + j] = 0;
     }
+    return;
+  }
+  if (f == 34) {  // blocks of eight by eight, some of them columns of longer rows
+    for (size_t i = 0; i + 8 <= n; i += 8)
+      for (size_t half = 0; half < 2; ++half)
+        transpose8(a + 16 * i + 8 * half, 16, out + 16 * i + 8 * half, 16);
     return;
   }
   for (size_t i = 0; i < n; ++i) {

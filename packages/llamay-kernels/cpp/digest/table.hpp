@@ -7,7 +7,7 @@ namespace llamay {
 
 /// The lanes of simd/f32x16.hpp and the functions of simd/math.hpp, over arrays of 16 n values.
 struct SimdTable {
-  static constexpr int kFunctions = 25;
+  static constexpr int kFunctions = 35;
   /// out[...] of function number f; a, b, c: operands.
   void (*run)(int f, const float* a, const float* b, const float* c, size_t n, float* out);
 };

@@ -91,9 +91,13 @@ struct AttentionTask {
 constexpr size_t lanes_up(size_t n) { return (n + 15) / 16 * 16; }
 /// Floats of one block's result for one row: the weighted values, then the maximum and the sum.
 constexpr size_t partial_floats(const AttentionShape& shape) { return lanes_up(shape.v_dim) + 16; }
+/// Floats between values that were part of the keys: with a power of two from one to the next they would meet
+/// in a few sets of the cache.
+constexpr size_t kNearPad = 16;
 constexpr size_t attention_scratch(const AttentionShape& shape) {
   const size_t rows = shape.tile() * shape.group(), v = lanes_up(shape.v_dim);
-  return rows * (kAttentionBlock + 2 * v) + 6 * lanes_up(rows) + kAttentionBlock * (shape.k_dim + v + 2);
+  return rows * (kAttentionBlock + 2 * v) + 6 * lanes_up(rows) +
+         kAttentionBlock * (shape.k_dim + v + 2 + (shape.v_from_k ? kNearPad : 0));
 }
 
 /// One table a kernel set.

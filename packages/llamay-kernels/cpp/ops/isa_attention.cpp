@@ -5,6 +5,7 @@
 #include "simd/isa.hpp"
 #include "simd/math.hpp"
 #include "simd/product.hpp"
+#include "simd/transpose.hpp"
 
 namespace llamay {
 namespace {
@@ -12,7 +13,8 @@ namespace {
 void write(const KvPages& pages, const AttentionShape& shape, uint32_t head, uint32_t first, uint32_t tokens,
            const float* k, size_t k_stride, const float* v, size_t v_stride) {
   with_stored(pages.dtype, [&]<class S>(S) {
-    write_as<typename S::K, typename S::V>(pages, shape, head, first, tokens, k, k_stride, v, v_stride);
+    write_keys<typename S::K>(pages, shape, head, first, tokens, k, k_stride);
+    if (!shape.v_from_k) write_values<typename S::V>(pages, shape, head, first, tokens, v, v_stride);
   });
 }
 
@@ -25,8 +27,8 @@ constexpr bool kWidensFree = false;
 #endif
 
 /// One task at work: rows are tokens times query heads, in that order; everything about a block lies in
-/// scratch. K, V: what the pages hold.
-template <class K, class V>
+/// scratch. K, V: what the pages hold; latent: they hold K only, and the values are a part of it.
+template <class K, class V, bool latent = false>
 class Attention {
  public:
   explicit Attention(const AttentionTask& task)
@@ -34,7 +36,8 @@ class Attention {
         s_(*task.shape),
         group_(s_.group()),
         rows_(task.n_tokens * group_),
-        v_floats_(lanes_up(s_.v_dim)) {
+        v_floats_(lanes_up(s_.v_dim)),
+        near_stride_(latent ? v_floats_ + kNearPad : v_floats_) {
     float* at = task.scratch;
     const auto take = [&at](size_t n) {
       float* p = at;
@@ -52,9 +55,9 @@ class Attention {
     old_weight_ = take(vector_rows);
     new_weight_ = take(vector_rows);
     near_keys_ = take(kAttentionBlock * s_.k_dim);
-    near_values_ = take(kAttentionBlock * v_floats_);
+    near_values_ = take(kAttentionBlock * near_stride_);
     key_scales_ = take(kAttentionBlock);
-    value_scales_ = take(kAttentionBlock);
+    value_scales_ = latent ? key_scales_ : take(kAttentionBlock);
   }
 
   void attend() {
@@ -140,8 +143,9 @@ class Attention {
     };
     keys_ahead_ =
         distance(keys_at<K>(*next.pages, s_, next.kv_head, start), keys_at<K>(here, s_, t_.kv_head, start_));
-    values_ahead_ = distance(values_at<V>(*next.pages, s_, next.kv_head, start),
-                             values_at<V>(here, s_, t_.kv_head, start_));
+    if constexpr (!latent)
+      values_ahead_ = distance(values_at<V>(*next.pages, s_, next.kv_head, start),
+                               values_at<V>(here, s_, t_.kv_head, start_));
   }
 
   float* partial(uint32_t block, uint32_t row) const {
@@ -186,11 +190,13 @@ class Attention {
     }
     begin = begin / 16 * 16;
     const bool apart = (1u << segment_->pages->page_shift) < kAttentionBlock;
-    near_ = to - from > kTileRows &&
-            (apart || (!kWidensFree && (sizeof(K) != sizeof(float) || sizeof(V) != sizeof(float))));
+    near_ =
+        latent || (to - from > kTileRows &&
+                   (apart || (!kWidensFree && (sizeof(K) != sizeof(float) || sizeof(V) != sizeof(float)))));
     if (near_) bring_near(begin, end);
     if constexpr (has_scale<K>) bring_scales(begin, end, segment_->pages->k_scale_offset, key_scales_);
-    if constexpr (has_scale<V>) bring_scales(begin, end, segment_->pages->v_scale_offset, value_scales_);
+    if constexpr (has_scale<V> && !latent)
+      bring_scales(begin, end, segment_->pages->v_scale_offset, value_scales_);
     if (alike(from, to))
       compute_alike(from, to, low(from), high(from));
     else
@@ -245,20 +251,44 @@ class Attention {
     each_page(begin, end, [&](uint32_t from, uint32_t to) {
       const K* key = keys_at<K>(pages, s_, t_.kv_head, start_ + from);
       for (uint32_t d = 0; d < s_.k_dim; ++d, key += key_stride(pages)) {
-        if (keys_ahead_) __builtin_prefetch(reinterpret_cast<const char*>(key) + keys_ahead_, 0, 2);
+        if (keys_ahead_)
+          for (size_t line = 0; line < kNearFetch; line += 64)
+            __builtin_prefetch(reinterpret_cast<const char*>(key) + keys_ahead_ + line, 0, 2);
         for (uint32_t j = from; j < to; j += 16) {
           const int n = static_cast<int>(least(16, to - j));
           store(near_keys_ + d * kAttentionBlock + j,
                 n == 16 ? load_lanes(key + j - from) : load_lanes(key + j - from, n));
         }
+        if constexpr (latent)
+          if (d < s_.v_dim && (d % 16 == 15 || d + 1 == s_.v_dim)) turn_near(d / 16 * 16, d + 1, from, to);
       }
-      const V* value = values_at<V>(pages, s_, t_.kv_head, start_ + from);
-      for (uint32_t j = from; j < to; ++j, value += s_.v_dim)
-        for (uint32_t d = 0; d < s_.v_dim; d += 16) {
-          const int n = static_cast<int>(least(16, s_.v_dim - d));
-          store(near_values_ + j * v_floats_ + d, n == 16 ? load_lanes(value + d) : load_lanes(value + d, n));
-        }
+      if constexpr (!latent) bring_values(from, to);
     });
+  }
+
+  /// Values [from, to) of the block, which lie in one page.
+  void bring_values(uint32_t from, uint32_t to) {
+    const V* value = values_at<V>(*segment_->pages, s_, t_.kv_head, start_ + from);
+    for (uint32_t j = from; j < to; ++j, value += s_.v_dim)
+      for (uint32_t d = 0; d < s_.v_dim; d += 16) {
+        const int n = static_cast<int>(least(16, s_.v_dim - d));
+        store(near_values_ + j * near_stride_ + d,
+              n == 16 ? load_lanes(value + d) : load_lanes(value + d, n));
+      }
+  }
+
+  /// Dimensions [d, end) of near keys [from, to), at most sixteen, become values: position-major, so that
+  /// each lane holds a dimension of the output, as it does where values have pages of their own.
+  void turn_near(uint32_t d, uint32_t end, uint32_t from, uint32_t to) {
+    for (uint32_t j = from; j < to; j += 8) {
+      const float* keys = near_keys_ + j;
+      float* values = near_values_ + j * near_stride_;
+      uint32_t e = d;
+      for (; e + 8 <= end; e += 8)
+        transpose8(keys + e * kAttentionBlock, kAttentionBlock, values + e, near_stride_);
+      for (; e < end; ++e)
+        for (uint32_t i = 0; i < 8; ++i) values[i * near_stride_ + e] = keys[e * kAttentionBlock + i];
+    }
   }
 
   void bring_scales(uint32_t begin, uint32_t end, uint64_t offset, float* to) {
@@ -427,7 +457,7 @@ class Attention {
     };
     if (near_) {
       if (from < to)
-        product(n, at(from), near_values_ + from * v_floats_, v_floats_, to - from, out, s_.v_dim,
+        product(n, at(from), near_values_ + from * near_stride_, near_stride_, to - from, out, s_.v_dim,
                 accumulate);
       return;
     }
@@ -485,10 +515,14 @@ class Attention {
     }
   }
 
+  // Bytes of each dimension of the next block's keys that are asked for while this block's are widened: those
+  // of latent keys are read by nothing else.
+  static constexpr size_t kNearFetch = latent ? kAttentionBlock * sizeof(K) : 64;
+
   const AttentionTask& t_;
   const AttentionShape& s_;
   const uint32_t group_, rows_;
-  const size_t v_floats_;
+  const size_t v_floats_, near_stride_;
   float *scores_, *block_out_, *out_, *block_max_, *block_sum_, *max_, *sum_, *old_weight_, *new_weight_,
       *near_keys_, *near_values_, *key_scales_, *value_scales_;
   const AttentionSegment* segment_ = nullptr;
@@ -503,8 +537,13 @@ class Attention {
 template <class F>
 void at_work(const AttentionTask& task, F f) {
   with_stored(task.segments[0].pages->dtype, [&]<class S>(S) {
-    Attention<typename S::K, typename S::V> attention(task);
-    f(attention);
+    if (task.shape->v_from_k) {
+      Attention<typename S::K, typename S::K, true> attention(task);
+      f(attention);
+    } else {
+      Attention<typename S::K, typename S::V> attention(task);
+      f(attention);
+    }
   });
 }
 

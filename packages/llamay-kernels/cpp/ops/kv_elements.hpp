@@ -99,16 +99,19 @@ inline void write_vector(const float* x, uint32_t n, scaled* to, size_t stride, 
   }
 }
 
-template <class K, class V>
-void write_as(const KvPages& pages, const AttentionShape& shape, uint32_t head, uint32_t first,
-              uint32_t tokens, const float* k, size_t k_stride, const float* v, size_t v_stride) {
-  for (uint32_t t = 0; t < tokens; ++t, k += k_stride, v += v_stride) {
-    const uint32_t at = first + t;
+template <class K>
+void write_keys(const KvPages& pages, const AttentionShape& shape, uint32_t head, uint32_t first,
+                uint32_t tokens, const float* k, size_t k_stride) {
+  for (uint32_t at = first; at < first + tokens; ++at, k += k_stride)
     write_vector(k, shape.k_dim, keys_at<K>(pages, shape, head, at), key_stride(pages),
                  has_scale<K> ? scales_at(pages, pages.k_scale_offset, head, at) : nullptr);
+}
+template <class V>
+void write_values(const KvPages& pages, const AttentionShape& shape, uint32_t head, uint32_t first,
+                  uint32_t tokens, const float* v, size_t v_stride) {
+  for (uint32_t at = first; at < first + tokens; ++at, v += v_stride)
     write_vector(v, shape.v_dim, values_at<V>(pages, shape, head, at), 1,
                  has_scale<V> ? scales_at(pages, pages.v_scale_offset, head, at) : nullptr);
-  }
 }
 
 /// A stored precision as types.
