@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from llamay_models.architectures import ARCHITECTURES, Architecture, Keys
-from llamay_models.plan import Needs, Program, Reference, Trace, Weights
-from llamay_models.plan._needs import Absent
+from llamay_models.plan import Absent, ArrayTensor, Needs, Program, Reference, Trace, Weights
 
 SDIST = "llama-cpp-python==0.3.36"
 """What holds llama.cpp's vocabularies and templates."""
@@ -62,30 +61,6 @@ def llama_cpp_fixtures() -> Path:
             archive.unlink()
         (folder / "complete").touch()
     return folder
-
-
-@dataclass
-class ArrayTensor:
-    """A tensor of float32 values in memory."""
-
-    name: str
-    values: np.ndarray
-    format: str = "F32"
-
-    @property
-    def rows(self) -> int:
-        return 1 if self.values.ndim == 1 else self.values.shape[0]
-
-    @property
-    def cols(self) -> int:
-        return self.values.shape[-1]
-
-    @property
-    def nbytes(self) -> int:
-        return self.values.nbytes
-
-    def dequantize(self) -> np.ndarray:
-        return self.values.reshape(self.rows, self.cols)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from llamay_models.architectures import ARCHITECTURES
 from llamay_models.errors import PlanError
 from llamay_models.plan import (
+    ArrayTensor,
     Inputs,
     Memory,
     Reference,
@@ -28,21 +29,10 @@ DECODERS = sorted(a.name for a in ARCHITECTURES.values() if a.kind == "decoder")
 TOKENS = [5, 2, 7, 7, 0, 3]
 
 
-class Weight:
+def Weight(name, *shape, values=None):
     """A weight of normal numbers, or of those that are given."""
-
-    format = "F32"
-
-    def __init__(self, name, *shape, values=None):
-        rng = np.random.default_rng([*name.encode(), *shape])
-        values = rng.normal(size=shape) if values is None else np.asarray(values)
-        self.name, self.array = name, values.astype(np.float32)
-        self.rows = 1 if values.ndim == 1 else math.prod(values.shape[:-1])
-        self.cols = values.shape[-1]
-        self.nbytes = 4 * values.size
-
-    def dequantize(self):
-        return self.array.reshape(self.rows, self.cols)
+    rng = np.random.default_rng([*name.encode(), *shape])
+    return ArrayTensor(name, np.asarray(rng.normal(size=shape) if values is None else values, np.float32))
 
 
 def table(width, name="table"):
@@ -141,10 +131,10 @@ def test_unary_functions_of_large_numbers_stay_finite():
 def test_affine_by_number_by_part_and_as_a_whole():
     w, b = Weight("w", 12), Weight("b", 12)
     x, y = result(lambda g, x: g.affine(x, w, b))
-    np.testing.assert_allclose(y, x * w.array + b.array)
+    np.testing.assert_allclose(y, x * w.values + b.values)
     heads = Weight("heads", 3)
     x, y = result(lambda g, x: g.affine(x, heads, None, parts=3))
-    np.testing.assert_allclose(y, x * np.repeat(heads.array, 4))
+    np.testing.assert_allclose(y, x * np.repeat(heads.values, 4))
     x, y = result(lambda g, x: g.affine(x, None, Weight("one", values=[2.5]), parts=1))
     np.testing.assert_allclose(y, x + 2.5)
 
@@ -170,9 +160,9 @@ def test_rms_norm_in_groups_with_weights_of_their_own_and_without():
     own, shared = Weight("own", 12), Weight("shared", 4)
     x, y = result(lambda g, x: g.rms_norm(x, own, 1e-5, 3, own=True))
     parts = normed(x.reshape(-1, 3, 4)).reshape(x.shape)
-    np.testing.assert_allclose(y, parts * own.array)
+    np.testing.assert_allclose(y, parts * own.values)
     _, y = result(lambda g, x: g.rms_norm(x, shared, 1e-5, 3))
-    np.testing.assert_allclose(y, parts * np.tile(shared.array, 3))
+    np.testing.assert_allclose(y, parts * np.tile(shared.values, 3))
     _, y = result(lambda g, x: g.rms_norm(x, None, 1e-5, 3))
     np.testing.assert_allclose(y, parts)
     _, y = result(lambda g, x: g.rms_norm(x, None, 1e-5))
@@ -254,10 +244,10 @@ def test_conv_is_a_causal_convolution_of_each_channel_by_itself():
     w, b = Weight("w", 12, 4), Weight("b", 12)
     x, y = result(lambda g, x: g.conv(0, x, w, 4, b), Rows(TOKENS, texts=[5, 1]))
     for channel in range(12):
-        taps = w.array[channel, ::-1].astype(float)
-        expected = np.convolve(x[:5, channel], taps)[:5] + b.array[channel]
+        taps = w.values[channel, ::-1].astype(float)
+        expected = np.convolve(x[:5, channel], taps)[:5] + b.values[channel]
         np.testing.assert_allclose(y[:5, channel], expected, atol=1e-12)
-    np.testing.assert_allclose(y[5], x[5] * w.array[:, -1] + b.array)
+    np.testing.assert_allclose(y[5], x[5] * w.values[:, -1] + b.values)
 
 
 def scanned(parts, groups, mapped, w_each, update):
@@ -396,9 +386,9 @@ def test_experts_are_the_weighted_sum_of_what_the_chosen_make_of_a_row(gated):
     for row in range(len(x)):
         total = np.zeros(12)
         for e, weight in zip(ids.array[row].astype(int), weights.array[row], strict=True):
-            hidden = up.array[e] @ x[row]
-            acted = np.maximum(gate.array[e] @ x[row] if gated else hidden, 0) ** 2
-            total += weight * (down.array[e] @ (acted * hidden if gated else acted))
+            hidden = up.values[e] @ x[row]
+            acted = np.maximum(gate.values[e] @ x[row] if gated else hidden, 0) ** 2
+            total += weight * (down.values[e] @ (acted * hidden if gated else acted))
         np.testing.assert_allclose(made.array[row], total, rtol=1e-5)
     assert [program.tensors[w].rows for w in program.records[-1].weights] == [35, 35, 60][1 - gated :]
 
@@ -519,7 +509,7 @@ def test_what_does_not_fit_is_refused_when_it_is_traced(build, message):
 def test_a_vector_may_come_with_dimensions_that_do_not_count(shape):
     w = Weight("w", *shape)
     x, y = result(lambda g, x: g.affine(x, w))
-    np.testing.assert_allclose(y, x * w.array.reshape(-1))
+    np.testing.assert_allclose(y, x * w.values.reshape(-1))
 
 
 # -- any wiring

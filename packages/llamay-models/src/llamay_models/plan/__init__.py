@@ -11,9 +11,19 @@ from llamay_models.plan._evaluate import MEANINGS, apply, evaluate
 from llamay_models.plan._explain import Explain, explain
 from llamay_models.plan._fusion import REWRITES, fuse
 from llamay_models.plan._hidden import hidden
-from llamay_models.plan._needs import Needs, check
+from llamay_models.plan._needs import Absent, Needs, check
 from llamay_models.plan._operation import Call, Inputs, Memory, Operation
-from llamay_models.plan._records import Doubles, Floats, Part, Program, Record, Shaped, Tensor, Value
+from llamay_models.plan._records import (
+    ArrayTensor,
+    Doubles,
+    Floats,
+    Part,
+    Program,
+    Record,
+    Shaped,
+    Tensor,
+    Value,
+)
 from llamay_models.plan._reference import Computed, Reference, Watch
 from llamay_models.plan._rope import Linear, Llama3, Rope, Style, Yarn
 from llamay_models.plan._row_by_row import RowByRow
@@ -27,6 +37,8 @@ __all__ = [
     "MEANINGS",
     "REWRITES",
     "TABLE",
+    "Absent",
+    "ArrayTensor",
     "Call",
     "Computed",
     "Doubles",

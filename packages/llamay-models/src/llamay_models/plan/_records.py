@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -33,6 +34,30 @@ class Tensor(Protocol):
     @property
     def nbytes(self) -> int: ...
     def dequantize(self) -> Floats: ...
+
+
+@dataclass
+class ArrayTensor:
+    """A tensor of float32 values in memory, of one dimension or more; all but the last are rows."""
+
+    name: str
+    values: Floats
+    format: str = "F32"
+
+    @property
+    def rows(self) -> int:
+        return int(math.prod(self.values.shape[:-1]))
+
+    @property
+    def cols(self) -> int:
+        return self.values.shape[-1]
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes
+
+    def dequantize(self) -> Floats:
+        return self.values.reshape(self.rows, self.cols)
 
 
 @dataclass(frozen=True, slots=True)

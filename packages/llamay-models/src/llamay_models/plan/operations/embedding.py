@@ -21,7 +21,7 @@ class Embedding(Recorder):
         return self._emit("embed_positions", width, stem(w.name), (), [table])
 
     def embed_types(self, w: Tensor, types: int, width: int) -> Value:
-        """Return the row of the token's type in a table, which is 0 unless a step says so; `w`: (types, width)."""
+        """Return the table's row of the token's type, which is 0 unless a step says so; `w`: (types, width)."""
         table = self._weight("embed_types", w, types, width)
         return self._emit("embed_types", width, stem(w.name), (), [table])
 

@@ -19,7 +19,8 @@ class Norm(Recorder):
         """`x / sqrt(mean(x^2) + eps) * w` in each of `heads` parts of the row.
 
         `w`: (x's width / heads,), the same for each part, or with `own` a weight of its own for each number:
-        (x's width,). None leaves it out. Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467.
+        (x's width,). None leaves it out. `groups` is recorded where the weight's length does not say it.
+        Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467.
         """
         size = self._parts("rms_norm", x, heads)
         if w is None:

@@ -39,12 +39,13 @@ class Rotation(Recorder):
         offset: int = 0,
         axes: Sequence[int] | None = None,
     ) -> Value:
-        """Rotate pairs of each head by the row's position times a frequency; without a rope, x is left alone.
+        """Rotate pairs of each head by the row's position times a frequency, and lengthen them by a factor.
 
         Su et al. 2021, https://arxiv.org/abs/2104.09864. `factors`, (rotated dimensions / 2,), divide the
         frequencies; they are read when the plan is made. Dimensions of a head before `offset`, and those after the
-        rotated ones, pass. `axes` says for each pair by which axis of the positions it turns, where positions have
-        several; a text has the same position in all.
+        n rotated ones, pass; of these "half" pairs i with i + n / 2, "pairs" 2 i with 2 i + 1. `axes` says for each
+        pair by which axis of the positions it turns, where positions have several; a text has the same position in
+        all. Without a rope x is left alone, and nothing is recorded.
         """
         head_dim = self._parts("rope", x, heads)
         if rope is None:
