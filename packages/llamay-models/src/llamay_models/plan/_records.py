@@ -50,7 +50,7 @@ class ArrayTensor:
 
     @property
     def cols(self) -> int:
-        return self.values.shape[-1]
+        return int(self.values.shape[-1])
 
     @property
     def nbytes(self) -> int:
