@@ -1,45 +1,49 @@
 """What can go wrong with stored state.
 
-ValueError
- ├─ SnapshotError        a file that is damaged, foreign or not for this pool; `part` says which part of it
- └─ IdentityMismatch     state of something else; `field` says in what it differs
-PermissionError
- └─ NotAllowed           state of somebody else, or marked as something that was not asked for
+SnapshotError             a snapshot cannot be used; also a ValueError. `part` says which part of it is at fault
+ ├─ IdentityMismatch        something else computed it; `field` says in what the two differ
+ └─ NotAllowed              it belongs to somebody else, or has a marking that was not asked for; also a PermissionError
 """
 
 from __future__ import annotations
 
 
 class SnapshotError(ValueError):
-    """A snapshot that cannot be used. Nothing was changed.
+    """A snapshot cannot be used. Nothing was changed.
 
     Attributes:
-        part: the part of the file that is at fault: "header", "manifest", "tokens", "side state …",
-            "chunk … of group …", "layout" or "end".
+        path: the file; None if state in memory was compared.
+        part: the part of the file that is at fault: "header", "manifest", "tokens", "rows", "side state …",
+            "chunk … of group …", "layout", "identity", "owner", "marking", "secret" or "end".
+        reason: what is wrong with it.
 
     """
 
-    def __init__(self, path: str, part: str, reason: str) -> None:
-        super().__init__(f"{path}: {part}: {reason}")
+    def __init__(self, path: str | None, part: str, reason: str) -> None:
+        super().__init__(reason if path is None else f"{path}: {part}: {reason}")
         self.path = path
         self.part = part
         self.reason = reason
 
 
-class IdentityMismatch(ValueError):
-    """The state was computed by something else.
+class IdentityMismatch(SnapshotError):
+    """Something else computed the state.
 
     Attributes:
         field: the first field in which the two identities differ.
+        stored: its value there, in words; "none" if it has none.
+        wanted: the value that was asked for.
 
     """
 
-    def __init__(self, field: str, stored: str, wanted: str) -> None:
-        super().__init__(f"the state belongs to another {field}: {stored}, not {wanted}")
+    def __init__(self, path: str | None, field: str, stored: str, wanted: str) -> None:
+        super().__init__(path, "identity", f"the state belongs to another {field}: {stored}, not {wanted}")
         self.field = field
+        self.stored = stored
+        self.wanted = wanted
 
 
-class NotAllowed(PermissionError):
+class NotAllowed(SnapshotError, PermissionError):
     """The snapshot has another owner, or a marking that the caller did not say to accept. Nothing was changed."""
 
 

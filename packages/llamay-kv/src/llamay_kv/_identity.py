@@ -36,18 +36,19 @@ class Identity:
 
     Everything on which K/V depends belongs in one: `weights` (SHA-256 of the file), `adapter` and
     `adapter_scale`, `rope_base`, `rope_scaling`, `rope_factors`, `window`, `precision`, `arithmetic` (version
-    of the numeric contract), `tokenizer`, `media`, `tenant`. The names are the caller's; a field that one of
-    two identities lacks makes them differ.
+    of the numeric contract), `operations`, `layer_kinds`, `device`, `tokenizer`, `media`, `tenant`. The names are the
+    caller's; a field that one of two identities lacks makes them differ, but see `implying`.
 
     >>> Identity(weights=b"...", rope_base=10000.0).difference(Identity(weights=b"...", rope_base=500000.0))
     'rope_base'
     """
 
-    __slots__ = ("_digest", "_fields")
+    __slots__ = ("_digest", "_fields", "_implied")
 
     def __init__(self, fields: Mapping[str, Value] | None = None, /, **more: Value) -> None:
         merged: dict[str, Value] = {**(fields or {}), **more}
         self._fields = {name: merged[name] for name in sorted(merged)}
+        self._implied: dict[str, Value] = {}
         self._digest = hashlib.sha256(self.encode()).digest()
 
     @property
@@ -77,7 +78,25 @@ class Identity:
 
         It is not what was computed, and never counts as that. Who wants it asks for it under this identity.
         """
-        return Identity(self._fields, payload=precision)
+        return Identity(self._fields, payload=precision).implying(self._implied)
+
+    def implying(self, fields: Mapping[str, Value] | None = None, /, **more: Value) -> Identity:
+        """Return the same identity, which can be asked for in snapshots from before some of its fields were there.
+
+        Args:
+            fields: by name, what a stored identity that lacks the field stands for. A stored value always counts.
+            more: further such fields.
+
+        It concerns `require`, and so `Pool.restore`, alone: the digest has all fields, and a prefix tree and a disk
+        cache find what was stored under exactly that. Raises ValueError for a field that this identity lacks.
+
+        """
+        implied = {**self._implied, **(fields or {}), **more}
+        if foreign := sorted(implied.keys() - self._fields.keys()):
+            raise ValueError(f"the identity has no field {foreign[0]!r} that could be implied")
+        same = Identity(self._fields)
+        same._implied = implied
+        return same
 
     def difference(self, other: Identity) -> str | None:
         """Name the first field in which the two differ, None if they do not."""
@@ -87,11 +106,16 @@ class Identity:
                 return name
         return None
 
-    def require(self, stored: Identity) -> None:
-        """Raise IdentityMismatch, naming the field, unless `stored` is the same."""
+    def require(self, stored: Identity, *, path: str | None = None) -> None:
+        """Raise IdentityMismatch, naming the field, unless `stored` is the same; what it lacks may be implied.
+
+        `path` is the file that it comes from, for the message.
+        """
+        if self._implied.keys() - stored._fields.keys():
+            stored = Identity({**self._implied, **stored._fields})
         name = self.difference(stored)
         if name is not None:
-            raise IdentityMismatch(name, stored._show(name), self._show(name))
+            raise IdentityMismatch(path, name, stored._show(name), self._show(name))
 
     def _show(self, name: str) -> str:
         if name not in self._fields:

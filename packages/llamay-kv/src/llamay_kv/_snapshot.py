@@ -201,7 +201,8 @@ def rekey(
     vfs, path = vfs or LocalVfs(), os.fspath(path)
     with Reader(vfs, path) as reader:
         if key is None and reader.manifest.marking is not None:
-            raise NotAllowed(f"{path} is marked {reader.manifest.marking!r} and stays encrypted")
+            reason = f"the snapshot is marked {reader.manifest.marking!r} and stays encrypted"
+            raise NotAllowed(path, "marking", reason)
         reader.unlock(keys)
         ids = reader.ids()
         manifest = replace(
@@ -226,14 +227,15 @@ def _copied(reader: Reader) -> Iterator[tuple[fmt.Frame, Buffer]]:
 
 def _check_labels(path: str, manifest: Manifest, owner: str | None, markings: Collection[str]) -> None:
     if manifest.owner is not None and owner != manifest.owner:
-        raise NotAllowed(f"{path} belongs to somebody else")
+        raise NotAllowed(path, "owner", "the snapshot belongs to somebody else")
     if manifest.marking is not None and manifest.marking not in markings:
-        raise NotAllowed(f"{path} is marked {manifest.marking!r}, which was not asked for")
+        reason = f"the snapshot is marked {manifest.marking!r}, which was not asked for"
+        raise NotAllowed(path, "marking", reason)
 
 
 def _check_identity(path: str, manifest: Manifest, identity: Identity, legacy: Legacy) -> None:
     if manifest.identity is not None:
-        identity.require(manifest.identity)
+        identity.require(manifest.identity, path=path)
     elif legacy == "refuse" or (legacy == "warn" and manifest.marking is not None):
         raise SnapshotError(
             path, "manifest", "it does not say what computed it, and such snapshots are refused here"
