@@ -163,7 +163,8 @@ bool Rows::follow(const std::vector<BatchRow>& work, const std::vector<int64_t>&
   if (tokens_.size() != n || wanted_.size() != n || work.size() != n || !types_.empty()) return false;
   for (std::size_t i = 0; i < n; ++i)
     if (work[i].token < 0 || work[i].choice.logits != out + i * width || !views_[i] ||
-        views_[i]->n_reserved < 2 || std::find(ends.begin(), ends.end(), work[i].token) != ends.end())
+        views_[i]->n_reserved < 2 || !leaves_state(*views_[i], views_[i]->n_tokens + 2) ||
+        std::find(ends.begin(), ends.end(), work[i].token) != ends.end())
       return false;
   if (later_.empty())
     for (const llamay_kv_view* v : views_)

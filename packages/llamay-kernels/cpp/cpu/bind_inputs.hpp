@@ -23,7 +23,8 @@ class Rows {
   std::size_t wanted() const { return wanted_.size(); }
 
   /// Makes them those of the step after, with the tokens that were chosen. False, and they stay, unless each
-  /// text has one row, one token that is no end, and a position reserved for it.
+  /// text has one row, one token that is no end, and a position reserved for it, and the state that it leaves
+  /// where there are any.
   bool follow(const std::vector<BatchRow>& work, const std::vector<int64_t>& ends, const float* out,
               std::size_t width);
 

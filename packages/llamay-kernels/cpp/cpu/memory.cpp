@@ -255,4 +255,13 @@ void bind_lease(const MemoryNeeds& needs, const llamay_kv_view& view, uint32_t c
   Binder(needs, view, count, index, pages, states).run();
 }
 
+bool leaves_state(const llamay_kv_view& view, uint32_t at) {
+  for (uint32_t i = 0; i < view.n_groups; ++i) {
+    const llamay_kv_group& g = element(view.groups, view.group_stride, i);
+    if (g.kind == LLAMAY_KV_STATE && view.group_stride >= kStateGroupBytes &&
+        !std::binary_search(g.state_at, g.state_at + g.n_states, at)) return false;
+  }
+  return true;
+}
+
 }  // namespace llamay

@@ -64,4 +64,8 @@ struct StatePages {
 void bind_lease(const MemoryNeeds& needs, const llamay_kv_view& view, uint32_t count, std::size_t index,
                 KvPages* pages, StatePages* states);
 
+/// Whether every group of recurrent states has one after `at` tokens, so that what a step leaves there can be
+/// committed.
+bool leaves_state(const llamay_kv_view& view, uint32_t at);
+
 }  // namespace llamay
