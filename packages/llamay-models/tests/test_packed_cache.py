@@ -7,14 +7,15 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import llamay_kernels as kernels
 from llamay_models import _packed_cache, load, loading, score
 from llamay_models._packed_cache import PackedCache
+from llamay_models.backend import CPU
 
 TOKENS = [1, 20, 33, 47, 301, 8, 99, 100]
 
@@ -140,11 +141,16 @@ def test_known_content_is_found_wherever_it_lies(model, tmp_path, packings):
     assert len(packings) == 1
 
 
-def test_another_layout_is_a_miss(model, tmp_path, packings, monkeypatch):
+def test_another_layout_is_a_miss(model, tmp_path, packings):
     load(model, threads=1, packed_cache=tmp_path / "c").close()
-    monkeypatch.setattr(kernels, "PACKED_LAYOUT", kernels.PACKED_LAYOUT + 1)
-    load(model, threads=1, packed_cache=tmp_path / "c").close()
+    newer = replace(CPU, packed=replace(CPU.packed, layout=CPU.packed.layout + 1))
+    load(model, threads=1, packed_cache=tmp_path / "c", backend=newer).close()
     assert len(packings) == 2
+
+
+def test_a_backend_that_keeps_no_weights_says_so(model, tmp_path):
+    with pytest.raises(ValueError, match="the backend cpu keeps no weights in files; load without it"):
+        load(model, threads=1, packed_cache=tmp_path / "c", backend=replace(CPU, packed=None))
 
 
 def test_dequantized_weights_are_not_kept(model, tmp_path):
@@ -164,17 +170,17 @@ def test_a_full_disk_and_a_small_budget_keep_nothing(model, tmp_path, monkeypatc
     load(model, threads=1, packed_cache=tmp_path / "c").close()
     assert "no room" in caplog.text
     assert not list((tmp_path / "c").iterdir())
-    weight = kernels.Weight(np.zeros(64, np.float32).data, "F32", 2, 32, name="w")
+    weight = CPU.weight(np.zeros(64, np.float32).data, "F32", 2, 32, name="w")
     monkeypatch.setattr(_packed_cache, "RESERVE", 0)
-    cache = PackedCache(tmp_path / "c", budget_bytes=4096)
-    assert not cache.write({"a": 1}, [weight], kernels.Threads(1))
+    cache = PackedCache(tmp_path / "c", CPU.packed, budget_bytes=4096)
+    assert not cache.write({"a": 1}, [weight], CPU.threads(1))
     assert not list((tmp_path / "c").iterdir())
 
 
 def test_what_was_used_longest_ago_makes_room(tmp_path):
-    threads = kernels.Threads(1)
-    weight = kernels.Weight(np.zeros(64, np.float32).data, "F32", 2, 32, name="w")
-    cache = PackedCache(tmp_path, budget_bytes=3 * 8192)
+    threads = CPU.threads(1)
+    weight = CPU.weight(np.zeros(64, np.float32).data, "F32", 2, 32, name="w")
+    cache = PackedCache(tmp_path, CPU.packed, budget_bytes=3 * 8192)
     for number in range(3):
         assert cache.write({"a": number}, [weight], threads)
         os.utime(cache.path({"a": number}), (number, number))
@@ -184,21 +190,21 @@ def test_what_was_used_longest_ago_makes_room(tmp_path):
 
 
 def test_what_a_killed_process_left_is_cleared_away(tmp_path):
-    threads = kernels.Threads(1)
-    weight = kernels.Weight(np.zeros(64, np.float32).data, "F32", 2, 32, name="w")
+    threads = CPU.threads(1)
+    weight = CPU.weight(np.zeros(64, np.float32).data, "F32", 2, 32, name="w")
     old, young = tmp_path / "a-1.partial", tmp_path / "a-2.partial"
     for path in (old, young):
         path.write_bytes(b"x")
     os.utime(old, (time.time() - 7200,) * 2)
-    assert PackedCache(tmp_path).write({"a": 1}, [weight], threads)
+    assert PackedCache(tmp_path, CPU.packed).write({"a": 1}, [weight], threads)
     assert young.exists()
     assert not old.exists()
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
-    threads = kernels.Threads(1)
-    weight = kernels.Weight(np.zeros(64, np.float32).data, "F32", 2, 32, name="w")
-    cache = PackedCache(tmp_path)
+    threads = CPU.threads(1)
+    weight = CPU.weight(np.zeros(64, np.float32).data, "F32", 2, 32, name="w")
+    cache = PackedCache(tmp_path, CPU.packed)
     assert cache.write({"a": 1}, [weight], threads)
     before = kept(tmp_path).read_bytes()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-import llamay_kernels as kernels
 import llamay_kv
 from llamay_models.plan import Program
 
@@ -18,7 +17,7 @@ def identity(model: Model, parts: Parts) -> llamay_kv.Identity:
     return llamay_kv.Identity(
         weights=bytes.fromhex(model.sha256),
         architecture=parts.architecture,
-        arithmetic=kernels.ARITHMETIC,
+        arithmetic=parts.backend.arithmetic,
         precision=parts.precision,
         dequantized=parts.dequantized,
         rope=_digest(parts.program, "rope", "rope_norm"),

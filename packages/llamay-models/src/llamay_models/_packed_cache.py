@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import llamay_kernels as kernels
+from llamay_models.backend import Packed, Threads, Weight
 from llamay_models.gguf import GGUFFile
 from llamay_models.plan import Tensor
 
@@ -48,12 +48,14 @@ class PackedCache:
 
     Args:
         folder: made when something is first written.
+        packed: how the backend keeps weights in files.
         budget_bytes: what its files may take together; the ones that were used longest ago are deleted.
 
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, budget_bytes: int = BUDGET) -> None:
+    def __init__(self, folder: str | os.PathLike[str], packed: Packed, *, budget_bytes: int = BUDGET) -> None:
         self.folder = Path(folder)
+        self._packed = packed
         self.budget_bytes = budget_bytes
 
     def path(self, identity: dict[str, Any]) -> Path:
@@ -65,9 +67,9 @@ class PackedCache:
         self,
         identity: dict[str, Any],
         tensors: Sequence[tuple[str, str, int, int]],
-        threads: kernels.Threads,
+        threads: Threads,
         progress: Callable[[str, int, int], None] | None = None,
-    ) -> list[kernels.Weight] | None:
+    ) -> list[Weight] | None:
         """Return the weights of name, format, rows and cols, or None where they are not there as they should be.
 
         Raising from `progress` stops it.
@@ -76,10 +78,10 @@ class PackedCache:
         try:
             with path.open("rb", buffering=0) as file:
                 places = _header(file.fileno(), identity, tensors)
-                weights: list[kernels.Weight] = []
+                weights: list[Weight] = []
                 total, done = os.fstat(file.fileno()).st_size, 0
                 for (name, kind, rows, cols), (offset, checksum) in zip(tensors, places, strict=True):
-                    weight = kernels.Weight.read_packed(
+                    weight = self._packed.read(
                         file.fileno(), offset, kind, rows, cols, checksum, name=name, threads=threads
                     )
                     weights.append(weight)
@@ -95,11 +97,9 @@ class PackedCache:
             os.utime(path)  # used now
         return weights
 
-    def write(
-        self, identity: dict[str, Any], weights: Sequence[kernels.Weight], threads: kernels.Threads
-    ) -> bool:
+    def write(self, identity: dict[str, Any], weights: Sequence[Weight], threads: Threads) -> bool:
         """Keep weights; say whether there was room. What the system refuses is logged, and costs the cache only."""
-        header, offsets, size = _layout(identity, weights, threads)
+        header, offsets, size = self._layout(identity, weights, threads)
         path = self.path(identity)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -113,9 +113,26 @@ class PackedCache:
             return False
         return True
 
-    def _write(
-        self, path: Path, header: bytes, offsets: Sequence[int], weights: Sequence[kernels.Weight]
-    ) -> None:
+    def _layout(
+        self, identity: dict[str, Any], weights: Sequence[Weight], threads: Threads
+    ) -> tuple[bytes, list[int], int]:
+        """Return the header, where each weight goes, and the size of the file."""
+        sums = [self._packed.checksum(weight, threads) for weight in weights]
+        # The offsets are counted from the first page after the header, whose length depends on them.
+        offsets, end = [], 0
+        for weight in weights:
+            offsets.append(end)
+            end = -(-(end + weight.nbytes) // _PAGE) * _PAGE
+        rows = [
+            [w.name, w.format, w.rows, w.cols, offset, f"{checksum:016x}"]
+            for w, offset, checksum in zip(weights, offsets, sums, strict=True)
+        ]
+        text = json.dumps({**identity, "bytes": end, "tensors": rows}).encode()
+        start = -(-(_PREFIX + len(text)) // _PAGE) * _PAGE
+        header = _MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
+        return header, [start + offset for offset in offsets], start + end
+
+    def _write(self, path: Path, header: bytes, offsets: Sequence[int], weights: Sequence[Weight]) -> None:
         number, name = tempfile.mkstemp(prefix=f"{path.stem}-", suffix=".partial", dir=self.folder)
         partial = Path(name)
         try:
@@ -123,7 +140,7 @@ class PackedCache:
                 _write_all(file, memoryview(header))
                 for offset, weight in zip(offsets, weights, strict=True):
                     file.seek(offset)
-                    _write_all(file, weight.packed.data)
+                    _write_all(file, self._packed.bytes(weight).data)
             partial.replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -149,38 +166,18 @@ class PackedCache:
             used -= bytes_
 
 
-def identity_of(file: GGUFFile, sha256: str | None) -> dict[str, Any]:
+def identity_of(file: GGUFFile, sha256: str | None, packed: Packed) -> dict[str, Any]:
     """Return what packed weights depend on: the model's content where it is known, else its files as they are."""
     source: Any = sha256
     if sha256 is None:
         states = [(path.resolve(), path.stat()) for path in file.paths]
         source = [[str(path), s.st_size, s.st_mtime_ns, s.st_ino] for path, s in states]
-    return {"layout": kernels.PACKED_LAYOUT, "source": source}
+    return {"layout": packed.layout, "source": source}
 
 
 def shapes(tensors: Sequence[Tensor]) -> list[tuple[str, str, int, int]]:
     """Return what packing makes of tensors: vectors become F32, matrices keep their format."""
     return [(t.name, t.format if t.rows > 1 else "F32", t.rows, t.cols) for t in tensors]
-
-
-def _layout(
-    identity: dict[str, Any], weights: Sequence[kernels.Weight], threads: kernels.Threads
-) -> tuple[bytes, list[int], int]:
-    """Return the header, where each weight goes, and the size of the file."""
-    sums = [weight.checksum(threads) for weight in weights]
-    # The offsets are counted from the first page after the header, whose length depends on them.
-    offsets, end = [], 0
-    for weight in weights:
-        offsets.append(end)
-        end = -(-(end + weight.nbytes) // _PAGE) * _PAGE
-    rows = [
-        [w.name, w.format, w.rows, w.cols, offset, f"{checksum:016x}"]
-        for w, offset, checksum in zip(weights, offsets, sums, strict=True)
-    ]
-    text = json.dumps({**identity, "bytes": end, "tensors": rows}).encode()
-    start = -(-(_PREFIX + len(text)) // _PAGE) * _PAGE
-    header = _MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text
-    return header, [start + offset for offset in offsets], start + end
 
 
 def _header(

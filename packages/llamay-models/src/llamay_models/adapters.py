@@ -14,7 +14,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-import llamay_kernels as kernels
 import llamay_kv
 from llamay_models import gguf
 from llamay_models._cache_layout import Precision, cache_layout
@@ -154,7 +153,9 @@ def with_adapters(
     opened = open_adapters(adapters)
     program = adapted_program(parts.base, opened, parts.architecture)
     shared = len(parts.base.tensors)
-    extra = pack(program.tensors[shared:], parts.threads, dequantized=parts.dequantized)
+    extra = pack(
+        program.tensors[shared:], parts.threads, backend=parts.backend, dequantized=parts.dequantized
+    )
     weights = [*parts.weights[:shared], *extra]
     fused = fuse(replace(program, tensors=tuple(weights)))
     pool = llamay_kv.Pool(
@@ -162,7 +163,7 @@ def with_adapters(
         model.pool.page_tokens,
         budget_bytes=model.pool.budget_bytes if kv_budget is None else kv_budget,
     )
-    plan = kernels.Plan(fused.records, fused.widths, weights, max_rows=parts.plan.max_rows)
+    plan = parts.backend.plan(fused.records, fused.widths, weights, max_rows=parts.plan.max_rows)
     return Model(
         replace(
             parts,

@@ -168,7 +168,7 @@ def beam_search(
     model = context.model
     room = min(max_tokens, model.context_size - len(context))
     ends = model.engine.end_tokens
-    start = None if constraint is None else Bounds(_forked(constraint), model.vocab_size, ends)
+    start = None if constraint is None else model.engine.bounds(_forked(constraint))
 
     def scored(logprob: float, n: int) -> float:
         return float(logprob / max(1, n) ** length_penalty)
@@ -334,7 +334,7 @@ def _over(branch: Branch) -> bool:
         return True
     if branch.constraint is None or branch.finish_reason == "error":
         return branch.finish_reason == "error"
-    return Bounds(branch.constraint, branch.context.model.vocab_size, engine.end_tokens).finished
+    return engine.bounds(branch.constraint).finished
 
 
 def _ranked(branches: list[Branch], score: Score | None) -> list[Branch]:

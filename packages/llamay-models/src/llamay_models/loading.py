@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import llamay_kernels as kernels
 import llamay_kv
 from llamay_models import gguf, tokenizer
 from llamay_models._aside import Aside
 from llamay_models._cache_layout import PRECISIONS, Precision, cache_layout
 from llamay_models._draft import check_draft
 from llamay_models.architectures import find
+from llamay_models.backend import CPU, Backend, Threads, Weight
 from llamay_models.embedding import take_rank_head
 from llamay_models.engine import Progress
 from llamay_models.engine._pace import Stall
@@ -36,6 +36,7 @@ _DISK = 16 << 30
 def load(
     path: str | PathLike[str],
     *,
+    backend: Backend = CPU,
     threads: int | None = None,
     kv: Precision = "f16",
     page_tokens: int = 64,
@@ -60,6 +61,7 @@ def load(
 
     Args:
         path: a GGUF file.
+        backend: what computes; see `llamay_models.backend`.
         threads: how many compute; None takes as many cores as this process may use, by its affinity and its
             container's quota.
         kv: precision of K/V: "f16", "f32", or smaller, "vq8" (values int8, keys f16: three quarters of f16) and
@@ -110,6 +112,10 @@ def load(
     if kv not in PRECISIONS:
         raise ValueError(f"kv must be one of {', '.join(PRECISIONS)}, not {kv!r}")
 
+    if packed_cache is not None and backend.packed is None:
+        raise ValueError(
+            f"packed_cache is given, but the backend {backend.name} keeps no weights in files; load without it"
+        )
     stall = Stall.parse(max_stall)
 
     file = gguf.open(path)
@@ -138,19 +144,20 @@ def load(
         )
     layout = cache_layout(program, kv)
     budget = _budget(layout, ctx_size, page_tokens) if kv_budget is None else kv_budget
-    pool = llamay_kv.Pool(layout, page_tokens, budget_bytes=budget, spill=spill)
+    memory = None if backend.memory is None else backend.memory()
+    pool = llamay_kv.Pool(layout, page_tokens, budget_bytes=budget, spill=spill, allocator=memory)
 
-    workers = kernels.Threads(threads)
+    workers = backend.threads(threads)
     with Aside(lambda: _tokenizer(file), "llamay tokenizer") as reading:
         if packed_cache is None or dequantized:
-            weights = pack(base.tensors, workers, dequantized=dequantized, progress=progress)
+            weights = pack(base.tensors, workers, backend=backend, dequantized=dequantized, progress=progress)
         else:
-            weights = _kept(packed_cache, file, base, workers, sha256, progress)
+            weights = _kept(packed_cache, file, base, workers, backend, sha256, progress)
         if added := adapted.tensors[len(weights) :]:
-            weights += pack(added, workers, dequantized=dequantized)
+            weights += pack(added, workers, backend=backend, dequantized=dequantized)
     words = reading.result()
-    plan = kernels.Plan(program.records, program.widths, weights, max_rows=max_rows)
-    guesser = None if draft is None else _guesser(draft, threads, words, config.vocab)
+    plan = backend.plan(program.records, program.widths, weights, max_rows=max_rows)
+    guesser = None if draft is None else _guesser(draft, backend, threads, words, config.vocab)
     return Model(
         Parts(
             path=file.path,
@@ -160,6 +167,7 @@ def load(
             metadata=_small(file.metadata),
             base=outline(base),
             program=_packed(program, weights),
+            backend=backend,
             weights=weights,
             plan=plan,
             threads=workers,
@@ -188,10 +196,11 @@ def _kept(
     folder: str | PathLike[str],
     file: gguf.GGUFFile,
     program: Program,
-    workers: kernels.Threads,
+    workers: Threads,
+    backend: Backend,
     sha256: str | None,
     progress: Progress | None,
-) -> list[kernels.Weight]:
+) -> list[Weight]:
     """Return the packed weights from the cache, or pack them and keep them there."""
     from llamay_models._packed_cache import (
         PackedCache,
@@ -199,23 +208,28 @@ def _kept(
         shapes,
     )  # slow to import, for who asks for it
 
-    cache = PackedCache(folder)
-    identity = identity_of(file, sha256)
+    assert backend.packed is not None
+    cache = PackedCache(folder, backend.packed)
+    identity = identity_of(file, sha256, backend.packed)
     weights = cache.read(identity, shapes(program.tensors), workers, progress)
     if weights is None:
-        weights = pack(program.tensors, workers, progress=progress)
+        weights = pack(program.tensors, workers, backend=backend, progress=progress)
         cache.write(identity, weights, workers)
     return weights
 
 
 def _guesser(
-    draft: Model | str | PathLike[str], threads: int, words: tokenizer.Tokenizer | None, vocab: int
+    draft: Model | str | PathLike[str],
+    backend: Backend,
+    threads: int,
+    words: tokenizer.Tokenizer | None,
+    vocab: int,
 ) -> Model:
     """Return the draft model, loaded if it is a path. Raises ModelError if it cannot guess for this one."""
     if isinstance(draft, Model):
         check_draft(words, draft, vocab)
         return draft
-    loaded = load(draft, threads=threads, prefix_cache=0, speculation=False)
+    loaded = load(draft, backend=backend, threads=threads, prefix_cache=0, speculation=False)
     try:
         check_draft(words, loaded, vocab)
     except ModelError:
@@ -230,7 +244,7 @@ def _disk(cache: str | PathLike[str] | llamay_kv.DiskCache | None) -> llamay_kv.
     return llamay_kv.DiskCache(cache, budget_bytes=_DISK)
 
 
-def _packed(program: Program, weights: list[kernels.Weight]) -> Program:
+def _packed(program: Program, weights: list[Weight]) -> Program:
     """Return the program over the packed weights, so that nothing holds on to the file."""
     return Program(program.records, program.widths, tuple(weights), program.names)
 

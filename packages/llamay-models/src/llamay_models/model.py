@@ -11,9 +11,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import llamay_kernels as kernels
 import llamay_kv as kv
 from llamay_models.architectures import Config
+from llamay_models.backend import Backend, Plan, Threads, Weight
 from llamay_models.engine import Context, Engine, Progress, Runner
 from llamay_models.engine._pace import Stall
 from llamay_models.engine._prefixes import Prefixes
@@ -44,9 +44,10 @@ class Parts:
     base: Program
     """Not fused, and without adapters: what another model over the same weights begins with."""
     program: Program
-    weights: Sequence[kernels.Weight]
-    plan: kernels.Plan
-    threads: kernels.Threads
+    backend: Backend
+    weights: Sequence[Weight]
+    plan: Plan
+    threads: Threads
     tokenizer: Tokenizer | None
     pool: kv.Pool
     precision: str
@@ -77,6 +78,7 @@ class Model:
         engine: what runs everything; `engine.submit` takes a `Request`.
         context_size: the most tokens a context may have here; `context_length` is what the model was made
             for.
+        backend: what computes.
         threads: how many compute.
         n_parameters: numbers in its weights; a tied table counts once.
         nbytes: bytes that its weights take in memory.
@@ -93,6 +95,7 @@ class Model:
         self.tokenizer = parts.tokenizer
         self.context_size = parts.ctx_size
         self.pool = parts.pool
+        self.backend = parts.backend
         self.threads = int(parts.threads.n)
         self.n_parameters = sum(t.rows * t.cols for t in parts.program.tensors)
         self.nbytes = sum(int(w.nbytes) for w in parts.weights)
@@ -112,7 +115,7 @@ class Model:
                 owns_disk=parts.owns_disk,
             )
         self.engine: Engine = Engine(
-            Runner(parts.plan, parts.threads),
+            Runner(parts.backend, parts.plan, parts.threads),
             parts.pool,
             parts.tokenizer,
             parts.ctx_size,
@@ -127,7 +130,7 @@ class Model:
         # The engine's thread knows nothing of this object: dropping it, or leaving Python, ends the thread.
         weakref.finalize(self, self.engine.close)
         self.rank_head = parts.rank_head
-        self.reader = Reader(self.engine, partial(_runner, self.engine, parts.threads, weakref.ref(self)))
+        self.reader = Reader(self.engine, partial(_runner, self.engine, weakref.ref(self)))
 
     # -- what it is
 
@@ -434,7 +437,7 @@ def _identity(model: weakref.ref[Model]) -> kv.Identity:
     return alive.identity
 
 
-def _runner(engine: Engine, threads: kernels.Threads, model: weakref.ref[Model], kind: Kind) -> Runner:
+def _runner(engine: Engine, model: weakref.ref[Model], kind: Kind) -> Runner:
     """Return what computes readings: for logits the engine's own, for hidden states one made when first used."""
     if kind == "logits":
         return engine.runner
@@ -444,6 +447,6 @@ def _runner(engine: Engine, threads: kernels.Threads, model: weakref.ref[Model],
     parts = owner._opened()
     if owner._hidden is None:
         short = hidden(parts.program)
-        plan = kernels.Plan(short.records, short.widths, parts.weights, max_rows=parts.plan.max_rows)
-        owner._hidden = Runner(plan, threads)
+        plan = parts.backend.plan(short.records, short.widths, parts.weights, max_rows=parts.plan.max_rows)
+        owner._hidden = Runner(parts.backend, plan, parts.threads)
     return owner._hidden

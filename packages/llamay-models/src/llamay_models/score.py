@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-import llamay_kernels as kernels
 import llamay_kv
 from llamay_models.engine import Progress
 from llamay_models.engine._reading import Reading
@@ -81,9 +80,11 @@ def score(
     tops: list[tuple[tuple[int, float], ...]] = [()] * len(text)
     first = max(0, n - 1)
 
+    logprobs_of = model.backend.logprobs
+
     def take(begin: int, rows: Floats) -> None:
         for at, row in enumerate(rows, begin + 1):
-            logprobs[at - n], best = kernels.logprobs(row, tokens[at], top)
+            logprobs[at - n], best = logprobs_of(row, tokens[at], top)
             tops[at - n] = tuple(best)
 
     ids = model.engine.check(tokens)[:-1]
@@ -148,7 +149,7 @@ def log_likelihoods(
     done = 0
     for piece in logits(model, tokens[:-1], first):
         for row in piece:
-            scores[done], _ = kernels.logprobs(row, tokens[first + 1 + done])
+            scores[done], _ = model.backend.logprobs(row, tokens[first + 1 + done], 0)
             done += 1
         if progress is not None:
             progress("scoring", done, len(scores))

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-import llamay_kernels as kernels
+import llamay_kernels as kernels  # formats only: what reads files is the same for every backend
+from llamay_models.backend import CPU, Backend, Threads, Weight
 from llamay_models.errors import TensorError
 from llamay_models.gguf import GGUFFile, TensorInfo
 from llamay_models.plan import Tensor
@@ -72,21 +73,22 @@ def file_tensors(file: GGUFFile) -> dict[str, FileTensor]:
 
 def pack(
     tensors: Iterable[Tensor],
-    threads: kernels.Threads,
+    threads: Threads,
     *,
+    backend: Backend = CPU,
     dequantized: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
-) -> list[kernels.Weight]:
-    """Pack tensors for the kernels, each in parallel; its pages of the file are given up as soon as it is packed.
+) -> list[Weight]:
+    """Prepare tensors for a backend, each in parallel; its pages of the file are given up as soon as it is packed.
 
     Vectors become F32, and with `dequantized` everything does. Raising from `progress` stops it.
     """
     sources = list(tensors)
-    weights: list[kernels.Weight] = []
+    weights: list[Weight] = []
     read = _Read()
     total, done = sum(t.nbytes for t in sources), 0
     for source in sources:
-        weights.append(_pack(source, threads, dequantized, read))
+        weights.append(_pack(source, threads, backend, dequantized, read))
         done += source.nbytes
         if progress is not None:
             progress("loading", done, total)
@@ -128,7 +130,7 @@ class _Read:
         self._bytes = 0
 
 
-def _pack(source: Tensor, threads: kernels.Threads, dequantized: bool, read: _Read) -> kernels.Weight:
+def _pack(source: Tensor, threads: Threads, backend: Backend, dequantized: bool, read: _Read) -> Weight:
     whole = source.whole if isinstance(source, Part) else source
     stored = whole.info.data if isinstance(whole, FileTensor) else None
     if isinstance(source, Part) and stored is not None and whole.rows > 1:
@@ -139,7 +141,7 @@ def _pack(source: Tensor, threads: kernels.Threads, dequantized: bool, read: _Re
     else:
         data, kind = np.ascontiguousarray(source.dequantize(), np.float32).data.cast("B"), "F32"
     mapped = stored is not None and kind == source.format and not dequantized and source.rows > 1
-    weight = kernels.Weight(
+    weight = backend.weight(
         data, kind, source.rows, source.cols, name=source.name, threads=threads, mapped=mapped
     )
     if stored is not None:

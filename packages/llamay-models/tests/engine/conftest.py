@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import llamay_kernels as kernels
 import llamay_kv
 from llamay_models._cache_layout import cache_layout
+from llamay_models.backend import CPU
 from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, fuse
 from llamay_models.plan._adapt import outline
@@ -152,7 +152,7 @@ def make_model(small_model) -> Callable[..., Model]:
         small = small_model(name, seed=seed, **keys)
         base = small.trace()
         program = fuse(base)
-        weights = pack(program.tensors, kernels.Threads(1))
+        weights = pack(program.tensors, CPU.threads(1))
         model = Model(
             Parts(
                 path=Path("small.gguf"),
@@ -162,9 +162,10 @@ def make_model(small_model) -> Callable[..., Model]:
                 metadata={},
                 base=outline(base),
                 program=Program(program.records, program.widths, tuple(weights), program.names),
+                backend=CPU,
                 weights=weights,
-                plan=kernels.Plan(program.records, program.widths, weights, max_rows=max_rows),
-                threads=kernels.Threads(threads),
+                plan=CPU.plan(program.records, program.widths, weights, max_rows=max_rows),
+                threads=CPU.threads(threads),
                 tokenizer=tokenizer or Letters(),
                 pool=llamay_kv.Pool(
                     cache_layout(program, precision), page_tokens, budget_bytes=budget, spill=spill

@@ -5,7 +5,6 @@ import ctypes
 import numpy as np
 import pytest
 
-import llamay_kernels as kernels
 from llamay_models.engine import Request, Sampling
 from llamay_models.engine._constraint import Bounds, fill_all
 from llamay_models.errors import ConstraintError
@@ -111,12 +110,13 @@ def test_one_that_does_not_fit_is_asked_through_python(make_model):
     assert other.asked > 0
 
 
-def test_masks_are_filled_at_once_and_each_is_told_of_its_own():
+def test_masks_are_filled_at_once_and_each_is_told_of_its_own(backend):
     ends = frozenset({0})
-    many = [Bounds(Native(i, i), 60, ends) for i in range(3)] + [
-        Bounds(Native(1, 0, fails_after=0), 60, ends)
+    many = [
+        Bounds(constraint, 60, ends, backend.fill_masks)
+        for constraint in (*(Native(i, i) for i in range(3)), Native(1, 0, fails_after=0))
     ]
-    fill_all(many, kernels.Threads(2))
+    fill_all(many, backend.threads(2))
     assert [b.stale for b in many] == [False] * 4
     assert [b.open for b in many] == [False, True, True, False]
     assert many[0].finished

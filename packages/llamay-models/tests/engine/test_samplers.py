@@ -78,9 +78,9 @@ def test_another_mirostat_begins_anew(make_model):
     learned = context._state.mirostat
     assert learned is not None
     assert learned[3] != 10.0
-    chooser = Chooser(Sampling(seed=1, mirostat=2, mirostat_tau=4.0), context._state, 60, frozenset())
+    chooser = Chooser(Sampling(seed=1, mirostat=2, mirostat_tau=4.0), context._state, 60, frozenset(), backend=model.backend)
     assert chooser._sampler.mu == 8.0
-    chooser = Chooser(Sampling(seed=1, mirostat=2, mirostat_eta=0.5), context._state, 60, frozenset())
+    chooser = Chooser(Sampling(seed=1, mirostat=2, mirostat_eta=0.5), context._state, 60, frozenset(), backend=model.backend)
     assert chooser._sampler.mu == learned[3]
 
 
@@ -99,11 +99,11 @@ def test_scores_after_sampling_are_those_of_what_was_left(make_model):
 # -- drawing ahead
 
 
-def draw(what, threads=None):
+def draw(backend, what, threads=None):
     draws = Draws()
     for i, (chooser, _, position) in enumerate(what):
         draws.add(chooser, i, position, None)
-    draws.draw([logits for _, logits, _ in what], threads)
+    draws.draw([logits for _, logits, _ in what], backend.sample_batch, threads)
 
 
 def test_what_is_drawn_ahead_is_what_would_have_been_chosen(make_model):
@@ -116,12 +116,12 @@ def test_what_is_drawn_ahead_is_what_would_have_been_chosen(make_model):
         for options in OPTIONS:
             state = State(model.pool.context())
             state.append(PROMPT)
-            made.append(Chooser(Sampling(seed=4, **options), state, 60, frozenset()))
+            made.append(Chooser(Sampling(seed=4, **options), state, 60, frozenset(), backend=model.backend))
         return made
 
     alone = [c.choose(x, 5, None) for c, x in zip(choosers(), rows, strict=True)]
     ahead = choosers()
-    draw([(c, x, 5) for c, x in zip(ahead, rows, strict=True)], kernels.Threads(2))
+    draw(model.backend, [(c, x, 5) for c, x in zip(ahead, rows, strict=True)], model.backend.threads(2))
     nonsense = np.zeros(60, np.float32)
     for options, chooser, x, expected in zip(OPTIONS, ahead, rows, alone, strict=True):
         logits = x if "logprobs" in options else nonsense  # so that it shows what was taken
@@ -131,8 +131,8 @@ def test_what_is_drawn_ahead_is_what_would_have_been_chosen(make_model):
 def test_an_error_that_was_drawn_ahead_is_told_to_its_own_sequence(make_model):
     model = make_model()
     good, bad = np.zeros(60, np.float32), np.full(60, np.nan, np.float32)
-    choosers = [Chooser(Sampling(seed=1), State(model.pool.context()), 60, frozenset()) for _ in range(2)]
-    draw([(choosers[0], good, 0), (choosers[1], bad, 0)])
+    choosers = [Chooser(Sampling(seed=1), State(model.pool.context()), 60, frozenset(), backend=model.backend) for _ in range(2)]
+    draw(model.backend, [(choosers[0], good, 0), (choosers[1], bad, 0)])
     assert choosers[0].choose(good, 0, None)[1] is None
     with pytest.raises(SamplingError, match="no token can be chosen at position 0: the logit of token 0"):
         choosers[1].choose(bad, 0, None)
@@ -143,9 +143,9 @@ def test_what_was_drawn_for_another_position_or_without_the_mask_is_not_taken(ma
     logits = np.zeros(60, np.float32)
     logits[[7, 8]] = 20, 19
     choosers = [
-        Chooser(Sampling(temperature=0), State(model.pool.context()), 60, frozenset()) for _ in (1, 2)
+        Chooser(Sampling(temperature=0), State(model.pool.context()), 60, frozenset(), backend=model.backend) for _ in (1, 2)
     ]
-    draw([(c, logits, 3) for c in choosers])
+    draw(model.backend, [(c, logits, 3) for c in choosers])
     mask = np.full(2, 0xFFFFFFFF, np.uint32)
     mask[0] ^= 1 << 7
     assert choosers[0].choose(logits, 3, mask)[0] == 8
@@ -203,7 +203,7 @@ def test_repetitions_do_not_reach_over_a_breaker(make_model):
     for sampling in (free, broken):
         state = State(model.pool.context())
         state.append(prompt)
-        chooser = Chooser(sampling, state, 60, frozenset(), model.tokenizer)
+        chooser = Chooser(sampling, state, 60, frozenset(), model.tokenizer, backend=model.backend)
         chosen.append(chooser.choose(logits, len(prompt), None)[0])
     assert chosen[0] != model.encode("a")[0]
     assert chosen[1] == model.encode("a")[0]

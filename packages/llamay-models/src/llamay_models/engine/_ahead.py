@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import llamay_kernels as kernels
 import llamay_kv as kv
+from llamay_models.backend import Begun, Flag
 from llamay_models.engine._constraint import fill_all
 from llamay_models.engine._endings import Endings, wrapped
 from llamay_models.engine._places import Places
@@ -38,10 +38,11 @@ class Ahead:
         guess: Callable[[list[Share], Pace], None],
         wanted: Callable[[], bool],
         page_tokens: int,
+        flag: Flag,
     ) -> None:
-        self.brake = kernels.Brake()
-        """To be set whenever `wanted` becomes true."""
-        self.begun: kernels.BegunRows | None = None
+        self.flag = flag
+        """To be set whenever `wanted` becomes true: no step then begins by itself."""
+        self.begun: Begun | None = None
         self.batch: list[Share] = []
         self._places = places
         self._endings = endings
@@ -74,10 +75,10 @@ class Ahead:
                 return False
         return True
 
-    def brake_of(self, batch: list[Share]) -> tuple[kernels.Brake | None, tuple[int, ...]]:
+    def flag_of(self, batch: list[Share]) -> tuple[Flag | None, tuple[int, ...]]:
         """Return what may keep a step from following by itself, or None if none may, and the tokens that end a text."""
         # Before the look at who wants something: whoever comes after that sets it again.
-        self.brake.set(False)
+        self.flag.set(False)
         if self._wanted() or len(batch) != len(self._places.running) or not self._places.settled:
             return None, ()
         for share in batch:
@@ -89,7 +90,7 @@ class Ahead:
                 or sequence.channel.cancelled
             ):
                 return None, ()
-        return self.brake, self._ends
+        return self.flag, self._ends
 
     def take(self, batch: list[Share]) -> list[int]:
         """Take the tokens that were drawn with a step. Its outputs may be gone: the next one writes there too."""
@@ -119,7 +120,7 @@ class Ahead:
             self.begun = runner.begin(shares)
         except (kv.OutOfPages, kv.PagesLost, ValueError, MemoryError):
             for share in shares[:taken]:
-                share.lease.release()
+                share.release()
             return
         self.batch = shares
         self._ends = tuple(

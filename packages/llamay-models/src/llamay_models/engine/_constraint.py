@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-import llamay_kernels as kernels
+from llamay_models.backend import FillMasks, Threads
 from llamay_models.errors import ConstraintError
 
 Mask = npt.NDArray[np.uint32]
@@ -46,14 +46,19 @@ class TokenConstraint(Protocol):
 class Bounds:
     """A constraint at work, and its mask for the next token, computed when it is first needed.
 
+    `fill_masks` is the backend's, for constraints that offer the C interface.
+
     Attributes:
         stale: whether the mask of the next token is not there yet.
         mask_seconds: what a mask has taken of late.
 
     """
 
-    def __init__(self, constraint: TokenConstraint, vocab: int, ends: frozenset[int]) -> None:
+    def __init__(
+        self, constraint: TokenConstraint, vocab: int, ends: frozenset[int], fill_masks: FillMasks
+    ) -> None:
         self._constraint = constraint
+        self._fill_masks = fill_masks
         self._vocab = vocab
         self._taken = 0
         self.stale = True
@@ -136,12 +141,12 @@ class Bounds:
             raise ConstraintError(
                 f"a {type(self._constraint).__name__} cannot fork, so its text cannot branch"
             )
-        twin = Bounds(fork(), self._vocab, self._end_tokens)
+        twin = Bounds(fork(), self._vocab, self._end_tokens, self._fill_masks)
         twin._taken = self._taken
         return twin
 
 
-def fill_all(many: Sequence[Bounds], threads: kernels.Threads | None = None) -> None:
+def fill_all(many: Sequence[Bounds], threads: Threads | None = None) -> None:
     """Compute the masks of several constraints; what goes wrong is told to whoever asks for the mask.
 
     Those that offer the C interface of `abi/llamay/token_constraint.h` are filled in one call, with the help of threads
@@ -156,7 +161,7 @@ def fill_all(many: Sequence[Bounds], threads: kernels.Threads | None = None) -> 
     helped = threads if sum(bounds.mask_seconds for bounds in native) > _WORTH_A_THREAD else None
     rows = [(bounds._capsule, bounds._mask) for bounds in native]
     try:
-        told = kernels.fill_masks(rows, native[0]._ends, helped)
+        told = native[0]._fill_masks(rows, native[0]._ends, helped)
     except (TypeError, ValueError):  # one of them does not fit: its own method says how
         for bounds in native:
             bounds._fill()

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 import llamay_kv as kv
-from llamay_models.engine._constraint import Bounds
+from llamay_models.engine._constraint import Bounds, TokenConstraint
 from llamay_models.engine._generation import Channel, Generation
 from llamay_models.engine._loop import Loop
 from llamay_models.engine._pace import Stall
@@ -77,6 +77,7 @@ class Engine:
         self.max_sequences = min(max_sequences, runner.max_rows)
         self._vocabulary = vocabulary
         self._vocab = runner.plan.output_width
+        self._backend = runner.backend
         self._speculation = speculation
         self._draft = DraftModel(draft, self._vocab) if draft is not None else None
         self.lenders: list[Callable[[], bool]] = []
@@ -228,6 +229,10 @@ class Engine:
         """The tokens that end a text."""
         return self._vocabulary.eog if self._vocabulary is not None else frozenset()
 
+    def bounds(self, constraint: TokenConstraint) -> Bounds:
+        """Return a constraint at work on a text of this model."""
+        return Bounds(constraint, self._vocab, self.end_tokens, self._backend.fill_masks)
+
     def ends(self, tokens: Sequence[int]) -> bool:
         """Whether the last of these tokens ends a text."""
         return bool(tokens) and tokens[-1] in self.end_tokens
@@ -284,11 +289,12 @@ class Engine:
                 self._vocab,
                 ends if request.ignore_eos else frozenset(),
                 self._vocabulary,
+                backend=self._backend,
             ),
             TextStream(self._decoder(request.special), request.stops),
             frozenset() if request.ignore_eos else ends,
             limit,
-            None if constraint is None else lambda: Bounds(constraint, self._vocab, ends),
+            None if constraint is None else lambda: self.bounds(constraint),
             stops=request.stops,
             special=request.special,
             forbidden=ends if request.ignore_eos else frozenset(),
@@ -327,7 +333,12 @@ class Engine:
             for token in state.last(written) if written else ():
                 text.feed(token)  # so that it holds back what its parent holds back
             chooser = Chooser(
-                state.sampling or Sampling(), state, self._vocab, writing.forbidden, self._vocabulary
+                state.sampling or Sampling(),
+                state,
+                self._vocab,
+                writing.forbidden,
+                self._vocabulary,
+                backend=self._backend,
             )
             twin = Writing(
                 chooser,

@@ -94,7 +94,12 @@ class Loop:
             self._places, prefixes, pool.page_tokens, runner.max_rows, self._endings, self._stepper.advance
         )
         self._ahead = Ahead(
-            self._places, self._endings, self._scheduler.guess, self._wanted, pool.page_tokens
+            self._places,
+            self._endings,
+            self._scheduler.guess,
+            self._wanted,
+            pool.page_tokens,
+            runner.backend.flag(),
         )
         self._order = 0
         self._closed = False
@@ -145,7 +150,7 @@ class Loop:
             self._order += 1
             sequence.order = self._order
             self._inbox.append(sequence)
-            self._ahead.brake.set()
+            self._ahead.flag.set()
         self.wake.set()
 
     def find(self, channel: Channel) -> Sequence | None:
@@ -176,7 +181,7 @@ class Loop:
             if self._closed:
                 raise EngineClosed("the model was closed; load it again")
             self._calls.append(run)
-            self._ahead.brake.set()
+            self._ahead.flag.set()
         self.wake.set()
         done.wait()
         if error:
@@ -187,7 +192,7 @@ class Loop:
         """End every sequence as cancelled, and the thread. Waits for it. Closing twice is nothing."""
         with self._lock:
             self._closed = True
-            self._ahead.brake.set()
+            self._ahead.flag.set()
         self.wake.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()

@@ -196,7 +196,7 @@ class Reader:
             out = runner.run([rows for _, rows in batch])
         except Exception as error:  # one bad text must not take the others with it
             for reading, rows in batch:
-                rows.lease.release()
+                rows.release()
                 if len(batch) == 1:
                     reading.end(LlamayError(f"a step of the model failed: {error}"))
             if len(batch) > 1:
@@ -208,7 +208,7 @@ class Reader:
         done = 0
         windowed = self._engine.prefixes is not None and self._engine.prefixes.windowed
         for reading, rows in batch:
-            rows.lease.commit(rows.tokens)
+            rows.keep()
             end = rows.position + len(rows.tokens)
             mine = out[done : done + rows.wanted]
             done += rows.wanted

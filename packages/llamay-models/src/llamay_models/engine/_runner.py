@@ -4,29 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-import llamay_kernels as kernels
 import llamay_kv as kv
+from llamay_models.backend import Backend, Begun, Draw, Flag, Given, Inputs, Plan, Threads
 from llamay_models.plan._records import Floats
-
-Draw: TypeAlias = (
-    "tuple[kernels.Sampler, int, int, npt.NDArray[np.int32] | None, npt.NDArray[np.uint32] | None]"
-)
-"""By what sampler, from which output of the step, at what position, after which tokens, within what mask."""
 
 
 @dataclass(slots=True)
 class Rows:
-    """The next rows of one context: a lease on their K/V, and how many of the last want logits."""
+    """The next rows of one context: a lease on their K/V, and how many of the last want logits.
 
-    lease: kv.Lease
+    `lease` is None where the plan keeps nothing; `inputs` is what the rows are beside tokens.
+    """
+
+    lease: kv.Lease | None
     tokens: Sequence[int]
     position: int
     wanted: int
+    inputs: Inputs | None = None
+
+    def keep(self) -> None:
+        """Make the rows part of the context."""
+        if self.lease is not None:
+            self.lease.commit(self.tokens)
+
+    def release(self) -> None:
+        """Give the rows up: nothing of them counts."""
+        if self.lease is not None:
+            self.lease.release()
 
 
 class Runner:
@@ -35,7 +42,8 @@ class Runner:
     Not for several threads at a time: the outputs are shared.
     """
 
-    def __init__(self, plan: kernels.Plan, threads: kernels.Threads) -> None:
+    def __init__(self, backend: Backend, plan: Plan, threads: Threads) -> None:
+        self.backend = backend
         self.plan = plan
         self.threads = threads
         self.max_rows = plan.max_rows
@@ -44,6 +52,7 @@ class Runner:
         # Made as it is needed: a row of a large vocabulary takes a megabyte.
         self._out = np.zeros((0, plan.output_width), np.float32)
         self._rows: list[Floats] = []
+        self._run, self._begin = plan.run_rows, plan.begin_rows
 
     def rows(self, wanted: int) -> list[Floats]:
         """Return where the next run puts its outputs, if it wants so many: each float32 (output width,)."""
@@ -67,29 +76,36 @@ class Runner:
 
         Returns the tokens, -1 where none can be drawn, and what was wrong there.
         """
-        rows = [(r.lease, r.tokens, r.position, r.wanted) for r in batch]
-        self.seconds, tokens, errors = self.plan.run_rows(rows, self._out, self.threads, draws)
+        self.seconds, tokens, errors = self._run(_given(batch), self._out, self.threads, draws)
         return tokens, errors
 
-    def begin(self, batch: Sequence[Rows]) -> kernels.BegunRows:
+    def begin(self, batch: Sequence[Rows]) -> Begun:
         """Have the other threads begin a step, which `finish` completes. Nothing else can run before.
 
         `rows` was asked for enough rows. Where nobody wants the outputs any more, `leave` it.
         """
-        rows = [(r.lease, r.tokens, r.position, r.wanted) for r in batch]
-        return self.plan.begin_rows(rows, self._out, self.threads)
+        return self._begin(_given(batch), self._out, self.threads)
 
     def finish(
         self,
-        begun: kernels.BegunRows,
+        begun: Begun,
         draws: Sequence[Draw],
-        brake: kernels.Brake | None = None,
+        flag: Flag | None = None,
         ends: Sequence[int] = (),
     ) -> tuple[list[int], dict[int, str], bool]:
         """Complete a step that has begun, and return what `step` does, and whether the one after has begun.
 
-        That it may do, with the tokens that are drawn, where there is a brake that is not set, a position reserved
+        That it may do, with the tokens that are drawn, where there is a flag that is not set, a position reserved
         for each, and no end among them.
         """
-        self.seconds, tokens, errors, followed = begun.finish(draws, brake, ends)
+        self.seconds, tokens, errors, followed = begun.finish(draws, flag, ends)
         return tokens, errors, followed
+
+
+def _given(batch: Sequence[Rows]) -> list[Given]:
+    return [
+        (r.lease, r.tokens, r.position, r.wanted)
+        if r.inputs is None
+        else (r.lease, r.tokens, r.position, r.wanted, r.inputs)
+        for r in batch
+    ]

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import llamay_kernels as kernels
+from llamay_models.backend import Backend, Draw, SampleBatch, Sampler, Threads
 from llamay_models.engine._breakers import Words, token_sequences
 from llamay_models.engine._constraint import Bounds, Mask
 from llamay_models.engine._generation import TokenScore
-from llamay_models.engine._runner import Draw
 from llamay_models.engine._sampling import Sampling
 from llamay_models.engine._state import State
 from llamay_models.errors import SamplingError
@@ -47,6 +46,8 @@ class Chooser:
         vocab: int,
         forbidden: frozenset[int],
         words: Words | None = None,
+        *,
+        backend: Backend,
     ) -> None:
         s = sampling
         wrong = [t for t in s.logit_bias if t >= vocab]
@@ -63,7 +64,8 @@ class Chooser:
         options["dry_sequence_breakers"] = (
             token_sequences(words, vocab, s.dry_sequence_breakers) if breaks and words is not None else ()
         )
-        self._sampler = kernels.Sampler(sequence=state.stream, **options)
+        self._make, self._logprobs_of = backend.sampler, backend.logprobs
+        self._sampler = self._make(sequence=state.stream, **options)
         looks_back = s.looks_back
         self._history = _History(state.last(looks_back), looks_back) if looks_back else None
         # What mirostat has learned goes on with the context, as long as it is the same mirostat.
@@ -75,10 +77,10 @@ class Chooser:
         # Whether nothing is to be noted beside the token.
         self._plain = self._history is None and self._mirostat is None and self._logprobs is None
 
-    def twin(self) -> kernels.Sampler:
+    def twin(self) -> Sampler:
         """Return a sampler that draws the same random numbers, for guessing. It does not look back."""
         state = self._sampler.state()
-        return kernels.Sampler(**{**state, **_FORGETFUL})
+        return self._make(**{**state, **_FORGETFUL})
 
     @property
     def scores(self) -> bool:
@@ -116,7 +118,7 @@ class Chooser:
             raise SamplingError(f"no token can be chosen at position {position}: {error}") from None
         self._note(token)
         if self._logprobs is not None and score is None:
-            logprob, top = kernels.logprobs(logits, token, self._logprobs)
+            logprob, top = self._logprobs_of(logits, token, self._logprobs)
             score = TokenScore(token, logprob, tuple(top))
         return token, score
 
@@ -181,13 +183,15 @@ class Draws:
         for i, error in errors.items():
             self._choosers[i]._ahead = (self.work[i][2], self.work[i][4], error)
 
-    def draw(self, logits: Sequence[Floats], threads: kernels.Threads | None = None) -> None:
+    def draw(
+        self, logits: Sequence[Floats], sample_batch: SampleBatch, threads: Threads | None = None
+    ) -> None:
         """Draw from outputs that are there."""
         if self.work:
             rows = [
                 (s, logits[output], position, past, mask) for s, output, position, past, mask in self.work
             ]
-            self.take(*kernels.sample_batch(rows, threads))
+            self.take(*sample_batch(rows, threads))
 
 
 class _History:

@@ -32,6 +32,7 @@ class Share(Rows):
         self.ahead = False
         self.done: list[int] = []
         self.room = 0
+        self.inputs = None
 
     def reserve(self, room: int = 0) -> None:
         """Take memory for the rows, and for `room` more. Raises what `kv.Context.reserve` raises."""
@@ -59,6 +60,7 @@ class Share(Rows):
         tokens = self.tokens if n == len(self.tokens) else self.tokens[:n]
         if self.done:
             tokens = [*self.done, *tokens]
+        assert self.lease is not None
         self.lease.commit(tokens)
         self.sequence.took(len(tokens))
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import llamay_kernels as kernels
 import llamay_kv as kv
+from llamay_models.backend import Sampler
 from llamay_models.engine._runner import Rows, Runner
 from llamay_models.plan._records import Floats
 
@@ -120,9 +120,7 @@ class Drafter:
 class ModelDrafter:
     """A text as the draft model sees it: its own context, which follows what was chosen."""
 
-    def __init__(
-        self, draft: DraftModel, tokens: Callable[[int], list[int]], sampler: kernels.Sampler
-    ) -> None:
+    def __init__(self, draft: DraftModel, tokens: Callable[[int], list[int]], sampler: Sampler) -> None:
         self.draft = draft
         self.context = draft.pool.context()
         self.tokens = tokens
@@ -199,11 +197,11 @@ def _read(runner: Runner, contexts: Sequence[kv.Context], news: Sequence[list[in
             out = runner.run(batch)
         except BaseException:
             for rows in batch:
-                rows.lease.release()
+                rows.release()
             raise
         row = 0
         for i, rows in zip(who, batch, strict=True):
-            rows.lease.commit(rows.tokens)
+            rows.keep()
             at[i] += len(rows.tokens)
             if rows.wanted:
                 logits[i] = out[row].copy()

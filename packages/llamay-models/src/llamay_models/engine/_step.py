@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
-import llamay_kernels as kernels
 import llamay_kv as kv
+from llamay_models.backend import Begun
 from llamay_models.engine._ahead import Ahead
 from llamay_models.engine._constraint import Bounds, fill_all
 from llamay_models.engine._endings import Endings, wrapped
@@ -134,7 +134,7 @@ class Stepper:
         runner: Runner,
         pace: Pace,
         ahead: Ahead | None = None,
-        begun: kernels.BegunRows | None = None,
+        begun: Begun | None = None,
     ) -> None:
         """Compute a step, or what is left of one that has begun, and deliver what comes out of it."""
         wanted = 0
@@ -151,8 +151,8 @@ class Stepper:
             if begun is None:
                 tokens, errors = runner.step(batch, draws.work)
             else:
-                brake, ends = ahead.brake_of(batch) if ahead is not None else (None, ())
-                tokens, errors, followed = runner.finish(begun, draws.work, brake, ends)
+                flag, ends = ahead.flag_of(batch) if ahead is not None else (None, ())
+                tokens, errors, followed = runner.finish(begun, draws.work, flag, ends)
         except Exception as error:  # one bad sequence must not take the others with it
             if begun is not None:
                 begun.leave()
@@ -170,7 +170,7 @@ class Stepper:
             draws = Draws()
             for chooser, output, position, bounds in late:
                 draws.add(chooser, output, position, bounds)
-            draws.draw(logits, runner.threads)
+            draws.draw(logits, runner.backend.sample_batch, runner.threads)
         if followed and ahead is not None:
             ahead.begun, ahead.batch = begun, batch
             self._tell(batch, ahead.take(batch), now, pace, ahead)

@@ -1,0 +1,279 @@
+"""`Backend`: what computes, as a table of functions that the engine asks and that a device fills.
+
+Everything between a file's tensors and the tokens that come out of a step is in the table: preparing weights and plans,
+running steps, drawing tokens, filling masks. Nothing else in this package knows what computes. `CPU` is llamay_kernels.
+docs/engine.md says what a backend has to keep to, and `tests/standin` has one in numpy that passes the engine's tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+
+import llamay_kernels as kernels
+from llamay_models.plan import Record, Tensor
+from llamay_models.plan._records import Floats
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from typing_extensions import Buffer
+
+    Ids: TypeAlias = npt.NDArray[np.int32]
+    Mask: TypeAlias = npt.NDArray[np.uint32]
+
+Inputs: TypeAlias = "Mapping[str, Any]"
+"""What the rows of a text are beside tokens, each entry where there is something to say.
+
+"vectors": (int32 (m,), numbers of rows counted from the text's first, increasing; float32 (m, width)): rows that are
+vectors handed in. "types": int32 (n,). "positions": int32 (n, axes).
+"""
+
+Given: TypeAlias = "tuple[object, Sequence[int], int, int] | tuple[object, Sequence[int], int, int, Inputs]"
+"""The rows of a text in a step: a lease on what it keeps (None where a plan keeps nothing), the tokens (0 where the row
+is a vector), the position of the first, how many of the last rows want an output, and what else they are."""
+
+Draw: TypeAlias = "tuple[Sampler, int, int, Ids | None, Mask | None]"
+"""By what sampler, from which output of the step, at what position, after which tokens, within what mask."""
+
+Drawn: TypeAlias = "tuple[list[int], dict[int, str]]"
+"""The tokens, -1 where none can be drawn, and what was wrong there."""
+
+
+class Threads(Protocol):
+    """What computes of the host's processors."""
+
+    @property
+    def n(self) -> int:
+        """How many."""
+
+
+class Weight(Tensor, Protocol):
+    """A tensor as the backend's plans read it."""
+
+
+class Flag(Protocol):
+    """Says, from any thread, that no step is to begin after another by itself."""
+
+    def set(self, on: bool = True, /) -> None:
+        """Say it, or take it back."""
+
+    @property
+    def on(self) -> bool:
+        """Whether it is said."""
+
+
+class Sampler(Protocol):
+    """Chooses tokens from logits; see docs/sampling.md. What it knows beside its options is `mu`, of mirostat."""
+
+    mu: float
+
+    def sample(
+        self, logits: Floats, position: int, history: Ids | None = None, mask: Mask | None = None, /
+    ) -> int:
+        """Return the token for `position` of the text. Raises ValueError where none can be chosen."""
+
+    def sample_scored(
+        self, logits: Floats, position: int, history: Ids | None, mask: Mask | None, top: int, /
+    ) -> tuple[int, float, list[tuple[int, float]]]:
+        """Return also its natural-log probability after all stages, and those of the `top` likeliest tokens."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what makes the same sampler again."""
+
+
+class Begun(Protocol):
+    """A step that has begun."""
+
+    def finish(
+        self, draws: Sequence[Draw] = (), flag: Flag | None = None, ends: Sequence[int] = (), /
+    ) -> tuple[float, list[int], dict[int, str], bool]:
+        """Complete it, and draw tokens: what `Plan.run_rows` returns, and whether this is now the step after.
+
+        That it is where there is a flag that is not set, each text had one row from which one token was drawn, none of
+        `ends`, and each lease has another position, with a state to be written after it where the plan keeps states.
+        """
+
+    def leave(self) -> None:
+        """End it early: nothing that it has written counts. Nobody writes any more when this returns."""
+
+
+class Plan(Protocol):
+    """A program that was prepared."""
+
+    @property
+    def output_width(self) -> int:
+        """Numbers of an output."""
+
+    @property
+    def max_rows(self) -> int:
+        """The most rows of a step."""
+
+    def run_rows(
+        self, rows: Sequence[Given], out: Floats, threads: Threads, draws: Sequence[Draw] = (), /
+    ) -> tuple[float, list[int], dict[int, str]]:
+        """Compute one step; write the outputs in order, float32 (as many or more, output width); draw tokens from them.
+
+        Returns the seconds it took, and `Drawn`. Keys, values and states go to the leases; what counts of them is for
+        who commits. Raises ValueError, before anything is written, for arguments that do not fit.
+        """
+
+    def begin_rows(self, rows: Sequence[Given], out: Floats, threads: Threads, /) -> Begun:
+        """Begin a step that `Begun.finish` completes, and return at once. Raises what `run_rows` does."""
+
+    def describe(self) -> str:
+        """Say, for people, how the program became work."""
+
+
+class MakeWeight(Protocol):
+    """Prepares a weight from its bytes, row by row as in a file. They are not kept."""
+
+    def __call__(
+        self,
+        data: Buffer,
+        format: str,  # noqa: A002
+        rows: int,
+        cols: int,
+        *,
+        name: str = "",
+        threads: Threads | None = None,
+        mapped: bool = False,
+    ) -> Weight: ...
+
+
+class MakePlan(Protocol):
+    """Prepares a program for steps of at most `max_rows` rows. Raises ValueError naming the record that it cannot."""
+
+    def __call__(
+        self,
+        records: Sequence[Record],
+        widths: Sequence[int],
+        weights: Sequence[Weight],
+        *,
+        max_rows: int,
+    ) -> Plan: ...
+
+
+class MakeSampler(Protocol):
+    """Makes a sampler of `Sampling`'s options, which draws from stream `sequence` of the seed."""
+
+    def __call__(self, seed: int = 0, sequence: int = 0, **options: Any) -> Sampler: ...
+
+
+class Limits(Protocol):
+    """What the device gives at best, measured, a second."""
+
+    @property
+    def read_bandwidth(self) -> float:
+        """Bytes read from memory."""
+
+    @property
+    def int8_ops(self) -> float:
+        """Operations on 8-bit integers."""
+
+
+SampleBatch: TypeAlias = (
+    "Callable[[Sequence[tuple[Sampler, Floats, int, Ids | None, Mask | None]], Threads | None], Drawn]"
+)
+FillMasks: TypeAlias = (
+    "Callable[[Sequence[tuple[object, Mask]], Mask, Threads | None], list[tuple[int, int, float]]]"
+)
+Logprobs: TypeAlias = "Callable[[Floats, int, int], tuple[float, list[tuple[int, float]]]]"
+
+
+@dataclass(frozen=True)
+class Packed:
+    """How prepared weights are kept in a file, and read back without preparing them again.
+
+    Attributes:
+        layout: the version of their form; bytes of another are not read.
+        bytes: the prepared bytes of a weight.
+        checksum: of these.
+        read: the weight from (file descriptor, offset, format, rows, cols, checksum, *, name, threads). Raises
+            ValueError where the bytes are not those of the checksum.
+
+    """
+
+    layout: int
+    bytes: Callable[[Weight], npt.NDArray[np.uint8]]
+    checksum: Callable[[Weight, Threads], int]
+    read: Callable[..., Weight]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A device's functions.
+
+    Attributes:
+        name: what it is called in messages.
+        device: the class of devices that compute the same bits. K/V of another class is not taken.
+        arithmetic: the version of what it computes; K/V of another is not taken.
+        threads: makes what computes of the host, from a number of threads.
+        weight, plan: prepare.
+        sampler, sample_batch: make a sampler, and draw tokens from logits that are there.
+        fill_masks: fill the masks of constraints that offer the C interface, in one call.
+        logprobs: the natural-log probability of a token, and the likeliest tokens, from float32 (vocabulary,) logits.
+        flag: makes a flag that is not set.
+        limits: measures what the device gives at best.
+        memory: makes what pages of K/V are in, as `llamay_kv.Pool(allocator=)` takes it; None for ordinary memory.
+        packed: how prepared weights are kept in files; None where they cannot be.
+
+    """
+
+    name: str
+    device: str
+    arithmetic: int
+    threads: Callable[[int], Threads]
+    weight: MakeWeight
+    plan: MakePlan
+    sampler: MakeSampler
+    sample_batch: SampleBatch
+    fill_masks: FillMasks
+    logprobs: Logprobs
+    flag: Callable[[], Flag]
+    limits: Callable[[Threads], Limits]
+    memory: Callable[[], object] | None = None
+    packed: Packed | None = None
+
+
+# The native module's types name each other where the protocols name protocols.
+CPU = Backend(
+    name="cpu",
+    device="cpu",
+    arithmetic=kernels.ARITHMETIC,
+    threads=kernels.Threads,
+    weight=cast(MakeWeight, kernels.Weight),
+    plan=cast(MakePlan, kernels.Plan),
+    sampler=cast(MakeSampler, kernels.Sampler),
+    sample_batch=cast("SampleBatch", kernels.sample_batch),
+    fill_masks=cast("FillMasks", kernels.fill_masks),
+    logprobs=kernels.logprobs,
+    flag=cast("Callable[[], Flag]", kernels.Brake),
+    limits=cast("Callable[[Threads], Limits]", kernels.limits),
+    packed=Packed(
+        kernels.PACKED_LAYOUT,
+        lambda weight: cast(kernels.Weight, weight).packed,
+        lambda weight, threads: cast(kernels.Weight, weight).checksum(cast(kernels.Threads, threads)),
+        kernels.Weight.read_packed,
+    ),
+)
+"""llamay_kernels: every kernel set of it computes the same bits."""
+
+
+__all__ = [
+    "CPU",
+    "Backend",
+    "Begun",
+    "Draw",
+    "Drawn",
+    "Flag",
+    "Given",
+    "Inputs",
+    "Limits",
+    "Packed",
+    "Plan",
+    "Sampler",
+    "Threads",
+    "Weight",
+]
