@@ -15,10 +15,19 @@ import numpy as np
 import pytest
 
 from llamay_models.architectures import ARCHITECTURES, Architecture, Keys
+from llamay_models.backend import CPU, Backend
 from llamay_models.plan import Absent, ArrayTensor, Needs, Program, Reference, Trace, Weights
+
+from .standin import STANDIN
 
 SDIST = "llama-cpp-python==0.3.36"
 """What holds llama.cpp's vocabularies and templates."""
+
+
+@pytest.fixture(scope="session", params=[CPU, STANDIN], ids=["cpu", "standin"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """What computes: llamay_kernels, and then a second one that shares nothing with it but its samplers."""
+    return request.param
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ import pytest
 
 import llamay_kv
 from llamay_models._cache_layout import cache_layout
-from llamay_models.backend import CPU
 from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, fuse
 from llamay_models.plan._adapt import outline
@@ -124,8 +123,21 @@ def tokenizer():
     return Letters()
 
 
+@pytest.fixture(scope="session")
+def small_model(small_model, backend):
+    """Fewer layers for the slow backend: of each kind that there is, one."""
+
+    def make(name, **keys):
+        few = {"block_count": 1}
+        if name == "gemma3":
+            few = {"block_count": 2, "attention.sliding_window_pattern": 2}
+        return small_model(name, **({**few, **keys} if backend.name == "stand-in" else keys))
+
+    return make
+
+
 @pytest.fixture
-def make_model(small_model) -> Callable[..., Model]:
+def make_model(small_model, backend) -> Callable[..., Model]:
     """`make_model("qwen3", page_tokens=16)`; closed at the end of the test."""
     made = []
 
@@ -152,7 +164,7 @@ def make_model(small_model) -> Callable[..., Model]:
         small = small_model(name, seed=seed, **keys)
         base = small.trace()
         program = fuse(base)
-        weights = pack(program.tensors, CPU.threads(1))
+        weights = pack(program.tensors, backend.threads(1), backend=backend)
         model = Model(
             Parts(
                 path=Path("small.gguf"),
@@ -162,13 +174,17 @@ def make_model(small_model) -> Callable[..., Model]:
                 metadata={},
                 base=outline(base),
                 program=Program(program.records, program.widths, tuple(weights), program.names),
-                backend=CPU,
+                backend=backend,
                 weights=weights,
-                plan=CPU.plan(program.records, program.widths, weights, max_rows=max_rows),
-                threads=CPU.threads(threads),
+                plan=backend.plan(program.records, program.widths, weights, max_rows=max_rows),
+                threads=backend.threads(threads),
                 tokenizer=tokenizer or Letters(),
                 pool=llamay_kv.Pool(
-                    cache_layout(program, precision), page_tokens, budget_bytes=budget, spill=spill
+                    cache_layout(program, precision),
+                    page_tokens,
+                    budget_bytes=budget,
+                    spill=spill,
+                    allocator=None if backend.memory is None else backend.memory(),
                 ),
                 precision=precision,
                 dequantized=False,

@@ -501,7 +501,7 @@ def test_any_mix_gives_every_request_what_it_gets_alone(make_model, data):
 
 
 def test_what_was_done_is_counted(make_model):
-    model = make_model()
+    model = make_model(speculation=False)
     alone(model, [9] * 20, 10, ignore_eos=True)
     stats = model.engine.stats
     assert (stats.prompt_tokens, stats.generated_tokens, stats.rows) == (20, 10, 29)

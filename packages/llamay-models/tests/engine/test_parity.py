@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import llamay_kernels as kernels
 import llamay_kv
 from llamay_models._cache_layout import cache_layout
+from llamay_models.backend import CPU
 from llamay_models.engine._runner import Rows, Runner
 from llamay_models.plan import fuse
 from llamay_models.tensors import pack
@@ -26,17 +27,20 @@ VARIANTS = [
 
 
 class Machine:
-    """A small model on the kernels: `compute` reads tokens in steps, and returns all logits."""
+    """A small model on a backend: `compute` reads tokens in steps, and returns all logits."""
 
-    def __init__(self, small, program, precision="f32"):
-        self.small = small
+    def __init__(self, backend, small, program, precision="f32"):
+        self.backend, self.small = backend, small
         self.layout = cache_layout(program, precision)
-        self.weights = pack(program.tensors, kernels.Threads(1))
-        self.plan = kernels.Plan(program.records, program.widths, self.weights, max_rows=64)
+        self.weights = pack(program.tensors, backend.threads(1), backend=backend)
+        self.plan = backend.plan(program.records, program.widths, self.weights, max_rows=64)
+
+    def runner(self, threads):
+        return Runner(self.backend, self.plan, self.backend.threads(threads))
 
     def compute(self, tokens, steps, page_tokens=16, threads=1):
         pool = llamay_kv.Pool(self.layout, page_tokens, budget_bytes=64 << 20)
-        runner, context, out, at = Runner(self.plan, kernels.Threads(threads)), pool.context(), [], 0
+        runner, context, out, at = self.runner(threads), pool.context(), [], 0
         for n in steps:
             with context.reserve(n) as lease:
                 out.append(runner.run([Rows(lease, tokens[at : at + n], at, n)]).copy())
@@ -54,24 +58,24 @@ def at_once(n):
 
 
 @pytest.mark.parametrize(("name", "keys"), [*((n, {}) for n in NAMES), *VARIANTS])
-def test_the_plan_computes_what_the_reference_computes(small_model, name, keys):
+def test_the_plan_computes_what_the_reference_computes(small_model, backend, name, keys):
     small = small_model(name, **keys)
     tokens = [5 + i * 7 % 50 for i in range(90)]
     expected = small.reference(tokens)
-    fused = Machine(small, fuse(small.trace())).compute(tokens, at_once(90))
+    fused = Machine(backend, small, fuse(small.trace())).compute(tokens, at_once(90))
     np.testing.assert_allclose(fused, expected, atol=2e-4)
-    plain = Machine(small, small.trace()).compute(tokens, at_once(90))
+    plain = Machine(backend, small, small.trace()).compute(tokens, at_once(90))
     assert np.array_equal(fused, plain)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_no_bit_depends_on_how_it_was_computed(small_model, name, data):
+def test_no_bit_depends_on_how_it_was_computed(small_model, backend, name, data):
     """Any tokens, any split into steps, any page size, any number of threads, either precision."""
     keys = {"attention.sliding_window": data.draw(st.integers(1, 40))} if name == "gemma3" else {}
     small = small_model(name, seed=data.draw(st.integers(0, 3)), **keys)
-    machine = Machine(small, fuse(small.trace()), data.draw(st.sampled_from(["f32", "f16"])))
+    machine = Machine(backend, small, fuse(small.trace()), data.draw(st.sampled_from(["f32", "f16"])))
     tokens = data.draw(st.lists(st.integers(0, 60), min_size=1, max_size=100))
     steps, left = [], len(tokens)
     while left:
@@ -83,10 +87,11 @@ def test_no_bit_depends_on_how_it_was_computed(small_model, name, data):
     assert np.array_equal(actual, expected)
 
 
+@pytest.mark.parametrize("backend", [CPU], indirect=True, ids=["cpu"])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_kernel_set_computes_the_same_bits(small_model, name):
+def test_every_kernel_set_computes_the_same_bits(small_model, backend, name):
     small = small_model(name)
-    machine = Machine(small, fuse(small.trace()), "f16")
+    machine = Machine(backend, small, fuse(small.trace()), "f16")
     tokens, before, results = [5 + i * 7 % 50 for i in range(70)], kernels.isa(), []
     try:
         for isa in kernels.runnable_isas():
@@ -98,11 +103,11 @@ def test_every_kernel_set_computes_the_same_bits(small_model, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_contexts_in_one_step_do_not_touch_each_other(small_model, name):
+def test_contexts_in_one_step_do_not_touch_each_other(small_model, backend, name):
     small = small_model(name)
-    machine = Machine(small, fuse(small.trace()))
+    machine = Machine(backend, small, fuse(small.trace()))
     pool = llamay_kv.Pool(machine.layout, 16, budget_bytes=64 << 20)
-    runner = Runner(machine.plan, kernels.Threads(2))
+    runner = machine.runner(2)
     prompts = [[5 + (i * 13 + j) % 50 for j in range(1 + 3 * i)] for i in range(8)]
     contexts = [pool.context() for _ in prompts]
 
