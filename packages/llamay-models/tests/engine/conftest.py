@@ -8,15 +8,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 import llamay_kv
 from llamay_models._cache_layout import cache_layout
+from llamay_models.architectures import ARCHITECTURES
 from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, fuse
 from llamay_models.plan._adapt import outline
 from llamay_models.tensors import pack
+
+from .hybrid import HYBRID
+from .hybrid import KEYS as HYBRID_KEYS
 
 # Token 0 ends a text, 1 to 4 are one character of four bytes in pieces, the rest are letters.
 PIECES = "🦙".encode()
@@ -131,7 +136,9 @@ def small_model(small_model, backend):
         few = {"block_count": 1}
         if name == "gemma3":
             few = {"block_count": 2, "attention.sliding_window_pattern": 2}
-        return small_model(name, **({**few, **keys} if backend.name == "stand-in" else keys))
+        keys = {**few, **keys} if backend.name == "stand-in" else keys
+        with mock.patch.dict(ARCHITECTURES, {"hybrid": HYBRID}):
+            return small_model(name, **({**keys, **HYBRID_KEYS} if name == "hybrid" else keys))
 
     return make
 
@@ -185,6 +192,7 @@ def make_model(small_model, backend) -> Callable[..., Model]:
                     budget_bytes=budget,
                     spill=spill,
                     allocator=None if backend.memory is None else backend.memory(),
+                    checkpoint_bytes=budget // 8,
                 ),
                 precision=precision,
                 dequantized=False,

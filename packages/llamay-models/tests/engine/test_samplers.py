@@ -78,9 +78,13 @@ def test_another_mirostat_begins_anew(make_model):
     learned = context._state.mirostat
     assert learned is not None
     assert learned[3] != 10.0
-    chooser = Chooser(Sampling(seed=1, mirostat=2, mirostat_tau=4.0), context._state, 60, frozenset(), backend=model.backend)
+    chooser = Chooser(
+        Sampling(seed=1, mirostat=2, mirostat_tau=4.0), context._state, 60, frozenset(), backend=model.backend
+    )
     assert chooser._sampler.mu == 8.0
-    chooser = Chooser(Sampling(seed=1, mirostat=2, mirostat_eta=0.5), context._state, 60, frozenset(), backend=model.backend)
+    chooser = Chooser(
+        Sampling(seed=1, mirostat=2, mirostat_eta=0.5), context._state, 60, frozenset(), backend=model.backend
+    )
     assert chooser._sampler.mu == learned[3]
 
 
@@ -131,7 +135,10 @@ def test_what_is_drawn_ahead_is_what_would_have_been_chosen(make_model):
 def test_an_error_that_was_drawn_ahead_is_told_to_its_own_sequence(make_model):
     model = make_model()
     good, bad = np.zeros(60, np.float32), np.full(60, np.nan, np.float32)
-    choosers = [Chooser(Sampling(seed=1), State(model.pool.context()), 60, frozenset(), backend=model.backend) for _ in range(2)]
+    choosers = [
+        Chooser(Sampling(seed=1), State(model.pool.context()), 60, frozenset(), backend=model.backend)
+        for _ in range(2)
+    ]
     draw(model.backend, [(choosers[0], good, 0), (choosers[1], bad, 0)])
     assert choosers[0].choose(good, 0, None)[1] is None
     with pytest.raises(SamplingError, match="no token can be chosen at position 0: the logit of token 0"):
@@ -143,7 +150,8 @@ def test_what_was_drawn_for_another_position_or_without_the_mask_is_not_taken(ma
     logits = np.zeros(60, np.float32)
     logits[[7, 8]] = 20, 19
     choosers = [
-        Chooser(Sampling(temperature=0), State(model.pool.context()), 60, frozenset(), backend=model.backend) for _ in (1, 2)
+        Chooser(Sampling(temperature=0), State(model.pool.context()), 60, frozenset(), backend=model.backend)
+        for _ in (1, 2)
     ]
     draw(model.backend, [(c, logits, 3) for c in choosers])
     mask = np.full(2, 0xFFFFFFFF, np.uint32)

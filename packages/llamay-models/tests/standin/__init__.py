@@ -2,7 +2,7 @@
 
 It shows that the engine asks for nothing that only llamay_kernels has: the engine's tests run on both. Each row is
 computed by itself, from what is kept of its text, so no batch can show in a result; what an operation means comes from
-the plan's table of operations. Logits are rounded to float32, and tokens are drawn by the samplers that all backends share.
+the plan's table of operations. Logits are rounded to float32, and tokens are drawn by llamay_kernels' samplers.
 """
 
 from __future__ import annotations

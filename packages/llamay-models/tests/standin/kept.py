@@ -13,9 +13,7 @@ class Kept:
     """
 
     def __init__(self, lease, n):
-        from ._temp import Lease
-
-        self._lease, self._at = Lease(lease), 0
+        self._lease, self._at = lease, 0
         if n > len(lease):
             raise ValueError(f"{n} rows, but the lease has {len(lease)} positions")
         layout = lease.context.pool.layout
@@ -50,14 +48,20 @@ class Kept:
                 where = self._layers[layer]
                 k, v = (parts.get(part, np.zeros(0)) for part in ("conv", "scan"))
                 self._lease.write_state(
-                    layer, _single(k.reshape(where.kv_heads, -1)), _single(v.reshape(where.kv_heads, -1)), after=self._at
+                    layer,
+                    _single(k.reshape(where.kv_heads, -1)),
+                    _single(v.reshape(where.kv_heads, -1)),
+                    after=self._at,
                 )
 
     def _step_state(self, stage, args):
         layer = stage.memory.layer
         if layer not in self._states:
             k, v = self._lease.read_state(layer, after=self._at)
-            self._states[layer] = {"conv": k.reshape(-1).astype(np.float64), "scan": v.reshape(-1).astype(np.float64)}
+            self._states[layer] = {
+                "conv": k.reshape(-1).astype(np.float64),
+                "scan": v.reshape(-1).astype(np.float64),
+            }
         part = "conv" if stage.memory.k_dim else "scan"
         (state,), outs = stage.kind.step((self._states[layer][part],), args, stage.weights, stage.attrs)
         self._states[layer][part] = _single(state).astype(np.float64)

@@ -38,9 +38,7 @@ class Plan:
         for record in self.program.records:
             call, kind = call_of(self.program, record), operation(record.op)
             tensors = [weights[i] for i in record.weights]
-            self._stages.append(
-                Stage(kind, record.outs, record.args, tensors, call.attrs, kind.memory(call))
-            )
+            self._stages.append(Stage(kind, record.outs, record.args, tensors, call.attrs, kind.memory(call)))
         if self._whole and any(stage.memory for stage in self._stages):
             raise ValueError("a text that must be one step keeps nothing, but this plan does both")
 
@@ -105,11 +103,15 @@ class Text:
         if self.plan._whole:
             return self._compute_whole()
         first = len(self.tokens) - self.wanted
-        return [y for row in range(len(self.tokens)) if (y := self._compute_row(row, row >= first)) is not None]
+        return [
+            y for row in range(len(self.tokens)) if (y := self._compute_row(row, row >= first)) is not None
+        ]
 
     def _compute_whole(self):
         n = len(self.tokens)
-        rows = Rows(self.tokens, range(n - self.wanted, n), None, self._positions(0, n), self.types, self.vectors)
+        rows = Rows(
+            self.tokens, range(n - self.wanted, n), None, self._positions(0, n), self.types, self.vectors
+        )
         values = {}
         for stage in self.plan._stages:
             outs = stage.kind.meaning(rows, [values[i] for i in stage.args], stage.weights, stage.attrs)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import llamay_kv as kv
 from llamay_models.backend import Begun, Flag
+from llamay_models.engine._checkpoints import Checkpoints
 from llamay_models.engine._constraint import fill_all
 from llamay_models.engine._endings import Endings, wrapped
 from llamay_models.engine._places import Places
@@ -39,7 +40,9 @@ class Ahead:
         wanted: Callable[[], bool],
         page_tokens: int,
         flag: Flag,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
+        self._checkpoints = checkpoints
         self.flag = flag
         """To be set whenever `wanted` becomes true: no step then begins by itself."""
         self.begun: Begun | None = None
@@ -96,14 +99,14 @@ class Ahead:
         """Take the tokens that were drawn with a step. Its outputs may be gone: the next one writes there too."""
         tokens = []
         for share in batch:
-            tokens.append(token := share.sequence.take_drawn(share.position + 1))
+            tokens.append(token := share.sequence.take_drawn(share.begin + 1))
             if self.begun is not None:
                 share.go_on(token)
         return tokens
 
     def begin(self, batch: list[Share], runner: Runner, pace: Pace) -> None:
         """Begin the next step of these. Nothing if that cannot be: what is wrong will be seen without haste."""
-        shares = [Share(share.sequence, 1) for share in batch]
+        shares = [Share(share.sequence, 1, self._checkpoints) for share in batch]
         free = [s for s in shares if s.sequence.writing is not None and s.sequence.writing.bounds is None]
         guessing = any(
             s.sequence.writing is not None and s.sequence.writing.drafter is not None for s in free
@@ -113,7 +116,7 @@ class Ahead:
         taken = 0
         try:
             for share in shares:
-                share.reserve(0 if guessing or len(free) < len(shares) else self._room(share))
+                share.reserve(0 if guessing or len(free) < len(shares) else self._room(share, len(shares)))
                 share.ahead = True
                 taken += 1
             runner.rows(sum(share.wanted for share in shares))
@@ -127,12 +130,18 @@ class Ahead:
             {end for s in shares if s.sequence.writing is not None for end in s.sequence.writing.ends}
         )
 
-    def _room(self, share: Share) -> int:
-        """For how many more tokens positions cost nothing: those of the page that the next one is on."""
+    def _room(self, share: Share, texts: int) -> int:
+        """For how many more tokens positions cost nothing: those of the page that the next one is on.
+
+        Of recurrent layers each costs a state until the step is committed.
+        """
         sequence = share.sequence
         assert sequence.writing is not None
         left = sequence.writing.limit - sequence.channel.completion_tokens - 1
-        return min(self._page_tokens - 1 - len(sequence.state.kv) % self._page_tokens, max(0, left))
+        most = self._page_tokens - 1 - len(sequence.state.kv) % self._page_tokens
+        if self._checkpoints is not None:
+            most = min(most, self._checkpoints.room(texts))
+        return min(most, max(0, left))
 
     @staticmethod
     def _quick(writing: Writing) -> bool:

@@ -66,8 +66,14 @@ class Endings:
     def _finish(self, sequence: Sequence, reason: FinishReason, error: LlamayError | None = None) -> None:
         state, prefixes = sequence.state, self._prefixes
         self.count += 1
+        if not sequence.owned and sequence.writing is not None and not (state.kv.closed or state.kv.leased):
+            state.kv.checkpoint()  # the end of a turn: where recurrent layers can go back to
         if prefixes is not None and sequence.reuse and not sequence.finished and self.keeps:
-            prefixes.keep(state.kv, state.tenant, sequence.shared, whole_pages=not sequence.owned)
+            # A context that goes on has its last page for itself; a state is written elsewhere anyway.
+            whole = sequence.owned or prefixes.recurrent
+            prefixes.keep(
+                state.kv, state.tenant, sequence.shared, up_to=None if whole else prefixes.settled(state.kv)
+            )
             prefixes.save(state.kv, state.tenant)
         if not sequence.background and self._comes_back(sequence, reason):
             self._replays.note(state.tokens, sequence.channel.completion_tokens, state.tenant)

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import llamay_kv as kv
 from llamay_models.engine._ahead import Ahead
+from llamay_models.engine._checkpoints import Checkpoints
 from llamay_models.engine._endings import Endings
 from llamay_models.engine._generation import Channel, hold_wakes, wake_held
 from llamay_models.engine._pace import Pace, Stall
@@ -69,6 +70,7 @@ class Loop:
         self._calls: deque[Callable[[], None]] = deque()
         self._replays = Replays(vocabulary if prefixes is not None else None)
         self._replaying: Sequence | None = None
+        checkpoints = Checkpoints.of(pool)
         self._endings = Endings(self.stats, prefixes, self._replays)
         self._places = Places(
             pool,
@@ -80,18 +82,24 @@ class Loop:
             self.stats,
             self.histograms,
             self.wake.set,
+            checkpoints,
         )
         self._stepper = Stepper(
             self._places,
             prefixes,
-            pool.page_tokens,
             self._endings,
             self.stats,
             self.histograms,
             lenders,
         )
         self._scheduler = Scheduler(
-            self._places, prefixes, pool.page_tokens, runner.max_rows, self._endings, self._stepper.advance
+            self._places,
+            prefixes,
+            pool.page_tokens,
+            runner.max_rows,
+            self._endings,
+            self._stepper.advance,
+            checkpoints,
         )
         self._ahead = Ahead(
             self._places,
@@ -100,6 +108,7 @@ class Loop:
             self._wanted,
             pool.page_tokens,
             runner.backend.flag(),
+            checkpoints,
         )
         self._order = 0
         self._closed = False

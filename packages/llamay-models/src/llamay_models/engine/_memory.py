@@ -11,11 +11,15 @@ class Need:
     def __init__(self, pool: kv.Pool, chunk: int) -> None:
         page = pool.page_tokens
         self._page = page
+        groups = list(zip(pool.page_bytes, pool.layout.groups, strict=True))
         # Behind a window pages are dropped: no more are held than it and one chunk span.
         self._groups = [
             (size, -(-(group.window + chunk) // page) + 1 if group.window else None)
-            for size, group in zip(pool.page_bytes, pool.layout.groups, strict=True)
+            for size, group in groups
+            if group.kind != "state"
         ]
+        # A step reads one state and writes another; what else is kept can be done without.
+        self._states = 2 * sum(size for size, group in groups if group.kind == "state")
 
     def __call__(self, begin: int, end: int) -> int:
         """Bytes of the pages that a context of `begin` tokens takes to have `end`.
@@ -25,4 +29,6 @@ class Need:
         if begin >= end:
             return 0
         pages = -(-end // self._page) - begin // self._page
-        return sum(size * (pages if most is None else min(pages, most)) for size, most in self._groups)
+        return self._states + sum(
+            size * (pages if most is None else min(pages, most)) for size, most in self._groups
+        )

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 import llamay_kv as kv
+from llamay_models.engine._checkpoints import Checkpoints
 from llamay_models.engine._endings import Endings
 from llamay_models.engine._memory import Need
 from llamay_models.engine._pace import Pace
@@ -38,7 +39,9 @@ class Places:
         stats: Stats,
         histograms: Histograms,
         wake: Callable[[], None],
+        checkpoints: Checkpoints | None = None,
     ) -> None:
+        self._checkpoints = checkpoints
         self.running: list[Sequence] = []
         self.waiting = Queue()
         self.away: set[Sequence] = set()
@@ -180,7 +183,20 @@ class Places:
     def _begin(self, sequence: Sequence, found: kv.Context | None) -> None:
         if found is not None:
             self._adopt(sequence, found)
+        if self._checkpoints is not None:
+            sequence.marks = self._marks(sequence, self._checkpoints, fresh=found is not None)
         insort(self.running, sequence, key=_rank)
+
+    def _marks(self, sequence: Sequence, checkpoints: Checkpoints, *, fresh: bool) -> tuple[int, ...]:
+        """Where in its prompt a sequence leaves states, for itself and for others."""
+        state, prefixes = sequence.state, self._prefixes
+        begin, end = len(state.kv), len(state)
+        if prefixes is None or not sequence.reuse:
+            return checkpoints.marks(begin, end)
+        parts = prefixes.parting(state.tokens[:-1], state.tenant) if fresh else 0
+        return checkpoints.marks(
+            begin, end, shared=sequence.shared, parts=parts, chunk=prefixes.chunk_on_disk
+        )
 
     def _adopt(self, sequence: Sequence, found: kv.Context) -> None:
         if not sequence.background:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import llamay_kv as kv
 
+_CHUNK = 64
 # A load from disk that saves fewer tokens than this is not worth a thread's turn.
 _LEAST = 128
 
@@ -48,7 +49,11 @@ class Prefixes:
             self._aside = ThreadPoolExecutor(1, "llamay prefixes")
             self._aside.submit(self._identify)
         self._page = pool.page_tokens
+        self.chunk_on_disk = 0 if disk is None else _CHUNK
+        """The lengths at which the disk can keep a state are its multiples; 0 without a disk."""
         windows = [group.window for group in pool.layout.groups if group.window]
+        self.recurrent = any(group.kind == "state" for group in pool.layout.groups)
+        """Whether a prefix can only be used where a state was kept."""
         self.windowed = bool(windows)
         """Whether a prefix can only be used where the pages inside a window were kept."""
         self.chunk = max(self._page, min(windows) // self._page * self._page) if windows else None
@@ -58,24 +63,30 @@ class Prefixes:
         """Return a context with the longest known prefix of the tokens; it may have none."""
         return self.tree.match(tokens, tenant=tenant)
 
-    def keep(self, context: kv.Context, tenant: str, shared: int = 0, *, whole_pages: bool = False) -> None:
-        """Keep what a context holds.
+    def settled(self, context: kv.Context) -> int:
+        """Return up to where others may be given what a context holds while it goes on.
 
-        With `whole_pages` a last page that is not full is left out: the context goes on to write to it, and
-        would have to copy it first.
+        That is its last checkpoint where layers are recurrent, else its last full page: it goes on to write to the
+        next one, and would have to copy it first.
         """
+        if self.recurrent:
+            return max(context.checkpoints, default=0)
+        return len(context) // self._page * self._page
+
+    def keep(self, context: kv.Context, tenant: str, shared: int = 0, *, up_to: int | None = None) -> None:
+        """Keep what a context holds, all of it or up to a length; nothing where it cannot be cut there any more."""
         if context.marking is not None or len(context) == 0:
             return  # what somebody marked is for nobody else to find
-        n = len(context) // self._page * self._page
-        if not whole_pages or n == len(context):
+        if up_to is None or up_to == len(context):
             self.tree.insert(context, tenant=tenant, shared=shared)
-        elif n:
-            with context.fork() as whole:
-                try:
-                    whole.truncate(n)
-                except ValueError:
-                    return  # the window has passed the end of that page
-                self.tree.insert(whole, tenant=tenant, shared=shared)
+        elif up_to and context.nearest(up_to) == up_to:
+            with context.fork() as settled:
+                settled.truncate(up_to)
+                self.tree.insert(settled, tenant=tenant, shared=shared)
+
+    def parting(self, tokens: list[int], tenant: str) -> int:
+        """Return how many tokens, from the first on, some other text begins with, whether it can be used so or not."""
+        return self.tree.explain_miss(tokens, tenant=tenant).equal
 
     def save(self, context: kv.Context, tenant: str) -> None:
         """Have the disk keep what a context holds. Takes microseconds: another thread writes."""

@@ -77,6 +77,7 @@ class Sequence:
         priority, deadline: higher comes first; perf_counter seconds at which it ends.
         order: when it came, among all.
         kept: how many of its tokens the prefixes have.
+        marks: where in its prompt recurrent layers keep a state.
         ending: why and with what error it is to end.
         turn: the step in which it last read.
         suspended: whether it waits because its memory was taken; `resumed`, whether that ever was so.
@@ -92,6 +93,7 @@ class Sequence:
         "deadline",
         "ending",
         "kept",
+        "marks",
         "order",
         "owned",
         "passed",
@@ -131,6 +133,7 @@ class Sequence:
         self.deadline = None if timeout is None else channel.submitted + timeout
         self.order = 0
         self.kept = 0
+        self.marks: tuple[int, ...] = ()
         self.turn = 0
         self.used = 0
         self.passed: int | None = None

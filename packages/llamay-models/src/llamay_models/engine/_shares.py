@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import llamay_kv as kv
+from llamay_models.engine._checkpoints import Checkpoints
 from llamay_models.engine._endings import Endings, wrapped
 from llamay_models.engine._pace import Pace
 from llamay_models.engine._places import Places
@@ -18,16 +20,32 @@ _REPLAY_ROWS = 64  # of a step that nobody waits for: who comes meanwhile waits 
 class Share(Rows):
     """What a sequence gets of a step: its next `n` pending tokens, and guesses that are checked after them.
 
-    What the rows are is known once memory for them is reserved. `ahead` says that they are computed before the text
+    What the rows are is known once memory for them is reserved. `begin` is the place of the first in its context, and
+    `ids` is what is committed. `ahead` says that they are computed before the text
     so far was looked at. `done` are tokens before these whose K/V the same lease has, and `room` for how many after
-    these it has positions.
+    these it has positions. `checkpoints` says where recurrent layers keep states, `spare` that the prompt is read
+    without those that could be done without, and `company` that others wait to go on from here.
     """
 
-    __slots__ = ("ahead", "done", "drafts", "n", "room", "sequence")
+    __slots__ = (
+        "ahead",
+        "begin",
+        "checkpoints",
+        "company",
+        "done",
+        "drafts",
+        "ids",
+        "n",
+        "room",
+        "sequence",
+        "spare",
+    )
 
-    def __init__(self, sequence: Sequence, n: int) -> None:
+    def __init__(self, sequence: Sequence, n: int, checkpoints: Checkpoints | None = None) -> None:
         self.sequence = sequence
         self.n = n
+        self.checkpoints = checkpoints
+        self.spare = self.company = False
         self.drafts: list[int] | None = None
         self.ahead = False
         self.done: list[int] = []
@@ -37,32 +55,63 @@ class Share(Rows):
     def reserve(self, room: int = 0) -> None:
         """Take memory for the rows, and for `room` more. Raises what `kv.Context.reserve` raises."""
         state, n, drafts = self.sequence.state, self.n, self.drafts
-        self.lease = state.kv.reserve(n + room if drafts is None else n + len(drafts))
+        size = n + room if drafts is None else n + len(drafts)
+        if self.checkpoints is None:
+            self.lease = state.kv.reserve(size)
+        else:
+            self.lease = state.kv.reserve(size, states=self._states(self.checkpoints, len(state.kv), size))
         self.room = room
         pending = state.pending
-        self.position = self.lease.begin
+        self.position = self.begin = self.lease.begin
         self.wanted = 1 if n == len(pending) else 0
         if drafts is None:
-            self.tokens = pending[:n]
+            self.ids = pending[:n]
         else:
-            self.tokens = [*pending[:n], *drafts]
+            self.ids = [*pending[:n], *drafts]
             self.wanted += len(drafts)
+        if state.vectors:
+            self.tokens, self.position, self.inputs = state.describe(self.ids)
+        else:
+            self.tokens = self.ids
+
+    def _states(self, checkpoints: Checkpoints, begin: int, size: int) -> list[int]:
+        """After which of the rows, beside the last, recurrent layers leave a state."""
+        if self.drafts is not None or size > self.n:  # it may end after any of them
+            return list(range(1, size))
+        return [] if self.spare else checkpoints.within(begin, begin + size, self.sequence.marks)
 
     def go_on(self, token: int) -> None:
         """Be the row after this one, in the same lease."""
-        self.done += self.tokens
-        self.tokens = [token]
+        self.done += self.ids
+        self.tokens = self.ids = [token]
         self.position += 1
+        self.begin += 1
+        self.inputs = None
         self.room -= 1
 
     def commit(self, n: int) -> None:
         """Make the first n rows, and those before, part of the context; what else was reserved is given back."""
-        tokens = self.tokens if n == len(self.tokens) else self.tokens[:n]
+        ids = self.ids if n == len(self.ids) else self.ids[:n]
         if self.done:
-            tokens = [*self.done, *tokens]
+            ids = [*self.done, *ids]
         assert self.lease is not None
-        self.lease.commit(tokens)
-        self.sequence.took(len(tokens))
+        if self.checkpoints is None:
+            self.lease.commit(ids)
+        else:
+            self._commit(self.checkpoints, self.lease, ids)
+        self.sequence.took(len(ids))
+
+    def _commit(self, checkpoints: Checkpoints, lease: kv.Lease, ids: list[int]) -> None:
+        """Commit, and keep the states that are worth it."""
+        reads = self.drafts is None and len(lease) == self.n
+        begin = lease.begin
+        lease.commit(ids, checkpoints=reads)
+        if ids:
+            cache = self.sequence.state.kv
+            end = len(cache)
+            due = checkpoints.due(begin, end, within=reads and not self.spare)
+            if due or self.company or end in self.sequence.marks:
+                cache.checkpoint()
 
 
 class Scheduler:
@@ -79,7 +128,9 @@ class Scheduler:
         max_rows: int,
         endings: Endings,
         advance: Callable[[Sequence], None],
+        checkpoints: Checkpoints | None = None,
     ) -> None:
+        self._checkpoints = checkpoints
         self._places = places
         self._prefixes = prefixes
         self._chunk = (prefixes and prefixes.chunk) or max_rows
@@ -100,7 +151,7 @@ class Scheduler:
                 if sequence.ending is not None:
                     continue
             if writing is not None and len(state.pending) == 1:
-                shares.append(Share(sequence, 1))
+                shares.append(Share(sequence, 1, self._checkpoints))
                 guessing = guessing or writing.drafter is not None or writing.bounds is not None
             else:
                 readers.append(sequence)
@@ -119,17 +170,17 @@ class Scheduler:
         served = self._places.waiting.share
         readers.sort(key=lambda s: (-s.priority, served(s.state.tenant), s.turn, s.order))
         budget = pace.budget(len(shares), max(len(s.state.kv) for s in readers))
-        leaders: set[tuple[str, int, tuple[int, ...]]] = set()
+        leaders: dict[tuple[str, int, tuple[int, ...]], Share] = {}
         for sequence in readers:
-            state = sequence.state
+            state, place = sequence.state, None
             if self._prefixes is not None and sequence.reuse and len(state.pending) > self._page_tokens:
                 if sequence.passed is not None:
                     self._places.catch_up(sequence)
                 place = (state.tenant, len(state.kv), tuple(state.pending[: self._page_tokens]))
                 if place in leaders and sequence.passed != len(state.kv):
                     sequence.passed = len(state.kv)
+                    leaders[place].company = True
                     continue
-                leaders.add(place)
             n = min(budget, self._chunk, len(state.pending))
             if sequence.background:
                 n = min(n, _REPLAY_ROWS)
@@ -140,7 +191,9 @@ class Scheduler:
                 over = (len(state.kv) + n) % self._page_tokens
                 n = n - over if over < n else n
             sequence.turn = step
-            shares.append(Share(sequence, n))
+            shares.append(share := Share(sequence, n, self._checkpoints))
+            if place is not None:
+                leaders[place] = share
             budget -= n
 
     def guess(self, shares: list[Share], pace: Pace) -> None:

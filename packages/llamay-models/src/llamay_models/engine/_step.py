@@ -41,7 +41,6 @@ class Stepper:
         self,
         places: Places,
         prefixes: Prefixes | None,
-        page_tokens: int,
         endings: Endings,
         stats: Stats,
         histograms: Histograms,
@@ -49,7 +48,6 @@ class Stepper:
     ) -> None:
         self._places = places
         self._prefixes = prefixes
-        self._page_tokens = page_tokens
         self._endings = endings
         self._stats = stats
         self._histograms = histograms
@@ -110,6 +108,8 @@ class Stepper:
             except kv.OutOfPages as error:
                 if share.drafts is not None:
                     share.drafts = None
+                elif share.checkpoints is not None and not share.spare:
+                    share.spare = True  # states that only spare others the computing
                 elif not self._make_room(sequence, batch, error):
                     return False
 
@@ -221,9 +221,9 @@ class Stepper:
                     sequence.ending = ("error", wrapped(error))
                     continue
             if bounds is not None and bounds.stale:
-                late.append((writing.chooser, row, share.position + share.n, bounds))
+                late.append((writing.chooser, row, share.begin + share.n, bounds))
             else:
-                draws.add(writing.chooser, row, share.position + share.n, bounds)
+                draws.add(writing.chooser, row, share.begin + share.n, bounds)
         return late
 
     def _fill_aside(self, late: list[_Late]) -> Future[None]:
@@ -256,7 +256,7 @@ class Stepper:
                 if sequence.ending is None:
                     try:
                         if drafts is None:
-                            sequence.choose(logits[row], share.position + n)
+                            sequence.choose(logits[row], share.begin + n)
                         else:
                             sequence.verify(logits[row:at], drafts)
                             n += sequence.used - 1
@@ -269,7 +269,7 @@ class Stepper:
                 writing += len(tokens)
             else:
                 reading += n
-                depth += n * (share.position + n // 2)
+                depth += n * (share.begin + n // 2)
                 self._count_reading(sequence, n)
             served(state.tenant, n)
             self._count(sequence.channel, before, now)
@@ -335,14 +335,15 @@ class Stepper:
             channel.last = now
 
     def _keep(self, sequence: Sequence) -> None:
-        """Let others find the whole pages that were computed.
+        """Let others find what was computed and will stay as it is.
 
         Of a text that is being written this waits for the end, except where pages are dropped on the way.
         """
         prefixes = self._prefixes
         if prefixes is None or not sequence.reuse:
             return
-        size, page = len(sequence.state.kv), self._page_tokens
-        if size // page > sequence.kept // page:
-            prefixes.keep(sequence.state.kv, sequence.state.tenant, sequence.shared, whole_pages=True)
+        cache = sequence.state.kv
+        size = prefixes.settled(cache)
+        if size > sequence.kept:
+            prefixes.keep(cache, sequence.state.tenant, sequence.shared, up_to=size)
             sequence.kept = size

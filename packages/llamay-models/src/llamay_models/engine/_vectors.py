@@ -1,0 +1,138 @@
+"""`Vectors`: rows of a context that are vectors handed in, and not tokens."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+import llamay_kv as kv
+from llamay_models.backend import Inputs
+from llamay_models.errors import ContextError, PromptError
+from llamay_models.plan import Floats
+
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vectors:
+    """Some rows in a row.
+
+    Attributes:
+        begin: the position of the first in its context.
+        ids: what stands for them among token ids, by the digest of what they came from. Holds the ids.
+        values: float32 (n, width).
+        positions: int32 (n, axes): what rotations turn them by, where that is not their place in the text. What comes
+            after them goes on from the largest.
+        digest: of what they came from, 32 bytes, as it was given.
+
+    """
+
+    begin: int
+    ids: kv.Rows
+    values: Floats
+    positions: Ints | None
+    digest: bytes
+
+    @property
+    def end(self) -> int:
+        """The position after the last."""
+        return self.begin + len(self.values)
+
+    def first(self, n: int, pool: kv.Pool) -> Vectors:
+        """Return the first n of them."""
+        positions = None if self.positions is None else self.positions[:n]
+        return Vectors(self.begin, pool.rows(self.ids.digest, n), self.values[:n], positions, self.digest)
+
+
+def make(
+    pool: kv.Pool,
+    begin: int,
+    values: npt.ArrayLike,
+    digest: bytes,
+    positions: npt.ArrayLike | None,
+    *,
+    width: int,
+    axes: int,
+) -> Vectors:
+    """Return vectors for a model that takes such of this width, and reads so many axes of positions.
+
+    Raises PromptError saying what does not fit.
+    """
+    if not width:
+        raise PromptError("this model takes tokens only, no vectors in their place")
+    rows = np.array(values, np.float32, order="C")
+    if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
+        raise PromptError(f"vectors must be of shape (n, {width}), not {rows.shape}")
+    if not np.isfinite(rows).all():
+        raise PromptError("vectors must be finite numbers")
+    if not isinstance(digest, bytes) or len(digest) != 32:
+        raise PromptError("the digest of what vectors came from must be 32 bytes, such as a SHA-256")
+    turned = None
+    name = digest
+    if positions is not None:
+        turned = _positions(positions, len(rows), axes)
+        # The same picture at other positions has other keys.
+        name = hashlib.sha256(b"llamay vectors 1\0" + digest + bytes([axes]) + turned.tobytes()).digest()
+    rows.flags.writeable = False
+    return Vectors(begin, pool.rows(name, len(rows)), rows, turned, digest)
+
+
+def _positions(given: npt.ArrayLike, n: int, axes: int) -> Ints:
+    array = np.asarray(given)
+    if array.dtype.kind not in "iu":
+        raise PromptError(f"positions of vectors must be whole numbers, not {array.dtype}")
+    if array.ndim == 1:
+        array = np.repeat(array[:, None], max(1, axes), axis=1)
+    if array.shape != (n, max(1, axes)):
+        raise PromptError(f"positions of {n} vectors must be of shape ({n},) or ({n}, {axes})")
+    if (array < 0).any() or (array >= 1 << 31).any():
+        raise PromptError("positions of vectors must be from 0 to 2147483647")
+    return np.ascontiguousarray(array, np.int32)
+
+
+def describe(
+    vectors: Sequence[Vectors], begin: int, ids: Sequence[int]
+) -> tuple[list[int], int, Inputs | None]:
+    """Return what a step is told of the rows from `begin` on: tokens, the position of the first, and inputs.
+
+    Raises ContextError for a row whose vector is not here.
+    """
+    end = begin + len(ids)
+    here = [v for v in vectors if v.begin < end and begin < v.end]
+    tokens, numbers, values = list(ids), list[int](), list[Floats]()
+    for each in here:
+        low, high = max(begin, each.begin), min(end, each.end)
+        numbers += range(low - begin, high - begin)
+        values.append(each.values[low - each.begin : high - each.begin])
+        tokens[low - begin : high - begin] = [0] * (high - low)
+    for at, token in enumerate(tokens):
+        if token < 0:
+            raise ContextError(
+                f"row {begin + at} of this context is a vector that is not here any more; hand it in again"
+            )
+    inputs: dict[str, object] = {}
+    if numbers:
+        inputs["vectors"] = (np.array(numbers, np.int32), np.concatenate(values))
+    if any(each.positions is not None for each in here):
+        inputs["positions"] = np.concatenate([_positions_of(vectors, row) for row in range(begin, end)])
+    return tokens, begin + _shift(vectors, begin), inputs or None
+
+
+def _positions_of(vectors: Sequence[Vectors], row: int) -> Ints:
+    """What rotations turn a row by: int32 (1, axes)."""
+    axes = next(v.positions.shape[1] for v in vectors if v.positions is not None)
+    for each in vectors:
+        if each.begin <= row < each.end and each.positions is not None:
+            return each.positions[row - each.begin : row - each.begin + 1]
+    return np.full((1, axes), row + _shift(vectors, row), np.int32)
+
+
+def _shift(vectors: Sequence[Vectors], row: int) -> int:
+    """How much further on a token's position is than its place: it goes on from the largest before it."""
+    turned = [v for v in vectors if v.positions is not None and v.end <= row]
+    positions = turned[-1].positions if turned else None
+    return 0 if positions is None else int(positions.max()) + 1 - turned[-1].end
