@@ -172,6 +172,8 @@ def make_model(small_model, backend) -> Callable[..., Model]:
         base = small.trace()
         program = fuse(base)
         weights = pack(program.tensors, backend.threads(1), backend=backend)
+        layout = cache_layout(program, precision)
+        keeps_states = any(group.kind == "state" for group in layout.groups)
         model = Model(
             Parts(
                 path=Path("small.gguf"),
@@ -187,12 +189,12 @@ def make_model(small_model, backend) -> Callable[..., Model]:
                 threads=backend.threads(threads),
                 tokenizer=tokenizer or Letters(),
                 pool=llamay_kv.Pool(
-                    cache_layout(program, precision),
+                    layout,
                     page_tokens,
                     budget_bytes=budget,
                     spill=spill,
                     allocator=None if backend.memory is None else backend.memory(),
-                    checkpoint_bytes=budget // 8,
+                    checkpoint_bytes=budget // 8 if keeps_states else None,
                 ),
                 precision=precision,
                 dequantized=False,
