@@ -7,20 +7,17 @@
 namespace llamay {
 namespace {
 
-#define LLAMAY_LAMBDA __attribute__((always_inline))
-
-// Rows of the state that are computed together share what all of them read, and their sums, which are chains,
-// wait less for themselves; as many as there are registers for.
-#if defined(__AVX512F__)
+/// Rows of the state that are computed together: they share what all of them read, and while one's sum, which
+/// is a chain, waits for itself, another's goes on.
 constexpr size_t kTile = 4;
-#else
-constexpr size_t kTile = 2;
-#endif
-constexpr size_t kSumTile = 4;
 /// Rows of the state do not depend on one another: so many floats of them live through all rows of the text,
 /// in the nearest cache, before the next ones begin.
 constexpr size_t kBlockFloats = 4096;
 constexpr size_t kBlockRows = 64;
+size_t block_rows(size_t k_dim) {
+  const size_t fit = kBlockFloats / k_dim / kTile * kTile;
+  return fit == 0 ? kTile : fit < kBlockRows ? fit : kBlockRows;
+}
 
 /// A whole vector of elements, or the last few.
 struct Whole {
@@ -93,7 +90,7 @@ void step(float* s, size_t k_dim, const Now& now, size_t first, size_t count) {
   float corrections[kBlockRows];
   size_t i = 0;
   if constexpr (corrected) {
-    for (; i + kSumTile <= count; i += kSumTile) sums<kSumTile>(s + i * k_dim, k_dim, now.a, corrections + i);
+    for (; i + kTile <= count; i += kTile) sums<kTile>(s + i * k_dim, k_dim, now.a, corrections + i);
     for (; i < count; ++i) sums<1>(s + i * k_dim, k_dim, now.a, corrections + i);
   }
   const float* v = now.v + first;
@@ -106,9 +103,7 @@ void step(float* s, size_t k_dim, const Now& now, size_t first, size_t count) {
 
 template <bool w_by_column, bool corrected>
 void scan_rows(const Scan& scan, size_t n, size_t v_from, size_t v_to) {
-  const size_t fit = kBlockFloats / scan.k_dim, block = fit < kTile        ? kTile
-                                                        : fit < kBlockRows ? fit
-                                                                           : kBlockRows;
+  const size_t block = block_rows(scan.k_dim);
   for (size_t i = v_from; i < v_to; i += block) {
     const size_t count = v_to - i < block ? v_to - i : block, at = i * scan.k_dim;
     float* s = scan.state_out + at;

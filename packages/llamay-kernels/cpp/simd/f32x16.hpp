@@ -20,6 +20,9 @@
 #include "simd/lanes_portable.hpp"
 #endif
 
+/// After a lambda's parameters: it is part of the loop that calls it.
+#define LLAMAY_LAMBDA __attribute__((always_inline))
+
 namespace llamay {
 namespace {
 

@@ -2,8 +2,6 @@
 
 #include "simd/f32x16.hpp"
 
-#define LLAMAY_LAMBDA __attribute__((always_inline))
-
 namespace llamay {
 namespace {
 
