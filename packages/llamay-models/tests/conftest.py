@@ -105,7 +105,7 @@ SMALL: dict[str, Any] = {
     "attention.value_length": 16,
     "vocab_size": 61,
 }
-EXPERTS: dict[str, Any] = {"expert_count": 5, "expert_used_count": 2, "expert_feed_forward_length": 24}
+EXPERTS: dict[str, Any] = {"expert_count": 5, "expert_used_count": 2, "expert_feed_forward_length": 16}
 MIXER: dict[str, Any] = {
     "ssm.conv_kernel": 4,
     "ssm.inner_size": 48,

@@ -79,12 +79,12 @@ def test_rope_factors_of_another_length_are_refused(small_model):
 def test_experts_are_matrices_on_top_of_each_other(small_model):
     model = small_model("qwen3moe", block_count=1)
     up = model.tensors["blk.0.ffn_up_exps.weight"]
-    up.values = up.values[:-24]
+    up.values = up.values[:-16]
     del model.tensors["blk.0.ffn_down_exps.weight"]
     with pytest.raises(TensorError) as error:
         check(model.architecture.build, model.config, model.tensors)
-    assert "blk.0.ffn_up_exps.weight is 96 x 32 but must be 5 of 24 x 32" in str(error.value)
-    assert "blk.0.ffn_down_exps.weight is missing (5 of 32 x 24)" in str(error.value)
+    assert "blk.0.ffn_up_exps.weight is 64 x 32 but must be 5 of 16 x 32" in str(error.value)
+    assert "blk.0.ffn_down_exps.weight is missing (5 of 32 x 16)" in str(error.value)
 
 
 def test_dimensions_of_1_do_not_count_in_vectors(small_model):
