@@ -101,7 +101,9 @@ def test_an_expert_whose_logit_is_not_a_number_comes_last():
 
 
 def test_both_zeros_are_equal():
-    ids, _ = on_every_set(lambda: _kernels.route(np.array([[-0.0, 0.0, -0.0, -1]], np.float32), "softmax_chosen", 3))
+    ids, _ = on_every_set(
+        lambda: _kernels.route(np.array([[-0.0, 0.0, -0.0, -1]], np.float32), "softmax_chosen", 3)
+    )
     assert ids.tolist() == [[0, 1, 2]]
 
 

@@ -15,7 +15,6 @@ from plans import evaluate, same_bits
 import llamay_kernels as lk
 from llamay_kernels import _kernels
 
-
 # -- elementary functions
 
 

@@ -116,7 +116,11 @@ SCANS = {
 
 @settings(max_examples=60, deadline=None)
 @given(
-    seed=SEEDS, **SCANS, begun=st.booleans(), in_place=st.booleans(), hostile=st.sampled_from([0.0, 0.0, 0.02])
+    seed=SEEDS,
+    **SCANS,
+    begun=st.booleans(),
+    in_place=st.booleans(),
+    hostile=st.sampled_from([0.0, 0.0, 0.02]),
 )
 def test_scan(seed, rows, k_dim, v_dim, by_column, corrected, begun, in_place, hostile):
     inputs = scan_inputs(seed, rows, k_dim, v_dim, by_column, corrected, hostile)

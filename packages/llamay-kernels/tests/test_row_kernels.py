@@ -93,7 +93,9 @@ def test_where_a_gelu_vanishes_it_is_accurate_beside_one(kind, allowed):
     assert np.abs(function(kind, x) - RELATIVE[kind][0](x.astype(np.float64))).max() < allowed
 
 
-HOSTILE = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1e-45, -1e-45, 3e38, -3e38, 20, 20.000002], np.float32)
+HOSTILE = np.array(
+    [0.0, -0.0, np.nan, np.inf, -np.inf, 1e-45, -1e-45, 3e38, -3e38, 20, 20.000002], np.float32
+)
 
 
 @pytest.mark.parametrize(
