@@ -9,9 +9,10 @@ from llamay_models import gguf
 from llamay_models._cache_layout import cache_layout
 from llamay_models.architectures import ARCHITECTURES, find
 from llamay_models.embedding import take_rank_head
-from llamay_models.plan import Trace, Weights, evaluate, fuse, whole_text
+from llamay_models.plan import TABLE, Operation, Trace, Weights, evaluate, fuse, whole_text
 from llamay_models.tensors import file_tensors, pack
 
+MANY = 40
 TOKENS = [1, 20, 33, 47, 301, 8, 99, 100]
 FILES = ("bert", "falcon-mamba", "gemma3", "mamba", "mamba2", "mixtral", "qwen3", "qwen3moe")
 
@@ -57,3 +58,48 @@ def test_small_models_give_what_the_reference_gives(small_model, name):
     out = computed(program, tokens, (4, 1, 1, 7, 2))
     np.testing.assert_allclose(out, expected, atol=1e-4 * np.abs(expected).max())
     assert np.array_equal(out, computed(program, tokens, (15,)))
+
+
+def refusal(record):
+    """Return what the kernels say of a record."""
+    with pytest.raises(kernels.PlanError) as error:
+        kernels.Plan([record], [1] * MANY, [], max_rows=1)
+    return str(error.value)
+
+
+def counted(names):
+    """Return how a count is said of names of which some may be left out."""
+    least, most = sum(not n.endswith(("?", "...")) for n in names), len(names)
+    if "..." in names:
+        return f"{least} or more"
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def least(operation: Operation):
+    """Return the shortest record of an operation, with an attribute that none has."""
+    numbers = [
+        tuple(range(int(counted(n).split()[0]))) for n in (operation.outs, operation.args, operation.weights)
+    ]
+    return operation.name, *numbers, {"of_no_operation": 1}
+
+
+def test_the_kernels_know_the_operations_of_the_table():
+    said = refusal(("of_no_name", (0,), (), (), {}))
+    assert sorted(said.partition("there are ")[2].split(", ")) == sorted(TABLE)
+
+
+@pytest.mark.parametrize("name", sorted(TABLE))
+def test_the_kernels_know_each_operation_as_the_table_does(name):
+    """Its counts and its attributes; the names of attributes that may be left out are compared, too."""
+    operation = TABLE[name]
+    said = refusal(least(operation)).partition("it has ")[2]
+    assert sorted(said.split(", ")) == sorted(operation.attrs) or (said == "none" and not operation.attrs)
+    _, *numbers, _ = least(operation)
+    for index, (what, names) in enumerate(
+        (("outs", operation.outs), ("args", operation.args), ("weights", operation.weights))
+    ):
+        many = [MANY * (1,) if i == index else n for i, n in enumerate(numbers)]
+        if "..." not in names:
+            assert f"takes {counted(names)} {what}, not {MANY}" in refusal((name, *many, {}))
+        elif not operation.attrs:
+            assert "takes" not in refusal((name, *many, {}))

@@ -440,7 +440,7 @@ def test_a_position_has_the_axes_that_are_asked_for():
             lambda g, x: g.affine(x, Weight("w", 4)),
             "affine: w is a vector of 4 but a vector of 12 is needed here",
         ),
-        (lambda g, x: g.affine(x, None, None), "affine: has must be one of w, b, wb, not ''"),
+        (lambda g, x: g.affine(x, None, None), "affine has 0 weights, but it takes: w or b, b?"),
         (
             lambda g, x: g.mul_heads(x, g.columns(x, 0, 5)),
             "mul_heads: table has 12 values, which do not divide into 5",
@@ -462,6 +462,10 @@ def test_a_position_has_the_axes_that_are_asked_for():
         (
             lambda g, x: g.attention(0, x, x, x, heads=1, kv_heads=1, scale=1.0, mask="full", window=3),
             "attention: a row that sees its whole text has no window, but window is 3",
+        ),
+        (
+            lambda g, x: g.attention(0, x, x, None, heads=1, kv_heads=1, scale=1.0, mask="full", v_from_k=3),
+            "attention: a row that sees its whole text has no v_from_k, but v_from_k is 3",
         ),
         (
             lambda g, x: g.attention(0, x, x, x, heads=1, kv_heads=1, scale=1.0, v_from_k=3),

@@ -142,8 +142,9 @@ def _check(call: Call) -> None:
         call.expect_width(call.args[2], a["kv_heads"] * a["v_dim"], "kv_heads * v_dim is")
     elif a["v_from_k"] != a["v_dim"] or a["v_dim"] > a["k_dim"]:
         call.fail(f"{a['v_dim']} values cannot be the first {a['v_from_k']} of {a['k_dim']} numbers of a key")
-    if a["mask"] == "full" and a["window"]:
-        call.fail(f"a row that sees its whole text has no window, but window is {a['window']}")
+    if a["mask"] == "full" and (a["window"] or a["v_from_k"]):
+        what = "window" if a["window"] else "v_from_k"
+        call.fail(f"a row that sees its whole text has no {what}, but {what} is {a[what]}")
     if a["v_from_k"] and a["window"]:
         call.fail(f"latent rows have no window, but window is {a['window']}")
 

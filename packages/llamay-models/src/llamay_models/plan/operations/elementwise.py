@@ -182,7 +182,7 @@ OPERATIONS = (
     ),
     Operation(
         name="affine",
-        weights=("w?", "b?"),
+        weights=("w or b", "b?"),
         attrs={"has": text("w", "b", "wb")},
         check=_check_affine,
         row_by_row=True,

@@ -68,13 +68,14 @@ def _layer_norm(rows: Rows, x: Arrays, w: Tensors, a: Attrs) -> tuple[Doubles]:
 
 def _add_rms_norm(rows: Rows, x: Arrays, w: Tensors, a: Attrs) -> tuple[Doubles, Doubles]:
     total = x[0] + x[1]
-    return total, rms(total, w, a["eps"])
+    return total, rms(total, w, **a)
 
 
 # -- records
 
 
-def _check(call: Call) -> None:
+def check_norm(call: Call) -> None:
+    """Check the widths and the weight of a norm, fused or not. Raises PlanError."""
     x = call.args[-1]
     for value in (*call.args[:-1], *call.outs):
         call.expect_same(value, x)
@@ -82,7 +83,7 @@ def _check(call: Call) -> None:
         length = call.weights[0].cols
         call.expect_weight(0, 1, length)
         call.expect_parts(x, length, "weights")
-    groups = call.attrs.get("groups")
+    groups = call.attrs["groups"]
     if groups is not None:
         call.expect_parts(x, groups, "groups")
         if call.weights and call.weights[0].cols not in (x.width, x.width // groups):
@@ -96,13 +97,15 @@ def _check_layer_norm(call: Call) -> None:
 
 
 _EPS = {"eps": real(low=0)}
+RMS = {**_EPS, "groups": whole(default=None, low=1)}
+"""The attributes of a norm, wherever it is fused into something."""
 
 OPERATIONS = (
     Operation(
         name="rms_norm",
         weights=("w?",),
-        attrs={**_EPS, "groups": whole(default=None, low=1)},
-        check=_check,
+        attrs=RMS,
+        check=check_norm,
         meaning=lambda rows, x, w, a: (rms(x[0], w, **a),),
         row_by_row=True,
         is_norm=True,
@@ -119,22 +122,22 @@ OPERATIONS = (
     Operation(
         name="add_rms_norm",
         args=("a", "b"),
-        weights=("w",),
+        weights=("w?",),
         outs=("sum", "y"),
-        attrs=_EPS,
+        attrs=RMS,
         means="`sum = add(a, b)` and `y = rms_norm(sum, w)`",
-        check=_check,
+        check=check_norm,
         meaning=_add_rms_norm,
         is_norm=True,
     ),
     Operation(
         name="rms_norm_add",
         args=("residual", "x"),
-        weights=("w",),
-        attrs=_EPS,
+        weights=("w?",),
+        attrs=RMS,
         means="`add(residual, rms_norm(x, w))`: a norm after the block, as Gemma has it",
-        check=_check,
-        meaning=lambda rows, x, w, a: (x[0] + rms(x[1], w, a["eps"]),),
+        check=check_norm,
+        meaning=lambda rows, x, w, a: (x[0] + rms(x[1], w, **a),),
     ),
 )
 
@@ -142,17 +145,12 @@ OPERATIONS = (
 # -- fusions
 
 
-def is_plain(norm: Record) -> bool:
-    """Whether a norm has a weight and nothing out of the ordinary, as the fused ones have it."""
-    return len(norm.weights) == 1 and "groups" not in norm.attrs
-
-
 def rms_norm_add(program: Program) -> Program:
     """`add(residual, rms_norm(x))`: a norm after the block, as Gemma has it."""
 
     def match(wiring: Wiring, last: Record) -> tuple[Record, set[int]] | None:
         norm = wiring.made(last.args[1], "rms_norm") if last.op == "add" else None
-        if norm is None or not is_plain(norm):
+        if norm is None:
             return None
         args = (last.args[0], norm.args[0])
         return Record("rms_norm_add", last.outs, args, norm.weights, norm.attrs), {norm.outs[0]}
@@ -172,7 +170,7 @@ def add_rms_norm(program: Program) -> Program:
         if index in absorbed:
             continue
         readers = wiring.readers[record.outs[0]] if record.op == "add" else []
-        norm = next((i for i in readers if records[i].op == "rms_norm" and is_plain(records[i])), None)
+        norm = next((i for i in readers if records[i].op == "rms_norm"), None)
         if norm is None:
             out.append(record)
             continue

@@ -23,7 +23,7 @@ from llamay_models.plan._records import Doubles, Program, Record, Tensor, Value
 from llamay_models.plan._rewriting import Wiring, rewrite
 from llamay_models.plan._rope import Rope
 from llamay_models.plan._rows import Rows
-from llamay_models.plan.operations.norm import is_plain, rms
+from llamay_models.plan.operations.norm import RMS, check_norm, rms
 
 
 class Rotation(Recorder):
@@ -70,13 +70,13 @@ class Rotation(Recorder):
 
 def rotate(rows: Rows, x: Doubles, a: Attrs) -> Doubles:
     """Return x with the pairs of each head turned by the row's position times their frequency, and lengthened."""
-    head_dim, n, offset = a["head_dim"], len(a["freqs"]), a.get("offset", 0)
+    head_dim, n, offset = a["head_dim"], len(a["freqs"]), a["offset"]
     heads = x.reshape(len(x), x.shape[1] // head_dim, head_dim).copy()
     if a["style"] == "half":
         first, second = slice(offset, offset + n), slice(offset + n, offset + 2 * n)
     else:
         first, second = slice(offset, offset + 2 * n, 2), slice(offset + 1, offset + 2 * n, 2)
-    axes = a.get("axes") or [0] * n
+    axes = a["axes"] or [0] * n
     positions = np.stack([rows.position(axis) for axis in axes], 1)
     angle = (positions * np.asarray(a["freqs"]))[:, None]
     one, two = heads[:, :, first].copy(), heads[:, :, second].copy()
@@ -90,13 +90,10 @@ def _check(call: Call) -> None:
     call.expect_same(call.outs[0], x)
     if x.width % a["head_dim"]:
         call.fail(f"{x.name} has {x.width} values, which do not divide into heads of {a['head_dim']}")
-    if call.weights:
-        call.expect_weight(0, 1, call.weights[0].cols)
-        call.expect_parts(x, call.weights[0].cols, "weights")
-    pairs, offset = len(a["freqs"]), a.get("offset", 0)
+    pairs, offset = len(a["freqs"]), a["offset"]
     if not 1 <= pairs <= (a["head_dim"] - offset) // 2:
         call.fail(f"{pairs} pairs from {offset} on do not fit a head of {a['head_dim']} dimensions")
-    if a.get("axes") is not None and len(a["axes"]) != pairs:
+    if a["axes"] is not None and len(a["axes"]) != pairs:
         call.fail(f"axes has {len(a['axes'])} entries for {pairs} pairs")
 
 
@@ -105,32 +102,39 @@ _ROTATION = {
     "style": text("half", "pairs"),
     "freqs": Attr("reals"),
     "factor": real(),
+    "offset": whole(default=0),
+    "axes": Attr("wholes", default=None, low=0),
 }
 
 
 def _inputs(call: Call) -> Inputs:
-    return Inputs(axes=1 + max(call.attrs.get("axes") or [0]))
+    return Inputs(axes=1 + max(call.attrs["axes"] or [0]))
+
+
+def _check_both(call: Call) -> None:
+    check_norm(call)
+    _check(call)
 
 
 def _rope_norm(rows: Rows, x: Arrays, w: Tensors, a: Attrs) -> tuple[Doubles]:
-    return (rotate(rows, rms(x[0], w, a["eps"]), a),)
+    return (rotate(rows, rms(x[0], w, a["eps"], a["groups"]), a),)
 
 
 OPERATIONS = (
     # A rotation needs the row's position, which a selected row has lost: it is not row by row.
     Operation(
         name="rope",
-        attrs={**_ROTATION, "offset": whole(default=0), "axes": Attr("wholes", default=None, low=0)},
+        attrs=_ROTATION,
         check=_check,
         meaning=lambda rows, x, w, a: (rotate(rows, x[0], a),),
         inputs=_inputs,
     ),
     Operation(
         name="rope_norm",
-        weights=("w",),
-        attrs={"eps": real(low=0), **_ROTATION},
+        weights=("w?",),
+        attrs={**RMS, **_ROTATION},
         means="`rope(rms_norm(x, w), …)`",
-        check=_check,
+        check=_check_both,
         meaning=_rope_norm,
         inputs=_inputs,
     ),
@@ -142,7 +146,7 @@ def rope_norm(program: Program) -> Program:
 
     def match(wiring: Wiring, last: Record) -> tuple[Record, set[int]] | None:
         norm = wiring.made(last.args[0], "rms_norm") if last.op == "rope" else None
-        if norm is None or not is_plain(norm) or last.attrs.keys() != _ROTATION.keys():
+        if norm is None:
             return None
         attrs = {**norm.attrs, **last.attrs}
         return Record("rope_norm", last.outs, norm.args, norm.weights, attrs), {norm.outs[0]}
