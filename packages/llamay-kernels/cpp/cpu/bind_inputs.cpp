@@ -79,7 +79,7 @@ void Rows::add(nb::handle text, const Plan& plan) {
 }
 
 void Rows::add_inputs(nb::handle inputs, std::size_t begin, const Plan& plan) {
-  if (!PyMapping_Check(inputs.ptr()))
+  if (!PyMapping_Check(inputs.ptr()) || !nb::hasattr(inputs, "items"))
     throw nb::type_error(("rows[" + std::to_string(counts_.size() - 1) + "]: inputs must be a mapping").c_str());
   for (nb::handle item : nb::borrow(inputs).attr("items")()) {
     const std::string name = nb::cast<std::string>(nb::str(item[0]));
@@ -99,9 +99,10 @@ void Rows::add_vectors(nb::handle vectors, std::size_t begin, const Plan& plan) 
   Integers rows;
   Floats values;
   if (!PyTuple_Check(vectors.ptr()) || PyTuple_Size(vectors.ptr()) != 2 ||
-      !nb::try_cast(nb::handle(PyTuple_GetItem(vectors.ptr(), 0)), rows) || rows.ndim() != 1 ||
-      !nb::try_cast(nb::handle(PyTuple_GetItem(vectors.ptr(), 1)), values))
+      !nb::try_cast(nb::handle(PyTuple_GetItem(vectors.ptr(), 0)), rows, false) || rows.ndim() != 1 ||
+      !nb::try_cast(nb::handle(PyTuple_GetItem(vectors.ptr(), 1)), values, false))
     refuse(text, "vectors must be a pair of int32 (m,) and float32 (m, width), both contiguous");
+  if (!plan.vector_width()) refuse(text, "it has vectors, but this plan takes tokens only");
   if (rows.shape(0) != values.shape(0) || values.shape(1) != plan.vector_width())
     refuse(text, "there are " + std::to_string(rows.shape(0)) + " rows for vectors of shape (" +
                      std::to_string(values.shape(0)) + ", " + std::to_string(values.shape(1)) +
@@ -110,8 +111,8 @@ void Rows::add_vectors(nb::handle vectors, std::size_t begin, const Plan& plan) 
   for (std::size_t i = 0; i < rows.shape(0); ++i) {
     const int32_t row = rows.data()[i];
     if (row < 0 || static_cast<std::size_t>(row) >= n || (i && row <= rows.data()[i - 1]))
-      refuse(text, "vectors: rows must increase from 0 to " + std::to_string(n - 1) + ", and one is " +
-                       std::to_string(row));
+      refuse(text, "vectors: rows must increase and be below " + std::to_string(n) + ", and one is " +
+                       std::to_string(row) + (i ? " after " + std::to_string(rows.data()[i - 1]) : ""));
     vectors_[begin + static_cast<std::size_t>(row)] = values.data() + i * values.shape(1);
   }
   kept_.push_back(values);
@@ -120,7 +121,7 @@ void Rows::add_vectors(nb::handle vectors, std::size_t begin, const Plan& plan) 
 void Rows::add_positions(nb::handle positions, std::size_t begin) {
   const std::size_t text = counts_.size() - 1, n = tokens_.size() - begin;
   Integers values;
-  if (!nb::try_cast(positions, values) || values.ndim() != 2 || values.shape(0) != n || !values.shape(1) ||
+  if (!nb::try_cast(positions, values, false) || values.ndim() != 2 || values.shape(0) != n || !values.shape(1) ||
       values.shape(1) > 8)
     refuse(text, "positions must be int32 (" + std::to_string(n) + ", axes), contiguous, of 1 to 8 axes");
   const std::size_t axes = values.shape(1);
@@ -142,7 +143,7 @@ void Rows::widen(std::size_t axes) {
 void Rows::add_types(nb::handle types, std::size_t begin) {
   const std::size_t n = tokens_.size() - begin;
   Integers values;
-  if (!nb::try_cast(types, values) || values.ndim() != 1 || values.shape(0) != n)
+  if (!nb::try_cast(types, values, false) || values.ndim() != 1 || values.shape(0) != n)
     refuse(counts_.size() - 1, "types must be int32 (" + std::to_string(n) + ",), contiguous");
   types_.resize(begin);
   types_.insert(types_.end(), values.data(), values.data() + n);

@@ -179,7 +179,9 @@ class Binder {
     const auto states = static_cast<uint32_t>(g.n_states);
     for (uint32_t i = 0; i < states; ++i) {
       if (i && g.state_at[i] <= g.state_at[i - 1]) fail("its recurrent states are not in order");
-      if (common.numbers[i] < 0) fail("the recurrent state after " + std::to_string(g.state_at[i]) + " tokens was dropped");
+      const bool needed = g.state_at[i] >= view_.n_tokens && g.state_at[i] <= view_.n_tokens + count_;
+      if (needed && common.numbers[i] < 0)
+        fail("the recurrent state after " + std::to_string(g.state_at[i]) + " tokens was dropped");
       if (g.state_at[i] == view_.n_tokens) common.read = static_cast<int32_t>(i);
       if (g.state_at[i] <= view_.n_tokens) common.first = i + 1;
       if (g.state_at[i] <= view_.n_tokens + count_) common.end = i + 1;

@@ -53,6 +53,11 @@ void Plan::check(const Step& step) const {
     if (sum != step.rows)
       fail("counts add up to " + text(sum) + " but there are " + text(step.rows) + " tokens");
   }
+  for (std::size_t i = 0; i < step.n_leases && program_.whole_texts; ++i)
+    if (step.leases[i] && step.leases[i]->n_tokens)
+      fail("leases[" + text(i) + "] has " + text(step.leases[i]->n_tokens) +
+           " tokens already, but rows of this plan read later rows of their text, which has to be one run");
+  if (step.types && !program_.types) fail("rows have types, but this plan has no table of types");
   if (step.axes != 1 && step.axes < program_.axes)
     fail("positions have " + text(step.axes) + " axes but the plan turns by " + text(program_.axes));
   for (std::size_t i = 0; i < step.rows; ++i) check_row(step, i);
@@ -63,13 +68,13 @@ void Plan::check(const Step& step) const {
 }
 
 void Plan::check_row(const Step& step, std::size_t i) const {
-  if (step.vectors && step.vectors[i]) {
-    if (!program_.vector_width) fail("row " + text(i) + " is a vector, but this plan takes tokens only");
-  } else if (program_.vocabulary &&
-             (step.tokens[i] < 0 || static_cast<std::size_t>(step.tokens[i]) >= program_.vocabulary)) {
+  if (step.vectors && step.vectors[i] && !program_.vector_width)
+    fail("row " + text(i) + " is a vector, but this plan takes tokens only");
+  // A row that is a vector has a token, too, whose embedding is looked up and not used.
+  if (program_.vocabulary &&
+      (step.tokens[i] < 0 || static_cast<std::size_t>(step.tokens[i]) >= program_.vocabulary))
     fail("tokens[" + text(i) + "] is " + std::to_string(step.tokens[i]) + "; the vocabulary has " +
          text(program_.vocabulary));
-  }
   for (std::size_t axis = 0; axis < step.axes; ++axis) {
     const int32_t position = step.positions[i * step.axes + axis];
     const auto name = [&] {

@@ -61,12 +61,20 @@ void Run::check_apart() const {
     const auto lease = static_cast<uint32_t>(i);
     if (attentions)
       scratch_.targets.push_back({scratch_.pages[i * attentions].page(scratch_.leases[i].start), lease});
-    else if (const StatePages& s = scratch_.states[i * states]; s.first < s.end)
-      scratch_.targets.push_back({s.page(s.first), lease});
+    // Layers of one group have one list of pages.
+    const uint8_t* arena = nullptr;
+    const int32_t* numbers = nullptr;
+    for (std::size_t k = 0; k < states; ++k) {
+      const StatePages& s = scratch_.states[i * states + k];
+      if (s.arena == arena && s.numbers == numbers) continue;
+      arena = s.arena, numbers = s.numbers;
+      for (uint32_t at = s.first; at < s.end; ++at) scratch_.targets.push_back({s.page(at), lease});
+    }
   }
   std::sort(scratch_.targets.begin(), scratch_.targets.end());
   for (std::size_t i = 1; i < scratch_.targets.size(); ++i)
-    if (scratch_.targets[i].first == scratch_.targets[i - 1].first)
+    if (scratch_.targets[i].first == scratch_.targets[i - 1].first &&
+        scratch_.targets[i].second != scratch_.targets[i - 1].second)
       throw std::invalid_argument("leases " + std::to_string(scratch_.targets[i - 1].second) + " and " +
                                   std::to_string(scratch_.targets[i].second) +
                                   " write the same page; give each context once");
@@ -85,7 +93,7 @@ void Run::choose_threads() {
     if (n.work->cost) work_ += n.work->cost(*this, n);
   n_threads_ = threads_.useful(work_);
   shares_ = plan_.cutting_.shares(learns_cutting());
-  copies_ = step_.rows == 1 && n_threads_ > 1 && n_threads_ <= Phase::kHomes;
+  copies_ = step_.rows == 1 && step_.wanted <= 1 && n_threads_ > 1 && n_threads_ <= Phase::kHomes;
   if (copies_) ends_ = plan_.portions_.ends(n_threads_);
   scratch_.work.fill({});
 }
@@ -122,7 +130,7 @@ void Run::lay_out() {
   for (const AttentionWork& work : scratch_.attention)
     partial_floats = std::max(partial_floats, work.partial_floats);
   for (const Prepared& n : plan_.cpu_.nodes)
-    if (n.work->scratch) extra_bytes = std::max(extra_bytes, n.work->scratch(n, step_.rows));
+    if (n.work->scratch) extra_bytes = std::max(extra_bytes, n.work->scratch(n, std::max(step_.rows, step_.wanted)));
   const std::size_t partials = take(partial_floats * sizeof(float));
   const std::size_t own = total;
   if (copies_) take_spaces(true);

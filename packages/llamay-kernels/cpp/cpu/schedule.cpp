@@ -155,7 +155,9 @@ class Scheduler {
         stage.rows.push_back({static_cast<int>(i), -1});
         continue;
       }
-      for (const Read& read : n.reads) stage.activations.push_back(activation(read, stage));
+      std::vector<int> activations;  // making one may begin another stage
+      for (const Read& read : n.reads) activations.push_back(activation(read, stage));
+      stage.activations = std::move(activations);
       stage.shared = static_cast<int>(i);
       stage.shared_selected = is_selected;
       flush(stage);

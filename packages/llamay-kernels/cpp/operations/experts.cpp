@@ -3,6 +3,7 @@
 // a stretch of groups, and reading it reads nothing of the others.
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "cpu/preparation.hpp"
 #include "cpu/sharing.hpp"
@@ -30,7 +31,7 @@ constexpr CpuWork route_work{.primitive = {"route"}, .prepare = prepare_route, .
 
 void check_route(Checker& c, const Record& r) {
   const std::size_t experts = c.width(in(r, 0)), k = c.whole(r, "k", 1), groups = c.whole_or(r, "groups", 1, 1),
-                    used = c.whole_or(r, "groups_used", 1, static_cast<uint32_t>(groups));
+                    used = c.whole_or(r, "groups_used", 1, 1);
   if (experts > kMaxExperts)
     c.fail("there are " + std::to_string(experts) + " experts; at most " + std::to_string(kMaxExperts) + " can be");
   if (k > experts) c.fail("k is " + std::to_string(k) + " of " + std::to_string(experts) + " experts");
@@ -223,6 +224,19 @@ std::size_t expert_rows(Checker& c, int64_t weight, std::size_t experts, std::si
   return w.rows / experts;
 }
 
+/// How many experts the router knows whose choice a value is; 0: it is no router's. Ids are not looked at in a
+/// run: what else a plan could make would be no numbers of experts.
+std::size_t chosen_among(Checker& c, int v) {
+  const std::vector<Node>& nodes = c.program().nodes;
+  for (auto n = nodes.rbegin(); n != nodes.rend(); ++n) {
+    if (std::find(n->outs.begin(), n->outs.end(), v) == n->outs.end()) continue;
+    if (n->primitive == &route_work.primitive) return v == n->outs[0] ? n->as<Route>().experts : 0;
+    if (n->primitive->name != std::string_view("select")) return 0;
+    v = n->ins[0];
+  }
+  return 0;
+}
+
 void check_experts(Checker& c, const Record& r) {
   const int x = in(r, 0), ids = in(r, 1), weights = in(r, 2);
   const std::size_t experts = c.whole(r, "experts", 1), k = c.width(ids);
@@ -231,7 +245,9 @@ void check_experts(Checker& c, const Record& r) {
     c.fail(std::to_string(k) + " of " + std::to_string(experts) + " experts are chosen; at most " +
            std::to_string(kMaxExperts) + " can be, and no more chosen than there are");
   if (c.whole_or(r, "weigh_input", 0, 0)) c.fail("weigh_input must be 0: inputs are not weighed");
-  c.expect_width(weights, k, "there is an id for each of");
+  if (chosen_among(c, ids) != experts)
+    c.fail("value " + std::to_string(ids) + " is not the ids of a route among " + std::to_string(experts) + " experts");
+  c.expect_width(weights, k, "the experts of a row are");
   c.expect_same_rows(x, ids);
   c.expect_same_rows(x, weights);
   const std::size_t hidden = expert_rows(c, r.weights[0], experts, c.width(x)), width = c.width(out(r));
