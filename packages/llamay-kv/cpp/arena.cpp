@@ -49,6 +49,16 @@ Arena::~Arena() {
     munmap(data_, bytes_);
 }
 
+void Arena::copy(size_t to, size_t from, size_t bytes, size_t rows, size_t stride) {
+  if (allocator_ && allocator_->functions.copy) {
+    const llamay_allocator& a = allocator_->functions;
+    a.copy(a.user, data_ + to, data_ + from, bytes, rows, stride);
+    return;
+  }
+  for (size_t row = 0; row < rows; ++row)
+    std::memcpy(data_ + to + row * stride, data_ + from + row * stride, bytes);
+}
+
 void Arena::discard(size_t offset, size_t bytes) {
   if (allocator_) {
     const llamay_allocator& a = allocator_->functions;

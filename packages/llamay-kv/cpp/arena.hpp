@@ -28,6 +28,10 @@ class Arena {
   /// afterwards is not specified.
   void discard(size_t offset, size_t bytes);
 
+  /// Copy `rows` pieces of `bytes` bytes, `stride` apart, between two places of the arena that do not
+  /// overlap.
+  void copy(size_t to, size_t from, size_t bytes, size_t rows, size_t stride);
+
  private:
   std::byte* data_ = nullptr;
   size_t bytes_;

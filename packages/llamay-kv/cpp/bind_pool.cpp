@@ -3,6 +3,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
 #include "bindings.hpp"
 
 namespace {
@@ -112,8 +116,8 @@ std::shared_ptr<const Allocator> to_allocator(nb::handle o) {
       throw nb::type_error("allocator: give an object with " LLAMAY_ALLOCATOR_METHOD
                            "(), or a callable that takes a number of bytes and returns a writable buffer");
     auto buffers = std::make_shared<BufferAllocator>(o);
-    const llamay_allocator functions{sizeof functions, buffers.get(), &BufferAllocator::allocate,
-                                     &BufferAllocator::release, nullptr};
+    const llamay_allocator functions{sizeof functions,          buffers.get(), &BufferAllocator::allocate,
+                                     &BufferAllocator::release, nullptr,       nullptr};
     return std::make_shared<Allocator>(Allocator{functions, std::move(buffers)});
   }
   const nb::object capsule = o.attr(LLAMAY_ALLOCATOR_METHOD)(LLAMAY_ALLOCATOR_MAJOR);
@@ -124,13 +128,16 @@ std::shared_ptr<const Allocator> to_allocator(nb::handle o) {
   }
   const auto* given =
       static_cast<const llamay_allocator*>(PyCapsule_GetPointer(capsule.ptr(), LLAMAY_ALLOCATOR_CAPSULE));
-  if (given->size < sizeof *given || !given->allocate || !given->release) {
+  constexpr size_t kLeast = offsetof(llamay_allocator, copy);  // what 1.0 has
+  llamay_allocator functions{};
+  if (given->size >= kLeast) std::memcpy(&functions, given, std::min(given->size, sizeof functions));
+  if (!functions.allocate || !functions.release) {
     PyErr_Format(PyExc_BufferError,
-                 "allocator: its struct has %zu bytes or lacks a function; allocator %d.%d has %zu",
-                 given->size, LLAMAY_ALLOCATOR_MAJOR, LLAMAY_ALLOCATOR_MINOR, sizeof *given);
+                 "allocator: its struct has %zu bytes or lacks a function; allocator %d.0 has %zu",
+                 given->size, LLAMAY_ALLOCATOR_MAJOR, kLeast);
     throw nb::python_error();
   }
-  return std::make_shared<Allocator>(Allocator{*given, shared_object(capsule)});
+  return std::make_shared<Allocator>(Allocator{functions, shared_object(capsule)});
 }
 
 std::shared_ptr<Pool> make_pool(const std::vector<GroupTuple>& groups, uint32_t page_tokens,

@@ -202,18 +202,6 @@ void with_stored(Precision precision, F&& f) {
 
 }  // namespace
 
-void copy_slots(const GroupLayout& layout, const std::byte* from, std::byte* to, uint32_t n) {
-  if (n == layout.page_tokens) {
-    std::memcpy(to, from, layout.page_bytes);
-    return;
-  }
-  for (const Plane& plane : layout.planes)
-    for (size_t row = 0; row < plane.rows; ++row) {
-      const size_t at = plane.offset + row * layout.page_tokens * plane.unit;
-      std::memcpy(to + at, from + at, n * plane.unit);
-    }
-}
-
 const std::byte* packed_in_place(const Table& table, size_t g, uint32_t begin, uint32_t end) {
   const GroupLayout& layout = table.pool()->layout(g);
   const uint32_t P = layout.page_tokens;

@@ -6,9 +6,6 @@
 
 namespace llamay::kv {
 
-/// Copy the first n slots of a page to another page of the group.
-void copy_slots(const GroupLayout& layout, const std::byte* from, std::byte* to, uint32_t n);
-
 // Positions [begin, end) of a group in packed form: for each layer K as [head][dimension][position], then V
 // as [head][position][dimension], each followed by its scales as [head][position] where it is int8; without
 // padding, in the group's precision. For 64 whole positions this is what a page of 64 holds; it is the

@@ -98,6 +98,19 @@ void Pool::take(std::span<const uint32_t> need, std::vector<std::vector<int32_t>
   if (used + bytes > peak_bytes()) peak_bytes_.store(used + bytes, std::memory_order_relaxed);
 }
 
+void Pool::copy_slots(size_t g, int32_t from, int32_t to, uint32_t n) {
+  const GroupLayout& layout = groups_[g]->layout;
+  Arena& arena = groups_[g]->arena;
+  const size_t begin = size_t(from) * layout.page_bytes, target = size_t(to) * layout.page_bytes;
+  if (n == layout.page_tokens) {
+    arena.copy(target, begin, layout.page_bytes, 1, layout.page_bytes);
+    return;
+  }
+  for (const Plane& plane : layout.planes)
+    arena.copy(target + plane.offset, begin + plane.offset, n * plane.unit, plane.rows,
+               layout.page_tokens * plane.unit);
+}
+
 void Pool::free_page(size_t g, int32_t page) {
   std::lock_guard lock(mutex_);
   groups_[g]->free.push_back(page);

@@ -68,6 +68,8 @@ class Pool {
     return groups_[g]->arena.data() + size_t(n) * groups_[g]->layout.page_bytes;
   }
   uint32_t live_pages(size_t g) const;
+  /// Copy the first n slots of a page to another one of the group.
+  void copy_slots(size_t g, int32_t from, int32_t to, uint32_t n);
   uint32_t capacity(size_t g) const { return groups_[g]->capacity; }
   bool has_states() const { return has_states_; }
   /// How many checkpoints of recurrent states a context keeps at most.

@@ -405,6 +405,14 @@ def test_an_allocator_in_c_is_a_table_of_functions(pool):
         calls.append(-n)
         libc.free(memory)
 
+    copies = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, *[ctypes.c_uint64] * 3)
+    copied = []
+
+    def copy(_, to, source, size, rows, stride):
+        copied.append((size, rows, stride))
+        for row in range(rows):
+            ctypes.memmove(to + row * stride, source + row * stride, size)
+
     class Table(ctypes.Structure):
         _fields_ = [
             ("size", ctypes.c_size_t),
@@ -412,6 +420,7 @@ def test_an_allocator_in_c_is_a_table_of_functions(pool):
             ("allocate", kind),
             ("release", end),
             ("discard", ctypes.c_void_p),
+            ("copy", ctypes.c_void_p),
         ]
 
     make = ctypes.pythonapi.PyCapsule_New
@@ -419,7 +428,9 @@ def test_an_allocator_in_c_is_a_table_of_functions(pool):
 
     class Provider:
         def __init__(self, size, name=b"llamay.allocator.v1"):
-            self.table = Table(size, None, kind(allocate), end(release), None)
+            self.copy = copies(copy)
+            address = ctypes.cast(self.copy, ctypes.c_void_p)
+            self.table = Table(size, None, kind(allocate), end(release), None, address)
             self.name = name
 
         def __llamay_allocator__(self, major):
@@ -433,9 +444,24 @@ def test_an_allocator_in_c_is_a_table_of_functions(pool):
     del theirs
     gc.collect()
     assert calls == [8 * pool.page_bytes[0], -8 * pool.page_bytes[0]]
+    for size in (ctypes.sizeof(Table), 40):  # 40 bytes are allocator 1.0, which has no copy
+        copied.clear()
+        theirs = Pool(layout, 16, pages=8, allocator=Provider(size))
+        context = theirs.context()
+        append(context, 20, 3.0)
+        forks = context.fork(2)
+        append(forks[0], 1, 5.0)  # clones the four slots of the last page
+        forks[1].overwrite(0, 2, np.ones((1, 2, 4), "f4"), np.ones((1, 2, 3), "f4"))  # clones a whole page
+        partial = [(16, 8, 64), (48, 2, 192)] * 2  # K and V of both layers, four slots each
+        assert copied == ([*partial, (theirs.page_bytes[0], 1, theirs.page_bytes[0])] if size > 40 else [])
+        assert (context.read(0)[0] == 3).all()
+        assert (forks[0].read(0)[0][:20] == 3).all()
+        assert (forks[1].read(0)[0][3:] == 3).all()
+        theirs.audit()
+        del theirs, context, forks
     for wrong, error, message in (
         (Provider(8), BufferError, "its struct has 8 bytes or lacks a function"),
-        (Provider(40, b"other"), BufferError, r"expected a capsule named llamay\.allocator\.v1"),
+        (Provider(48, b"other"), BufferError, r"expected a capsule named llamay\.allocator\.v1"),
         (3, TypeError, "give an object with __llamay_allocator__"),
         (lambda n: bytearray(n // 2), ValueError, "bytes and gave fewer"),
     ):
