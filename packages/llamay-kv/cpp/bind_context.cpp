@@ -80,6 +80,18 @@ std::vector<uint32_t> first_positions(const PyContext& self) {
 std::vector<int32_t> page_numbers(const PyContext& self, uint32_t g) {
   const auto [table, n_tokens] = self.core->peek();
   check_group(*self.core->pool(), g);
+  if (self.core->pool()->layout(g).recurrent()) {
+    std::map<uint32_t, int32_t> by_length;
+    const auto add = [&](const States& states) {
+      for (size_t i = 0; i < states.size() && states.at[i] <= n_tokens; ++i)
+        by_length[states.at[i]] = states.pages[g][i];
+    };
+    add(table->states().live());
+    if (const Checkpoints* list = table->states().checkpoints()) add(list->states);
+    std::vector<int32_t> numbers;
+    for (const auto& [at, page] : by_length) numbers.push_back(page);
+    return numbers;
+  }
   std::vector<int32_t> numbers(table->n_pages());
   for (uint32_t i = 0; i < numbers.size(); ++i) numbers[i] = table->page(g, i);
   return numbers;
@@ -130,6 +142,9 @@ void bind_context(nb::module_& m) {
       .def(
           "checkpoint", [](const PyContext& c) { c.core->checkpoint(); },
           "Keep the present recurrent state as a checkpoint. Nothing without recurrent groups.")
+      .def(
+          "forget_checkpoint", [](const PyContext& c, uint32_t at) { c.core->forget_checkpoint(at); }, "at"_a,
+          "Give up the checkpoint at so many tokens. ValueError if there is none.")
       .def(
           "forget_checkpoints",
           [](const PyContext& c, uint32_t before) { c.core->forget_checkpoints(before); }, "before"_a,
@@ -184,7 +199,9 @@ void bind_context(nb::module_& m) {
           "can end at these.")
       .def("first_positions", &first_positions, "The first position that is still there, for each group.")
       .def("page_numbers", &page_numbers, "group"_a,
-           "The pages of a group in position order; -1 for a dropped one.")
+           "The pages of a group in position order, -1 for a dropped one; in a recurrent group those of the "
+           "checkpoints and the\n"
+           "present state.")
       .def_prop_rw("side", &side, &set_side,
                    nb::for_getter(nb::sig("def side(self) -> dict[str, tuple[int, bytes]]")),
                    nb::for_setter(nb::sig("def side(self, value: dict[str, tuple[int, bytes]], /) -> None")),

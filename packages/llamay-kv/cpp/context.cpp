@@ -145,7 +145,7 @@ void Context::own(uint32_t begin, uint32_t end, size_t only, std::span<const uin
       if ((only != kAllGroups && only != g) || pool_->layout(g).recurrent() || table_->owns(g, i)) continue;
       // The one place where a page is cloned. Only slots that hold tokens: a lease may be writing the others.
       const uint32_t used = std::min(P, n_tokens_ - std::min(n_tokens_, i * P));
-      copy_slots(pool_->layout(g), pool_->page(g, table_->page(g, i)), pool_->page(g, taken.next(g)), used);
+      pool_->copy_slots(g, table_->page(g, i), taken.next(g), used);
       table_->replace(g, i, taken.next(g));
       taken.pop(g);
     }
@@ -257,6 +257,17 @@ void Context::checkpoint() {
   if (!table_->unique()) become(table_->clone(table_->n_pages()));
   table_->states().mark(n_tokens_);
   table_->states().thin(pool_->most_checkpoints());
+}
+
+void Context::forget_checkpoint(uint32_t n) {
+  std::lock_guard lock(mutex_);
+  const Gate gate(*pool_);
+  enter_to_change();
+  const Checkpoints* list = table_->states().checkpoints();
+  if (!list || list->states.find(n) == list->states.size())
+    throw std::invalid_argument("there is no checkpoint at " + std::to_string(n) + " tokens");
+  if (!table_->unique()) become(table_->clone(table_->n_pages()));
+  table_->states().forget(n);
 }
 
 void Context::forget_checkpoints(uint32_t n) {

@@ -116,6 +116,8 @@ class Context {
   void checkpoint();
   /// Give up the checkpoints before n tokens.
   void forget_checkpoints(uint32_t n);
+  /// Give up the checkpoint at n tokens. Throws std::invalid_argument if there is none.
+  void forget_checkpoint(uint32_t n);
   /// The largest length up to n that truncate can go to.
   uint32_t nearest(uint32_t n) const;
 

@@ -93,33 +93,61 @@ PrefixTree::Path PrefixTree::walk(const Node* root, uint32_t owner, std::span<co
   return path;
 }
 
-/// The longest prefix along the path for which every group still has what it needs.
-uint32_t PrefixTree::usable(const Path& path) const {
+PrefixTree::Usable PrefixTree::usable(const Path& path, uint32_t owner) const {
+  if (pool_->has_states()) return usable_state(path, owner);
   const uint32_t P = pool_->page_tokens();
   const size_t n_groups = pool_->n_groups();
   std::vector<uint32_t> run(n_groups, 0);  // from this position on the group has all pages up to here
-  const auto windows_whole = [&](uint32_t n) {
-    for (size_t g = 0; g < n_groups; ++g)
-      if (run[g] > pool_->layout(g).first_needed(n)) return false;
-    return true;
-  };
-  uint32_t best = 0;
+  Usable best;
   for (size_t i = 0; i < path.nodes.size(); ++i) {
-    const Node* node = path.nodes[i];
+    Node* node = path.nodes[i];
     const uint32_t end = node->begin + (i + 1 < path.nodes.size() ? P : path.in_last);
-    for (size_t g = 0; g < n_groups; ++g)
-      if (!pool_->layout(g).recurrent() && !has(g, node->pages[g])) run[g] = node->begin + P;
-    if (!pool_->has_states()) {
-      if (windows_whole(end)) best = end;
-      continue;
+    bool whole = true;
+    for (size_t g = 0; g < n_groups; ++g) {
+      if (!has(g, node->pages[g])) run[g] = node->begin + P;
+      whole &= run[g] <= pool_->layout(g).first_needed(end);
     }
-    for (const auto& [at, pages] : node->states) {
-      bool whole = at <= end && windows_whole(at);
-      for (size_t g = 0; g < n_groups; ++g) whole &= !pool_->layout(g).recurrent() || has(g, pages[g]);
-      if (whole) best = at;
-    }
+    if (whole) best = {end, node};
   }
   return best;
+}
+
+/// Where there are recurrent groups a prefix ends at a state, whichever child has it: from the longest on.
+PrefixTree::Usable PrefixTree::usable_state(const Path& path, uint32_t owner) const {
+  const uint32_t P = pool_->page_tokens();
+  const size_t n_groups = pool_->n_groups(), depth = path.nodes.size();
+  // Before each node of the path, for each group: from where on it has all pages.
+  std::vector<uint32_t> runs((depth + 1) * n_groups, 0);
+  for (size_t i = 0; i < depth; ++i)
+    for (size_t g = 0; g < n_groups; ++g)
+      runs[(i + 1) * n_groups + g] =
+          has(g, path.nodes[i]->pages[g]) ? runs[i * n_groups + g] : path.nodes[i]->begin + P;
+  const auto whole = [&](size_t i, const Stated& state) {
+    const std::vector<int32_t>& pages = state.node->states.at(state.at);
+    for (size_t g = 0; g < n_groups; ++g) {
+      if (pool_->layout(g).recurrent()) {
+        if (!has(g, pages[g])) return false;
+        continue;
+      }
+      const uint32_t run = has(g, state.node->pages[g]) ? runs[i * n_groups + g] : state.node->begin + P;
+      if (run > pool_->layout(g).first_needed(state.at)) return false;
+    }
+    return true;
+  };
+  for (size_t i = depth; i-- > 0;) {
+    const Node* node = path.nodes[i];
+    const auto& stated = node->parent->stated;
+    if (stated.empty()) continue;
+    const std::span<const int32_t> tokens = node->tokens;
+    for (uint32_t n = i + 1 < depth ? P : path.in_last; n > 0; --n)
+      for (const uint32_t of : {kShared, owner}) {
+        const auto [first, last] = stated.equal_range(Less::Key{of, tokens.first(n)});
+        for (auto state = first; state != last; ++state)
+          if (whole(i, *state)) return {state->at, state->node};
+        if (owner == kShared) break;
+      }
+  }
+  return {};
 }
 
 PrefixTree::Trace PrefixTree::trace(std::span<const int32_t> tokens, const std::string& space,
@@ -131,7 +159,7 @@ PrefixTree::Trace PrefixTree::trace(std::span<const int32_t> tokens, const std::
   const Path path = walk(node, owner, tokens);
   if (!path.nodes.empty()) {
     t.equal = path.nodes.back()->begin + path.in_last;
-    t.usable = usable(path);
+    t.usable = usable(path, owner).n;
     const auto& last = path.nodes.back()->tokens;
     if (path.in_last < last.size()) {
       t.ends = false;
@@ -157,8 +185,11 @@ std::shared_ptr<Context> PrefixTree::match(std::span<const int32_t> tokens, cons
   const Gate gate(*pool_);
   table->set_cold(pool_->spill() != nullptr);  // what only the tree held may be in the file
   std::lock_guard lock(mutex_);
-  const Path path = walk(find_root(space), find_owner(tenant), tokens);
-  const uint32_t n = usable(path), P = pool_->page_tokens(), n_pages = (n + P - 1) / P;
+  const uint32_t owner = find_owner(tenant);
+  Path path = walk(find_root(space), owner, tokens);
+  const auto [n, last] = usable(path, owner);
+  const uint32_t P = pool_->page_tokens(), n_pages = (n + P - 1) / P;
+  if (n) path.nodes[n_pages - 1] = last;
   for (size_t g = 0; g < pool_->n_groups(); ++g) {
     const uint32_t dropped = pool_->layout(g).first_needed(n) / P;
     table->start_at(g, dropped * P);
@@ -240,7 +271,10 @@ uint32_t PrefixTree::insert(const Context& context, const std::string& space, co
       ++nodes_;
       if (owner == kShared) absorb(child);
     } else if (equal < tokens.size()) {  // a part of a page, and this is more of it
-      if (!hold_beside(child, child, source, end, true)) return done + equal;
+      if (!hold_beside(child, child, source, end, true)) {
+        list_states(child);
+        return done + equal;
+      }
       node->children.erase(child);
       child->tokens.assign(tokens.begin(), tokens.end());
       child->rows = RowTable::process().hold(tokens);
@@ -252,6 +286,7 @@ uint32_t PrefixTree::insert(const Context& context, const std::string& space, co
     } else if (pool_->has_states()) {  // more of a page than we have: its states are what it may lack
       hold_beside(child, child, {*table, source.states}, end, false);
     }
+    list_states(child);
     touch(child);
     done = end;
     rest = rest.subspan(tokens.size());
@@ -273,12 +308,16 @@ void PrefixTree::absorb(Node* shared) {
       delist(node);
       for (size_t g = 0; g < node->pages.size(); ++g)
         if (!has(g, shared->pages[g])) std::swap(shared->pages[g], node->pages[g]);
+      unlist_states(node);
+      unlist_states(shared);
       shared->states.merge(node->states);
+      list_states(shared);
       let_all_go(node);
       for (Node* child : node->children) {
         child->parent = shared;
         shared->children.insert(child);
       }
+      shared->stated.merge(node->stated);
       shared->pins += node->pins;
       for (auto& [number, pinned] : pins_)
         if (pinned == node) pinned = shared;

@@ -21,11 +21,11 @@ struct RecomputeCost {
 /// Prefixes that were computed, as a radix tree over token ids whose edges are pages.
 ///
 /// A node is one page of tokens under its parent's; only a leaf may hold fewer than a page. It may also hold
-/// recurrent states after some of its tokens; with such groups only what ends at a state can be used. Nodes
-/// hold the
-/// pages of their groups, so that contexts and the tree share them, and the same page in two nodes counts
-/// once. Under a byte budget the tree gives up leaves, cheapest to recompute and longest unused first:
-/// GreedyDual-Size (Cao and Irani, 1997) with the cost of recomputing as the cost.
+/// recurrent states after some of its tokens; with such groups only what ends at a state can be used, and any
+/// node that has one will do. Nodes hold the pages of their groups, so that contexts and the tree share them,
+/// and the same page in two nodes counts once. Under a byte budget the tree gives up leaves, cheapest to
+/// recompute and longest unused first: GreedyDual-Size (Cao and Irani, 1997) with the cost of recomputing as
+/// the cost.
 ///
 /// A namespace is a root of its own. Within one, a node belongs to a tenant or is shared; a tenant sees both
 /// kinds. Thread safe. Tokens are compared, never only their hashes.
@@ -84,6 +84,8 @@ class PrefixTree : public Holder {
 
  private:
   struct Node;
+  struct Stated;
+  struct LessStated;
   struct Less {
     using is_transparent = void;
     struct Key {
@@ -115,7 +117,14 @@ class PrefixTree : public Holder {
   static std::pair<Node*, uint32_t> best_child(const Node* node, uint32_t owner,
                                                std::span<const int32_t> tokens);
   Path walk(const Node* root, uint32_t owner, std::span<const int32_t> tokens) const;
-  uint32_t usable(const Path& path) const;
+  /// The longest prefix along the path that a context can be made of: its length, and the node that has its
+  /// last page, where a recurrent state may be in another child than the one on the path.
+  struct Usable {
+    uint32_t n = 0;
+    Node* last = nullptr;
+  };
+  Usable usable(const Path& path, uint32_t owner) const;
+  Usable usable_state(const Path& path, uint32_t owner) const;
 
   /// What insert has of a context: its table, and the recurrent states in it by position.
   struct Source {
@@ -129,6 +138,9 @@ class PrefixTree : public Holder {
   void take(size_t g, int32_t page);
   void let_go(size_t g, int32_t page);
   void let_all_go(Node* node);
+  // Called around whatever changes the states, the tokens or the parent of a node.
+  void list_states(Node* node);
+  void unlist_states(Node* node);
   /// Call f(group, page) for all that the node holds.
   template <class F>
   static void for_each_page(const Node* node, F&& f);

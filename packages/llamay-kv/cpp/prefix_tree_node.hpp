@@ -3,6 +3,20 @@
 
 namespace llamay::kv {
 
+/// A state that a node has: after so many tokens. Ordered by owner, the node's tokens before it, all of them.
+struct PrefixTree::Stated {
+  Node* node;
+  uint32_t at;
+};
+
+struct PrefixTree::LessStated {
+  using is_transparent = void;
+  static Less::Key key(const Stated& state);
+  bool operator()(const Stated& a, const Stated& b) const;
+  bool operator()(const Stated& a, const Less::Key& b) const { return Less::less(key(a), b); }
+  bool operator()(const Less::Key& a, const Stated& b) const { return Less::less(a, key(b)); }
+};
+
 struct PrefixTree::Node {
   Node* parent = nullptr;
   uint32_t owner = 0;
@@ -17,7 +31,19 @@ struct PrefixTree::Node {
   std::vector<int32_t> pages;                       // for each group; kDropped if the node has none of it
   std::map<uint32_t, std::vector<int32_t>> states;  // by length, for each group; kDropped if it has none
   std::set<Node*, Less> children;
+  std::set<Stated, LessStated> stated;  // the states of the children
 };
+
+inline PrefixTree::Less::Key PrefixTree::LessStated::key(const Stated& state) {
+  const std::span<const int32_t> tokens = state.node->tokens;
+  return {state.node->owner, tokens.first(state.at - state.node->begin)};
+}
+
+inline bool PrefixTree::LessStated::operator()(const Stated& a, const Stated& b) const {
+  const Less::Key x = key(a), y = key(b);
+  if (Less::less(x, y)) return true;
+  return !Less::less(y, x) && Less::less(Less::key(a.node), Less::key(b.node));
+}
 
 template <class F>
 void PrefixTree::for_each_page(const Node* node, F&& f) {

@@ -5,10 +5,11 @@
 
 namespace llamay::kv {
 
-/// hold(), with `keep` exempt from being given up to make room.
+/// hold(), with `keep` exempt from being given up to make room. The node's states are not listed afterwards.
 bool PrefixTree::hold_beside(Node* keep, Node* node, const Source& source, uint32_t end, bool replace) {
   ++keep->pins;
   delist(keep);
+  unlist_states(node);
   const bool fits = hold(node, source, end, replace);
   --keep->pins;
   enlist(keep);
@@ -76,9 +77,18 @@ void PrefixTree::let_go(size_t g, int32_t page) {
 }
 
 void PrefixTree::let_all_go(Node* node) {
+  unlist_states(node);
   for_each_page(node, [&](size_t g, int32_t page) { let_go(g, page); });
   std::fill(node->pages.begin(), node->pages.end(), kDropped);
   node->states.clear();
+}
+
+void PrefixTree::list_states(Node* node) {
+  for (const auto& [at, pages] : node->states) node->parent->stated.insert({node, at});
+}
+
+void PrefixTree::unlist_states(Node* node) {
+  for (const auto& [at, pages] : node->states) node->parent->stated.erase({node, at});
 }
 
 /// It was of use: its priority is what it costs to have again, above what was given up last.
@@ -173,6 +183,11 @@ void PrefixTree::count(std::vector<std::vector<uint32_t>>& holders) const {
       pending.pop_back();
       for (const Node* child : node->children) pending.push_back(child);
       nodes += node->parent != nullptr;
+      size_t stated = 0;
+      for (const Node* child : node->children) stated += child->states.size();
+      for (const Stated& state : node->stated)
+        stated -= state.node->parent == node && state.node->states.contains(state.at);
+      if (stated) throw std::logic_error("audit: the tree's list of states is wrong");
       const bool evictable = node->parent && !node->pins && node->children.empty();
       if (evictable != node->listed) throw std::logic_error("audit: the tree's list of leaves is wrong");
       for_each_page(node, [&](size_t g, int32_t page) { ++holders[g].at(size_t(page)); });

@@ -119,6 +119,11 @@ void StateList::forget_before(uint32_t n) {
     own().drop_front(count);
 }
 
+void StateList::forget(uint32_t n) {
+  own().drop(checkpoints_->states.find(n));
+  if (checkpoints_->states.size() == 0) checkpoints_ = {};
+}
+
 void StateList::thin(size_t most) {
   while (checkpoints_ && checkpoints_->states.size() > most) {
     const auto& at = own().states.at;

@@ -71,6 +71,8 @@ class StateList {
   void go_back(uint32_t n);
   /// Forget the checkpoints before n tokens.
   void forget_before(uint32_t n);
+  /// Forget the checkpoint at n tokens, which must be there.
+  void forget(uint32_t n);
   /// Forget checkpoints until there are no more than `most`, which is at least 1. The last one stays. Of the
   /// others the one goes that leaves the smallest hole for its distance from the last, the earlier of two; so
   /// they are denser the nearer they are to the end.

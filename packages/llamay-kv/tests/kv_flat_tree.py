@@ -20,6 +20,7 @@ def common(a, b):
 class Entry:
     chain: Chain
     pages: dict[int, int] = field(default_factory=dict)  # by group
+    states: dict[int, dict[int, int]] = field(default_factory=dict)  # by length, then by group
     priority: float = 0.0
     serial: int = 0
     pins: int = 0
@@ -32,6 +33,10 @@ class Entry:
     def tokens(self):
         return self.chain[-1][1]
 
+    @property
+    def held(self):
+        return [*self.pages.items(), *(item for state in self.states.values() for item in state.items())]
+
 
 class FlatTree:
     def __init__(self, groups, page_tokens, page_bytes, budget, per_token, per_position):
@@ -40,6 +45,7 @@ class FlatTree:
         self.entries: list[Entry] = []
         self.inflation, self.serial = 0.0, 0
         self.owners = {"": 0}
+        self.recurrent = [g for g, group in enumerate(groups) if group.kind == "state"]
 
     def children(self, chain):
         return [e for e in self.entries if e.chain[:-1] == chain]
@@ -49,8 +55,7 @@ class FlatTree:
 
     @property
     def used(self):
-        held = {(g, page) for e in self.entries for g, page in e.pages.items()}
-        return sum(self.page_bytes[g] for g, _ in held)
+        return sum(self.page_bytes[g] for g, _ in {item for e in self.entries for item in e.held})
 
     def best_child(self, chain, owner, tokens):
         best, length = None, 0
@@ -80,7 +85,10 @@ class FlatTree:
     def first_needed(self, group, n):
         return max(0, n + 1 - group.window) if group.kind == "window" else 0
 
-    def usable(self, path, last):
+    def usable(self, owner, path, last):
+        """The longest prefix that a context can be made of, and the entries that make it."""
+        if self.recurrent:
+            return self.usable_state(owner, path, last)
         best = 0
         for i in range(len(path)):
             end = i * self.P + (self.P if i + 1 < len(path) else last)
@@ -90,11 +98,36 @@ class FlatTree:
                 for j in range(self.first_needed(group, end) // self.P, i + 1)
             ):
                 best = end
-        return best
+        return best, path[: -(-best // self.P)]
+
+    def usable_state(self, owner, path, last):
+        """Whichever entry has a state: of those at the longest length everybody's, then the first by its tokens."""
+        found = []
+        for i, on_path in enumerate(path):
+            begin, part = i * self.P, on_path.tokens[: self.P if i + 1 < len(path) else last]
+            for e in self.children(on_path.chain[:-1]):
+                if e.owner not in (0, owner):
+                    continue
+                same = common(e.tokens, part)
+                for at in e.states:
+                    if at - begin <= same and self.whole([*path[:i], e], at):
+                        found.append((-at, e.owner, e.tokens, [*path[:i], e]))
+        if not found:
+            return 0, []
+        at, _, _, entries = min(found, key=lambda x: x[:3])
+        return -at, entries
+
+    def whole(self, entries, n):
+        return all(
+            g in entries[j].pages
+            for g, group in enumerate(self.groups)
+            if g not in self.recurrent
+            for j in range(self.first_needed(group, n) // self.P, len(entries))
+        )
 
     def touch(self, e):
         begin = (len(e.chain) - 1) * self.P
-        size = sum(self.page_bytes[g] for g in e.pages)
+        size = sum(self.page_bytes[g] for g, _ in e.held)
         cost = len(e.tokens) * (self.per_token + self.per_position * begin)
         self.serial += 1
         e.priority, e.serial = self.inflation + (cost / size if size else 0), self.serial
@@ -108,10 +141,11 @@ class FlatTree:
         self.inflation = max(self.inflation, e.priority)
         self.entries.remove(e)
 
-    def hold(self, entry, wanted, keep):
+    def hold(self, wanted, states, keep):
+        items = {*wanted.items(), *(item for state in states.values() for item in state.items())}
         while True:
-            held = {(g, p) for e in self.entries for g, p in e.pages.items()}
-            new = sum(self.page_bytes[g] for g, p in wanted.items() if (g, p) not in held)
+            held = {item for e in self.entries for item in e.held}
+            new = sum(self.page_bytes[g] for g, p in items if (g, p) not in held)
             if self.used + new <= self.budget:
                 return True
             leaves = self.leaves(keep=(keep,))
@@ -119,8 +153,9 @@ class FlatTree:
                 return False
             self.evict(leaves[0])
 
-    def insert(self, tokens, page_numbers, first, tenant, shared):
-        """page_numbers: for each group its pages, -1 for dropped; first: the first valid position of each."""
+    def insert(self, tokens, page_numbers, first, tenant, shared, states=None):
+        """page_numbers: for each group its pages, -1 for dropped; first: the first valid position of each; states: by
+        length the page of each recurrent group."""
         owner_of_tenant = self.owners.setdefault(tenant, len(self.owners))
         if UNKNOWN_TOKEN in tokens:
             tokens = tokens[: tokens.index(UNKNOWN_TOKEN)]
@@ -131,26 +166,32 @@ class FlatTree:
             table = {
                 g: numbers[done // self.P]
                 for g, numbers in enumerate(page_numbers)
-                if numbers[done // self.P] >= 0 and first[g] <= done
+                if g not in self.recurrent and numbers[done // self.P] >= 0 and first[g] <= done
             }
+            mine = {at: state for at, state in (states or {}).items() if done < at <= done + len(page)}
             child, equal = self.best_child(chain, owner, page)
             if child and equal < len(page) and (equal < len(child.tokens) or child.owner != owner):
                 child = None
             if child is None:
-                if not self.hold(None, table, chain):
+                if not self.hold(table, mine, chain):
                     return done
-                child = Entry((*chain, (owner, page)), table)
+                child = Entry((*chain, (owner, page)), table, mine)
                 self.entries.append(child)
                 self.absorb(child)
             elif equal < len(page):
-                if not self.hold(child, table, child.chain):
+                new = {at: state for at, state in mine.items() if at not in child.states}
+                if not self.hold(table, new, child.chain):
                     return done + equal
                 child.pages, child.chain = table, (*chain, (owner, page))
+                child.states |= new
                 self.absorb(child)
-            elif len(child.tokens) == len(page):
-                missing = {g: p for g, p in table.items() if g not in child.pages}
-                if self.hold(child, missing, child.chain):
+            elif len(child.tokens) == len(page) or self.recurrent:
+                whole = len(child.tokens) == len(page)
+                missing = {g: p for g, p in table.items() if whole and g not in child.pages}
+                new = {at: state for at, state in mine.items() if at not in child.states}
+                if self.hold(missing, new, child.chain):
                     child.pages |= missing
+                    child.states |= new
             self.touch(child)
             done += len(page)
             chain = child.chain
@@ -163,6 +204,7 @@ class FlatTree:
             e for e in self.children(shared.chain[:-1]) if e.tokens == shared.tokens and e is not shared
         ]:
             shared.pages = {**e.pages, **shared.pages}
+            shared.states = {**e.states, **shared.states}
             shared.pins += e.pins
             n = len(shared.chain)
             for below in self.entries:
@@ -171,15 +213,16 @@ class FlatTree:
             self.entries.remove(e)
 
     def match(self, tokens, tenant):
-        path, last = self.walk(self.owners.get(tenant, 0), tuple(tokens))
-        n = self.usable(path, last)
-        for e in path[: -(-n // self.P)]:
+        owner = self.owners.get(tenant, 0)
+        n, entries = self.usable(owner, *self.walk(owner, tuple(tokens)))
+        for e in entries:
             self.touch(e)
         return n
 
     def trace(self, tokens, tenant):
-        path, last = self.walk(self.owners.get(tenant, 0), tuple(tokens))
-        return ((len(path) - 1) * self.P + last if path else 0), self.usable(path, last)
+        owner = self.owners.get(tenant, 0)
+        path, last = self.walk(owner, tuple(tokens))
+        return ((len(path) - 1) * self.P + last if path else 0), self.usable(owner, path, last)[0]
 
     def dump(self):
         return sorted(
@@ -187,6 +230,7 @@ class FlatTree:
                 tuple((owner, tokens) for owner, tokens in e.chain),
                 e.pins,
                 [e.pages.get(g, -1) for g in range(len(self.groups))],
+                sorted(e.states),
             )
             for e in self.entries
         )

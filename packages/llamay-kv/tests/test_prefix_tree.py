@@ -11,6 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from kv_flat_tree import FlatTree
 
 from llamay_kv import UNKNOWN_TOKEN, Group, Identity, Layer, Layout, OutOfPages, Pool, PrefixTree
+from llamay_kv._kv import crc64
 
 P = 16
 
@@ -25,9 +26,18 @@ def fill(context, tokens, chunk=10**9):
             for group in layout.groups:
                 for layer in group.layers:
                     k = base[:, None, None] + np.zeros((1, layer.kv_heads, layer.k_dim), "f4")
-                    lease.write(layer.index, k, -k[:, :, : layer.v_dim])
+                    if group.kind == "state":
+                        lease.write_state(layer.index, *state_after([*context.tokens, *part.tolist()], layer))
+                    else:
+                        lease.write(layer.index, k, -k[:, :, : layer.v_dim])
             lease.commit(part.tolist())
     return context
+
+
+def state_after(tokens, layer):
+    """A state that depends on every token and on their order."""
+    crc = crc64(np.array(tokens, np.int32).tobytes()) % 65521
+    return tuple(np.full((layer.kv_heads, dim), crc, "f4") for dim in (layer.k_dim, layer.v_dim))
 
 
 def check(context, tokens):
@@ -36,6 +46,13 @@ def check(context, tokens):
     first = context.first_positions()
     for g, group in enumerate(context.pool.layout.groups):
         for layer in group.layers:
+            if group.kind == "state":
+                for at in {*context.checkpoints, len(context)} - {0}:
+                    for got, want in zip(
+                        context.state(layer.index, at), state_after(context.tokens[:at], layer), strict=True
+                    ):
+                        assert (got == want).all()
+                continue
             k, v = context.read(layer.index, first[g])
             assert (k[:, 0, 0] == base[first[g] :]).all()
             assert (v[:, 0, 0] == -base[first[g] :]).all()
@@ -44,6 +61,16 @@ def check(context, tokens):
 LAYOUTS = [
     Layout([Group.full([Layer(0, 1, 2, 2)], "f32")]),
     Layout([Group.full([Layer(0, 1, 2, 2)], "f32"), Group.sliding(20, [Layer(1, 1, 3, 3)], "f32")]),
+]
+STATES = [
+    Layout([Group.full([Layer(0, 1, 2, 2)], "f32"), Group.recurrent([Layer(1, 1, 2, 9)])]),
+    Layout(
+        [
+            Group.recurrent([Layer(0, 1, 0, 5)]),
+            Group.sliding(20, [Layer(1, 1, 3, 3)], "f32"),
+            Group.recurrent([Layer(2, 1, 70, 3)]),
+        ]
+    ),
 ]
 TENANTS = ["", "alice", "bob"]
 
@@ -54,7 +81,7 @@ EXAMPLES, STEPS = (int(os.environ.get(f"LLAMAY_KV_{n}", d)) for n, d in (("EXAMP
 class TreeLockstep(RuleBasedStateMachine):
     contexts = Bundle("contexts")
 
-    @initialize(layout=st.sampled_from(LAYOUTS), budget=st.integers(0, 30), steep=st.booleans())
+    @initialize(layout=st.sampled_from([*LAYOUTS, *STATES]), budget=st.integers(0, 30), steep=st.booleans())
     def first(self, layout, budget, steep):
         per_position = 0.01 * steep
         self.pool = Pool(layout, P, pages=400)
@@ -84,8 +111,18 @@ class TreeLockstep(RuleBasedStateMachine):
     @rule(context=contexts, tenant=st.sampled_from(TENANTS), shared=st.sampled_from([0, 0, 16, 40, 1000]))
     def insert(self, context, tenant, shared):
         numbers = [context.page_numbers(g) for g in range(len(self.pool.layout.groups))]
-        kept = self.flat.insert(context.tokens, numbers, context.first_positions(), tenant, shared)
+        lengths = sorted({*context.checkpoints, len(context)} - {0})
+        states = {
+            at: {g: numbers[g][i] for g in self.flat.recurrent}
+            for i, at in enumerate(lengths)
+            if self.flat.recurrent
+        }
+        kept = self.flat.insert(context.tokens, numbers, context.first_positions(), tenant, shared, states)
         assert self.tree.insert(context, tenant=tenant, shared=shared) == kept
+
+    @rule(context=contexts)
+    def checkpoint(self, context):
+        context.checkpoint()
 
     @rule(target=contexts, data=st.data(), tenant=st.sampled_from(TENANTS))
     def match(self, data, tenant):
@@ -126,9 +163,9 @@ class TreeLockstep(RuleBasedStateMachine):
 
     def _dump(self):
         chain, out = [], []
-        for begin, owner, pins, tokens, pages, _ in self.tree.entries_in(Identity().digest):
+        for begin, owner, pins, tokens, pages, states in self.tree.entries_in(Identity().digest):
             chain[begin // P :] = [(owner, tuple(tokens))]
-            out.append((tuple(chain), pins, pages))
+            out.append((tuple(chain), pins, pages, states))
         return sorted(out)
 
     @invariant()
@@ -142,6 +179,7 @@ class TreeLockstep(RuleBasedStateMachine):
             for tokens in self.seen[-3:]:
                 miss = self.tree.explain_miss(tokens, tenant=tenant)
                 assert (miss.equal, miss.usable) == self.flat.trace(tokens, tenant)
+                assert self.tree.known(tokens, tenant=tenant) == (miss.equal, miss.usable)
 
     def teardown(self):
         if hasattr(self, "pool"):

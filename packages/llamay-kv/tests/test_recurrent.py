@@ -479,3 +479,35 @@ def test_whatever_the_tree_has_a_match_ends_at_a_state_of_these_very_tokens(seed
     tree.clear()
     pool.audit()
     assert pool.used_bytes == 0
+
+
+def test_a_prefix_ends_at_the_state_of_whichever_sibling_has_one():
+    """Prompts part inside a page: one has a state there, and another agrees as long with what is asked for."""
+    pool = Pool(HYBRID, 16, pages=64)
+    tree = PrefixTree(pool, pool.budget_bytes)
+    system = list(range(41))
+    tree.insert(feed(pool.context(), [*system, 70, 71]))
+    tree.insert(feed(pool.context(), [*system, 60, 61], at=[41], checkpoints=True))
+    for prompt in ([*system, 80, 81], [*system, 70, 99], [*system, 50], system):
+        found = tree.match(prompt)
+        assert (len(found), found.checkpoints) == (41, [41])
+        check(found)
+        assert tree.known(prompt) == (42 if 70 in prompt else 41, 41)
+    assert len(tree.match([*system[:40], 9])) == 0
+    pool.audit()
+
+
+def test_a_single_checkpoint_is_given_up():
+    pool = Pool(HYBRID, 16, pages=64)
+    context = feed(pool.context(), range(40), at=[10, 20, 30], checkpoints=True)
+    fork = context.fork()
+    context.forget_checkpoint(20)
+    assert (context.checkpoints, fork.checkpoints) == ([10, 30], [10, 20, 30])
+    with pytest.raises(ValueError, match="there is no checkpoint at 20 tokens"):
+        context.forget_checkpoint(20)
+    for at in (30, 10):
+        context.forget_checkpoint(at)
+    assert context.checkpoints == []
+    pool.audit()
+    assert len(context.page_numbers(1)) == 1
+    assert len(fork.page_numbers(1)) == 4

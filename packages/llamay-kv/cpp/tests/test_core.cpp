@@ -1,4 +1,5 @@
 // The core against a full-copy reference, under whatever sanitizer the build asks for.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -208,6 +209,31 @@ void misuse_is_refused() {
                Pool({{Kind::full, 0, Precision::f32, {{3, 1, 1, 1}, {3, 1, 1, 1}}}}, 16, 1 << 20));
 }
 
+void rows_have_ids_of_their_own() {
+  RowTable& table = RowTable::process();
+  Digest cat{}, dog{};
+  dog[31] = 1;
+  auto a = table.intern(cat, 5, 9), b = table.intern(dog, 0, 3);
+  CHECK(table.intern(cat, 0, 12) == a && table.size() == 2);
+  const auto cats = table.ids(*a, 0, 12), dogs = table.ids(*b, 0, 3);
+  std::vector<int32_t> all(cats);
+  all.insert(all.end(), dogs.begin(), dogs.end());
+  for (const int32_t id : all) CHECK(is_row(id));
+  std::sort(all.begin(), all.end());
+  CHECK(std::adjacent_find(all.begin(), all.end()) == all.end());
+  for (uint32_t i = 0; i < 12; ++i) CHECK(table.find(cats[i]) == std::pair(a, i));
+  const std::vector<int32_t> ids{7, cats[3], cats[4], dogs[0], kUnknownToken, cats[3], cats[6]};
+  const DescribedIds d = describe(ids);
+  CHECK((d.ids == std::vector<int32_t>{7, -2, -3, -4, -1, -2, -5}) && d.table.size() == 3 * kDescribedRun);
+  CHECK(resolve(d.ids, d.table).first == ids);
+  CHECK_THROWS(std::invalid_argument, "whole entries", resolve(d.ids, d.table.substr(1)));
+  CHECK_THROWS(std::invalid_argument, "lacks a row", resolve(ids, ""));
+  CHECK_THROWS(std::invalid_argument, "no list of ids has", resolve(d.ids, d.table + d.table));
+  const HeldRows held = table.hold(ids);
+  CHECK(held.size() == 2);
+  CHECK_THROWS(std::length_error, "no ids left", table.intern(dog, 3, uint32_t(1) << 31));
+}
+
 }  // namespace
 
 int main() {
@@ -215,6 +241,7 @@ int main() {
   halves_convert_exactly();
   an_export_is_the_header_s_struct();
   misuse_is_refused();
+  rows_have_ids_of_their_own();
   for (uint64_t seed = 0; seed < 6; ++seed)
     histories_keep_their_values(seed % 2 ? Precision::f16 : Precision::f32, 16u << seed % 3, seed);
   std::puts("ok");

@@ -282,6 +282,45 @@ void spilling_races_use() {
   CHECK(pool->used_bytes() == 0 && pool->spill()->stats().spilled_pages == 0);
 }
 
+/// The last holder of a digest's rows goes while others ask for the same digest.
+void rows_come_and_go() {
+  auto pool = make_pool(1 << 12);
+  auto tree = PrefixTree::make(pool, pool->budget_bytes() / 4, {});
+  RowTable& table = RowTable::process();
+  in_threads(8, [&](int t) {
+    for (int i = 0; i < 120; ++i) {
+      Digest digest{};
+      digest[0] = uint8_t((t + i) % 3);
+      const auto first = uint32_t(i % 5), end = first + 1 + uint32_t((t * 7 + i) % 40);
+      auto source = table.intern(digest, first, end);
+      const std::vector<int32_t> ids = table.ids(*source, first, end);
+      for (uint32_t r = first; r < end; ++r) {
+        const auto [found, index] = table.find(ids[r - first]);
+        CHECK(found == source && index == r);
+      }
+      auto context = std::make_shared<Context>(pool);
+      {
+        Lease lease = reserve(context, uint32_t(ids.size()));
+        lease.commit(ids);
+      }
+      source.reset();
+      CHECK(table.find(ids.back()).first->digest == digest);
+      tree->insert(*context, "", "", 0);
+      auto found = tree->match(ids, "", "");
+      const DescribedIds described = describe(found->tokens(0, found->size()));
+      for (size_t at = 0; at < described.table.size(); at += kDescribedRun)
+        CHECK(uint8_t(described.table[at]) == digest[0]);
+      auto [resolved, held] = resolve(described.ids, described.table);
+      CHECK(std::equal(resolved.begin(), resolved.end(), ids.begin()));
+      if (i % 3 == 0) context->truncate(uint32_t(ids.size()) / 2);
+    }
+  });
+  CHECK(table.size() > 0);
+  tree->clear();
+  CHECK(table.size() == 0);
+  pool->audit();
+}
+
 }  // namespace
 
 int main() {
@@ -292,5 +331,6 @@ int main() {
   two_threads_cannot_both_lease();
   eviction_races_allocation();
   spilling_races_use();
+  rows_come_and_go();
   std::puts("ok");
 }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from llamay_kv._object_vfs import ObjectVfs
     from llamay_kv._snapshot import inspect, rekey, stored_tokens, verify
 
-INTERFACE: dict[str, tuple[int, int]] = {"allocator": (1, 0), "kv_view": (1, 2)}
+INTERFACE: dict[str, tuple[int, int]] = {"allocator": (1, 1), "kv_view": (1, 2)}
 """The versions of the interfaces that this package offers, as (major, minor)."""
 
 # What deals with files loads numpy, which takes several times as long as all the rest: when it is first asked for.

@@ -140,6 +140,9 @@ class Context:
         Keep the present recurrent state as a checkpoint. Nothing without recurrent groups.
         """
 
+    def forget_checkpoint(self, at: int) -> None:
+        """Give up the checkpoint at so many tokens. ValueError if there is none."""
+
     def forget_checkpoints(self, before: int) -> None:
         """Give up the checkpoints of fewer tokens than this."""
 
@@ -176,7 +179,10 @@ class Context:
         """The first position that is still there, for each group."""
 
     def page_numbers(self, group: int) -> list[int]:
-        """The pages of a group in position order; -1 for a dropped one."""
+        """
+        The pages of a group in position order, -1 for a dropped one; in a recurrent group those of the checkpoints and the
+        present state.
+        """
 
     @property
     def side(self) -> dict[str, tuple[int, bytes]]:

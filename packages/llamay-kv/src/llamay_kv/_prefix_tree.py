@@ -73,6 +73,14 @@ class PrefixTree(_kv.PrefixTree):
         assert isinstance(found, Context)
         return found
 
+    def known(self, tokens: Tokens, *, identity: Identity = _NOBODY, tenant: str = "") -> tuple[int, int]:
+        """Return how many of the tokens the tree has, and how many of these `match` would find.
+
+        The second is less where pages inside a window are gone, or where a recurrent group has no state further on.
+        """
+        equal, usable, _, _ = self.trace_in(tokens, identity.digest, tenant.encode())
+        return equal, usable
+
     def pin(self, tokens: Tokens, *, identity: Identity = _NOBODY, tenant: str = "") -> Pin:
         """Keep the pages of these tokens, as far as they are in the tree, until the pin is released."""
         number, kept = self.pin_in(tokens, identity.digest, tenant.encode())
