@@ -6,15 +6,30 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import llamay_kv
-from llamay_models.plan import Program
+from llamay_models.plan import Program, digest_memories, digest_operations
 
 if TYPE_CHECKING:
     from llamay_models.model import Model, Parts
 
+# Architectures of which there are snapshots without operations, layer kinds and device. Whoever changes what one of
+# them computes or keeps takes it out.
+_FIRST = frozenset({"gemma3", "gpt2", "llama", "qwen2", "qwen3"})
+
 
 def identity(model: Model, parts: Parts) -> llamay_kv.Identity:
-    """Return the identity of what this model computes. Reads the whole file once, for its SHA-256."""
-    return llamay_kv.Identity(
+    """Return the identity of what this model computes. Reads the whole file once, for its SHA-256.
+
+    Prefixes in memory and on disk are found under all of its fields. Snapshots of the first form, which lack the
+    operations, the kinds of layers and the device, restore where all that they say agrees: what they do not say was then
+    as it is now.
+    """
+    added = {
+        "operations": digest_operations(parts.base, told_elsewhere=("rope", "attention")),
+        "layer_kinds": digest_memories(parts.base),
+        "device": parts.backend.device,
+    }
+    whole = llamay_kv.Identity(
+        **added,
         weights=bytes.fromhex(model.sha256),
         architecture=parts.architecture,
         arithmetic=parts.backend.arithmetic,
@@ -25,6 +40,7 @@ def identity(model: Model, parts: Parts) -> llamay_kv.Identity:
         tokenizer=parts.tokenizer.digest() if parts.tokenizer is not None else None,
         **_of_adapters(parts),
     )
+    return whole.implying({**added, "device": "cpu"}) if parts.architecture in _FIRST else whole
 
 
 def _of_adapters(parts: Parts) -> dict[str, bytes]:
