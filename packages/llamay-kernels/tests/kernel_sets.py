@@ -4,6 +4,9 @@ import numpy as np
 from plans import same_bits
 
 import llamay_kernels as lk
+from llamay_kernels import Threads
+
+POOLS = {n: Threads(n, grain=0) for n in (1, 3)}
 
 HOSTILE = np.array(
     [
@@ -44,6 +47,17 @@ def on_every_set(compute):
         else:
             assert same_bits(expected, computed), isa
     return expected
+
+
+def everywhere(compute):
+    """compute(threads) with one thread and with three on every kernel set, asserted equal; the array."""
+
+    def with_pools():
+        alone = compute(POOLS[1])
+        assert same_bits(compute(POOLS[3]), alone)
+        return alone
+
+    return on_every_set(with_pools)
 
 
 def values(seed: int, rows: int, width: int, hostile: float, scale: float = 1.0) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 CAPSULE = b"llamay.kv_view.v1"
 F32, F16, VQ8, Q8 = 0, 1, 2, 3
-FULL, WINDOW = 0, 1
+FULL, WINDOW, LATENT, STATE = 0, 1, 2, 3
 
 
 class Layer(c.Structure):
@@ -39,6 +39,8 @@ class Group(c.Structure):
         ("kind", c.c_uint32),
         ("window", c.c_uint32),
         ("dtype", c.c_uint32),
+        ("state_at", c.POINTER(c.c_uint32)),
+        ("n_states", c.c_uint64),
     ]
 
 
@@ -106,7 +108,8 @@ def rounded(x: np.ndarray, dtype: int, value: bool) -> np.ndarray:
 class Context:
     """Pages for up to `capacity` positions, in a scattered order, poisoned so that an unwritten value shows.
 
-    `reserve` rows before a run, `commit` them after it. `spare` more pages are for forks.
+    `reserve` rows before a run, `commit` them after it. `spare` more pages are for forks. A group of states has a
+    page for each state that is kept, and `state_pages` of them.
     """
 
     groups: tuple[GroupSpec, ...]
@@ -123,6 +126,7 @@ class Context:
     name: bytes = CAPSULE
     size: int = c.sizeof(View)
     spare: int = 2
+    state_pages: int = 16
 
     def __post_init__(self):
         rng = np.random.default_rng(self.seed)
@@ -133,26 +137,31 @@ class Context:
         pages = -(-self.capacity // self.page_tokens)
         blocks = -(-pages // self.block_pages)
         self._keep, self._free = [], []
+        self.states: dict[int, list[int]] = {}  # of each number of tokens, its page in each group of states
         self._groups = (Group * len(self.groups))()
         for g, spec in zip(self._groups, self.groups, strict=True):
             place = _Place()
             layers = (ScaledLayer * len(spec.layers))()
             for scaled_layer, s in zip(layers, spec.layers, strict=True):
-                layer, vectors = scaled_layer.layer, s.kv_heads * self.page_tokens
+                layer, vectors = scaled_layer.layer, s.kv_heads * (1 if spec.kind == STATE else self.page_tokens)
                 layer.layer, layer.kv_heads, layer.k_dim, layer.v_dim = s.layer, s.kv_heads, s.k_dim, s.v_dim
+                if spec.kind == STATE:
+                    layer.k_offset, layer.v_offset = place.take(4 * vectors * s.k_dim), place.take(4 * vectors * s.v_dim)
+                    continue
                 layer.k_offset = place.take(vectors * s.k_dim * self.k_element.itemsize)
                 if self.dtype == Q8:
                     scaled_layer.k_scale_offset = place.take(4 * vectors)
                 layer.v_offset = place.take(vectors * s.v_dim * self.v_element.itemsize)
                 if self.dtype in (VQ8, Q8):
                     scaled_layer.v_scale_offset = place.take(4 * vectors)
-            offset, total = place.end, pages + self.spare
+            offset, total = place.end, self.state_pages if spec.kind == STATE else pages + self.spare
             memory = np.full(total * offset + 64, 0xFF, np.uint8)  # NaN in every float
             arena = memory[-memory.ctypes.data % 64 :][: total * offset]
+            listed = 0 if spec.kind == STATE else pages
             table = np.full(blocks * self.block_pages, -1, np.int32)
             numbers = rng.permutation(total)
-            table[:pages] = numbers[:pages]
-            self._free.append(numbers[pages:].tolist())
+            table[:listed] = numbers[:listed]
+            self._free.append(numbers[listed:].tolist())
             self._keep += [memory, layers]
             self.arenas.append(arena)
             self.tables.append(table)
@@ -161,10 +170,14 @@ class Context:
             g.layer_stride, g.n_layers = c.sizeof(ScaledLayer), len(spec.layers)
             g.block_pages, g.page_tokens = self.block_pages, self.page_tokens
             g.kind, g.window, g.dtype = spec.kind, spec.window, self.dtype
+            if spec.kind == STATE:
+                g.page_tokens, g.dtype = 1, F32
         self._list_pages()
 
     def _list_pages(self):
         for g, table in zip(self._groups, self.tables, strict=True):
+            if g.kind == STATE:
+                continue
             starts = range(0, len(table), self.block_pages)
             pointers = (c.POINTER(c.c_int32) * len(starts))(
                 *(table[at:].ctypes.data_as(c.POINTER(c.c_int32)) for at in starts)
@@ -172,6 +185,32 @@ class Context:
             self._keep.append(pointers)
             g.blocks = pointers
         self._view = View(self.size, c.sizeof(Group), len(self.groups), self._groups, 0, 0)
+        self._list_states()
+
+    def _list_states(self):
+        at = sorted(self.states)
+        state_at = (c.c_uint32 * len(at))(*at)
+        for number, g in enumerate(g for g in self._groups if g.kind == STATE):
+            block = (c.c_int32 * len(at))(*(self.states[n][number] for n in at))
+            pointers = (c.POINTER(c.c_int32) * 1)(c.cast(block, c.POINTER(c.c_int32)))
+            self._keep += [state_at, block, pointers]
+            g.blocks, g.block_pages = pointers, 1 << max(len(at) - 1, 0).bit_length()
+            g.state_at, g.n_states = c.cast(state_at, c.POINTER(c.c_uint32)), len(at)
+
+    def _state_pages(self):
+        """A new page of each group of states, poisoned."""
+        numbers = []
+        for g, arena, free in zip(self._groups, self.arenas, self._free, strict=True):
+            if g.kind == STATE:
+                numbers.append(free.pop())
+                arena[numbers[-1] * g.page_bytes :][: g.page_bytes] = 0xFF
+        return numbers
+
+    def _drop_state(self, at):
+        numbers = iter(self.states.pop(at))
+        for g, free in zip(self._groups, self._free, strict=True):
+            if g.kind == STATE:
+                free.append(next(numbers))
 
     def fork(self, keep: int | None = None) -> "Context":
         """The first `keep` positions in the same pages, save the page that is written next, which is copied."""
@@ -179,8 +218,18 @@ class Context:
         child.n_tokens, child.n_reserved = self.n_tokens if keep is None else keep, 0
         child._groups = type(self._groups)(*self._groups)
         child._keep, child.tables = list(self._keep), [t.copy() for t in self.tables]
+        child.states = {}
+        if child.n_tokens in self.states:
+            child.states[child.n_tokens] = child._state_pages()
+            kept = zip(self.states[child.n_tokens], child.states[child.n_tokens], strict=True)
+            states = [(g, a) for g, a in zip(self._groups, self.arenas, strict=True) if g.kind == STATE]
+            for (g, arena), (old, new) in zip(states, kept, strict=True):
+                pages = arena.reshape(-1, g.page_bytes)
+                pages[new] = pages[old]
         full = child.n_tokens // self.page_tokens
         for table, free, arena, g in zip(child.tables, self._free, self.arenas, self._groups, strict=True):
+            if g.kind == STATE:
+                continue
             for i in range(full, -(-self.capacity // self.page_tokens)):
                 number = free.pop()
                 pages = arena.reshape(-1, g.page_bytes)
@@ -189,14 +238,26 @@ class Context:
         child._list_pages()
         return child
 
-    def reserve(self, n: int) -> "Context":
+    def reserve(self, n: int, states: list[int] | None = None) -> "Context":
+        """states: after how many tokens of the whole context states are to be written; by default the last."""
         assert self.n_tokens + n <= self.capacity
         self.n_reserved = n
+        if any(g.kind == STATE for g in self._groups):
+            for at in [a for a in self.states if a > self.n_tokens]:
+                self._drop_state(at)
+            for at in [self.n_tokens + n] if states is None else states:
+                self.states[at] = self._state_pages()
+            self._list_states()
         return self
 
     def commit(self, n: int) -> None:
         self.n_tokens += n
         self.n_reserved = 0
+        if any(g.kind == STATE for g in self._groups):
+            assert self.n_tokens in self.states
+            for at in [a for a in self.states if a != self.n_tokens]:
+                self._drop_state(at)
+            self._list_states()
 
     def __llamay_kv_view__(self, major: int) -> object:
         if major != self.major:
@@ -207,6 +268,20 @@ class Context:
             self.n_reserved,
         )
         return _new(c.addressof(self._view), self.name, None)
+
+    def state(self, layer: int, at: int) -> tuple[np.ndarray, np.ndarray]:
+        """What a convolution carries over and the recurrent state after so many tokens, float32."""
+        numbers = iter(self.states[at])
+        for g, spec, arena in zip(self._groups, self.groups, self.arenas, strict=True):
+            if g.kind != STATE:
+                continue
+            page = arena[next(numbers) * g.page_bytes :][: g.page_bytes]
+            places = c.cast(g.layers, c.POINTER(ScaledLayer))
+            for place, s in zip(places[: g.n_layers], spec.layers, strict=True):
+                if s.layer == layer:
+                    parts = (place.layer.k_offset, s.k_dim), (place.layer.v_offset, s.v_dim)
+                    return tuple(page[o:][: 4 * s.kv_heads * d].view(np.float32).copy() for o, d in parts)
+        raise KeyError(layer)
 
     def stored(self, layer: int) -> tuple[np.ndarray, np.ndarray]:
         """Keys and values as they lie in the pages: (positions, kv_heads, dim), float32."""

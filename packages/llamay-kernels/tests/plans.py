@@ -71,6 +71,13 @@ def evaluate(
     return result[::-1] if select else result
 
 
+def run_rows(plan: Plan, texts: Sequence[tuple[Any, ...]], threads: Threads = ONE) -> np.ndarray:
+    """The outputs of (lease, tokens, position, wanted[, inputs]) of each text."""
+    out = np.full((sum(text[3] for text in texts), plan.output_width), np.nan, np.float32)
+    plan.run_rows(list(texts), out, threads)
+    return out
+
+
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     """Equal to the bit; NaNs are equal whatever their payload."""
     a, b = np.asarray(a), np.asarray(b)

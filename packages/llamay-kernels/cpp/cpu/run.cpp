@@ -127,8 +127,8 @@ void Run::lay_out() {
   };
   take_spaces(false);
   if (!copies_) take_spaces(true);
-  for (const AttentionWork& work : scratch_.attention)
-    partial_floats = std::max(partial_floats, work.partial_floats);
+  for (const std::vector<AttentionWork>* works : {&scratch_.attention, &scratch_.whole_attention})
+    for (const AttentionWork& work : *works) partial_floats = std::max(partial_floats, work.partial_floats);
   for (const Prepared& n : plan_.cpu_.nodes)
     if (n.work->scratch) extra_bytes = std::max(extra_bytes, n.work->scratch(n, std::max(step_.rows, step_.wanted)));
   const std::size_t partials = take(partial_floats * sizeof(float));

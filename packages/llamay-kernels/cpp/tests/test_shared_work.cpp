@@ -7,32 +7,15 @@
 #include <string>
 
 #include "check.hpp"
+#include "cpu/plan.hpp"
 #include "llamay/kv_view.h"
 #include "matmul/matmul.hpp"
-#include "cpu/plan.hpp"
 #include "sampling/batch.hpp"
+#include "weights.hpp"
 
 using namespace llamay;
 
 namespace {
-
-/// Bytes of an F32, Q8_0 or Q4_K matrix with small scales.
-std::vector<uint8_t> weight_bytes(Format format, std::size_t rows, std::size_t cols, std::mt19937& random) {
-  const FormatTraits& t = traits(format);
-  std::vector<uint8_t> bytes(rows * cols / t.block * t.block_bytes);
-  if (format == Format::F32) {
-    for (std::size_t i = 0; i < bytes.size(); i += 4) {
-      const float v = (static_cast<float>(random() % 2001) - 1000) / 5000;
-      std::memcpy(&bytes[i], &v, 4);
-    }
-    return bytes;
-  }
-  for (uint8_t& b : bytes) b = static_cast<uint8_t>(random());
-  for (std::size_t i = 0; i < bytes.size(); i += t.block_bytes)  // f16 scales of 2^-10 or so
-    for (std::size_t scale = 0; scale < (format == Format::Q4_K ? 2u : 1u); ++scale)
-      bytes[i + 2 * scale] = static_cast<uint8_t>(random()), bytes[i + 2 * scale + 1] = 0x14;
-  return bytes;
-}
 
 /// A loop over the pool, as a weight is packed.
 struct PoolLoop {

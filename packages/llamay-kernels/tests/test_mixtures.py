@@ -1,0 +1,334 @@
+"""Routers and experts in plans: to the bit what products, activations and sums of theirs make one by one."""
+
+import numpy as np
+import pytest
+from exact import fma
+from format_helpers import random_data
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_sets import POOLS, everywhere, values
+from plans import evaluate, run_rows, same_bits, weight
+
+from llamay_kernels import Plan, PlanError, Weight, _kernels
+
+KINDS = ["softmax", "sigmoid", "softmax_chosen", "sqrt_softplus"]
+SEEDS = st.integers(0, 2**31)
+
+
+# -- routing
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("select", [False, True], ids=["all", "selected"])
+@pytest.mark.parametrize("groups", [None, (1, 1), (4, 1), (4, 2), (4, None)], ids=str)
+@pytest.mark.parametrize("biased", [False, True], ids=["", "biased"])
+def test_route_is_its_kernel(kind, select, groups, biased):
+    bias = values(1, 1, 24, 0)
+    attrs = {"kind": kind, "k": 5, "norm": int(biased), "scale": 2.5}
+    parts, used = groups or (1, 1)
+    if groups:
+        attrs["groups"] = parts
+        if used:
+            attrs["groups_used"] = used
+    for rows in (1, 3, 70):
+        logits = values(rows, rows, 24, 0)
+        outs = [
+            everywhere(
+                lambda threads, i=i, logits=logits: evaluate(
+                    "route", [logits], attrs, [bias] if biased else (), [5, 5], out=i, select=select, threads=threads
+                )
+            )
+            for i in (0, 1)
+        ]
+        # One group is used where nothing is said.
+        wanted = _kernels.route(logits, kind, 5, bias[0] if biased else None, parts, used or 1, biased, 2.5)
+        assert same_bits(outs[0], wanted[0])
+        assert same_bits(outs[1], wanted[1])
+
+
+# -- experts
+
+
+def stacked(seed, experts, rows, cols, fmt="F32"):
+    """The matrices of so many experts, on top of each other."""
+    rng = np.random.default_rng(seed)
+    return Weight(np.frombuffer(random_data(rng, fmt, experts * rows, cols), np.uint8), fmt, experts * rows, cols)
+
+
+def product(x, w):
+    plan = Plan(
+        [("embed", (0,), (), (0,), {}), ("linear", (1,), (0,), (1,), {})],
+        [x.shape[1], w.rows],
+        [weight(x), w],
+        max_rows=len(x),
+    )
+    return run_rows(plan, [(None, range(len(x)), 0, len(x))])
+
+
+class Mixture:
+    """Rows of x and their logits come from tables."""
+
+    def __init__(self, x, logits, k, weights, act="silu", kind="softmax", select=False):
+        self.x, self.logits, self.k, self.weights, self.act = x, logits, k, weights, act
+        self.experts, self.kind = logits.shape[1], kind
+        self.route = {"kind": kind, "k": k, "norm": 1, "scale": 1.5}
+        n = 2
+        records = [("embed", (i,), (), (i,), {}) for i in range(2)]
+        widths = [x.shape[1], self.experts]
+        if select:
+            records += [("select", (2 + i,), (i,), (), {}) for i in range(2)]
+            widths *= 2
+            n = 4
+        a, b = n - 2, n - 1
+        numbers = tuple(range(2, 2 + len(weights)))
+        records += [
+            ("route", (n, n + 1), (b,), (), self.route),
+            ("experts", (n + 2,), (a, n, n + 1), numbers, {"act": act, "experts": self.experts}),
+        ]
+        widths += [k, k, weights[-1].rows // self.experts]
+        self.plan = Plan(records, widths, [weight(x), weight(logits), *weights], max_rows=len(x))
+
+    def run(self, threads, rows=None):
+        tokens = list(range(len(self.x))) if rows is None else list(rows)
+        return run_rows(self.plan, [(None, tokens, 0, len(tokens))], threads)
+
+    def by_parts(self):
+        """Every row times every expert; what the router chose is picked from it."""
+        n, e = len(self.x), self.experts
+        ids, shares = _kernels.route(self.logits, self.kind, self.k, None, 1, 1, True, 1.5)
+        ids = ids.astype(int)
+        products = [product(self.x, w).reshape(n, e, -1) for w in self.weights[:-1]]
+        out = None
+        for j in range(self.k):
+            first = [p[np.arange(n), ids[:, j]] for p in products]
+            h = evaluate("unary", first[:1], {"kind": self.act})
+            if len(first) > 1:
+                h = h * first[1]
+            y = product(h, self.weights[-1]).reshape(n, e, -1)[np.arange(n), ids[:, j]]
+            share = shares[:, j : j + 1]
+            out = share * y if out is None else fma(share, y, out)
+        return out
+
+
+def mixture(seed, rows, experts, k, width, hidden, gated=True, fmt="F32", down=None, **options):
+    count = 2 if gated else 1
+    weights = [stacked(seed + i, experts, hidden, width, fmt) for i in range(count)]
+    weights.append(stacked(seed + 9, experts, width, hidden, down or fmt))
+    return Mixture(values(seed, rows, width, 0), values(seed + 5, rows, experts, 0), k, weights, **options)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=SEEDS,
+    rows=st.sampled_from([1, 2, 3, 17, 64, 65, 200]),
+    experts=st.sampled_from([1, 2, 5, 16, 64]),
+    k=st.integers(1, 8),
+    width=st.sampled_from([16, 32, 48]),
+    hidden=st.sampled_from([16, 32, 80, 256]),
+    gated=st.booleans(),
+    act=st.sampled_from(["silu", "relu2", "gelu_erf"]),
+    kind=st.sampled_from(KINDS),
+    select=st.booleans(),
+)
+def test_experts_are_their_parts(seed, rows, experts, k, width, hidden, gated, act, kind, select):
+    m = mixture(seed, rows, experts, min(k, experts), width, hidden, gated, act=act, kind=kind, select=select)
+    y = everywhere(m.run)
+    assert same_bits(y, m.by_parts())
+
+
+@pytest.mark.parametrize(("fmt", "down", "width", "hidden"), [
+    ("Q8_0", "Q8_0", 64, 32), ("Q8_0", "F32", 32, 16), ("F32", "Q8_0", 16, 64), ("Q4_K", "Q4_K", 256, 256),
+    ("Q4_K", "Q8_0", 256, 48 + 16), ("F16", "Q4_0", 48, 32), ("Q6_K", "Q5_K", 512, 256), ("BF16", "F16", 16, 16),
+])  # fmt: skip
+@pytest.mark.parametrize("gated", [False, True], ids=["", "gated"])
+def test_quantized_experts(fmt, down, width, hidden, gated):
+    for rows in (1, 3, 70):
+        m = mixture(rows, rows, 6, 3, width, hidden, gated, fmt, down)
+        y = everywhere(m.run)
+        assert same_bits(y, m.by_parts())
+
+
+def test_gate_and_what_it_lets_through_may_have_different_formats():
+    for fmt in (("F32", "Q8_0"), ("Q8_0", "F32"), ("Q4_K", "Q8_0"), ("Q8_0", "Q8_0")):
+        weights = [stacked(i, 4, 32, 256, f) for i, f in enumerate(fmt)] + [stacked(9, 4, 48, 32)]
+        for rows in (1, 40):
+            m = Mixture(values(1, rows, 256, 0), values(2, rows, 4, 0), 2, weights)
+            assert same_bits(everywhere(m.run), m.by_parts())
+
+
+@pytest.mark.parametrize("fmt", ["F32", "Q8_0", "Q4_K"])
+def test_a_batch_is_each_of_its_rows_alone(fmt):
+    m = mixture(4, 120, 64, 8, 256, 256, fmt=fmt)
+    together = m.run(POOLS[1])
+    assert same_bits(m.run(POOLS[3]), together)
+    for i in range(0, 120, 7):
+        for threads in POOLS.values():
+            assert same_bits(m.run(threads, [i])[0], together[i])
+    some = [5, 5, 5, 119, 0, 64] * 12
+    assert same_bits(m.run(POOLS[3], some), together[some])
+
+
+def test_all_rows_may_go_to_one_expert_and_to_all():
+    for k in (1, 5):
+        m = mixture(6, 150, 5, k, 32, 48)
+        m2 = Mixture(m.x, np.zeros_like(m.logits), k, m.weights)  # the lower go first
+        assert same_bits(everywhere(m2.run), m2.by_parts())
+
+
+def test_many_experts_of_many_groups_of_rows():
+    """Chunks of an expert's groups that are not whole."""
+    m = mixture(8, 70, 3, 2, 16, 16 * 37)
+    assert same_bits(everywhere(m.run), m.by_parts())
+    m = mixture(8, 1, 3, 2, 16 * 37, 16 * 41)
+    assert same_bits(everywhere(m.run), m.by_parts())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_that_are_no_numbers_touch_their_own_rows_only(kind):
+    m = mixture(3, 40, 7, 3, 32, 32, kind=kind)
+    logits = m.logits.copy()
+    logits[3], logits[11, 2], logits[20], logits[21] = np.nan, np.nan, np.inf, -np.inf
+    hostile = Mixture(m.x, logits, 3, m.weights, kind=kind)
+    y, good = everywhere(hostile.run), m.run(POOLS[1])
+    others = [i for i in range(40) if i not in (3, 11, 20, 21)]
+    assert same_bits(y[others], good[others])
+    for i in (3, 11, 20, 21):
+        assert same_bits(hostile.run(POOLS[3], [i])[0], y[i])
+
+
+def test_values_that_are_no_numbers_touch_their_own_rows_only():
+    m = mixture(3, 70, 7, 3, 32, 32, fmt="Q8_0")
+    x = m.x.copy()
+    x[9, 4], x[30] = np.nan, np.inf
+    y, good = everywhere(Mixture(x, m.logits, 3, m.weights).run), m.run(POOLS[1])
+    others = [i for i in range(70) if i not in (9, 30)]
+    assert same_bits(y[others], good[others])
+    assert np.isnan(y[[9, 30]]).all()
+
+
+def test_more_rows_may_be_wanted_than_there_are():
+    """Each is computed as often as it is wanted."""
+    m = mixture(5, 4, 8, 3, 32, 32, select=True)
+    rows, wanted = np.arange(4, dtype=np.int32), np.tile(np.arange(4, dtype=np.int32), 40)
+    out = np.zeros((160, 32), np.float32)
+    everywhere(lambda threads: m.plan.run(rows, rows, [], [], wanted, out, threads) or out)
+    assert same_bits(out, np.tile(m.run(POOLS[1]), (40, 1)))
+    one = np.zeros((3, 32), np.float32)
+    rows = rows[:1]
+    everywhere(lambda threads: m.plan.run(rows, rows, [], [], np.zeros(3, np.int32), one, threads) or one)
+    assert same_bits(one, np.tile(m.run(POOLS[1])[:1], (3, 1)))
+
+
+# -- what cannot be
+
+TABLES = [weight(np.ones((8, n))) for n in (16, 8)]
+UP, DOWN = weight(np.ones((8 * 32, 16))), weight(np.ones((8 * 16, 32)))
+ODD, WIDE = weight(np.ones((8 * 24, 16))), weight(np.ones((8 * 32, 32)))
+VECTOR, SEVEN = weight(np.ones((1, 8))), weight(np.ones((1, 7)))
+WEIGHTS = [*TABLES, UP, DOWN, ODD, WIDE, VECTOR, SEVEN]
+# Values: x of 16, logits of 8, ids and weights of 3, the output of 16, one of 5.
+WIDTHS = [16, 8, 3, 3, 16, 5, 8, 8]
+ROUTE = {"kind": "softmax", "k": 3, "norm": 1, "scale": 1.0}
+EXPERTS = {"act": "silu", "experts": 8}
+
+REFUSED_ROUTES = [
+    ({"k": 9}, (6, 7), (), r"k is 9 of 8 experts"),
+    ({"k": 0}, (2, 3), (), r"attribute 'k' is 0; it must be 1 or more"),
+    ({"k": 5}, (5, 3), (), r"value 3 has width 3 but k is 5"),
+    ({}, (4, 3), (), r"value 4 has width 16 but k is 3"),
+    ({"groups": 3}, (2, 3), (), "3 groups, of which 1 are used, do not fit 8 experts of which 3 are chosen"),
+    ({"groups": 2, "groups_used": 3}, (2, 3), (), "2 groups, of which 3 are used, do not fit"),
+    ({"groups": 4}, (2, 3), (), "4 groups, of which 1 are used, do not fit 8 experts of which 3 are chosen"),
+    ({"groups": 8, "groups_used": 2}, (2, 3), (), "8 groups, of which 2 are used, do not fit"),
+    ({"norm": 2}, (2, 3), (), "norm must be 0 or 1"),
+    ({"scale": float("inf")}, (2, 3), (), "attribute 'scale' must be finite in float32"),
+    ({"kind": "top"}, (2, 3), (), 'kind must be one of "softmax", "sigmoid", "softmax_chosen", "sqrt_softplus", not "top"'),
+    ({}, (2, 3), (7,), "the bias is 1 x 7 but a vector of 8 is needed"),
+    ({}, (2, 3), (2,), "the bias is 256 x 16 but a vector of 8 is needed"),
+]
+
+
+@pytest.mark.parametrize(("changed", "outs", "weights", "message"), REFUSED_ROUTES, ids=[x[3] for x in REFUSED_ROUTES])
+def test_routers_that_cannot_be(changed, outs, weights, message):
+    records = [("embed", (0,), (), (0,), {}), ("embed", (1,), (), (1,), {}), ("route", outs, (1,), weights, ROUTE | changed)]
+    with pytest.raises(PlanError, match=rf"record 2 \(route\): .*{message}"):
+        Plan(records, WIDTHS, WEIGHTS, max_rows=4)
+
+
+def test_a_router_has_a_limit():
+    with pytest.raises(PlanError, match=r"record 1 \(route\): there are 4097 experts; at most 4096 can be"):
+        Plan(
+            [("embed", (0,), (), (0,), {}), ("route", (1, 2), (0,), (), {**ROUTE, "k": 1})],
+            [4097, 1, 1],
+            [weight(np.ones((1, 4097)))],
+            max_rows=1,
+        )
+
+
+REFUSED_EXPERTS = [
+    ((0, 2, 3), (2, 3), {"experts": 0}, "attribute 'experts' is 0; it must be 1 or more"),
+    ((0, 2, 3), (2, 3), {"experts": 2}, "3 of 2 experts are chosen; at most 4096 can be, and no more chosen than"),
+    ((0, 2, 3), (2, 3), {"experts": 4097}, "3 of 4097 experts are chosen; at most 4096 can be"),
+    ((0, 2, 3), (2, 3), {"experts": 4}, "value 2 is not the ids of a route among 4 experts"),
+    ((0, 3, 2), (2, 3), {}, "value 3 is not the ids of a route among 8 experts"),
+    ((0, 1, 1), (2, 3), {}, "value 1 is not the ids of a route among 8 experts"),
+    ((0, 2, 1), (2, 3), {}, "value 1 has width 8 but the experts of a row are 3"),
+    ((1, 2, 3), (2, 3), {}, "the weight is 256 x 16 but the value it meets has width 8"),
+    ((0, 2, 3), (2, 2), {}, "the weight is 256 x 16 but the value it meets has width 32"),
+    ((0, 2, 3), (4, 3), {}, "an expert's matrix has 24 rows; it must be a multiple of 16"),
+    ((0, 2, 3), (7, 3), {}, "the weight is 1 x 7 but the value it meets has width 16"),
+    ((0, 2, 3), (2, 2, 2), {}, "the weight is 256 x 16 but the value it meets has width 32"),
+    ((0, 2, 3), (2, 5), {}, "the last weight makes 32 numbers but the output has width 16"),
+    ((0, 2, 3), (2, 3), {"act": "swish"}, 'act must be one of "silu", "gelu_tanh", .*, not "swish"'),
+    ((0, 2, 3), (2, 3), {"weigh_input": 1}, "weigh_input must be 0: inputs are not weighed"),
+    ((0, 2, 3), (2,), {}, "takes 2 to 3 weights, not 1"),
+]
+
+
+@pytest.mark.parametrize(("args", "weights", "changed", "message"), REFUSED_EXPERTS, ids=[x[3] for x in REFUSED_EXPERTS])
+def test_experts_that_cannot_be(args, weights, changed, message):
+    records = [
+        ("embed", (0,), (), (0,), {}),
+        ("embed", (1,), (), (1,), {}),
+        ("route", (2, 3), (1,), (), ROUTE),
+        ("experts", (4,), args, weights, EXPERTS | changed),
+    ]
+    with pytest.raises(PlanError, match=rf"record 3 \(experts\): .*{message}"):
+        Plan(records, WIDTHS, WEIGHTS, max_rows=4)
+
+
+def test_experts_whose_rows_do_not_go_together():
+    records = [
+        ("embed", (0,), (), (0,), {}),
+        ("embed", (1,), (), (1,), {}),
+        ("route", (2, 3), (1,), (), ROUTE),
+        ("select", (5,), (0,), (), {}),
+        ("experts", (4,), (5, 2, 3), (2, 3), EXPERTS),
+    ]
+    with pytest.raises(PlanError, match=r"\(experts\): one input holds selected rows only, the other all rows"):
+        Plan(records, [16, 8, 3, 3, 16, 16], WEIGHTS, max_rows=4)
+    gate = weight(np.ones((8 * 16, 16)))
+    records[3:] = [("experts", (4,), (0, 2, 3), (7, 2, 3), EXPERTS)]
+    with pytest.raises(PlanError, match=r"\(experts\): the gate and what it lets through have different widths"):
+        Plan(records, [16, 8, 3, 3, 16], [*WEIGHTS[:7], gate], max_rows=4)
+    rows = weight(np.ones((8 * 32 + 1, 16)))
+    records[3:] = [("experts", (4,), (0, 2, 3), (7, 3), EXPERTS)]
+    with pytest.raises(PlanError, match="the weight is 257 x 16, whose rows do not divide among 8 experts"):
+        Plan(records, [16, 8, 3, 3, 16], [*WEIGHTS[:7], rows], max_rows=4)
+
+
+def test_ids_may_be_selected_ones():
+    """What is selected of a router's choice is still one."""
+    m = mixture(5, 9, 8, 3, 32, 32)
+    records = [
+        ("embed", (0,), (), (0,), {}),
+        ("embed", (1,), (), (1,), {}),
+        ("route", (2, 3), (1,), (), m.route),
+        ("select", (4,), (0,), (), {}),
+        ("select", (5,), (2,), (), {}),
+        ("select", (6,), (3,), (), {}),
+        ("experts", (7,), (4, 5, 6), (2, 3, 4), {"act": "silu", "experts": 8}),
+    ]
+    plan = Plan(records, [32, 8, 3, 3, 32, 3, 3, 32], [weight(m.x), weight(m.logits), *m.weights], max_rows=9)
+    y = everywhere(lambda threads: run_rows(plan, [(None, range(9), 0, 4)], threads))
+    assert same_bits(y, m.run(POOLS[1])[5:])
