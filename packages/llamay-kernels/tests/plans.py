@@ -21,7 +21,9 @@ ATTENTION = {
 }
 
 
-def weight(array: np.ndarray, name: str = "") -> Weight:
+def weight(array: np.ndarray | Weight, name: str = "") -> Weight:
+    if isinstance(array, Weight):
+        return array
     a = np.ascontiguousarray(np.atleast_2d(array), np.float32)
     return Weight(a, "F32", *a.shape, name=name)
 
@@ -30,7 +32,7 @@ def evaluate(
     op: str,
     inputs: Sequence[np.ndarray],
     attrs: Mapping[str, Any] | None = None,
-    weights: Sequence[np.ndarray] = (),
+    weights: Sequence[np.ndarray | Weight] = (),
     out_widths: Sequence[int] | None = None,
     *,
     positions: Sequence[int] | None = None,
