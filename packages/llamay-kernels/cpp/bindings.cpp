@@ -2,10 +2,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "cpu/bind.hpp"
 #include "dispatch.hpp"
 #include "matmul/bind.hpp"
 #include "ops/bind.hpp"
-#include "cpu/bind.hpp"
 #include "probe/bind.hpp"
 #include "sampling/bind.hpp"
 

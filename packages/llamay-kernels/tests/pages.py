@@ -143,10 +143,16 @@ class Context:
             place = _Place()
             layers = (ScaledLayer * len(spec.layers))()
             for scaled_layer, s in zip(layers, spec.layers, strict=True):
-                layer, vectors = scaled_layer.layer, s.kv_heads * (1 if spec.kind == STATE else self.page_tokens)
+                layer, vectors = (
+                    scaled_layer.layer,
+                    s.kv_heads * (1 if spec.kind == STATE else self.page_tokens),
+                )
                 layer.layer, layer.kv_heads, layer.k_dim, layer.v_dim = s.layer, s.kv_heads, s.k_dim, s.v_dim
                 if spec.kind == STATE:
-                    layer.k_offset, layer.v_offset = place.take(4 * vectors * s.k_dim), place.take(4 * vectors * s.v_dim)
+                    layer.k_offset, layer.v_offset = (
+                        place.take(4 * vectors * s.k_dim),
+                        place.take(4 * vectors * s.v_dim),
+                    )
                     continue
                 layer.k_offset = place.take(vectors * s.k_dim * self.k_element.itemsize)
                 if self.dtype == Q8:

@@ -11,7 +11,12 @@ WIDTH = 24
 TABLE, TYPES, LEARNED = values(1, 100, WIDTH, 0), values(2, 3, WIDTH, 0), values(3, 90, WIDTH, 0)
 EMBED = ("embed", (0,), (), (0,), {})
 GIVEN = Plan(
-    [EMBED, ("scale", (1,), (0,), (), {"by": 2.0}), ("given", (2,), (1,), (), {}), ("unary", (3,), (2,), (), {"kind": "silu"})],
+    [
+        EMBED,
+        ("scale", (1,), (0,), (), {"by": 2.0}),
+        ("given", (2,), (1,), (), {}),
+        ("unary", (3,), (2,), (), {"kind": "silu"}),
+    ],
     [WIDTH] * 4,
     [weight(TABLE)],
     max_rows=128,
@@ -90,8 +95,16 @@ def vectors(rows, width=WIDTH, dtype=np.float32):
 SHAPE = r"rows\[0\]: vectors must be a pair of int32 \(m,\) and float32 \(m, width\), both contiguous"
 ORDER = r"rows\[0\]: vectors: rows must increase and be below 3, and one is "
 WRONG = [
-    (GIVEN, vectors([0], 23), r"there are 1 rows for vectors of shape \(1, 23\); this plan takes vectors of 24"),
-    (GIVEN, {"vectors": (i32(0, 1), np.zeros((1, WIDTH), np.float32))}, r"2 rows for vectors of shape \(1, 24\)"),
+    (
+        GIVEN,
+        vectors([0], 23),
+        r"there are 1 rows for vectors of shape \(1, 23\); this plan takes vectors of 24",
+    ),
+    (
+        GIVEN,
+        {"vectors": (i32(0, 1), np.zeros((1, WIDTH), np.float32))},
+        r"2 rows for vectors of shape \(1, 24\)",
+    ),
     (GIVEN, vectors([1, 0]), ORDER + "0 after 1"),
     (GIVEN, vectors([1, 1]), ORDER + "1 after 1"),
     (GIVEN, vectors([-1]), ORDER + "-1"),
@@ -138,7 +151,9 @@ def test_inputs_must_be_a_mapping(inputs):
 
 @pytest.mark.parametrize("text", [(None, [1], 0), (None, [1], 0, 1, None, None), [None, [1], 0, 1]], ids=str)
 def test_a_text_is_a_tuple_of_four_or_five(text):
-    with pytest.raises(TypeError, match=r"rows\[0\] must be a tuple \(lease, tokens, position, wanted\) or one with"):
+    with pytest.raises(
+        TypeError, match=r"rows\[0\] must be a tuple \(lease, tokens, position, wanted\) or one with"
+    ):
         GIVEN.run_rows([text], np.zeros((1, WIDTH), np.float32), ONE)
 
 
@@ -150,7 +165,12 @@ def test_the_token_of_a_vector_must_be_one():
 
 def test_one_row_may_be_wanted_more_than_once():
     plan = Plan(
-        [EMBED, ("select", (1,), (0,), (), {}), ("linear", (2,), (1,), (1,), {}), ("unary", (3,), (2,), (), {"kind": "exp"})],
+        [
+            EMBED,
+            ("select", (1,), (0,), (), {}),
+            ("linear", (2,), (1,), (1,), {}),
+            ("unary", (3,), (2,), (), {"kind": "exp"}),
+        ],
         [WIDTH, WIDTH, 40, 40],
         [weight(TABLE), weight(values(8, 40, WIDTH, 0))],
         max_rows=4,
@@ -158,7 +178,9 @@ def test_one_row_may_be_wanted_more_than_once():
     for n, wanted in ((1, [0, 0, 0]), (2, [1, 0, 1, 1, 0])):
         rows = np.arange(n, dtype=np.int32)
         once, often = np.zeros((n, 40), np.float32), np.zeros((len(wanted), 40), np.float32)
-        everywhere(lambda threads, rows=rows, out=once: plan.run(rows, rows, [], [], rows, out, threads) or out)
+        everywhere(
+            lambda threads, rows=rows, out=once: plan.run(rows, rows, [], [], rows, out, threads) or out
+        )
 
         def compute(threads, rows=rows, wanted=wanted, out=often):
             out[:] = np.nan

@@ -36,7 +36,9 @@ class Latent:
         s = np.einsum("ihd,jhd->hij", q, keys) * a["scale"]
         s = np.where(np.tril(np.ones((ROWS, ROWS), bool)), s, -np.inf)
         p = np.exp(s - s.max(-1, keepdims=True))
-        return np.einsum("hij,jhd->ihd", p / p.sum(-1, keepdims=True), keys[:, :, : a["v_dim"]]).reshape(ROWS, -1)
+        return np.einsum("hij,jhd->ihd", p / p.sum(-1, keepdims=True), keys[:, :, : a["v_dim"]]).reshape(
+            ROWS, -1
+        )
 
 
 SHAPES = [(16, 1, 72, 64), (4, 1, 40, 32), (6, 2, 19, 13), (1, 1, 5, 5), (50, 1, 24, 1)]
@@ -57,7 +59,10 @@ def test_prefill_is_decode_and_both_are_attention(shape, precision):
     for n_threads, threads in POOLS.items():
         for most in (1, 50):
             rng = np.random.default_rng(most)
-            context, at = Context(model.groups, capacity=ROWS, dtype=dtype, page_tokens=16 if n_threads == 1 else 64), 0
+            context, at = (
+                Context(model.groups, capacity=ROWS, dtype=dtype, page_tokens=16 if n_threads == 1 else 64),
+                0,
+            )
             while at < ROWS:
                 n = min(ROWS - at, int(rng.integers(1, most + 1)))
                 y = run_rows(model.plan, [(context.reserve(n), tokens[at : at + n], at, n)], threads)
@@ -74,7 +79,8 @@ def test_forks_share_their_first_pages():
     children = [parent.fork() for _ in range(3)]
     tokens = [[1, 2], [3, 4], [5, 6]]
     alone = [
-        run_rows(model.plan, [(c.fork().reserve(2), t, 130, 2)]) for c, t in zip(children, tokens, strict=True)
+        run_rows(model.plan, [(c.fork().reserve(2), t, 130, 2)])
+        for c, t in zip(children, tokens, strict=True)
     ]
     texts = [(c.reserve(2), t, 130, 2) for c, t in zip(children, tokens, strict=True)]
     for threads in POOLS.values():
@@ -94,10 +100,21 @@ def refuse(groups, message, dtype=F32, plan=MODEL.plan):
 
 def test_groups_that_do_not_fit_are_refused():
     layer = LayerSpec(2, 1, 8, 0)
-    refuse((GroupSpec((layer,), FULL),), r"layer 2: the plan keeps keys only, but its group is not latent \(2\)")
-    refuse((GroupSpec((LayerSpec(2, 1, 8, 6),), LATENT),), "layer 2: it holds 1 heads of 8 and 6 but the plan has 1 heads of 8 and 0")
-    refuse((GroupSpec((LayerSpec(2, 1, 9, 0),), LATENT),), "layer 2: it holds 1 heads of 9 and 0 but the plan has")
-    refuse((GroupSpec((LayerSpec(2, 2, 8, 0),), LATENT),), "layer 2: it holds 2 heads of 8 and 0 but the plan has")
+    refuse(
+        (GroupSpec((layer,), FULL),), r"layer 2: the plan keeps keys only, but its group is not latent \(2\)"
+    )
+    refuse(
+        (GroupSpec((LayerSpec(2, 1, 8, 6),), LATENT),),
+        "layer 2: it holds 1 heads of 8 and 6 but the plan has 1 heads of 8 and 0",
+    )
+    refuse(
+        (GroupSpec((LayerSpec(2, 1, 9, 0),), LATENT),),
+        "layer 2: it holds 1 heads of 9 and 0 but the plan has",
+    )
+    refuse(
+        (GroupSpec((LayerSpec(2, 2, 8, 0),), LATENT),),
+        "layer 2: it holds 2 heads of 8 and 0 but the plan has",
+    )
 
 
 # -- plans that cannot be
@@ -106,13 +123,21 @@ Q, K, V = (values(i, 5, width, 0) for i, width in enumerate((32, 8, 6)))
 SHAPE = {**MODEL.attrs, "layer": 0}
 PLAIN = {name: value for name, value in SHAPE.items() if name != "v_from_k"}
 REFUSED = [
-    ((0, 1), PLAIN, "takes q, k and v, or q and k where v_from_k says how many numbers of a key are its value"),
+    (
+        (0, 1),
+        PLAIN,
+        "takes q, k and v, or q and k where v_from_k says how many numbers of a key are its value",
+    ),
     ((0, 1, 2), SHAPE, "takes q, k and v, or q and k where v_from_k says"),
     ((0, 1), {**SHAPE, "v_from_k": 5}, "v_from_k is 5 but v_dim is 6 and a key has 8 numbers"),
     ((0, 1), {**SHAPE, "v_from_k": 9, "v_dim": 9}, "v_from_k is 9 but v_dim is 9 and a key has 8 numbers"),
     ((0, 1), {**SHAPE, "window": 4}, "with v_from_k there is no window"),
     ((0, 1), {**SHAPE, "mask": "full"}, 'with the mask "full" there is neither a window nor v_from_k'),
-    ((0, 1, 2), {**PLAIN, "mask": "full", "window": 4}, 'with the mask "full" there is neither a window nor v_from_k'),
+    (
+        (0, 1, 2),
+        {**PLAIN, "mask": "full", "window": 4},
+        'with the mask "full" there is neither a window nor v_from_k',
+    ),
     ((0, 1, 2), {**PLAIN, "mask": "prefix"}, 'mask must be one of "causal", "full", not "prefix"'),
     ((0, 1, 2), {**PLAIN, "softcap": -1.0}, "softcap must not be negative; 0 is none"),
     ((0, 1, 1), PLAIN, r"value 1 has width 8 but kv_heads \* v_dim is 6"),

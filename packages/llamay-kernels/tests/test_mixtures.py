@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kernel_sets import POOLS, everywhere, values
 from plans import evaluate, run_rows, same_bits, weight
 
-from llamay_kernels import Plan, PlanError, Weight, _kernels
+from llamay_kernels import Plan, Weight, _kernels
 
 KINDS = ["softmax", "sigmoid", "softmax_chosen", "sqrt_softplus"]
 SEEDS = st.integers(0, 2**31)
@@ -35,7 +35,14 @@ def test_route_is_its_kernel(kind, select, groups, biased):
         outs = [
             everywhere(
                 lambda threads, i=i, logits=logits: evaluate(
-                    "route", [logits], attrs, [bias] if biased else (), [5, 5], out=i, select=select, threads=threads
+                    "route",
+                    [logits],
+                    attrs,
+                    [bias] if biased else (),
+                    [5, 5],
+                    out=i,
+                    select=select,
+                    threads=threads,
                 )
             )
             for i in (0, 1)
@@ -52,7 +59,9 @@ def test_route_is_its_kernel(kind, select, groups, biased):
 def stacked(seed, experts, rows, cols, fmt="F32"):
     """The matrices of so many experts, on top of each other."""
     rng = np.random.default_rng(seed)
-    return Weight(np.frombuffer(random_data(rng, fmt, experts * rows, cols), np.uint8), fmt, experts * rows, cols)
+    return Weight(
+        np.frombuffer(random_data(rng, fmt, experts * rows, cols), np.uint8), fmt, experts * rows, cols
+    )
 
 
 def product(x, w):
@@ -217,104 +226,6 @@ def test_more_rows_may_be_wanted_than_there_are():
     rows = rows[:1]
     everywhere(lambda threads: m.plan.run(rows, rows, [], [], np.zeros(3, np.int32), one, threads) or one)
     assert same_bits(one, np.tile(m.run(POOLS[1])[:1], (3, 1)))
-
-
-# -- what cannot be
-
-TABLES = [weight(np.ones((8, n))) for n in (16, 8)]
-UP, DOWN = weight(np.ones((8 * 32, 16))), weight(np.ones((8 * 16, 32)))
-ODD, WIDE = weight(np.ones((8 * 24, 16))), weight(np.ones((8 * 32, 32)))
-VECTOR, SEVEN = weight(np.ones((1, 8))), weight(np.ones((1, 7)))
-WEIGHTS = [*TABLES, UP, DOWN, ODD, WIDE, VECTOR, SEVEN]
-# Values: x of 16, logits of 8, ids and weights of 3, the output of 16, one of 5.
-WIDTHS = [16, 8, 3, 3, 16, 5, 8, 8]
-ROUTE = {"kind": "softmax", "k": 3, "norm": 1, "scale": 1.0}
-EXPERTS = {"act": "silu", "experts": 8}
-
-REFUSED_ROUTES = [
-    ({"k": 9}, (6, 7), (), r"k is 9 of 8 experts"),
-    ({"k": 0}, (2, 3), (), r"attribute 'k' is 0; it must be 1 or more"),
-    ({"k": 5}, (5, 3), (), r"value 3 has width 3 but k is 5"),
-    ({}, (4, 3), (), r"value 4 has width 16 but k is 3"),
-    ({"groups": 3}, (2, 3), (), "3 groups, of which 1 are used, do not fit 8 experts of which 3 are chosen"),
-    ({"groups": 2, "groups_used": 3}, (2, 3), (), "2 groups, of which 3 are used, do not fit"),
-    ({"groups": 4}, (2, 3), (), "4 groups, of which 1 are used, do not fit 8 experts of which 3 are chosen"),
-    ({"groups": 8, "groups_used": 2}, (2, 3), (), "8 groups, of which 2 are used, do not fit"),
-    ({"norm": 2}, (2, 3), (), "norm must be 0 or 1"),
-    ({"scale": float("inf")}, (2, 3), (), "attribute 'scale' must be finite in float32"),
-    ({"kind": "top"}, (2, 3), (), 'kind must be one of "softmax", "sigmoid", "softmax_chosen", "sqrt_softplus", not "top"'),
-    ({}, (2, 3), (7,), "the bias is 1 x 7 but a vector of 8 is needed"),
-    ({}, (2, 3), (2,), "the bias is 256 x 16 but a vector of 8 is needed"),
-]
-
-
-@pytest.mark.parametrize(("changed", "outs", "weights", "message"), REFUSED_ROUTES, ids=[x[3] for x in REFUSED_ROUTES])
-def test_routers_that_cannot_be(changed, outs, weights, message):
-    records = [("embed", (0,), (), (0,), {}), ("embed", (1,), (), (1,), {}), ("route", outs, (1,), weights, ROUTE | changed)]
-    with pytest.raises(PlanError, match=rf"record 2 \(route\): .*{message}"):
-        Plan(records, WIDTHS, WEIGHTS, max_rows=4)
-
-
-def test_a_router_has_a_limit():
-    with pytest.raises(PlanError, match=r"record 1 \(route\): there are 4097 experts; at most 4096 can be"):
-        Plan(
-            [("embed", (0,), (), (0,), {}), ("route", (1, 2), (0,), (), {**ROUTE, "k": 1})],
-            [4097, 1, 1],
-            [weight(np.ones((1, 4097)))],
-            max_rows=1,
-        )
-
-
-REFUSED_EXPERTS = [
-    ((0, 2, 3), (2, 3), {"experts": 0}, "attribute 'experts' is 0; it must be 1 or more"),
-    ((0, 2, 3), (2, 3), {"experts": 2}, "3 of 2 experts are chosen; at most 4096 can be, and no more chosen than"),
-    ((0, 2, 3), (2, 3), {"experts": 4097}, "3 of 4097 experts are chosen; at most 4096 can be"),
-    ((0, 2, 3), (2, 3), {"experts": 4}, "value 2 is not the ids of a route among 4 experts"),
-    ((0, 3, 2), (2, 3), {}, "value 3 is not the ids of a route among 8 experts"),
-    ((0, 1, 1), (2, 3), {}, "value 1 is not the ids of a route among 8 experts"),
-    ((0, 2, 1), (2, 3), {}, "value 1 has width 8 but the experts of a row are 3"),
-    ((1, 2, 3), (2, 3), {}, "the weight is 256 x 16 but the value it meets has width 8"),
-    ((0, 2, 3), (2, 2), {}, "the weight is 256 x 16 but the value it meets has width 32"),
-    ((0, 2, 3), (4, 3), {}, "an expert's matrix has 24 rows; it must be a multiple of 16"),
-    ((0, 2, 3), (7, 3), {}, "the weight is 1 x 7 but the value it meets has width 16"),
-    ((0, 2, 3), (2, 2, 2), {}, "the weight is 256 x 16 but the value it meets has width 32"),
-    ((0, 2, 3), (2, 5), {}, "the last weight makes 32 numbers but the output has width 16"),
-    ((0, 2, 3), (2, 3), {"act": "swish"}, 'act must be one of "silu", "gelu_tanh", .*, not "swish"'),
-    ((0, 2, 3), (2, 3), {"weigh_input": 1}, "weigh_input must be 0: inputs are not weighed"),
-    ((0, 2, 3), (2,), {}, "takes 2 to 3 weights, not 1"),
-]
-
-
-@pytest.mark.parametrize(("args", "weights", "changed", "message"), REFUSED_EXPERTS, ids=[x[3] for x in REFUSED_EXPERTS])
-def test_experts_that_cannot_be(args, weights, changed, message):
-    records = [
-        ("embed", (0,), (), (0,), {}),
-        ("embed", (1,), (), (1,), {}),
-        ("route", (2, 3), (1,), (), ROUTE),
-        ("experts", (4,), args, weights, EXPERTS | changed),
-    ]
-    with pytest.raises(PlanError, match=rf"record 3 \(experts\): .*{message}"):
-        Plan(records, WIDTHS, WEIGHTS, max_rows=4)
-
-
-def test_experts_whose_rows_do_not_go_together():
-    records = [
-        ("embed", (0,), (), (0,), {}),
-        ("embed", (1,), (), (1,), {}),
-        ("route", (2, 3), (1,), (), ROUTE),
-        ("select", (5,), (0,), (), {}),
-        ("experts", (4,), (5, 2, 3), (2, 3), EXPERTS),
-    ]
-    with pytest.raises(PlanError, match=r"\(experts\): one input holds selected rows only, the other all rows"):
-        Plan(records, [16, 8, 3, 3, 16, 16], WEIGHTS, max_rows=4)
-    gate = weight(np.ones((8 * 16, 16)))
-    records[3:] = [("experts", (4,), (0, 2, 3), (7, 2, 3), EXPERTS)]
-    with pytest.raises(PlanError, match=r"\(experts\): the gate and what it lets through have different widths"):
-        Plan(records, [16, 8, 3, 3, 16], [*WEIGHTS[:7], gate], max_rows=4)
-    rows = weight(np.ones((8 * 32 + 1, 16)))
-    records[3:] = [("experts", (4,), (0, 2, 3), (7, 3), EXPERTS)]
-    with pytest.raises(PlanError, match="the weight is 257 x 16, whose rows do not divide among 8 experts"):
-        Plan(records, [16, 8, 3, 3, 16], [*WEIGHTS[:7], rows], max_rows=4)
 
 
 def test_ids_may_be_selected_ones():

@@ -73,8 +73,14 @@ REFUSED = [
     ),
     (("layer_norm", (2,), (1,), (2,), {"eps": -1.0}), "eps must not be negative"),
     (("softcap", (2,), (1,), (), {"cap": 0.0}), "cap must be positive"),
-    (("linear_act", (2,), (1,), (1,), {"act": "swish"}), 'act must be one of "silu", "gelu_tanh", .*, not "swish"'),
-    (("glu", (2,), (1,), (1, 1), {"act": "swish"}), 'act must be one of "silu", "gelu_tanh", .*, not "swish"'),
+    (
+        ("linear_act", (2,), (1,), (1,), {"act": "swish"}),
+        'act must be one of "silu", "gelu_tanh", .*, not "swish"',
+    ),
+    (
+        ("glu", (2,), (1,), (1, 1), {"act": "swish"}),
+        'act must be one of "silu", "gelu_tanh", .*, not "swish"',
+    ),
     (("rope", (2,), (1,), (), {**ROPE, "style": "neox"}), 'style must be one of "half", "pairs", not "neox"'),
     (("rope", (2,), (1,), (), {**ROPE, "head_dim": 3}), "width 8 is not a multiple of head_dim 3"),
     (("rope", (2,), (1,), (), {**ROPE, "head_dim": 0}), "attribute 'head_dim' is 0; it must be 1 or more"),
@@ -99,7 +105,10 @@ REFUSED = [
     (("unary", (2,), (1,), (), {"kind": 1}), "attribute 'kind' must be a string"),
     (("columns", (2,), (1,), (), {"start": 0.5, "width": 1, "heads": 1}), "'start' must be a whole number"),
     (("rope", (2,), (1,), (), {**ROPE, "freqs": 1.0}), "attribute 'freqs' must be a list of numbers"),
-    (("rope", (2,), (1,), (), {**ROPE, "head_dim": 1 << 31}), "'head_dim' is 2147483648; it must be 1 or more"),
+    (
+        ("rope", (2,), (1,), (), {**ROPE, "head_dim": 1 << 31}),
+        "'head_dim' is 2147483648; it must be 1 or more",
+    ),
     (("unary", (3,), (1,), (), {"kind": "silu"}), "value 3 has width 5 but its input has 8"),
     (("scale", (3,), (1,), (), {"by": 1.0}), "value 3 has width 5 but its input has 8"),
     (("embed", (3,), (), (1,), {}), "value 3 has width 5 but the table's columns are 8"),
@@ -109,11 +118,26 @@ REFUSED = [
     (("select", (3,), (1,), (), {}), "value 3 has width 5 but its input has 8"),
     (("pool", (3,), (1,), (), {"kind": "mean"}), "value 3 has width 5 but its input has 8"),
     (("pool", (2,), (1,), (), {"kind": "max"}), 'kind must be one of "mean", "cls", "last", not "max"'),
-    (("columns", (2,), (1,), (), {"start": 0, "width": 1, "heads": 3}), "value 1 has width 8, which does not divide into 3 heads"),
-    (("columns", (2,), (1,), (), {"start": 3, "width": 2, "heads": 2}), "columns 3 to 5 are beyond a head of 4"),
-    (("columns", (2,), (1,), (), {"start": 0, "width": 2, "heads": 2}), r"value 2 has width 8 but heads \* width is 4"),
-    (("columns", (2,), (1,), (), {"start": -1, "width": 2, "heads": 2}), "attribute 'start' is -1; it must be 0 or more"),
-    (("columns", (2,), (1,), (), {"start": 0, "width": 0, "heads": 2}), "attribute 'width' is 0; it must be 1 or more"),
+    (
+        ("columns", (2,), (1,), (), {"start": 0, "width": 1, "heads": 3}),
+        "value 1 has width 8, which does not divide into 3 heads",
+    ),
+    (
+        ("columns", (2,), (1,), (), {"start": 3, "width": 2, "heads": 2}),
+        "columns 3 to 5 are beyond a head of 4",
+    ),
+    (
+        ("columns", (2,), (1,), (), {"start": 0, "width": 2, "heads": 2}),
+        r"value 2 has width 8 but heads \* width is 4",
+    ),
+    (
+        ("columns", (2,), (1,), (), {"start": -1, "width": 2, "heads": 2}),
+        "attribute 'start' is -1; it must be 0 or more",
+    ),
+    (
+        ("columns", (2,), (1,), (), {"start": 0, "width": 0, "heads": 2}),
+        "attribute 'width' is 0; it must be 1 or more",
+    ),
     (("concat", (2,), (0, 1), (), {"heads": 3}), "value 0 has width 4, which does not divide into 3 heads"),
     (("concat", (2,), (0, 1), (), {"heads": 8}), "value 0 has width 4, which does not divide into 8 heads"),
     (("concat", (2,), (0, 1), (), {"heads": 4}), "value 2 has width 8 but its inputs have 12"),
@@ -127,23 +151,41 @@ REFUSED = [
     (("mul_heads", (2,), (0, 1), (), {}), "width 4 does not divide into the 8 parts of the second input"),
     (("mul_heads", (3,), (1, 0), (), {}), "value 3 has width 5 but its input has 8"),
     (("rms_norm", (2,), (1,), (), {"eps": 0.1, "groups": 3}), "width 8 does not divide into 3 groups"),
-    (("rms_norm", (2,), (1,), (), {"eps": 0.1, "groups": 0}), "attribute 'groups' is 0; it must be 1 or more"),
-    (("rms_norm", (2,), (1,), (3,), {"eps": 0.1, "groups": 2}), "width 8 is not a multiple of the weight's 5"),
+    (
+        ("rms_norm", (2,), (1,), (), {"eps": 0.1, "groups": 0}),
+        "attribute 'groups' is 0; it must be 1 or more",
+    ),
+    (
+        ("rms_norm", (2,), (1,), (3,), {"eps": 0.1, "groups": 2}),
+        "width 8 is not a multiple of the weight's 5",
+    ),
     (("rms_norm", (3,), (1,), (), {"eps": 0.1}), "value 3 has width 5 but its input has 8"),
     (("layer_norm", (3,), (1,), (), {"eps": 0.1}), "value 3 has width 5 but its input has 8"),
     (("rms_norm_add", (2,), (0, 1), (), {"eps": 0.1}), "value 2 has width 8 but its input has 4"),
     (("glu", (2,), (1,), (1, 0), {"act": "silu"}), "the weight is 8 x 4 but the value it meets has width 8"),
     (("rope", (3,), (1,), (), ROPE), "value 3 has width 5 but its input has 8"),
     (("rope", (2,), (1,), (), {**ROPE, "freqs": []}), "0 frequencies do not fit a head of 8 dimensions"),
-    (("rope", (2,), (1,), (), {**ROPE, "offset": 1}), "4 frequencies do not fit a head of 8 dimensions from the 1th on"),
+    (
+        ("rope", (2,), (1,), (), {**ROPE, "offset": 1}),
+        "4 frequencies do not fit a head of 8 dimensions from the 1th on",
+    ),
     (("rope", (2,), (1,), (), {**ROPE, "offset": -1}), "attribute 'offset' is -1; it must be 0 or more"),
     (("rope", (2,), (1,), (), {**ROPE, "axes": [0, 1, 2]}), "3 axes for 4 frequencies"),
     (("rope", (2,), (1,), (), {**ROPE, "axes": [0, 1, 2, 8]}), "an axis must be a whole number from 0 to 7"),
-    (("rope", (2,), (1,), (), {**ROPE, "axes": [0, 1, 2, 0.5]}), "an axis must be a whole number from 0 to 7"),
-    (("rope", (2,), (1,), (), {**ROPE, "axes": [0, 1, 2, np.nan]}), "an axis must be a whole number from 0 to 7"),
+    (
+        ("rope", (2,), (1,), (), {**ROPE, "axes": [0, 1, 2, 0.5]}),
+        "an axis must be a whole number from 0 to 7",
+    ),
+    (
+        ("rope", (2,), (1,), (), {**ROPE, "axes": [0, 1, 2, np.nan]}),
+        "an axis must be a whole number from 0 to 7",
+    ),
     (("rope", (2,), (1,), (), {**ROPE, "freqs": [1, 1, 1, 65537]}), "a frequency must lie in -65536..65536"),
     (("rope_norm", (2,), (1,), (3,), {**ROPE, "eps": 0.1}), "width 8 is not a multiple of the weight's 5"),
-    (("rope_norm", (2,), (1,), (), {**ROPE, "eps": 0.1, "head_dim": 3}), "width 8 is not a multiple of head_dim 3"),
+    (
+        ("rope_norm", (2,), (1,), (), {**ROPE, "eps": 0.1, "head_dim": 3}),
+        "width 8 is not a multiple of head_dim 3",
+    ),
 ]
 
 
@@ -204,10 +246,14 @@ def test_operations_on_two_values_need_the_same_rows_of_both():
 def test_what_is_given_stands_among_all_rows_and_once():
     given = ("given", (1,), (0,), (), {})
     assert Plan([EMBED, given], [4, 4], [W], max_rows=1).vector_width == 4
-    with pytest.raises(PlanError, match=r"record 2 \(given\): vectors are taken by a record before it already"):
+    with pytest.raises(
+        PlanError, match=r"record 2 \(given\): vectors are taken by a record before it already"
+    ):
         Plan([EMBED, given, ("given", (2,), (1,), (), {})], [4, 4, 4], [W], max_rows=1)
     with pytest.raises(PlanError, match=r"record 2 \(given\): comes after select, but it needs all rows"):
-        Plan([EMBED, ("select", (1,), (0,), (), {}), ("given", (2,), (1,), (), {})], [4, 4, 4], [W], max_rows=1)
+        Plan(
+            [EMBED, ("select", (1,), (0,), (), {}), ("given", (2,), (1,), (), {})], [4, 4, 4], [W], max_rows=1
+        )
     pool = ("pool", (2,), (1,), (), {"kind": "mean"})
     with pytest.raises(PlanError, match=r"record 2 \(pool\): its input holds selected rows only already"):
         Plan([EMBED, ("select", (1,), (0,), (), {}), pool], [4, 4, 4], [W], max_rows=1)

@@ -16,8 +16,8 @@ POOLS = {n: Threads(n, grain=0) for n in (1, 2, 3)}
 ACTS = ["silu", "gelu_tanh", "sigmoid", "tanh", "relu", "relu2", "gelu_erf", "gelu_quick", "softplus"]
 ROW_OPERATIONS = [
     "linear", "linear_group", "glu", "linear_act", "linear_add", "unary", "add", "mul", "scale", "softcap", "rms_norm",
-    "rms_norm_add", "add_rms_norm", "layer_norm", "columns", "concat", "affine", "mul_heads", "rope", "rope_norm", "given",
-    "route", "experts",
+    "rms_norm_add", "add_rms_norm", "layer_norm", "columns", "concat", "affine", "mul_heads", "rope", "rope_norm",
+    "given", "route", "experts",
 ]  # fmt: skip
 
 
@@ -31,7 +31,9 @@ def mixture(x, logits, route, weights, attrs):
         ("experts", (4,), (0, 2, 3), tuple(range(2, 2 + len(weights))), attrs),
     ]
     width = x.shape[1]
-    plan = Plan(records, [width, logits.shape[1], k, k, width], [weight(x), weight(logits), *weights], max_rows=len(x))
+    plan = Plan(
+        records, [width, logits.shape[1], k, k, width], [weight(x), weight(logits), *weights], max_rows=len(x)
+    )
     return run_rows(plan, [(None, range(len(x)), 0, len(x))])
 
 
@@ -100,7 +102,9 @@ class Program:
             for row in x[1:]:
                 total += row
             text = {"cls": x[0], "last": x[-1], "mean": total * (np.float32(1) / np.float32(len(x)))}[kind]
-            self.emit(op, [a], [], {"kind": kind}, [self.widths[a]], [np.tile(text, (len(self.wanted), 1))], True)
+            self.emit(
+                op, [a], [], {"kind": kind}, [self.widths[a]], [np.tile(text, (len(self.wanted), 1))], True
+            )
             return
         out = self.emit(op, [a], [], {}, [self.widths[a]], [x[self.wanted]], True)
         if a in self.routes:
@@ -114,7 +118,9 @@ class Program:
             return
         ids = self.pick(*routers)
         logits, route = self.routes[ids]
-        shares = [v for v in range(len(self.widths)) if self.widths[v] == route["k"] and self.selected[v] == chosen]
+        shares = [
+            v for v in range(len(self.widths)) if self.widths[v] == route["k"] and self.selected[v] == chosen
+        ]
         share = ids + 1 if ids + 1 in shares and same_bits(self.values[ids + 1], self.share(ids)) else None
         if share is None:
             return
@@ -157,7 +163,11 @@ class Program:
         elif op == "columns":
             heads = self.divisor(width)
             start = int(rng.integers(width // heads))
-            attrs = {"heads": heads, "start": start, "width": int(rng.integers(1, width // heads - start + 1))}
+            attrs = {
+                "heads": heads,
+                "start": start,
+                "width": int(rng.integers(1, width // heads - start + 1)),
+            }
             widths = [heads * attrs["width"]]
         elif op == "concat":
             b = self.pick(*alike)
@@ -173,13 +183,21 @@ class Program:
             if head < 2:
                 return
             pairs = int(rng.integers(1, head // 2 + 1))
-            attrs = {"head_dim": head, "style": self.pick("half", "pairs"), "freqs": rng.random(pairs), "factor": 1.0}
+            attrs = {
+                "head_dim": head,
+                "style": self.pick("half", "pairs"),
+                "freqs": rng.random(pairs),
+                "factor": 1.0,
+            }
             attrs["offset"] = int(rng.integers(0, head - 2 * pairs + 1))
             if op == "rope_norm":
                 attrs["eps"] = 1e-3
         elif op == "route":
             k = int(rng.integers(1, min(width, 6) + 1))
-            attrs, widths = {"kind": self.pick("softmax", "sigmoid", "softmax_chosen"), "k": k, "norm": 1, "scale": 1.0}, [k, k]
+            attrs, widths = (
+                {"kind": self.pick("softmax", "sigmoid", "softmax_chosen"), "k": k, "norm": 1, "scale": 1.0},
+                [k, k],
+            )
         elif op == "given":
             if chosen or self.takes_vectors:
                 return
@@ -193,7 +211,8 @@ class Program:
         if len(x):
             positions = self.wanted if chosen else None
             results = [
-                evaluate(op, inputs, attrs, weights, widths, out=i, positions=positions) for i in range(len(widths))
+                evaluate(op, inputs, attrs, weights, widths, out=i, positions=positions)
+                for i in range(len(widths))
             ]
         first = self.emit(op, args, weights, attrs, widths, results, chosen)
         if op == "route":
@@ -223,7 +242,9 @@ def test_a_program_is_its_records_one_by_one(seed, rows, length, threads):
     assert same_bits(out, value if program.selected[-1] else value[wanted])
 
 
-@pytest.mark.parametrize("formats", [("F32", "Q8_0"), ("Q8_0", "F32"), ("F32", "Q8_0", "F32", "Q4_0")], ids=str)
+@pytest.mark.parametrize(
+    "formats", [("F32", "Q8_0"), ("Q8_0", "F32"), ("F32", "Q8_0", "F32", "Q4_0")], ids=str
+)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_products_of_one_value_in_several_forms_stay_together(formats, threads):
     """Where another stage has to begin between the forms that the value takes: rows of the other kind wait."""

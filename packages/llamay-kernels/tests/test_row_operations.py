@@ -16,7 +16,9 @@ KINDS = ["silu", "gelu_tanh", "sigmoid", "tanh", "relu", "relu2", "gelu_erf", "g
 
 def computed(op, inputs, attrs=None, weights=(), out_widths=None, **options):
     """On every kernel set, with one thread and three."""
-    return everywhere(lambda threads: evaluate(op, inputs, attrs, weights, out_widths, threads=threads, **options))
+    return everywhere(
+        lambda threads: evaluate(op, inputs, attrs, weights, out_widths, threads=threads, **options)
+    )
 
 
 @pytest.fixture(params=[False, True], ids=["all", "selected"])
@@ -68,7 +70,9 @@ def test_fused_activations_are_those_of_one_value(kind, select):
 # -- moving columns
 
 
-@pytest.mark.parametrize(("heads", "start", "width", "head"), [(1, 0, 5, 5), (3, 2, 4, 7), (16, 0, 1, 9), (2, 8, 8, 16)])
+@pytest.mark.parametrize(
+    ("heads", "start", "width", "head"), [(1, 0, 5, 5), (3, 2, 4, 7), (16, 0, 1, 9), (2, 8, 8, 16)]
+)
 def test_columns(heads, start, width, head, select):
     for rows in ROWS:
         x = values(rows, rows, heads * head, 0.1)
@@ -103,11 +107,10 @@ def test_affine(has, parts, select):
         x = values(rows, rows, width, 0.05)
         y = computed("affine", [x], {"has": has}, [{"w": w, "b": b}[name] for name in has], select=select)
         with np.errstate(all="ignore"):
-            wanted = {
-                "w": lambda: x * spread(w, width),
-                "b": lambda: x + spread(b, width),
-                "wb": lambda: fma(x, spread(w, width), spread(b, width)),
-            }[has]()
+            if has == "wb":
+                wanted = fma(x, spread(w, width), spread(b, width))
+            else:
+                wanted = x * spread(w, width) if has == "w" else x + spread(b, width)
         assert same_bits(y, wanted)
 
 
@@ -150,7 +153,8 @@ def test_rms_norm(width, groups, length, select):
         added = computed("rms_norm_add", [residual, x], attrs, w, select=select)
         assert same_bits(added, residual + wanted)
         both = [
-            computed("add_rms_norm", [x, residual], attrs, w, [width, width], out=i, select=select) for i in (0, 1)
+            computed("add_rms_norm", [x, residual], attrs, w, [width, width], out=i, select=select)
+            for i in (0, 1)
         ]
         total = x + residual
         assert same_bits(both[0], total)
@@ -230,6 +234,6 @@ def test_rope_by_positions_of_several_axes(style, select):
     assert same_bits(alone, rope(x[4:6], [9, 10], 14, style, freqs, 1.0, 1, axes))
     with pytest.raises(ValueError, match="positions have 2 axes but the plan turns by 3"):
         run_rows(plan, [(None, [4, 5], 9, 2, {"positions": np.zeros((2, 2), np.int32)})])
+    bad = np.array([[0, 0, 0], [0, 0, -1]], np.int32)
     with pytest.raises(ValueError, match=r"positions\[1, 2\] is -1, which is out of range"):
-        bad = np.array([[0, 0, 0], [0, 0, -1]], np.int32)
         run_rows(plan, [(None, [4, 5], 9, 2, {"positions": bad})])

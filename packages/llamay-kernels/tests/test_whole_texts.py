@@ -16,7 +16,10 @@ FULL = {**ATTENTION, "mask": "full"}
 
 def attention_plan(q, k, v, attrs, *after):
     """Attention over rows of tables, whose numbers are the tokens."""
-    records = [("embed", (i,), (), (i,), {}) for i in range(3)] + [("attention", (3,), (0, 1, 2), (), attrs), *after]
+    records = [("embed", (i,), (), (i,), {}) for i in range(3)] + [
+        ("attention", (3,), (0, 1, 2), (), attrs),
+        *after,
+    ]
     widths = [x.shape[1] for x in (q, k, v)] + [attrs["heads"] * attrs["v_dim"]] * (1 + len(after))
     return Plan(records, widths, [weight(x) for x in (q, k, v)], max_rows=1000)
 
@@ -28,7 +31,10 @@ def inputs(seed, rows, a):
 
 def attend(q, k, v, a):
     """softmax(scale q k) v in float64 over all rows."""
-    q, k, v = (x.astype(np.float64).reshape(len(x), n, -1) for x, n in ((q, a["heads"]), (k, a["kv_heads"]), (v, a["kv_heads"])))
+    q, k, v = (
+        x.astype(np.float64).reshape(len(x), n, -1)
+        for x, n in ((q, a["heads"]), (k, a["kv_heads"]), (v, a["kv_heads"]))
+    )
     k, v = (np.repeat(x, a["heads"] // a["kv_heads"], axis=1) for x in (k, v))
     s = np.einsum("ihd,jhd->hij", q, k) * a["scale"]
     if a["softcap"]:
@@ -127,7 +133,9 @@ def test_a_text_that_has_tokens_before_is_refused():
     alone = run_rows(plan, [(context, [0, 1, 2], 0, 3)])
     assert same_bits(alone, run_rows(plan, [(None, [0, 1, 2], 0, 3)]))
     context.commit(3)
-    with pytest.raises(ValueError, match=r"leases\[0\] has 3 tokens already, but rows of this plan read later rows"):
+    with pytest.raises(
+        ValueError, match=r"leases\[0\] has 3 tokens already, but rows of this plan read later rows"
+    ):
         run_rows(plan, [(context.reserve(3), [0, 1, 2], 0, 3)])
 
 
@@ -160,7 +168,12 @@ def test_pooling(kind):
     assert same_bits(everywhere(lambda threads: run_rows(plan, texts, threads)), wanted)
     # Each row that is wanted gets its text's; where none is, none.
     texts = [(*text[:3], i % 3) for i, text in enumerate(texts) if i % 3 <= len(text[1])]
-    rows = [row for row, length, i in zip(wanted, LENGTHS, range(9), strict=False) if i % 3 <= length for _ in range(i % 3)]
+    rows = [
+        row
+        for row, length, i in zip(wanted, LENGTHS, range(9), strict=False)
+        if i % 3 <= length
+        for _ in range(i % 3)
+    ]
     assert same_bits(everywhere(lambda threads: run_rows(plan, texts, threads)), np.stack(rows))
 
 
@@ -178,14 +191,19 @@ def test_what_is_pooled_may_be_computed_and_go_on(kind):
         ("add", (7,), (5, 6), (), {}),
         ("linear", (8,), (7,), (3,), {}),
     ]
-    plan = Plan(records, [32, 16, 16, 32, 32, 32, 32, 32, 8], [weight(x) for x in (q, k, v, head)], max_rows=96)
+    plan = Plan(
+        records, [32, 16, 16, 32, 32, 32, 32, 32, 8], [weight(x) for x in (q, k, v, head)], max_rows=96
+    )
     normed_plan = Plan(records[:5], [32, 16, 16, 32, 32], [weight(x) for x in (q, k, v)], max_rows=96)
     y = everywhere(lambda threads: run_rows(plan, texts_of(lengths, 1), threads))
     normed = run_rows(normed_plan, texts_of(lengths))
     parts = np.split(normed, np.cumsum(lengths)[:-1])
     sums = np.stack([pooled(part, kind) + part[-1] for part in parts])
     table = Plan(
-        [("embed", (0,), (), (0,), {}), ("linear", (1,), (0,), (1,), {})], [32, 8], [weight(sums), weight(head)], max_rows=3
+        [("embed", (0,), (), (0,), {}), ("linear", (1,), (0,), (1,), {})],
+        [32, 8],
+        [weight(sums), weight(head)],
+        max_rows=3,
     )
     assert same_bits(y, run_rows(table, [(None, [0, 1, 2], 0, 3)]))
 

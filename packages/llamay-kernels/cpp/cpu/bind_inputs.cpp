@@ -80,7 +80,8 @@ void Rows::add(nb::handle text, const Plan& plan) {
 
 void Rows::add_inputs(nb::handle inputs, std::size_t begin, const Plan& plan) {
   if (!PyMapping_Check(inputs.ptr()) || !nb::hasattr(inputs, "items"))
-    throw nb::type_error(("rows[" + std::to_string(counts_.size() - 1) + "]: inputs must be a mapping").c_str());
+    throw nb::type_error(
+        ("rows[" + std::to_string(counts_.size() - 1) + "]: inputs must be a mapping").c_str());
   for (nb::handle item : nb::borrow(inputs).attr("items")()) {
     const std::string name = nb::cast<std::string>(nb::str(item[0]));
     if (name == "vectors")
@@ -121,12 +122,14 @@ void Rows::add_vectors(nb::handle vectors, std::size_t begin, const Plan& plan) 
 void Rows::add_positions(nb::handle positions, std::size_t begin) {
   const std::size_t text = counts_.size() - 1, n = tokens_.size() - begin;
   Integers values;
-  if (!nb::try_cast(positions, values, false) || values.ndim() != 2 || values.shape(0) != n || !values.shape(1) ||
-      values.shape(1) > 8)
+  if (!nb::try_cast(positions, values, false) || values.ndim() != 2 || values.shape(0) != n ||
+      !values.shape(1) || values.shape(1) > 8)
     refuse(text, "positions must be int32 (" + std::to_string(n) + ", axes), contiguous, of 1 to 8 axes");
   const std::size_t axes = values.shape(1);
   if (axes_ != axes) {
-    if (axes_ != 1) refuse(text, "its positions have " + std::to_string(axes) + " axes, and others " + std::to_string(axes_));
+    if (axes_ != 1)
+      refuse(text,
+             "its positions have " + std::to_string(axes) + " axes, and others " + std::to_string(axes_));
     widen(axes);
   }
   std::copy_n(values.data(), n * axes, positions_.begin() + static_cast<std::ptrdiff_t>(begin * axes));
@@ -150,8 +153,9 @@ void Rows::add_types(nb::handle types, std::size_t begin) {
 }
 
 Step Rows::step(float* out) const {
-  Step step{tokens_.data(), positions_.data(), tokens_.size(), views_.data(), counts_.data(),
-            views_.size(),  wanted_.data(),    wanted_.size(), out};
+  Step step{tokens_.data(), positions_.data(), tokens_.size(),
+            views_.data(),  counts_.data(),    views_.size(),
+            wanted_.data(), wanted_.size(),    out};
   step.axes = axes_;
   if (!types_.empty()) step.types = types_.data();
   if (!vectors_.empty()) step.vectors = vectors_.data();

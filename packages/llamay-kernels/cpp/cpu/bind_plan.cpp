@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "matmul/weight.hpp"
 #include "cpu/bind.hpp"
 #include "cpu/bind_rows.hpp"
 #include "cpu/bind_view.hpp"
+#include "matmul/weight.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

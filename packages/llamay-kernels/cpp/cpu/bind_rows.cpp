@@ -177,7 +177,8 @@ void bind_rows(nb::module_& m, nb::class_<OwnedPlan>& plan) {
            "nobody writes any more.");
   plan.def("run_rows", &run_rows, "rows"_a, "out"_a.noconvert(), "threads"_a, "draws"_a = nb::make_tuple(),
            nb::sig(
-               "def run_rows(self, rows: Sequence[tuple[object | None, Sequence[int], int, int] | tuple[object | None, Sequence[int], int, int, Mapping[str, Any] | None]], out: "
+               "def run_rows(self, rows: Sequence[tuple[object | None, Sequence[int], int, int] | "
+               "tuple[object | None, Sequence[int], int, int, Mapping[str, Any] | None]], out: "
                "Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], "
                "threads: Threads, draws: Sequence[tuple[Sampler, int, int, Annotated[NDArray[numpy.int32], "
                "dict(shape=(None,), order='C', device='cpu', writable=False)] | None, "
@@ -188,7 +189,8 @@ void bind_rows(nb::module_& m, nb::class_<OwnedPlan>& plan) {
            "an output), and\n"
            "perhaps a mapping with `vectors`: (int32 (m,), rows counted from the text's first, increasing; "
            "float32 (m, vector_width))\n"
-           "of rows that are no tokens, `types`: int32 (n,), and `positions`: int32 (n, axes), which rotations "
+           "of rows that are no tokens, `types`: int32 (n,), and `positions`: int32 (n, axes), which "
+           "rotations "
            "turn by. The lease\n"
            "is None where the plan keeps nothing.\n"
            "out: float32 (at least so many, output_width); outputs are written in order. draws: (sampler, "
@@ -205,7 +207,8 @@ void bind_rows(nb::module_& m, nb::class_<OwnedPlan>& plan) {
             return step;
           },
           "rows"_a, "out"_a.noconvert(), "threads"_a,
-          nb::sig("def begin_rows(self, rows: Sequence[tuple[object | None, Sequence[int], int, int] | tuple[object | None, Sequence[int], int, int, Mapping[str, Any] | None]], out: "
+          nb::sig("def begin_rows(self, rows: Sequence[tuple[object | None, Sequence[int], int, int] | "
+                  "tuple[object | None, Sequence[int], int, int, Mapping[str, Any] | None]], out: "
                   "Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], "
                   "threads: Threads) -> BegunRows"),
           "Have the other threads begin a step, and return at once, so that the caller can do something "

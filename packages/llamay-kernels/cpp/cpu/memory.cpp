@@ -41,8 +41,8 @@ std::size_t number_of(std::vector<AttentionShape>& shapes, const AttentionShape&
 
 class Binder {
  public:
-  Binder(const MemoryNeeds& needs, const llamay_kv_view& view, uint32_t count, std::size_t index, KvPages* pages,
-         StatePages* states)
+  Binder(const MemoryNeeds& needs, const llamay_kv_view& view, uint32_t count, std::size_t index,
+         KvPages* pages, StatePages* states)
       : needs_(needs), view_(view), count_(count), index_(index), pages_(pages), states_(states) {}
 
   void run() {
@@ -175,7 +175,8 @@ class Binder {
     if (!g.arena || !g.blocks || !std::has_single_bit(g.block_pages) || g.n_states > g.block_pages ||
         (g.n_states && (!g.state_at || !g.blocks[0])))
       fail("its group of recurrent states has no pages");
-    StatePages common{static_cast<const uint8_t*>(g.arena), g.page_bytes, g.blocks[0], g.state_at, -1, 0, 0, 0, 0};
+    StatePages common{
+        static_cast<const uint8_t*>(g.arena), g.page_bytes, g.blocks[0], g.state_at, -1, 0, 0, 0, 0};
     const auto states = static_cast<uint32_t>(g.n_states);
     for (uint32_t i = 0; i < states; ++i) {
       if (i && g.state_at[i] <= g.state_at[i - 1]) fail("its recurrent states are not in order");
@@ -195,14 +196,16 @@ class Binder {
       const auto i = static_cast<std::size_t>(number);
       const MemoryNeeds::State& wanted = needs_.states[i];
       if (states_[i].arena) fail(layer.layer, "it is there twice");
-      const uint64_t carried = uint64_t{layer.kv_heads} * layer.k_dim, floats = uint64_t{layer.kv_heads} * layer.v_dim;
+      const uint64_t carried = uint64_t{layer.kv_heads} * layer.k_dim,
+                     floats = uint64_t{layer.kv_heads} * layer.v_dim;
       if (carried != wanted.carried || floats != wanted.floats)
         fail(layer.layer, "its state has " + std::to_string(carried) + " and " + std::to_string(floats) +
                               " numbers but the plan has " + std::to_string(wanted.carried) + " and " +
                               std::to_string(wanted.floats));
       if ((carried && !fits(g, layer.k_offset, carried * sizeof(float))) ||
           (floats && !fits(g, layer.v_offset, floats * sizeof(float))))
-        fail(layer.layer, "its state does not fit into its page of " + std::to_string(g.page_bytes) + " bytes");
+        fail(layer.layer,
+             "its state does not fit into its page of " + std::to_string(g.page_bytes) + " bytes");
       states_[i] = common;
       states_[i].k_offset = layer.k_offset;
       states_[i].v_offset = layer.v_offset;
@@ -261,7 +264,8 @@ bool leaves_state(const llamay_kv_view& view, uint32_t at) {
   for (uint32_t i = 0; i < view.n_groups; ++i) {
     const llamay_kv_group& g = element(view.groups, view.group_stride, i);
     if (g.kind == LLAMAY_KV_STATE && view.group_stride >= kStateGroupBytes &&
-        !std::binary_search(g.state_at, g.state_at + g.n_states, at)) return false;
+        !std::binary_search(g.state_at, g.state_at + g.n_states, at))
+      return false;
   }
   return true;
 }

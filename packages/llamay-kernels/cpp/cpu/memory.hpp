@@ -39,16 +39,18 @@ struct MemoryNeeds {
 struct StatePages {
   const uint8_t* arena;
   uint64_t page_bytes;
-  const int32_t* numbers;      // of the pages
-  const uint32_t* at;          // how many tokens each is the state after
-  int32_t read;                // the one to begin with; -1: zeros
-  uint32_t first, end;         // those that this step writes, in the order of their tokens
+  const int32_t* numbers;       // of the pages
+  const uint32_t* at;           // how many tokens each is the state after
+  int32_t read;                 // the one to begin with; -1: zeros
+  uint32_t first, end;          // those that this step writes, in the order of their tokens
   uint64_t k_offset, v_offset;  // of what a convolution carries over, and of the state
 
   const float* carried(int32_t i) const { return floats(i, k_offset); }
   const float* state(int32_t i) const { return floats(i, v_offset); }
   const uint8_t* page(uint32_t i) const { return arena + static_cast<uint64_t>(numbers[i]) * page_bytes; }
-  float* carried_to(uint32_t i) const { return const_cast<float*>(floats(static_cast<int32_t>(i), k_offset)); }
+  float* carried_to(uint32_t i) const {
+    return const_cast<float*>(floats(static_cast<int32_t>(i), k_offset));
+  }
   float* state_to(uint32_t i) const { return const_cast<float*>(floats(static_cast<int32_t>(i), v_offset)); }
 
  private:

@@ -28,8 +28,8 @@ struct Step {
   std::size_t wanted;
   float* out;
   std::size_t axes = 1;
-  const int32_t* types = nullptr;           // of the rows; null: 0
-  const float* const* vectors = nullptr;    // of each row one, or null for a token; null: all are tokens
+  const int32_t* types = nullptr;         // of the rows; null: 0
+  const float* const* vectors = nullptr;  // of each row one, or null for a token; null: all are tokens
 };
 
 /// Where a run's time went, in nanoseconds of the calling thread.

@@ -8,7 +8,10 @@ namespace llamay {
 
 CpuProgram Preparation::run() {
   for (const Node& n : program_.nodes) {
-    Prepared p{.work = reinterpret_cast<const CpuWork*>(n.primitive), .record = n.record, .ins = n.ins, .outs = n.outs};
+    Prepared p{.work = reinterpret_cast<const CpuWork*>(n.primitive),
+               .record = n.record,
+               .ins = n.ins,
+               .outs = n.outs};
     p.data = n.config;
     if (p.work->prepare) p.work->prepare(*this, n, p);
     cpu_.nodes.push_back(std::move(p));

@@ -81,9 +81,9 @@ void Run::check_apart() const {
 }
 
 const AttentionWork::Lease& Run::text_of(std::size_t row) const {
-  const auto after = std::upper_bound(
-      scratch_.leases.begin(), scratch_.leases.end(), row,
-      [](std::size_t r, const AttentionWork::Lease& lease) { return r < lease.row; });
+  const auto after =
+      std::upper_bound(scratch_.leases.begin(), scratch_.leases.end(), row,
+                       [](std::size_t r, const AttentionWork::Lease& lease) { return r < lease.row; });
   return *(after - 1);
 }
 
@@ -130,7 +130,8 @@ void Run::lay_out() {
   for (const std::vector<AttentionWork>* works : {&scratch_.attention, &scratch_.whole_attention})
     for (const AttentionWork& work : *works) partial_floats = std::max(partial_floats, work.partial_floats);
   for (const Prepared& n : plan_.cpu_.nodes)
-    if (n.work->scratch) extra_bytes = std::max(extra_bytes, n.work->scratch(n, std::max(step_.rows, step_.wanted)));
+    if (n.work->scratch)
+      extra_bytes = std::max(extra_bytes, n.work->scratch(n, std::max(step_.rows, step_.wanted)));
   const std::size_t partials = take(partial_floats * sizeof(float));
   const std::size_t own = total;
   if (copies_) take_spaces(true);

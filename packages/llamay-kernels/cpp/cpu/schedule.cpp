@@ -127,8 +127,13 @@ class Scheduler {
       if (a.value == read.value && a.kind == read.kind && a.cols == read.cols) return static_cast<int>(i);
     }
     const std::size_t bytes = activation_bytes(read.kind, read.cols);
-    s_.activations.push_back({read.value, read.kind, read.cols, read.parts, bytes * read.parts,
-                              read.kind == ActivationKind::f32 && bytes == read.cols * sizeof(float), {}});
+    s_.activations.push_back({read.value,
+                              read.kind,
+                              read.cols,
+                              read.parts,
+                              bytes * read.parts,
+                              read.kind == ActivationKind::f32 && bytes == read.cols * sizeof(float),
+                              {}});
     const int index = static_cast<int>(s_.activations.size() - 1);
     if (s_.activations.back().alias) return index;
     const bool is_selected = selected(read.value);
@@ -257,8 +262,6 @@ class Scheduler {
 
 }  // namespace
 
-Schedule schedule(Program& program, std::vector<Prepared>& nodes) {
-  return Scheduler(program, nodes).run();
-}
+Schedule schedule(Program& program, std::vector<Prepared>& nodes) { return Scheduler(program, nodes).run(); }
 
 }  // namespace llamay

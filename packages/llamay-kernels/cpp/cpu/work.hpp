@@ -24,13 +24,15 @@ struct CpuWork {
   /// Makes ready what does not change from step to step. None: the node's config is all there is.
   void (*prepare)(Preparation& preparation, const Node& node, Prepared& prepared) = nullptr;
   /// Rows [from, to) of the outs.
-  void (*rows)(const Run& run, const Prepared& node, std::size_t from, std::size_t to, const Own& own) = nullptr;
-  /// `count` numbers of an output row from the `first` on, read from row `from`: for a work that comes last and
-  /// is split like a product.
+  void (*rows)(const Run& run, const Prepared& node, std::size_t from, std::size_t to,
+               const Own& own) = nullptr;
+  /// `count` numbers of an output row from the `first` on, read from row `from`: for a work that comes last
+  /// and is split like a product.
   void (*columns)(const Run& run, const Prepared& node, std::size_t row, std::size_t from, std::size_t first,
                   std::size_t count, const Own& own) = nullptr;
   /// Tells `sharing` the pieces that all rows are made of.
-  void (*share)(Run& run, const Stage& stage, const Prepared& node, const Own& own, Sharing& sharing) = nullptr;
+  void (*share)(Run& run, const Stage& stage, const Prepared& node, const Own& own,
+                Sharing& sharing) = nullptr;
   /// Bytes that each thread needs for itself beside what all have, in a step of so many rows.
   std::size_t (*scratch)(const Prepared& node, std::size_t rows) = nullptr;
   /// Multiplications of a step that depend on more than its rows.

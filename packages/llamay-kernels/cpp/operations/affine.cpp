@@ -16,7 +16,9 @@ struct Affine {
 };
 
 void prepare(Preparation& p, const Node& n, Prepared& out) {
-  const auto values = [&](std::size_t i) { return PartValues{p.vector(n.weights[i]), p.matrix(n.weights[i]).cols}; };
+  const auto values = [&](std::size_t i) {
+    return PartValues{p.vector(n.weights[i]), p.matrix(n.weights[i]).cols};
+  };
   Affine a{};
   const Has has = n.as<Has>();
   if (has != Has::b) a.w = values(0);
@@ -37,8 +39,8 @@ constexpr CpuWork affine_work{.primitive = {"affine"}, .prepare = prepare, .rows
 
 void check_parts(const Checker& c, std::size_t width, std::size_t parts, const char* what) {
   if (width % parts)
-    c.fail("width " + std::to_string(width) + " does not divide into the " + std::to_string(parts) + " parts of " +
-           what);
+    c.fail("width " + std::to_string(width) + " does not divide into the " + std::to_string(parts) +
+           " parts of " + what);
 }
 
 void check_affine(Checker& c, const Record& r) {

@@ -79,7 +79,8 @@ class Attending {
     if (index >= work_.items.size()) return {};
     const AttentionWork::Item& item = work_.items[index];
     const bool all = item.split < 0;
-    const AttentionWork::Segment& s = work_.segments[work_.units[item.unit].segment + (all ? 0 : item.segment)];
+    const AttentionWork::Segment& s =
+        work_.segments[work_.units[item.unit].segment + (all ? 0 : item.segment)];
     return {&pages(s.lease), item.kv_head, all ? s.block_begin : item.block_begin};
   }
 
@@ -168,8 +169,10 @@ uint64_t cost(const Run& run, const Prepared& n) {
   return sum;
 }
 
-constexpr CpuWork causal_work{.primitive = {"attention"}, .prepare = prepare, .share = share, .cost = cost, .keeps = true};
-constexpr CpuWork whole_work{.primitive = {"attention over whole texts"}, .prepare = prepare, .share = share, .cost = cost};
+constexpr CpuWork causal_work{
+    .primitive = {"attention"}, .prepare = prepare, .share = share, .cost = cost, .keeps = true};
+constexpr CpuWork whole_work{
+    .primitive = {"attention over whole texts"}, .prepare = prepare, .share = share, .cost = cost};
 
 AttentionShape shape_of(Checker& c, const Record& r) {
   AttentionShape s{};
@@ -216,7 +219,8 @@ void check_attention(Checker& c, const Record& r) {
   } else {
     c.keep({Memory::Kind::keys_values, layer, s.kv_heads, s.k_dim, s.v_dim, s.window});
   }
-  c.node((whole ? whole_work : causal_work).primitive, std::move(ins), {out(r)}, false, {}, Attention{s, layer, whole});
+  c.node((whole ? whole_work : causal_work).primitive, std::move(ins), {out(r)}, false, {},
+         Attention{s, layer, whole});
 }
 
 const Operations entered{

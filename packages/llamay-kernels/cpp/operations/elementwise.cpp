@@ -15,10 +15,9 @@ struct Map {
 
 void map_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
   const Map& m = n.as<Map>();
-  run.ops().elementwise(m.op, run.row(n.ins[0], from, own),
-                        n.ins.size() > 1 ? run.row(n.ins[1], from, own) : nullptr, m.by,
-                        run.value(n.outs[0], own) + from * run.width(n.outs[0]),
-                        (to - from) * run.width(n.outs[0]));
+  run.ops().elementwise(
+      m.op, run.row(n.ins[0], from, own), n.ins.size() > 1 ? run.row(n.ins[1], from, own) : nullptr, m.by,
+      run.value(n.outs[0], own) + from * run.width(n.outs[0]), (to - from) * run.width(n.outs[0]));
 }
 
 void map_columns(const Run& run, const Prepared& n, std::size_t row, std::size_t from, std::size_t first,

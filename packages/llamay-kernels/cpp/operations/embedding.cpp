@@ -29,7 +29,9 @@ void look_up(const Run& run, const Prepared& n, std::size_t from, std::size_t to
     return run.matmul().dequantize_rows(*l.table, (l.by == By::token ? step.tokens : step.positions) + from,
                                         to - from, out);
   for (std::size_t i = from; i < to; ++i, out += l.table->cols) {
-    const int32_t number = l.by == By::position ? step.positions[i * step.axes] : step.types ? step.types[i] : 0;
+    const int32_t number = l.by == By::position ? step.positions[i * step.axes]
+                           : step.types         ? step.types[i]
+                                                : 0;
     run.matmul().dequantize_rows(*l.table, &number, 1, out);
   }
 }

@@ -1,6 +1,6 @@
 // Mixtures of experts: a router chooses some for each row, whose products are then added up. The matrices of
-// all experts stand in one weight, one expert's rows after another's, sixteen rows to a group: so an expert is
-// a stretch of groups, and reading it reads nothing of the others.
+// all experts stand in one weight, one expert's rows after another's, sixteen rows to a group: so an expert
+// is a stretch of groups, and reading it reads nothing of the others.
 #include <algorithm>
 #include <cstring>
 #include <string_view>
@@ -30,10 +30,11 @@ void route_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t
 constexpr CpuWork route_work{.primitive = {"route"}, .prepare = prepare_route, .rows = route_rows};
 
 void check_route(Checker& c, const Record& r) {
-  const std::size_t experts = c.width(in(r, 0)), k = c.whole(r, "k", 1), groups = c.whole_or(r, "groups", 1, 1),
-                    used = c.whole_or(r, "groups_used", 1, 1);
+  const std::size_t experts = c.width(in(r, 0)), k = c.whole(r, "k", 1),
+                    groups = c.whole_or(r, "groups", 1, 1), used = c.whole_or(r, "groups_used", 1, 1);
   if (experts > kMaxExperts)
-    c.fail("there are " + std::to_string(experts) + " experts; at most " + std::to_string(kMaxExperts) + " can be");
+    c.fail("there are " + std::to_string(experts) + " experts; at most " + std::to_string(kMaxExperts) +
+           " can be");
   if (k > experts) c.fail("k is " + std::to_string(k) + " of " + std::to_string(experts) + " experts");
   if (experts % groups || used > groups || k > used * (experts / groups))
     c.fail(std::to_string(groups) + " groups, of which " + std::to_string(used) + " are used, do not fit " +
@@ -47,13 +48,20 @@ void check_route(Checker& c, const Record& r) {
     c.vector(r.weights[0], experts, "the bias");
     weights.push_back(static_cast<int>(r.weights[0]));
   }
-  const Route route{static_cast<RouteKind>(c.one_of(r, "kind", kRouteNames)), experts, k, groups, used, norm == 1,
-                    c.number(r, "scale"), nullptr};
-  c.node(route_work.primitive, {in(r, 0)}, {out(r, 0), out(r, 1)}, c.selected(in(r, 0)), std::move(weights), route);
+  const Route route{static_cast<RouteKind>(c.one_of(r, "kind", kRouteNames)),
+                    experts,
+                    k,
+                    groups,
+                    used,
+                    norm == 1,
+                    c.number(r, "scale"),
+                    nullptr};
+  c.node(route_work.primitive, {in(r, 0)}, {out(r, 0), out(r, 1)}, c.selected(in(r, 0)), std::move(weights),
+         route);
 }
 
-/// Of each row, for each of the k experts that it is routed to: the expert's rows of one matrix with the row's
-/// activation (or with the k-th of its parts), or of two matrices as a gate and what it lets through.
+/// Of each row, for each of the k experts that it is routed to: the expert's rows of one matrix with the
+/// row's activation (or with the k-th of its parts), or of two matrices as a gate and what it lets through.
 struct Experts {
   std::size_t experts, k;
   std::size_t rows;   // of one expert's matrix
@@ -78,14 +86,17 @@ class Routing {
 
   /// ids: k of each row.
   Routing(const float* ids, std::size_t rows, std::size_t k, std::size_t experts, std::byte* memory)
-      : experts_(experts), first_(reinterpret_cast<uint32_t*>(memory)), tile_(first_ + experts + 1),
+      : experts_(experts),
+        first_(reinterpret_cast<uint32_t*>(memory)),
+        tile_(first_ + experts + 1),
         entries_(tile_ + experts + 1) {
     std::fill_n(first_, experts + 1, 0u);
     const std::size_t n = rows * k;
     for (std::size_t i = 0; i < n; ++i) ++first_[static_cast<std::size_t>(ids[i]) + 1];
     for (std::size_t e = 0; e < experts; ++e) first_[e + 1] += first_[e];
     std::copy_n(first_, experts, tile_);
-    for (std::size_t i = 0; i < n; ++i) entries_[tile_[static_cast<std::size_t>(ids[i])]++] = static_cast<uint32_t>(i);
+    for (std::size_t i = 0; i < n; ++i)
+      entries_[tile_[static_cast<std::size_t>(ids[i])]++] = static_cast<uint32_t>(i);
     tile_[0] = 0;
     for (std::size_t e = 0; e < experts; ++e)
       tile_[e + 1] = tile_[e] + static_cast<uint32_t>((first_[e + 1] - first_[e] + kRowTile - 1) / kRowTile);
@@ -179,8 +190,9 @@ void share_experts(Run& run, const Stage& stage, const Prepared& n, const Own& o
     // Each expert that the row goes to is a tile; the ids are known once a thread has prepared.
     const float* ids = run.value(n.ins[1], own);
     const std::size_t wanted = 4 * run.n_threads(), pieces = (wanted + e.k - 1) / e.k;
-    const std::size_t chunk = std::clamp<std::size_t>((groups / pieces + 1) / 2 * 2, std::min<std::size_t>(2, groups),
-                                                      kGroupChunk * kRowTile),
+    const std::size_t chunk =
+                          std::clamp<std::size_t>((groups / pieces + 1) / 2 * 2,
+                                                  std::min<std::size_t>(2, groups), kGroupChunk * kRowTile),
                       chunks = (groups + chunk - 1) / chunk;
     return sharing.pieces(e.k * chunks, [&](std::size_t k) {
       const auto entry = static_cast<uint32_t>(k / chunks);
@@ -198,7 +210,8 @@ void share_experts(Run& run, const Stage& stage, const Prepared& n, const Own& o
   });
 }
 
-constexpr CpuWork experts_work{.primitive = {"experts"}, .prepare = prepare_experts, .share = share_experts, .scratch = scratch_bytes};
+constexpr CpuWork experts_work{
+    .primitive = {"experts"}, .prepare = prepare_experts, .share = share_experts, .scratch = scratch_bytes};
 
 /// The sum of a row's experts, in the order in which the router chose them.
 void combine_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
@@ -217,15 +230,19 @@ constexpr CpuWork combine_work{.primitive = {"combine"}, .rows = combine_rows};
 std::size_t expert_rows(Checker& c, int64_t weight, std::size_t experts, std::size_t cols) {
   const WeightShape& w = c.weight(weight);
   const std::string shape = std::to_string(w.rows) + " x " + std::to_string(w.cols);
-  if (w.cols != cols) c.fail("the weight is " + shape + " but the value it meets has width " + std::to_string(cols));
-  if (w.rows % experts) c.fail("the weight is " + shape + ", whose rows do not divide among " + std::to_string(experts) + " experts");
+  if (w.cols != cols)
+    c.fail("the weight is " + shape + " but the value it meets has width " + std::to_string(cols));
+  if (w.rows % experts)
+    c.fail("the weight is " + shape + ", whose rows do not divide among " + std::to_string(experts) +
+           " experts");
   if (w.rows / experts % 16)
-    c.fail("an expert's matrix has " + std::to_string(w.rows / experts) + " rows; it must be a multiple of 16");
+    c.fail("an expert's matrix has " + std::to_string(w.rows / experts) +
+           " rows; it must be a multiple of 16");
   return w.rows / experts;
 }
 
-/// How many experts the router knows whose choice a value is; 0: it is no router's. Ids are not looked at in a
-/// run: what else a plan could make would be no numbers of experts.
+/// How many experts the router knows whose choice a value is; 0: it is no router's. Ids are not looked at in
+/// a run: what else a plan could make would be no numbers of experts.
 std::size_t chosen_among(Checker& c, int v) {
   const std::vector<Node>& nodes = c.program().nodes;
   for (auto n = nodes.rbegin(); n != nodes.rend(); ++n) {
@@ -246,7 +263,8 @@ void check_experts(Checker& c, const Record& r) {
            std::to_string(kMaxExperts) + " can be, and no more chosen than there are");
   if (c.whole_or(r, "weigh_input", 0, 0)) c.fail("weigh_input must be 0: inputs are not weighed");
   if (chosen_among(c, ids) != experts)
-    c.fail("value " + std::to_string(ids) + " is not the ids of a route among " + std::to_string(experts) + " experts");
+    c.fail("value " + std::to_string(ids) + " is not the ids of a route among " + std::to_string(experts) +
+           " experts");
   c.expect_width(weights, k, "the experts of a row are");
   c.expect_same_rows(x, ids);
   c.expect_same_rows(x, weights);
@@ -262,7 +280,8 @@ void check_experts(Checker& c, const Record& r) {
   if (gated) first.push_back(static_cast<int>(r.weights[1]));
   const UnaryKind act = unary_kind(c, r, "act");
   c.program().multiplications += k * hidden * (c.width(x) * first.size() + width);
-  c.node(experts_work.primitive, {x, ids}, {h}, selected, first, Experts{experts, k, hidden, 1, gated, true, act});
+  c.node(experts_work.primitive, {x, ids}, {h}, selected, first,
+         Experts{experts, k, hidden, 1, gated, true, act});
   c.node(experts_work.primitive, {h, ids}, {y}, selected, {static_cast<int>(r.weights.back())},
          Experts{experts, k, width, k, false, false, act});
   c.node(combine_work.primitive, {y, weights}, {out(r)}, selected);

@@ -189,14 +189,15 @@ void share_linear(Run& run, const Stage& stage, const Prepared& n, const Own& ow
   const std::size_t n_rows = run.rows(stage.shared_selected);
   std::size_t groups = 0;
   for (const Product& p : n.products) groups += p.matrix->groups;
-  const Cut c = run.copies() && run.shares() ? cut_by_bytes(run, n.products, groups)
-                                             : cut(run, n_rows, groups, groups);
+  const Cut c =
+      run.copies() && run.shares() ? cut_by_bytes(run, n.products, groups) : cut(run, n_rows, groups, groups);
   share_cut(sharing, c, n_rows, [&](std::size_t row, std::size_t count, Cut::Range range) {
     linear_chunk(run, stage, n, row, count, range, own);
   });
 }
 
-constexpr CpuWork linear_work{.primitive = {"linear"}, .prepare = prepare_linear, .share = share_linear, .writes_output = true};
+constexpr CpuWork linear_work{
+    .primitive = {"linear"}, .prepare = prepare_linear, .share = share_linear, .writes_output = true};
 
 void linear_node(Checker& c, const Record& r, int x, int residual, Linear linear) {
   std::size_t w = 0;
@@ -220,12 +221,15 @@ void linear_node(Checker& c, const Record& r, int x, int residual, Linear linear
     ins.push_back(residual);
   }
   linear.residual = residual >= 0;
-  c.node(linear_work.primitive, std::move(ins), std::move(outs), c.selected(x), std::move(weights), std::move(linear));
+  c.node(linear_work.primitive, std::move(ins), std::move(outs), c.selected(x), std::move(weights),
+         std::move(linear));
 }
 
 bool biased(const Record& r) { return r.weights.size() == 2; }
 
-void check_linear(Checker& c, const Record& r) { linear_node(c, r, in(r, 0), -1, {{biased(r)}, false, false, {}}); }
+void check_linear(Checker& c, const Record& r) {
+  linear_node(c, r, in(r, 0), -1, {{biased(r)}, false, false, {}});
+}
 
 void check_linear_add(Checker& c, const Record& r) {
   linear_node(c, r, in(r, 1), in(r, 0), {{biased(r)}, true, false, {}});
@@ -238,7 +242,8 @@ void check_linear_act(Checker& c, const Record& r) {
 void check_linear_group(Checker& c, const Record& r) {
   const std::vector<double>& bias = c.numbers(r, "bias");
   if (bias.size() != r.outs.size())
-    c.fail("bias has " + std::to_string(bias.size()) + " entries for " + std::to_string(r.outs.size()) + " outs");
+    c.fail("bias has " + std::to_string(bias.size()) + " entries for " + std::to_string(r.outs.size()) +
+           " outs");
   Linear linear{{}, false, false, {}};
   for (const double b : bias) linear.biased.push_back(b != 0);
   linear_node(c, r, in(r, 0), -1, std::move(linear));
@@ -286,7 +291,8 @@ void share_glu(Run& run, const Stage& stage, const Prepared& n, const Own& own, 
   });
 }
 
-constexpr CpuWork glu_work{.primitive = {"glu"}, .prepare = prepare_glu, .share = share_glu, .writes_output = true};
+constexpr CpuWork glu_work{
+    .primitive = {"glu"}, .prepare = prepare_glu, .share = share_glu, .writes_output = true};
 
 void check_glu(Checker& c, const Record& r) {
   const int x = in(r, 0);

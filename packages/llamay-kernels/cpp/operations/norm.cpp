@@ -24,7 +24,8 @@ void rms_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t t
   const std::size_t width = run.width(n.outs[0]);
   const float* x = run.row(n.ins[0], from, own);
   float* out = run.value(n.outs[0], own) + from * width;
-  if (!norm.by_group) return run.ops().rms_norm(x, norm.w, (to - from) * norm.groups, norm.width, norm.eps, out);
+  if (!norm.by_group)
+    return run.ops().rms_norm(x, norm.w, (to - from) * norm.groups, norm.width, norm.eps, out);
   for (std::size_t i = from; i < to; ++i)
     for (std::size_t g = 0; g < norm.groups; ++g, x += norm.width, out += norm.width)
       run.ops().rms_norm(x, norm.w + g * norm.width, 1, norm.width, norm.eps, out);
@@ -81,7 +82,8 @@ void check_layer(Checker& c, const Record& r) {
     c.vector(r.weights[i], width, i ? "the norm's bias" : "the norm's weight");
     weights.push_back(static_cast<int>(r.weights[i]));
   }
-  c.node(layer_work.primitive, {in(r, 0)}, {out(r)}, c.selected(in(r, 0)), weights, LayerNorm{eps, nullptr, nullptr});
+  c.node(layer_work.primitive, {in(r, 0)}, {out(r)}, c.selected(in(r, 0)), weights,
+         LayerNorm{eps, nullptr, nullptr});
 }
 
 const AttrSpec eps{"eps", AttrType::number}, groups{"groups", AttrType::integer, true};

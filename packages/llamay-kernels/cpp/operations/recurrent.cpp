@@ -1,5 +1,5 @@
-// Recurrent layers: a short convolution and a linear recurrence, each with a state that a context keeps. A step
-// reads one state and writes others (kv_view.h), so that none is ever changed.
+// Recurrent layers: a short convolution and a linear recurrence, each with a state that a context keeps. A
+// step reads one state and writes others (kv_view.h), so that none is ever changed.
 #include <algorithm>
 #include <cstring>
 
@@ -43,7 +43,8 @@ void share_conv(Run& run, const Stage&, const Prepared& n, const Own& own, Shari
   const float* x = run.value(n.ins[0], own);
   float* out = run.value(n.outs[0], own);
   sharing.pieces(run.texts().size() * chunks, [&](std::size_t k) {
-    const std::size_t text = k / chunks, from = k % chunks * kChannels, to = std::min(from + kChannels, width);
+    const std::size_t text = k / chunks, from = k % chunks * kChannels,
+                      to = std::min(from + kChannels, width);
     const AttentionWork::Lease& lease = run.texts()[text];
     ConvRows rows{x + lease.row * width, width, nullptr, out + lease.row * width, width};
     if (c.conv.taps == 1) return conv_tables[run.isa()].rows(c.conv, rows, lease.count, from, to);
@@ -55,7 +56,8 @@ void share_conv(Run& run, const Stage&, const Prepared& n, const Own& own, Shari
   });
 }
 
-constexpr CpuWork conv_work{.primitive = {"conv"}, .prepare = prepare_conv, .share = share_conv, .keeps = true};
+constexpr CpuWork conv_work{
+    .primitive = {"conv"}, .prepare = prepare_conv, .share = share_conv, .keeps = true};
 
 void check_conv(Checker& c, const Record& r) {
   const WeightShape& w = c.weight(r.weights[0]);
@@ -102,8 +104,8 @@ void share_scan(Run& run, const Stage&, const Prepared& n, const Own& own, Shari
   const std::size_t chunks = (s.v_dim + kStateRows - 1) / kStateRows;
   const ScanTable& table = scan_tables[run.isa()];
   sharing.pieces(run.texts().size() * s.heads * chunks, [&](std::size_t k) {
-    const std::size_t text = k / (s.heads * chunks), head = k / chunks % s.heads, from = k % chunks * kStateRows,
-                      to = std::min(from + kStateRows, s.v_dim);
+    const std::size_t text = k / (s.heads * chunks), head = k / chunks % s.heads,
+                      from = k % chunks * kStateRows, to = std::min(from + kStateRows, s.v_dim);
     const AttentionWork::Lease& lease = run.texts()[text];
     const StatePages& states = run.states(text, s.state);
     const auto rows = [&](std::size_t in, std::size_t at, std::size_t row) {
@@ -160,8 +162,14 @@ constexpr CpuWork scan_work{.primitive = {"scan"},
 
 void check_scan(Checker& c, const Record& r) {
   static constexpr const char* maps[] = {"grouped", "tiled"};
-  Recurrence s{c.layer(r), c.whole(r, "heads", 1), c.whole(r, "groups", 1), c.whole(r, "k_dim", 1),
-               c.whole(r, "v_dim", 1), c.one_of(r, "map", maps) == 1, false, 0};
+  Recurrence s{c.layer(r),
+               c.whole(r, "heads", 1),
+               c.whole(r, "groups", 1),
+               c.whole(r, "k_dim", 1),
+               c.whole(r, "v_dim", 1),
+               c.one_of(r, "map", maps) == 1,
+               false,
+               0};
   if (s.heads % s.groups)
     c.fail(std::to_string(s.heads) + " heads do not divide among " + std::to_string(s.groups) + " groups");
   if (r.args.size() == 5) c.fail("takes r, w, k and v, or these with a and b");

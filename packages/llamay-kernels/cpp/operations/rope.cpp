@@ -57,7 +57,8 @@ std::vector<uint8_t> axes_of(Checker& c, const Record& r, std::size_t pairs) {
   if (numbers.size() != pairs)
     c.fail(std::to_string(numbers.size()) + " axes for " + std::to_string(pairs) + " frequencies");
   for (const double axis : numbers) {
-    if (!(axis >= 0 && axis < 8) || axis != std::floor(axis)) c.fail("an axis must be a whole number from 0 to 7");
+    if (!(axis >= 0 && axis < 8) || axis != std::floor(axis))
+      c.fail("an axis must be a whole number from 0 to 7");
     axes.push_back(static_cast<uint8_t>(axis));
     c.program().axes = std::max<std::size_t>(c.program().axes, axes.back() + 1u);
   }
@@ -81,7 +82,8 @@ void rope_node(Checker& c, const Record& r, int x, int out) {
   }
   c.expect_width(out, width, "its input has");
   Rope rope{style, freqs, c.number(r, "factor"), axes_of(c, r, freqs.size())};
-  c.node(work.primitive, {x}, {out}, c.selected(x), {}, Rotation{std::move(rope), width / head_dim, head_dim, offset});
+  c.node(work.primitive, {x}, {out}, c.selected(x), {},
+         Rotation{std::move(rope), width / head_dim, head_dim, offset});
 }
 
 void check_rope(Checker& c, const Record& r) { rope_node(c, r, in(r, 0), out(r)); }

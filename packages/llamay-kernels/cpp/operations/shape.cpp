@@ -13,7 +13,8 @@ void select_rows(const Run& run, const Prepared& n, std::size_t from, std::size_
   const std::size_t width = run.width(n.outs[0]);
   float* out = run.value(n.outs[0], own) + from * width;
   for (std::size_t i = from; i < to; ++i, out += width)
-    std::memcpy(out, run.row(n.ins[0], static_cast<std::size_t>(run.step().logits[i]), own), width * sizeof(float));
+    std::memcpy(out, run.row(n.ins[0], static_cast<std::size_t>(run.step().logits[i]), own),
+                width * sizeof(float));
 }
 
 constexpr CpuWork select_work{.primitive = {"select"}, .rows = select_rows};
@@ -40,7 +41,8 @@ void pool_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t 
     if (kind != Pool::mean) continue;
     for (uint32_t t = 1; t < text.count; ++t)
       run.ops().elementwise(Elementwise::add, out, x + t * width, 0, out, width);
-    run.ops().elementwise(Elementwise::scale, out, nullptr, 1.0f / static_cast<float>(text.count), out, width);
+    run.ops().elementwise(Elementwise::scale, out, nullptr, 1.0f / static_cast<float>(text.count), out,
+                          width);
   }
 }
 
@@ -81,8 +83,8 @@ void check_columns(Checker& c, const Record& r) {
   const Columns columns{c.whole(r, "heads", 1), c.whole(r, "start", 0), c.whole(r, "width", 1)};
   const std::size_t head = head_of(c, in(r, 0), columns.heads);
   if (columns.start + columns.width > head)
-    c.fail("columns " + std::to_string(columns.start) + " to " + std::to_string(columns.start + columns.width) +
-           " are beyond a head of " + std::to_string(head));
+    c.fail("columns " + std::to_string(columns.start) + " to " +
+           std::to_string(columns.start + columns.width) + " are beyond a head of " + std::to_string(head));
   c.expect_width(out(r), columns.heads * columns.width, "heads * width is");
   c.node(column_work.primitive, {in(r, 0)}, {out(r)}, c.selected(in(r, 0)), {}, columns);
 }

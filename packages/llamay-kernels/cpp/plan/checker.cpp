@@ -50,10 +50,10 @@ void Checker::fail(const std::string& what) const {
 
 void Checker::count(const char* what, std::size_t is, Count wanted) const {
   if (is >= wanted.least && is <= wanted.most) return;
-  const std::string range =
-      wanted.least == wanted.most  ? std::to_string(wanted.least)
-      : wanted.most == Count::any ? std::to_string(wanted.least) + " or more"
-                                  : std::to_string(wanted.least) + " to " + std::to_string(wanted.most);
+  const std::string range = wanted.least == wanted.most ? std::to_string(wanted.least)
+                            : wanted.most == Count::any
+                                ? std::to_string(wanted.least) + " or more"
+                                : std::to_string(wanted.least) + " to " + std::to_string(wanted.most);
   fail("takes " + range + " " + what + ", not " + std::to_string(is));
 }
 
@@ -180,8 +180,7 @@ void Checker::matrix(int64_t index, int x, std::size_t rows) {
   const WeightShape& w = weight(index);
   if (w.cols != width(x))
     fail("the weight is " + shape(w) + " but the value it meets has width " + std::to_string(width(x)));
-  if (w.rows != rows)
-    fail("the weight is " + shape(w) + " but its output has width " + std::to_string(rows));
+  if (w.rows != rows) fail("the weight is " + shape(w) + " but its output has width " + std::to_string(rows));
   program_.multiplications += w.rows * w.cols;
 }
 

@@ -23,8 +23,8 @@ struct WeightShape {
 struct Node {
   const Primitive* primitive;
   int record;
-  std::vector<int> ins, outs;         // values
-  std::vector<int> weights;           // numbers of the plan's weights
+  std::vector<int> ins, outs;          // values
+  std::vector<int> weights;            // numbers of the plan's weights
   std::shared_ptr<const void> config;  // what the operation's check made of its attributes
 
   template <class T>
