@@ -17,7 +17,8 @@ import llamay_models
 from llamay_models import gguf
 from llamay_models.architectures import ARCHITECTURES, Keys
 from llamay_models.plan import TABLE, Reference, Trace, Weights, check, fuse
-from llamay_models.plan._operation import REQUIRED, Attr, Operation
+from llamay_models.plan._attributes import REQUIRED, Attr
+from llamay_models.plan._operation import Operation
 from llamay_models.tensors import file_tensors
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -14,93 +14,13 @@ from typing import Any, Literal, NoReturn, TypeAlias
 import numpy as np
 
 from llamay_models.errors import PlanError
+from llamay_models.plan._attributes import REQUIRED, Attr
 from llamay_models.plan._records import Doubles, Program, Record, Tensor, Value, shape_text
 from llamay_models.plan._rows import Rows
 
 Attrs: TypeAlias = Mapping[str, Any]
 Arrays: TypeAlias = Sequence[Doubles]
 Tensors: TypeAlias = Sequence[Tensor]
-
-# -- attributes
-
-Kind = Literal["whole", "real", "text", "wholes", "reals", "flags"]
-REQUIRED: Any = object()
-_LISTS = {"wholes": "iu", "reals": "iuf", "flags": "b"}
-_KINDS = {
-    "whole": "a whole number",
-    "real": "a finite number",
-    "text": "a string",
-    "wholes": "a sequence of whole numbers",
-    "reals": "a sequence of finite numbers",
-    "flags": "a sequence of true and false",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Attr:
-    """What an attribute must be.
-
-    `default` is what a record without it means; None where that follows from the rest of the record. `choices` are
-    the strings that it may be, `low` the least number, `above` a bound that numbers must exceed.
-    """
-
-    kind: Kind
-    default: Any = REQUIRED
-    choices: tuple[str, ...] = ()
-    low: float | None = None
-    above: float | None = None
-
-    def problem(self, value: object) -> str | None:
-        """Return what a value must be, if it is something else."""
-        if self._fits(value):
-            return None
-        if self.choices:
-            return "one of " + ", ".join(self.choices)
-        least = "" if self.low is None else f" from {self.low:g} on"
-        return _KINDS[self.kind] + least + ("" if self.above is None else f" above {self.above:g}")
-
-    def _fits(self, value: object) -> bool:
-        if self.kind == "text":
-            return isinstance(value, str) and (not self.choices or value in self.choices)
-        if self.kind in _LISTS:
-            if isinstance(value, np.ndarray):
-                return (
-                    value.ndim == 1 and (value.dtype.kind in _LISTS[self.kind]) and self._are_in_range(value)
-                )
-            if not isinstance(value, list | tuple):
-                return False
-            one = "flags" if self.kind == "flags" else "whole" if self.kind == "wholes" else "real"
-            return all(self._is_one(one, entry) for entry in value)
-        return self._is_one(self.kind, value)
-
-    def _is_one(self, kind: str, value: object) -> bool:
-        is_flag = isinstance(value, bool | np.bool_)
-        if kind == "flags" or is_flag:
-            return kind == "flags" and is_flag
-        if kind == "whole" and not isinstance(value, int | np.integer):
-            return False
-        return isinstance(value, int | float | np.integer | np.floating) and self._are_in_range(value)
-
-    def _are_in_range(self, value: Any) -> bool:
-        low = True if self.low is None else np.all(value >= self.low)
-        above = True if self.above is None else np.all(value > self.above)
-        return bool(np.all(np.isfinite(value)) and low and above)
-
-
-def whole(default: Any = REQUIRED, low: int = 0) -> Attr:
-    """Return an attribute that is a whole number from `low` on."""
-    return Attr("whole", default, low=low)
-
-
-def real(default: Any = REQUIRED, low: float | None = None, above: float | None = None) -> Attr:
-    """Return an attribute that is a finite number."""
-    return Attr("real", default, low=low, above=above)
-
-
-def text(*choices: str, default: Any = REQUIRED) -> Attr:
-    """Return an attribute that is one of some strings."""
-    return Attr("text", default, choices)
-
 
 # -- what an operation keeps
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from llamay_models.plan._operation import Arrays, Attrs, Call, Operation, Tensors, real, text
+from llamay_models.plan._attributes import real, text
+from llamay_models.plan._operation import Arrays, Attrs, Call, Operation, Tensors
 from llamay_models.plan._recorder import Recorder
 from llamay_models.plan._records import Doubles, Tensor, Value, vector
 from llamay_models.plan._rows import Rows

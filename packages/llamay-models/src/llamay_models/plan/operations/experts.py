@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from llamay_models.plan._operation import Arrays, Attrs, Call, Operation, Tensors, real, text, whole
+from llamay_models.plan._attributes import real, text, whole
+from llamay_models.plan._operation import Arrays, Attrs, Call, Operation, Tensors
 from llamay_models.plan._recorder import Recorder, stem
 from llamay_models.plan._records import Doubles, Tensor, Value, matrix, vector
 from llamay_models.plan._rows import Rows

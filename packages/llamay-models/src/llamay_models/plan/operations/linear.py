@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from llamay_models.plan._operation import Arrays, Attr, Attrs, Call, Fusion, Operation, Tensors
+from llamay_models.plan._attributes import Attr
+from llamay_models.plan._operation import Arrays, Attrs, Call, Fusion, Operation, Tensors
 from llamay_models.plan._recorder import Recorder, stem
 from llamay_models.plan._records import Doubles, Program, Record, Tensor, Value, matrix, vector
 from llamay_models.plan._rewriting import Wiring, rewrite

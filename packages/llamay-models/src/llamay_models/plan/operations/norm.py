@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from llamay_models.errors import PlanError
-from llamay_models.plan._operation import Arrays, Attrs, Call, Fusion, Operation, Tensors, real, whole
+from llamay_models.plan._attributes import real, whole
+from llamay_models.plan._operation import Arrays, Attrs, Call, Fusion, Operation, Tensors
 from llamay_models.plan._recorder import Recorder, stem
 from llamay_models.plan._records import Doubles, Program, Record, Tensor, Value, vector
 from llamay_models.plan._rewriting import Wiring, rewrite

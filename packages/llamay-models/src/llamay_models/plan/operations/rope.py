@@ -5,19 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from llamay_models.errors import PlanError
-from llamay_models.plan._operation import (
-    Arrays,
-    Attr,
-    Attrs,
-    Call,
-    Fusion,
-    Inputs,
-    Operation,
-    Tensors,
-    real,
-    text,
-    whole,
-)
+from llamay_models.plan._attributes import Attr, real, text, whole
+from llamay_models.plan._operation import Arrays, Attrs, Call, Fusion, Inputs, Operation, Tensors
 from llamay_models.plan._recorder import Recorder
 from llamay_models.plan._records import Doubles, Program, Record, Tensor, Value
 from llamay_models.plan._rewriting import Wiring, rewrite

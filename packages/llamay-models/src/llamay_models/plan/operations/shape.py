@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from llamay_models.plan._operation import Arrays, Attrs, Call, Operation, Tensors, text, whole
+from llamay_models.plan._attributes import text, whole
+from llamay_models.plan._operation import Arrays, Attrs, Call, Operation, Tensors
 from llamay_models.plan._recorder import Recorder
 from llamay_models.plan._records import Doubles, Value
 from llamay_models.plan._rows import Rows
