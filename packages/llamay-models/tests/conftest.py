@@ -114,11 +114,24 @@ MIXER: dict[str, Any] = {
 }
 OWN: dict[str, dict[str, Any]] = {
     "gemma3": {"block_count": 7, "attention.sliding_window": 9},
+    "jamba": {**MIXER, **EXPERTS, "attention.head_count_kv": [0, 2]},
+    "lfm2": {"attention.head_count_kv": [0, 2], "shortconv.l_cache": 3},
     "mamba": MIXER,
     "mamba2": {**MIXER, "ssm.group_count": 2},
     "qwen3moe": EXPERTS,
 }
-"""What the metadata of some architectures has besides."""
+"""What the metadata of some architectures has besides; lists are repeated for as many layers as there are."""
+OPTIONAL: dict[str, tuple[str, ...]] = {
+    "bert": ("token_types.weight",),
+    "jamba": (
+        "blk.1.ffn_gate_inp.weight",
+        "blk.{}.ssm_conv1d.bias",
+        *(f"blk.{{}}.ssm_{name}_norm.weight" for name in ("dt", "b", "c")),
+    ),
+    "mamba": ("blk.{}.ssm_conv1d.bias",),
+    "mamba2": ("blk.{}.ssm_conv1d.bias",),
+}
+"""Tensors that a file may lack and that these models have."""
 
 
 @pytest.fixture(scope="session")
@@ -126,19 +139,18 @@ def small_model() -> Callable[..., SmallModel]:
     """`small_model("gemma3", seed=3, **keys)`: keys override the metadata above."""
 
     def make(name: str, seed: int = 0, untied: bool = False, biases: bool = False, **keys: Any) -> SmallModel:
-        keys = {**SMALL, **OWN.get(name, {}), **keys}
+        layers = keys.get("block_count", OWN.get(name, {}).get("block_count", SMALL["block_count"]))
+        own = {
+            key: [value[i % len(value)] for i in range(layers)] if isinstance(value, list) else value
+            for key, value in OWN.get(name, {}).items()
+        }
+        keys = {**SMALL, **own, **keys}
         metadata = {f"{name}.{key.replace('__', '.')}": value for key, value in keys.items()}
         metadata["tokenizer.ggml.token_type_count"] = 2
         architecture = ARCHITECTURES[name]
         config = architecture.read(Keys(metadata, name))
         needs = Needs()
-        optional = (
-            {f"blk.{i}.ssm_conv1d.bias": None for i in range(config.layers)}
-            if "ssm.conv_kernel" in keys
-            else {}
-        )
-        if name == "bert":
-            optional["token_types.weight"] = None
+        optional = [n.format(i) for i in range(config.layers) for n in OPTIONAL.get(name, ())]
         architecture.build(needs, config, Weights({n: Absent(n) for n in optional}, missing=Absent))
         wanted = dict(needs.wanted)
         if untied:

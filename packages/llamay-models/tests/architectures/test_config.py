@@ -156,7 +156,7 @@ class TestExperts:
             (
                 "llama",
                 {"expert_weights_norm": False},
-                "llama.expert_weights_norm is false, but weights of llama are divided by their sum",
+                "llama.expert_weights_norm is False, but weights of llama are divided by their sum",
             ),
             (
                 "llama",
@@ -182,7 +182,7 @@ class TestMamba:
     def test_a_mixer_needs_no_heads(self):
         c = read("mamba2", without=("attention.head_count", "feed_forward_length"), **self.SSM)
         assert (c.taps, c.inner, c.heads, c.groups, c.state) == (4, 1536, 48, 8, 16)
-        c = read("mamba", **self.SSM, ssm__dt_b_c_rms=True)
+        c = read("mamba", **self.SSM, ssm__dt_b_c_rms=True).mixer
         assert (c.taps, c.inner, c.rank, c.state, c.normed) == (4, 1536, 48, 16, True)
 
     @pytest.mark.parametrize(
@@ -203,6 +203,33 @@ class TestMamba:
     def test_a_wrong_value_is_named(self, how, message):
         name = "mamba" if "ssm__dt_b_c_rms" in how else "mamba2"
         check_error(message, name=name, **{**self.SSM, **how})
+
+
+class TestHybrids:
+    def test_layers_without_key_and_value_heads_are_recurrent(self):
+        keys = {"block_count": 3, "attention__head_count_kv": [0, 4, 0]}
+        c = read("lfm2", **keys, shortconv__l_cache=3)
+        assert [b.is_recurrent for b in c.blocks] == [True, False, True]
+        assert c.taps == 3
+        c = read("jamba", **keys, **TestMamba.SSM, **TestExperts.MOE)
+        assert [b.is_recurrent for b in c.blocks] == [True, False, True]
+        assert c.mixer.normed
+        assert c.blocks[0].experts == Experts(8, 2, 96, "softmax", False)
+
+    def test_what_is_left_out_of_a_list_is_not_guessed(self):
+        check_error(
+            "lfm2.attention.head_count_kv has 2 entries for 12 layers",
+            name="lfm2",
+            attention__head_count_kv=[0, 4],
+            shortconv__l_cache=3,
+        )
+        check_error(
+            "jamba.expert_weights_norm is True, but weights of jamba are not divided by their sum",
+            name="jamba",
+            expert_weights_norm=True,
+            **TestMamba.SSM,
+            **TestExperts.MOE,
+        )
 
 
 class TestBert:

@@ -14,7 +14,7 @@ from llamay_models.tensors import file_tensors, pack
 
 MANY = 40
 TOKENS = [1, 20, 33, 47, 301, 8, 99, 100]
-FILES = ("bert", "falcon-mamba", "gemma3", "mamba", "mamba2", "mixtral", "qwen3", "qwen3moe")
+FILES = ("bert", "falcon-mamba", "gemma3", "jamba", "lfm2", "mamba", "mamba2", "mixtral", "qwen3", "qwen3moe")
 
 
 def computed(program, tokens, steps):

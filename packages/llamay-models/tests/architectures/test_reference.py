@@ -23,7 +23,7 @@ def reference(path, rows, g=None):
 
 
 @pytest.mark.parametrize(
-    "name", ["falcon-mamba", "gemma3", "mamba", "mamba2", "mixtral", "qwen3", "qwen3moe"]
+    "name", ["falcon-mamba", "gemma3", "jamba", "lfm2", "mamba", "mamba2", "mixtral", "qwen3", "qwen3moe"]
 )
 def test_logits_are_those_of_transformers(shared_data, name):
     logits = reference(shared_data / "models" / f"{name}.gguf", TOKENS)

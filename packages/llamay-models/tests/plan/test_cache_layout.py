@@ -42,6 +42,18 @@ def test_a_mixer_keeps_a_state_in_full_precision(small_model, precision):
     assert cache_layout(small_model("mamba2").trace(), precision) == Layout([Group.recurrent(layers, "f32")])
 
 
+def test_a_hybrid_keeps_both(small_model):
+    program = small_model("lfm2").trace()
+    attention, states = [Layer(1, 2, 16, 16)], [Layer(i, 1, 2 * 32, 0) for i in (0, 2)]
+    assert cache_layout(program, "q8") == Layout(
+        [Group.full(attention, "q8"), Group.recurrent(states, "f32")]
+    )
+
+
+def test_an_encoder_keeps_nothing(small_model):
+    assert cache_layout(small_model("bert").trace(), "f16") == Layout([])
+
+
 def test_kinds_stand_side_by_side():
     program = traced(
         lambda g, x: g.conv(5, x, weight("c", 12, 4), 4),

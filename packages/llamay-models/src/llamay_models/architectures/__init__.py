@@ -9,7 +9,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from llamay_models.architectures import bert, gemma3, gpt2, llama, mamba, mamba2, qwen2, qwen3, qwen3moe
+from llamay_models.architectures import (
+    bert,
+    gemma3,
+    gpt2,
+    jamba,
+    lfm2,
+    llama,
+    mamba,
+    mamba2,
+    qwen2,
+    qwen3,
+    qwen3moe,
+)
 from llamay_models.architectures._config import Block, Config, Experts, Transformer
 from llamay_models.architectures._keys import Keys
 from llamay_models.errors import ArchitectureError, MetadataError
@@ -41,6 +53,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         Architecture("bert", bert.bert, bert.config, "encoder"),
         Architecture("gemma3", gemma3.gemma3, gemma3.config),
         Architecture("gpt2", gpt2.gpt2, gpt2.config),
+        Architecture("jamba", jamba.jamba, jamba.config),
+        Architecture("lfm2", lfm2.lfm2, lfm2.config),
         Architecture("llama", llama.llama, llama.config),
         Architecture("mamba", mamba.mamba, mamba.config),
         Architecture("mamba2", mamba2.mamba2, mamba2.config),

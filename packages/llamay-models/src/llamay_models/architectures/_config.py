@@ -61,11 +61,11 @@ class Experts:
 
 @dataclass(frozen=True)
 class Block:
-    """One layer of attention and MLP.
+    """One layer of attention and MLP, or of something recurrent in place of attention.
 
     Attributes:
         heads: of queries.
-        kv_heads: of keys and values.
+        kv_heads: of keys and values; 0 where the layer is recurrent.
         k_dim: numbers of a query or key.
         v_dim: numbers of a value.
         scale: of the scores.
@@ -85,6 +85,11 @@ class Block:
     rope: Rope | None = None
     window: int = 0
     experts: Experts | None = None
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the layer has a state in place of attention."""
+        return self.kv_heads == 0
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,7 @@ def read_transformer(
     *,
     eps: str = "attention.layer_norm_rms_epsilon",
     router: Router | None = None,
+    hybrid: bool = False,
 ) -> dict[str, Any]:
     """Return the fields of Transformer from a file's metadata.
 
@@ -127,6 +133,7 @@ def read_transformer(
         style: which values of a head are rotated as a pair; None where positions are not rotated.
         eps: the key of the norms' epsilon.
         router: how rows are routed to experts; None where the architecture has none.
+        hybrid: whether layers without key and value heads are recurrent, and not a mistake.
 
     Raises MetadataError that names the key.
 
@@ -134,7 +141,7 @@ def read_transformer(
     fields = read_config(keys, eps)
     layers, width = fields["layers"], fields["width"]
     heads = keys.integers("attention.head_count", layers, high=MAX_HEADS)
-    kv_heads = keys.integers("attention.head_count_kv", layers, heads, high=MAX_HEADS)
+    kv_heads = keys.integers("attention.head_count_kv", layers, heads, low=0 if hybrid else 1, high=MAX_HEADS)
     k_dims = keys.integers("attention.key_length", layers, _usual_head(keys, width, heads), high=MAX_HEADS)
     v_dims = keys.integers("attention.value_length", layers, k_dims, high=MAX_HEADS)
     hidden = keys.integers("feed_forward_length", layers, high=MAX_HIDDEN)
@@ -142,7 +149,7 @@ def read_transformer(
     scale = keys.real("attention.scale", None)
     for layer, (n, kv, k_dim, v_dim) in enumerate(zip(heads, kv_heads, k_dims, v_dims, strict=True)):
         where = "" if len(set(heads)) == len(set(kv_heads)) == 1 else f" in layer {layer}"
-        if n % kv:
+        if kv and n % kv:
             raise MetadataError(
                 f"{keys.name('attention.head_count')} = {n} must be a multiple of "
                 f"{keys.name('attention.head_count_kv')} = {kv}{where}"
@@ -197,9 +204,10 @@ def read_experts(
             f"{keys.name('expert_gating_func')} is {said} ({_KINDS[said]}), but experts of {keys.architecture} are "
             f"chosen by {kind}"
         )
-    if not keys.flag("expert_weights_norm", router.norm) and router.norm:
+    if keys.flag("expert_weights_norm", router.norm) != router.norm:
         raise MetadataError(
-            f"{keys.name('expert_weights_norm')} is false, but weights of {keys.architecture} are divided by their sum"
+            f"{keys.name('expert_weights_norm')} is {not router.norm}, but weights of {keys.architecture} are "
+            f"{'' if router.norm else 'not '}divided by their sum"
         )
     groups = keys.integer("expert_group_count", 0, low=0, high=count) or 1
     used_groups = keys.integer("expert_group_used_count", 0, low=0, high=groups) or groups

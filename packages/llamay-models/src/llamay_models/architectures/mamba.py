@@ -13,8 +13,8 @@ from llamay_models.plan import Trace, Value, Weights
 
 
 @dataclass(frozen=True)
-class Mamba(Config):
-    """Adds the numbers of the mixer.
+class Mixer:
+    """The numbers of a mixer.
 
     Attributes:
         taps: of the convolution.
@@ -32,25 +32,38 @@ class Mamba(Config):
     normed: bool
 
 
+@dataclass(frozen=True)
+class Mamba(Config):
+    """Adds the numbers of its mixers."""
+
+    mixer: Mixer
+
+
 def mamba(g: Trace, c: Mamba, w: Weights) -> Value:
     """Return the model, for one row."""
     x = g.given(g.embed(w["token_embd"], c.vocab, c.width))
     for i in range(c.layers):
-        x = g.add(x, mixer(g, g.rms_norm(x, w[i, "attn_norm"], c.eps), c, w, i))
+        x = g.add(x, mixer(g, g.rms_norm(x, w[i, "attn_norm"], c.eps), c.mixer, c.eps, w, i))
     return head(g, x, c, w)
 
 
-def mixer(g: Trace, h: Value, c: Mamba, w: Weights, i: int) -> Value:
-    """The state `s = s e^(dt A) + dt x B` of each channel, read as `s C + D x`."""
+def mixer(g: Trace, h: Value, c: Mixer, eps: float, w: Weights, i: int) -> Value:
+    """The state `s = s e^(dt A) + dt x B` of each channel, read as `s C + D x`.
+
+    Step sizes and projections may be normalised, with weights where a file has them.
+    """
     x, z = g.linear_split(h, w[i, "ssm_in"], (c.inner, c.inner))
     x = g.silu(g.conv(i, x, w[i, "ssm_conv1d"], c.taps, w.get((i, "ssm_conv1d", "bias"))))
     parts = g.linear_split(x, w[i, "ssm_x"], (c.rank, c.state, c.state))
-    dt, into, out = (g.rms_norm(p, None, c.eps) for p in parts) if c.normed else parts
+    if c.normed:
+        norms = (w.get((i, f"ssm_{name}_norm")) for name in ("dt", "b", "c"))
+        parts = tuple(g.rms_norm(p, norm, eps) for p, norm in zip(parts, norms, strict=True))
+    dt, into, out = parts
     dt = g.unary(g.linear(dt, w[i, "ssm_dt"], c.inner, w[i, "ssm_dt", "bias"]), "softplus")
     decay = g.unary(g.affine(repeat(g, dt, c.state), w[f"blk.{i}.ssm_a"]), "exp")
     y = g.scan(i, out, decay, into, g.mul(dt, x), heads=c.inner, groups=1)
     y = g.add(y, g.affine(x, w[f"blk.{i}.ssm_d"]))
-    return g.linear(g.mul(g.silu(z), y), w[i, "ssm_out"], c.width)
+    return g.linear(g.mul(g.silu(z), y), w[i, "ssm_out"], h.width)
 
 
 def repeat(g: Trace, x: Value, times: int) -> Value:
@@ -68,11 +81,16 @@ def repeat(g: Trace, x: Value, times: int) -> Value:
 
 def config(keys: Keys) -> Mamba:
     """Hyper-parameters of a file."""
-    return Mamba(
-        **read_config(keys, "attention.layer_norm_rms_epsilon"),
+    normed = keys.flag("ssm.dt_b_c_rms", False)
+    return Mamba(**read_config(keys, "attention.layer_norm_rms_epsilon"), mixer=read_mixer(keys, normed))
+
+
+def read_mixer(keys: Keys, normed: bool) -> Mixer:
+    """Return the numbers of a mixer. Raises MetadataError that names the key."""
+    return Mixer(
         taps=keys.integer("ssm.conv_kernel", low=2, high=MAX_HEADS),
         inner=keys.integer("ssm.inner_size", high=MAX_HIDDEN),
         rank=keys.integer("ssm.time_step_rank", high=MAX_HIDDEN),
         state=keys.integer("ssm.state_size", high=MAX_HEADS),
-        normed=keys.flag("ssm.dt_b_c_rms", False),
+        normed=normed,
     )
