@@ -340,10 +340,43 @@ def limits(threads: Threads) -> Limits:
 def compiled_for() -> str:
     """The kernel set in use, as the compiler of its operations knew it."""
 
-def elementary(name: str, x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]:
-    """exp or tanh of float32 values, as the kernel set in use computes it."""
+def elementary(name: str, x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], by: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> NDArray[numpy.float32]:
+    """
+    A function of float32 values, as the kernel set in use computes it: a kind of the operation unary, or erf or log1p, which some are made of. With `by`, a kind's result times it.
+    """
+
+def affine(x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], w: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, b: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> NDArray[numpy.float32]:
+    """
+    x * w + b of one float32 row; a vector of n values has one for each of n equal parts of the row.
+    """
+
+def normalise(kind: str, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], eps: float, w: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, b: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> NDArray[numpy.float32]:
+    """Rows of float32 values, normalised each by itself: kind rms or layer."""
 
 def sincos(x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float64]:
     """
     Sine and cosine of float64 angles up to 2^31, as the rotations compute them: (n, 2).
+    """
+
+def conv(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, carried: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, cuts: Sequence[int] = []) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32]]:
+    """
+    A causal depthwise convolution of float32 rows (n, channels) of one text by (channels, taps), and what is carried over after them, (taps - 1, channels). The channels are computed in parts that end at cuts.
+    """
+
+def scan(r: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], w: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], k: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], v: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, b: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, state: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, cuts: Sequence[int] = [], in_place: bool = False) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32]]:
+    """
+    A scan of one head over float32 rows of one text: its outputs (n, v_dim) and its state (v_dim, k_dim) after them. The state's rows are computed in parts that end at cuts.
+    """
+
+def route(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], kind: str, k: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, groups: int = 1, groups_used: int = 1, norm: bool = False, scale: float = 1.0) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32]]:
+    """
+    The ids, as float32, and weights of the k experts that each row of logits (n, experts) takes: (n, k) each.
+    """
+
+def combine(weights: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], cuts: Sequence[int] = []) -> NDArray[numpy.float32]:
+    """The float32 rows y (n, width), weighed and added up in order."""
+
+def paged_attention(q: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], k: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], v: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, rows: Sequence[int], heads: int, kv_heads: int, v_dim: int, scale: float, window: int = 0, softcap: float = 0.0, precision: int = 0, page_tokens: int = 64, pieces: int = 1, copied: bool = False) -> NDArray[numpy.float32]:
+    """
+    Attention of rows q (rows, heads * k_dim) at increasing positions to k (positions, kv_heads * k_dim) and v, written to pages of a precision (enum llamay_kv_dtype). Without v, the values are the first v_dim numbers of the keys: read from them, or, if copied, from pages of values into which the stored numbers were copied. pieces: into which the blocks are cut, then merged.
     """
