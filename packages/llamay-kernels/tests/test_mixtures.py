@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kernel_sets import POOLS, everywhere, values
 from plans import evaluate, run_rows, same_bits, weight
 
-from llamay_kernels import Plan, Weight, _kernels
+from llamay_kernels import Plan, Threads, Weight, _kernels
 
 KINDS = ["softmax", "sigmoid", "softmax_chosen", "sqrt_softplus"]
 SEEDS = st.integers(0, 2**31)
@@ -243,3 +243,30 @@ def test_ids_may_be_selected_ones():
     plan = Plan(records, [32, 8, 3, 3, 32, 3, 3, 32], [weight(m.x), weight(m.logits), *m.weights], max_rows=9)
     y = everywhere(lambda threads: run_rows(plan, [(None, range(9), 0, 4)], threads))
     assert same_bits(y, m.run(POOLS[1])[5:])
+
+
+@pytest.mark.timeout(60)
+def test_threads_that_come_late_neither_wait_for_ever_nor_change_anything():
+    """More threads than processors: some look at a stage when later ones have written over what it read.
+
+    The pieces of a stage have to be as many in their eyes as in those of the others.
+    """
+    rng = np.random.default_rng(0)
+    x, logits = values(1, 6, 32, 0), values(2, 6, 8, 0)
+    first = [stacked(3, 8, 16, 32), stacked(4, 8, 16, 32), stacked(5, 8, 32, 16)]
+    records = [("embed", (i,), (), (i,), {}) for i in range(2)]
+    widths = [32, 8]
+    for layer in range(6):  # each reuses the memory of the one before
+        n, at = len(widths), 0 if layer == 0 else len(widths) - 1
+        records += [
+            ("scale", (n,), (1,), (), {"by": float(rng.choice([-1, 1]) * (layer + 1))}),
+            ("route", (n + 1, n + 2), (n,), (), {"kind": "softmax", "k": 3, "norm": 1, "scale": 1.0}),
+            ("experts", (n + 3,), (at, n + 1, n + 2), (2, 3, 4), {"act": "silu", "experts": 8}),
+        ]
+        widths += [8, 3, 3, 32]
+    plan = Plan(records, widths, [weight(x), weight(logits), *first], max_rows=6)
+    rows = [(None, range(6), 0, 6)]
+    wanted = run_rows(plan, rows)
+    many = Threads(8, grain=0)
+    for _ in range(300):
+        assert same_bits(run_rows(plan, rows, many), wanted)

@@ -5,7 +5,8 @@
 namespace llamay {
 
 /// How the threads share the work of one stage. A work tells the pieces, the same ones in every thread, and
-/// each of them is computed by one.
+/// each of them is computed by one. How many there are may depend on the step alone, never on values that it
+/// computed: a thread that comes late, when all pieces are done, may find other values in their place.
 class Sharing {
  public:
   /// phases: kPhasesPerStage of the stage. record: whose time it is.

@@ -3,6 +3,7 @@
 // is a stretch of groups, and reading it reads nothing of the others.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string_view>
 
 #include "cpu/preparation.hpp"
@@ -201,12 +202,18 @@ void share_experts(Run& run, const Stage& stage, const Prepared& n, const Own& o
                   std::min(begin + chunk, groups), own);
     });
   }
-  const Routing routing(run.value(n.ins[1], own), n_rows, e.k, e.experts,
-                        own.extra + 2 * kTileFloats * sizeof(float) + gathered_bytes(n));
-  const std::size_t chunks = (groups + kGroupChunk - 1) / kGroupChunk;
-  sharing.pieces(routing.tiles() * chunks, [&](std::size_t k) {
+  // As many pieces as any ids could need: what a thread that comes late finds in their place may be something
+  // else. Who holds a piece keeps the stage from ending, and the ids where they are.
+  const std::size_t entries = n_rows * e.k, chunks = (groups + kGroupChunk - 1) / kGroupChunk,
+                    most = std::min(entries, entries / kRowTile + e.experts);
+  std::optional<Routing> routing;
+  sharing.pieces(most * chunks, [&](std::size_t k) {
+    if (!routing)
+      routing.emplace(run.value(n.ins[1], own), n_rows, e.k, e.experts,
+                      own.extra + 2 * kTileFloats * sizeof(float) + gathered_bytes(n));
+    if (k / chunks >= routing->tiles()) return;
     const std::size_t begin = k % chunks * kGroupChunk;
-    expert_tile(run, stage, n, routing.tile(k / chunks), begin, std::min(begin + kGroupChunk, groups), own);
+    expert_tile(run, stage, n, routing->tile(k / chunks), begin, std::min(begin + kGroupChunk, groups), own);
   });
 }
 
