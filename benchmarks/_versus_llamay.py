@@ -57,7 +57,7 @@ class Worker:
     def hello(self) -> dict[str, Any]:
         """Return what bounds the model's rates."""
         import llamay_kernels
-        from llamay_cli.measure import decode_bytes, matrix_parameters
+        from llamay_cli.verification.measurement import decode_bytes, matrix_parameters
 
         matrices = [t for t in self.model.program.tensors if t.rows > 1 and not t.name.startswith("position")]
         return {

@@ -28,7 +28,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     from llamay_server_tests import conftest
 
-    from llamay_cli._server_store import ServerStore
+    from llamay_cli.models.server_store import ServerStore
     from llamay_server import Config
     from llamay_server._adapter import load
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from llamay_cli._app import app
+from llamay_cli.command import app
 from llamay_cli.store import Store
 
 # Tests are imported one by one, so what they share besides fixtures needs a place on the path.
@@ -161,9 +161,9 @@ def web() -> Iterator[Web]:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries are tested, not waited for."""
-    from llamay_cli.pull import _http
+    from llamay_cli.pull import download
 
-    monkeypatch.setattr(_http.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(download.time, "sleep", lambda seconds: None)
 
 
 class Wheels:
@@ -246,5 +246,5 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             return self.model
 
     fake = Fake()
-    monkeypatch.setattr("llamay_cli._loading.load_model", lambda: fake.load)
+    monkeypatch.setattr("llamay_cli.options.loading.load_model", lambda: fake.load)
     return fake

@@ -10,8 +10,8 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from llamay_cli import _app
-from llamay_cli._progress import reporting
+from llamay_cli import command
+from llamay_cli.console.progress import reporting
 from llamay_cli.errors import (
     CliError,
     IntegrityError,
@@ -20,20 +20,21 @@ from llamay_cli.errors import (
     UnreachableError,
     printable,
 )
+from llamay_cli.verbs import COMMANDS
 
 Llamay = Callable[..., Any]
 
 
-@pytest.mark.parametrize("name", _app.COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_cl01_cl09_the_list_of_verbs_says_what_the_verb_says_of_itself(llamay: Llamay, name: str) -> None:
-    command = _app.app.get_command(click.Context(_app.app), name)
+    verb = command.app.get_command(click.Context(command.app), name)
 
-    assert command is not None
+    assert verb is not None
     result = llamay(name, "--help")
     assert result.exit_code == 0
     assert result.stdout.startswith(f"Usage: llamay {name}")
-    assert _app.COMMANDS[name][1] in llamay("--help").stdout
-    for option in (p for p in command.params if isinstance(p, click.Option)):
+    assert COMMANDS[name][1] in llamay("--help").stdout
+    for option in (p for p in verb.params if isinstance(p, click.Option)):
         assert option.help, f"{name} {option.opts[0]} has no help"
 
 
@@ -81,7 +82,7 @@ def test_cl05_cl06_every_error_is_one_line_and_a_documented_code(
         raise error
 
     monkeypatch.setattr("llamay_cli.store.Store.names", fail)
-    monkeypatch.setattr(_app, "_silence", lambda: None)
+    monkeypatch.setattr(command, "_silence", lambda: None)
 
     result = llamay("list")
 
@@ -116,7 +117,7 @@ def test_cl07_models_of_the_store_and_sources_complete(
 ) -> None:
     web.routes["/tiny.gguf"] = serve_ranges(gguf(100))
     llamay("pull", f"{web.url}/tiny.gguf")
-    complete = ShellComplete(_app.app, {}, "llamay", "_LLAMAY_COMPLETE")
+    complete = ShellComplete(command.app, {}, "llamay", "_LLAMAY_COMPLETE")
 
     assert [item.value for item in complete.get_completions(["run"], "t")] == ["tiny"]
     assert [item.value for item in complete.get_completions(["run"], "py")] == ["pypi:"]

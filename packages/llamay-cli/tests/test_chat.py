@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from llamay_cli_fakes import ASSISTANT, STOP, USER, FakeModel
 
-from llamay_cli._repl import COMMANDS, Repl
-from llamay_cli._session import Session, common_prefix, next_turn
-from llamay_cli._terminal import Answer
+from llamay_cli.chat.repl import COMMANDS, Repl
+from llamay_cli.chat.session import Session, common_prefix, next_turn
+from llamay_cli.console.terminal import AnswerStream
 from llamay_cli.errors import CliError
 from llamay_models import Sampling
 
@@ -33,7 +33,13 @@ class Talk:
         self.out = io.StringIO()
         generating: dict[str, Any] = {"max_tokens": None, "stop": (), "ignore_eos": False, "constraint": None}
         self.repl = Repl(
-            self.session, {}, generating, name="fake", progress="none", read=self.read, out=Answer(self.out)
+            self.session,
+            {},
+            generating,
+            name="fake",
+            progress="none",
+            read=self.read,
+            out=AnswerStream(self.out),
         )
 
     def read(self, prompt: str) -> str:

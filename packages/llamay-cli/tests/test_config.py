@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llamay_cli._options import SAMPLING_DEFAULTS
+from llamay_cli.options.sampling import SAMPLING_DEFAULTS
 
 Llamay = Callable[..., Any]
 Write = Callable[[str], Path]

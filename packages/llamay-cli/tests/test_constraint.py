@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from llamay_cli._constraint import build
 from llamay_cli.errors import CliError
+from llamay_cli.options.constraint import build_constraint
 
 DEEP = '{"not":' * 100_000 + "{}" + "}" * 100_000
 
@@ -62,7 +62,7 @@ def test_a_constraint_that_cannot_be_built_says_why(
     Path("empty.json").write_text("", "utf-8")
     Path("binary.json").write_bytes(b"\xff\xfe")
     with pytest.raises(CliError) as caught:
-        build(MODEL, kind, text)
+        build_constraint(MODEL, kind, text)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
@@ -81,7 +81,7 @@ def test_the_argument_or_the_file_it_names(tmp_path: Path, monkeypatch: pytest.M
         ("grammar", 'root ::= "true"'),
         ("regex", "true|false"),
     ):
-        matcher = build(MODEL, kind, text)
+        matcher = build_constraint(MODEL, kind, text)
         for byte in b"true":
             matcher.accept(byte)
         assert matcher.is_complete, (kind, text)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from llamay_cli import _doctor
 from llamay_cli.store import File, Manifest, Store
+from llamay_cli.verbs import doctor
 
 Llamay = Callable[..., Any]
 
@@ -102,7 +102,7 @@ def test_a_look_that_fails_hides_no_other(llamay: Llamay, monkeypatch: pytest.Mo
         raise OSError("no /proc here")
         yield
 
-    monkeypatch.setattr(_doctor, "LOOKS", (memory, _doctor.packages, _doctor.limits))
+    monkeypatch.setattr(doctor, "LOOKS", (memory, doctor.packages, doctor.limits))
     code, found = look(llamay)
 
     assert code == 1

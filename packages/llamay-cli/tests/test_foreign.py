@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from llamay_cli import foreign
-from llamay_cli._server_store import ServerStore
 from llamay_cli.errors import IntegrityError
 from llamay_cli.models import resolve
-from llamay_cli.store import Store
+from llamay_cli.models.server_store import ServerStore
+from llamay_cli.store import Store, foreign
 from llamay_server import StoreError
 
 LAYER = "application/vnd.ollama.image."

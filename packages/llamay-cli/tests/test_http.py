@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from llamay_cli.errors import CliError, IntegrityError, NotFoundError, RefusedError, UnreachableError
-from llamay_cli.pull import Limits, Options, parse, pull
-from llamay_cli.pull import _http as http_module
+from llamay_cli.pull import Limits, Options, download, parse, pull_model
 from llamay_cli.store import Store
 
 MODEL = "/models/m.gguf"
@@ -19,7 +18,7 @@ Handler = http.server.BaseHTTPRequestHandler
 def fetch(web: Any, store: Store, path: str = MODEL, **options: Any) -> bytes:
     source = parse(web.url + path)
     assert source is not None
-    entry = pull(source, store, Options(**options))
+    entry = pull_model(source, store, Options(**options))
     return store.path(entry).read_bytes()
 
 
@@ -30,7 +29,7 @@ def test_a_file_arrives_whole_under_its_name(web: Any, store: Store, gguf: Any, 
 
     source = parse(web.url + MODEL)
     assert source is not None
-    entry = pull(source, store, Options(), lambda *step: seen.append(step))
+    entry = pull_model(source, store, Options(), lambda *step: seen.append(step))
 
     assert entry.manifest.name == "m"
     assert store.path(entry).read_bytes() == body
@@ -59,7 +58,7 @@ def test_pl04_a_killed_pull_goes_on_in_the_next_one(
     def killed(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(http_module.time, "sleep", killed)
+    monkeypatch.setattr(download.time, "sleep", killed)
     with pytest.raises(KeyboardInterrupt):
         fetch(web, store)
     assert store.names() == []
@@ -244,7 +243,7 @@ def test_pl06_a_server_that_never_gets_further_is_given_up(web: Any, store: Stor
 
     with pytest.raises(UnreachableError, match="503"):
         fetch(web, store)
-    assert len(web.requests) == http_module.ATTEMPTS
+    assert len(web.requests) == download.ATTEMPTS
 
 
 def test_pl02_redirects_are_followed_and_loops_are_not(

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from llamay_cli.errors import CliError, IntegrityError, NotFoundError, RefusedError
-from llamay_cli.pull import HuggingFace, Limits, Options, parse, pull
-from llamay_cli.pull._huggingface import _Remote, choose
+from llamay_cli.pull import HuggingFace, Limits, Options, parse, pull_model
 from llamay_cli.store import Entry, Store
+from llamay_cli.store.repository import RepositoryFile, choose
 
 COMMIT = "c0ffee" * 6 + "c0ff"
 
@@ -48,7 +48,7 @@ def hub(web: Any, respond: Any, serve_ranges: Any, monkeypatch: pytest.MonkeyPat
 def fetch(store: Store, text: str = "hf:o/r", **options: Any) -> Entry:
     source = parse(text)
     assert source is not None
-    return pull(source, store, Options(**options))
+    return pull_model(source, store, Options(**options))
 
 
 def test_hf02_the_file_comes_by_commit_with_licence_and_digest(hub: Hub, store: Store, gguf: Any) -> None:
@@ -160,8 +160,8 @@ def test_hf04_a_closed_door_says_how_it_opens(
     assert hint in str(error.value.hint)
 
 
-def files(*paths: str) -> list[_Remote]:
-    return [_Remote(path, 1000 + i, None) for i, path in enumerate(paths)]
+def files(*paths: str) -> list[RepositoryFile]:
+    return [RepositoryFile(path, 1000 + i, None) for i, path in enumerate(paths)]
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,9 @@ def test_what_is_not_there_is_told(there: tuple[str, ...], asked: str | None, me
 
 
 def test_hf04_the_saved_token_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from llamay_cli.pull import _huggingface
+    from llamay_cli.pull import huggingface
 
     monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
-    assert _huggingface._token() is None
+    assert huggingface._token() is None
     (tmp_path / "token").write_text("hf_saved\n")
-    assert _huggingface._token() == "hf_saved"
+    assert huggingface._token() == "hf_saved"

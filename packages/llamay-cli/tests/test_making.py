@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llamay_cli import modelfile
 from llamay_cli.errors import CliError
-from llamay_cli.models import resolve
+from llamay_cli.models import modelfile, resolve
 from llamay_cli.store import Store
 from llamay_models import gguf as gguf_files
 from llamay_server import Profile
@@ -86,6 +85,8 @@ WORDS = (
 )
 
 
+# Tables of all characters are made with the first draw, which takes seconds on a machine that is busy.
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.builds(
         Profile,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from llamay_cli._server_store import ServerStore
 from llamay_cli.errors import CliError, IntegrityError, NotFoundError, RefusedError
 from llamay_cli.models import resolve
-from llamay_cli.pull import Ollama, Options, ollama, parse, pull
+from llamay_cli.models.server_store import ServerStore
+from llamay_cli.pull import Ollama, Options, ollama_source, parse, pull_model
 from llamay_cli.store import Entry, Store
 from llamay_server import StoreError
 
@@ -51,7 +51,7 @@ def registry(web: Any, serve_ranges: Any, monkeypatch: pytest.MonkeyPatch) -> Re
 def fetch(store: Store, text: str = "ollama:tiny", **options: Any) -> Entry:
     source = parse(text)
     assert source is not None
-    return pull(source, store, Options(**options))
+    return pull_model(source, store, Options(**options))
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ def fetch(store: Store, text: str = "ollama:tiny", **options: Any) -> Entry:
     ],
 )
 def test_ol07_names_have_ollamas_defaults(name: str, parts: tuple[str, ...], shown: str) -> None:
-    source = ollama(name)
+    source = ollama_source(name)
     assert source == Ollama(*parts) == parse(f"ollama:{name}")
     assert source is not None
     assert source.default_name() == shown
-    assert ollama(str(source).removeprefix("ollama:")) == source
+    assert ollama_source(str(source).removeprefix("ollama:")) == source
 
 
 def test_pl01_the_weights_and_what_comes_with_them_arrive(
@@ -111,7 +111,7 @@ def test_pl02_a_blob_may_be_elsewhere(registry: Registry, store: Store, gguf: An
     assert "authorization" not in headers
     registry.web.routes["/moved"] = lambda handler: respond(handler, b"", status=307, location="/moved")
     with pytest.raises(CliError):
-        pull(Ollama("registry.ollama.ai", "library", "tiny", "latest"), store, Options(name="again"))
+        pull_model(Ollama("registry.ollama.ai", "library", "tiny", "latest"), store, Options(name="again"))
 
 
 def test_pl03_ol21_status_lines_are_ollamas(registry: Registry, store: Store, gguf: Any) -> None:
@@ -141,12 +141,12 @@ def test_pl03_ol21_status_lines_are_ollamas(registry: Registry, store: Store, gg
 def test_pl04_a_killed_pull_goes_on_where_it_was(
     registry: Registry, store: Store, gguf: Any, serve_ranges: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from llamay_cli.pull import _http
+    from llamay_cli.pull import download
 
     data = gguf(1 << 20)
     (layer,) = registry.add(model=data)
     registry.web.routes[f"/v2/library/tiny/blobs/{layer['digest']}"] = serve_ranges(data, cut=400_000, cuts=1)
-    monkeypatch.setattr(_http, "ATTEMPTS", 0)
+    monkeypatch.setattr(download, "ATTEMPTS", 0)
     with pytest.raises(CliError):
         fetch(store)
     assert store.names() == []

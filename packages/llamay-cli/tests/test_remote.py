@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llamay_cli._remote import until
+from llamay_cli.verbs.server import until
 
 MODEL = {
     "name": "tiny:latest",

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from llamay_cli import _loading, _options
+from llamay_cli.options import loading
+from llamay_cli.options.sampling import SAMPLING_DEFAULTS
 from llamay_models import Sampling
 
 
@@ -51,9 +52,7 @@ def test_system_prompt_files_and_options_reach_the_model(
 def test_the_defaults_in_the_help_are_the_engines() -> None:
     default = Sampling()
 
-    assert {name: getattr(default, name) for name in _options.SAMPLING_DEFAULTS} == dict(
-        _options.SAMPLING_DEFAULTS
-    )
+    assert {name: getattr(default, name) for name in SAMPLING_DEFAULTS} == dict(SAMPLING_DEFAULTS)
 
 
 def test_every_sampling_option_has_llama_cpps_name(fake: Any, llamay: Callable[..., Any]) -> None:
@@ -288,7 +287,7 @@ def test_cl06_what_this_model_cannot_be_loaded_with_is_no_defect(
     def load(*arguments: Any, **options: Any) -> Any:
         raise ValueError("ctx_size must be at most 64, not 512")
 
-    monkeypatch.setattr(_loading, "load_model", lambda: load)
+    monkeypatch.setattr(loading, "load_model", lambda: load)
     result = llamay("run", fake.path, "-p", "Well?", "--ctx-size", 512)
 
     assert (result.exit_code, result.stderr) == (1, "error: ctx_size must be at most 64, not 512\n")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamay_cli._terminal import Answer, Cleaner
+from llamay_cli.console.terminal import AnswerStream, Cleaner
 
 HOSTILE = {
     "colours": ("a\x1b[31mred\x1b[0mb", "aredb"),
@@ -68,7 +68,7 @@ class Tty(io.StringIO):
 
 def test_a_pipe_gets_every_character() -> None:
     out = io.StringIO()
-    answer = Answer(out)
+    answer = AnswerStream(out)
     answer.write("a\x1b[31m\r")
     answer.end()
 
@@ -77,7 +77,7 @@ def test_a_pipe_gets_every_character() -> None:
 
 def test_a_poor_terminal_gets_question_marks_instead_of_an_exception() -> None:
     out = Tty()
-    Answer(out).write("naïve \x1b]0;x\x07日\ud800")
+    AnswerStream(out).write("naïve \x1b]0;x\x07日\ud800")
 
     assert out.getvalue() == "na?ve ??"
 
@@ -85,7 +85,7 @@ def test_a_poor_terminal_gets_question_marks_instead_of_an_exception() -> None:
 @pytest.mark.parametrize(("text", "ending"), [("a", "\n"), ("a\n", ""), ("", "")])
 def test_a_line_is_ended_once(text: str, ending: str) -> None:
     out = io.StringIO()
-    answer = Answer(out)
+    answer = AnswerStream(out)
     answer.write(text)
     answer.end()
 

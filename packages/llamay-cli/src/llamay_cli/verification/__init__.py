@@ -5,9 +5,9 @@ accident, each check is also run with one token of one side changed: if it does 
 whatever it found before.
 """
 
-from ._checks import CHECKS, Check, Result, verify
-from ._compare import Difference, Observation, compare
-from ._subject import Precision, Setup, Subject
+from .checks import CHECKS, Check, Result, verify
+from .compare import Difference, Observation, compare
+from .subject import Precision, Setup, Subject
 
 __all__ = [
     "CHECKS",

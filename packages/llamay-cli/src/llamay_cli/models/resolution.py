@@ -1,0 +1,106 @@
+"""From what a user writes for MODEL to a file: a name in the store, a source to pull from, or a path."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..console.progress import Mode, reporting
+from ..errors import IntegrityError, NotFoundError
+
+if TYPE_CHECKING:
+    from ..pull import Options, Source
+    from ..store import Entry, Store
+    from ..store.foreign import ForeignModel
+
+_PATH = re.compile(r"\.{0,2}/")
+"""What begins so is a path: no name and no source does."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A GGUF file to load, the name to call it by, and its entry if it is in the store, or in somebody else's."""
+
+    path: Path
+    name: str
+    entry: Entry | None = None
+    foreign: ForeignModel | None = None
+
+    @property
+    def sha256(self) -> str | None:
+        """The SHA-256 of the model, where the store knows it: a context is bound to it."""
+        return self.entry.sha256 if self.entry is not None else None
+
+    @property
+    def adapters(self) -> tuple[Path, ...]:
+        """LoRA adapters that it is used with. Raises IntegrityError for one that is not there."""
+        if self.entry is None or not self.entry.adapters:
+            return ()
+        from ..store import Store
+
+        store = Store()
+        return tuple(store.blob(file) for file in self.entry.adapters)
+
+    def settings(self) -> dict[str, Any]:
+        """What the model has of its own beside its file: template, system, parameters, messages, license.
+
+        Raises IntegrityError where that is damaged.
+        """
+        if self.foreign is not None:
+            return self.foreign.settings()
+        text = self.entry.manifest.details.get("profile") if self.entry is not None else None
+        try:
+            found = json.loads(text) if text is not None else {}
+            return {key: value for key, value in found.items() if value}
+        except (ValueError, AttributeError) as error:
+            raise IntegrityError(f"the profile of {self.name} is damaged", "create it again") from error
+
+
+def resolve(
+    model: str, *, mode: Mode = "auto", offline: bool = False, store: Store | None = None
+) -> Resolved:
+    """Find MODEL, pulling it if it is a source that the store does not have yet."""
+    if _PATH.match(model) and (path := Path(model)).is_file():
+        # The store and what fills it take longer to import than this takes.
+        return Resolved(path.absolute(), path.name)
+    from ..store import Store
+
+    store = store or Store()
+    if entry := store.find(model):
+        return Resolved(store.path(entry), entry.manifest.name, entry)
+    from ..pull import Local, Options, parse
+    from ..store import foreign
+
+    source = parse(model)
+    if source is None:
+        path = Path(model)
+        if path.is_file():
+            return Resolved(path, path.name)
+        if found := foreign.find(model):
+            return Resolved(found.path, found.name, foreign=found)
+        store.get(model)  # says what is wrong with the name
+        raise NotFoundError(f"no model named {model}")
+    if isinstance(source, Local):
+        if not source.path.exists():
+            raise NotFoundError(f"{source.path} does not exist")
+        return Resolved(source.path, source.path.name)
+    if entry := store.find_source(str(source)):
+        return Resolved(store.path(entry), entry.manifest.name, entry)
+    if found := foreign.find(model):
+        return Resolved(found.path, found.name, foreign=found)
+    click.echo(f"{source} is not in the store yet: pulling it", err=True)
+    entry = fetch(source, store, Options(offline=offline), mode)
+    return Resolved(store.path(entry), entry.manifest.name, entry)
+
+
+def fetch(source: Source, store: Store, options: Options, mode: Mode) -> Entry:
+    """Pull with progress on stderr."""
+    from ..pull import pull_model
+
+    with reporting(mode, unit="bytes") as report:
+        return pull_model(source, store, options, report)

@@ -1,0 +1,82 @@
+"""A schema, grammar or expression from the command line, compiled against a model's vocabulary."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import llamay_grammar
+from llamay_models.tokenizer import token_table
+
+from ..console.inputs import read_text
+from ..errors import CliError, printable
+
+if TYPE_CHECKING:
+    from llamay_models import Model
+
+
+def build_constraint(
+    model: Model, kind: str, text: str, *, canonical_escapes: bool = False
+) -> llamay_grammar.Matcher:
+    """Return the constraint of `--schema`, `--grammar` (GBNF) or `--regex`; refuses what cannot be exact."""
+    words = vocabulary(model)
+    try:
+        match kind:
+            case "schema":
+                grammar = llamay_grammar.compile_json_schema(
+                    _schema(text), words, canonical_escapes=canonical_escapes
+                )
+            case "regex":
+                grammar = llamay_grammar.compile_regex(text, words, whole=True)
+            case _:
+                grammar = llamay_grammar.compile_gbnf(_grammar(text), words)
+    except llamay_grammar.CompileError as error:
+        raise CliError(f"--{kind}: {error}") from None
+    for warning in grammar.warnings:
+        click.echo(f"warning: {printable(warning)}", err=True)
+    return grammar.matcher()
+
+
+def vocabulary(model: Model) -> llamay_grammar.Vocabulary:
+    """Return the tokens of a model as the compiler needs them."""
+    words = model.tokenizer
+    if words is None:
+        raise CliError("this model has no tokenizer, so nothing can be said about its text")
+    table = token_table(words, model.vocab_size)
+    return llamay_grammar.Vocabulary(table.tokens, special=table.special, end=table.end)
+
+
+def _schema(text: str) -> str:
+    """Return JSON text: the argument itself, or the file it names."""
+    inline = text.lstrip().startswith(("{", "[")) or text.strip() in ("true", "false")
+    source = text if inline else _read("schema", text, "give JSON, or the name of a file with JSON")
+    where = "--schema" if inline else f"--schema: {text}"
+    try:
+        json.loads(source)
+    except RecursionError:
+        raise CliError(f"{where} is nested too deep") from None
+    except ValueError as error:
+        raise CliError(
+            f"{where} is not JSON: {error}", "give JSON, or the name of a file with JSON"
+        ) from None
+    return source
+
+
+def _grammar(text: str) -> str:
+    """Return a grammar: the argument itself, or the file it names."""
+    if "::=" in text:
+        return text
+    return _read("grammar", text, "give GBNF (root ::= ...), or the name of a file with it")
+
+
+def _read(kind: str, name: str, hint: str) -> str:
+    try:
+        found = name == "-" or Path(name).is_file()
+    except (OSError, ValueError):  # too long for a name, or no name at all
+        found = False
+    if not found:
+        raise CliError(f"--{kind}: there is no file {printable(name[:200])!r}", hint)
+    return read_text(name)

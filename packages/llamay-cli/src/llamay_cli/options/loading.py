@@ -1,0 +1,212 @@
+"""How a model is loaded: the options of verbs that load one, and what they become."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from ..console.progress import Mode
+from ..errors import CliError
+from .shared import offline_option, progress_option, threads_option
+
+if TYPE_CHECKING:
+    from llamay_models import Model
+
+    from ..models import Resolved
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def model_options(command: F) -> F:
+    """Add how the model is loaded."""
+    for decorate in reversed(
+        (
+            click.option(
+                "-c",
+                "--ctx-size",
+                type=click.IntRange(1),
+                envvar=["LLAMAY_CTX_SIZE", "OLLAMA_CONTEXT_LENGTH"],
+                help=_CTX_SIZE,
+            ),
+            threads_option(_THREADS),
+            click.option(
+                "--kv",
+                type=click.Choice(["f16", "f32", "vq8", "q8"]),
+                envvar="LLAMAY_KV",
+                default="f16",
+                help=_KV,
+            ),
+            click.option(
+                "--packed-cache",
+                type=click.Path(file_okay=False, path_type=Path),
+                envvar="LLAMAY_PACKED_CACHE",
+                metavar="FOLDER",
+                help=_PACKED_CACHE,
+            ),
+            click.option(
+                "--lora",
+                multiple=True,
+                metavar="FILE[:SCALE]",
+                help="Use a LoRA adapter (GGUF), or a share of it; may be repeated.",
+            ),
+            offline_option(),
+            progress_option(),
+        )
+    ):
+        command = decorate(command)
+    return command
+
+
+def engine_options(command: F) -> F:
+    """Add what a verb that writes a lot may give the engine: a draft model, memory, and folders. As of the server."""
+    for decorate in reversed(
+        (
+            click.option(
+                "--draft",
+                metavar="MODEL",
+                envvar="LLAMAY_DRAFT",
+                help="A smaller model of the same vocabulary that guesses ahead; no answer changes.",
+            ),
+            click.option(
+                "--ctx-mem-budget",
+                metavar="SIZE",
+                envvar="LLAMAY_CTX_MEM_BUDGET",
+                callback=_size,
+                help="Memory for keys and values, as 512m or 4g.  [default: a quarter of the machine's]",
+            ),
+            click.option(
+                "--ctx-spill-dir",
+                metavar="DIR",
+                envvar="LLAMAY_CTX_SPILL_DIR",
+                help="Where contexts that are not at work go, encrypted, when that is not enough.",
+            ),
+            click.option(
+                "--prefix-cache-dir",
+                metavar="DIR",
+                envvar="LLAMAY_PREFIX_CACHE_DIR",
+                help="Where what was read is kept for the next time.",
+            ),
+        )
+    ):
+        command = decorate(command)
+    return command
+
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
+_SPILL = 64 << 30
+
+
+def _size(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    match = _SIZE.fullmatch(value.strip())
+    size = 0 if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+    if size < 1:
+        raise click.BadParameter(f"{value!r} is not a size; write 512m or 4g")
+    return size
+
+
+_CTX_SIZE = "Tokens that a context may hold.  [default: what the model was made for]"
+_THREADS = "CPU threads.  [default: one per core]"
+_PACKED_CACHE = "Keep weights here as kernels read them (as large as the model): later starts are faster."
+_KV = "Precision of keys and values.  [default: f16]"
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How to load a model."""
+
+    ctx_size: int | None
+    threads: int | None
+    kv: str
+    offline: bool = False
+    progress: Mode = "auto"
+    packed_cache: Path | None = None
+    lora: tuple[str, ...] = ()
+    draft: str | None = None
+    ctx_mem_budget: int | None = None
+    ctx_spill_dir: str | None = None
+    prefix_cache_dir: str | None = None
+
+    @classmethod
+    def take(cls, options: dict[str, Any]) -> Loading:
+        """Take the model options out of what click collected."""
+        return cls(
+            options.pop("ctx_size"),
+            options.pop("threads"),
+            options.pop("kv"),
+            options.pop("offline"),
+            cast(Mode, options.pop("progress")),
+            options.pop("packed_cache"),
+            options.pop("lora"),
+            # Only some verbs have these.
+            *(options.pop(name, None) for name in _ENGINE),
+        )
+
+    def resolve(self, model: str) -> Resolved:
+        """Find the file that MODEL means."""
+        from ..models import resolve
+
+        return resolve(model, mode=self.progress, offline=self.offline)
+
+    def load(self, resolved: Resolved, **more: Any) -> Model:
+        """Load it, with progress."""
+        from ..console.progress import reporting
+
+        more |= self._engine()
+        with reporting(self.progress) as report:
+            try:
+                return load_model()(
+                    resolved.path,
+                    threads=self.threads,
+                    kv=self.kv,
+                    ctx_size=self.ctx_size,
+                    packed_cache=self.packed_cache,
+                    adapters=self._adapters(resolved),
+                    sha256=resolved.sha256,
+                    progress=report,
+                    **more,
+                )
+            except ValueError as error:
+                # An option that is in its own range and not in this model's.
+                raise CliError(str(error)) from error
+
+    def _adapters(self, resolved: Resolved) -> list[Any]:
+        """The model's own adapters, and behind them those that were asked for."""
+        found: list[Any] = list(resolved.adapters)
+        if self.lora:
+            from llamay_models.adapters import read_adapter
+
+            found += map(read_adapter, self.lora)
+        return found
+
+    def _engine(self) -> dict[str, Any]:
+        """What `engine_options` asked for, as arguments of `load`."""
+        found: dict[str, Any] = {}
+        if self.draft is not None:
+            found["draft"] = self.resolve(self.draft).path
+        if self.ctx_mem_budget is not None:
+            found["kv_budget"] = self.ctx_mem_budget
+        if self.prefix_cache_dir is not None:
+            found["disk_cache"] = self.prefix_cache_dir
+        if self.ctx_spill_dir is not None:
+            import llamay_kv
+
+            Path(self.ctx_spill_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+            found["spill"] = llamay_kv.Spill(self.ctx_spill_dir, _SPILL)
+        return found
+
+
+_ENGINE = ("draft", "ctx_mem_budget", "ctx_spill_dir", "prefix_cache_dir")
+
+
+def load_model() -> Callable[..., Model]:
+    """Return `llamay_models.load`, imported only now; tests put another in its place."""
+    import llamay_models
+
+    return llamay_models.load

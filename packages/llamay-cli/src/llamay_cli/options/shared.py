@@ -1,0 +1,56 @@
+"""Options that most verbs have: threads, the network, progress; and values that several options read alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from ..console.progress import MODES
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def threads_option(text: str = "CPU threads.") -> Callable[[F], F]:
+    """Add how many threads compute."""
+    names = ["LLAMAY_THREADS", "LLAMA_ARG_THREADS"]
+    return click.option("-t", "--threads", type=click.IntRange(1, 1024), envvar=names, help=text)
+
+
+def offline_option(text: str = "Pull nothing.") -> Callable[[F], F]:
+    """Add whether the network is left alone."""
+    return click.option("--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help=text)
+
+
+def progress_option() -> Callable[[F], F]:
+    """Add how progress is shown."""
+    text = "How to show progress, on stderr."
+    return click.option("--progress", type=click.Choice(MODES), default="auto", help=text)
+
+
+def read_size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Read bytes as people write them: 800M, 4G, 1.5T."""
+    if value is None:
+        return None
+    text = value.strip().lower().removesuffix("b")
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _SUFFIXES and text[-1:] else (text, "")
+    try:
+        result = int(float(number) * _SUFFIXES[unit])
+    except (ValueError, OverflowError):
+        result = -1
+    if not 0 < result < 1 << 62:
+        raise click.BadParameter(f"{value!r} is not a size such as 800M or 4G")
+    return result
+
+
+def read_digest(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Read a SHA-256, with or without `sha256:` before it."""
+    if value is None:
+        return None
+    text = value.lower().removeprefix("sha256:").removeprefix("sha256-")
+    if len(text) != 64 or any(c not in "0123456789abcdef" for c in text):
+        raise click.BadParameter(f"{value!r} is not 64 hexadecimal digits")
+    return text

@@ -1,0 +1,35 @@
+"""What a pull may do, and what it has fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..store import Incoming
+from .limits import Limits
+
+Progress = Callable[[str, int, int], None]
+"""Called as progress(stage, bytes done, bytes in all; 0: not known)."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may decide about a pull.
+
+    `sha256` is the digest that the (one) GGUF file must have; `insecure` allows plain http to other machines;
+    `offline` forbids any network.
+    """
+
+    name: str | None = None
+    sha256: str | None = None
+    insecure: bool = False
+    offline: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Verified files in the download folder, and what is known about where they came from."""
+
+    files: list[Incoming]
+    details: dict[str, str]

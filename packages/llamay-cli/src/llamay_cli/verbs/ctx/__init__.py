@@ -1,0 +1,1 @@
+"""`llamay ctx`: contexts as files."""
