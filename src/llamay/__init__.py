@@ -6,13 +6,13 @@
     context = model.context("The capital of France is")
     print(context.generate(max_tokens=16).text)
 
-The names here are those of `llamay_models`, for whoever needs no more than a model that answers, and three that bring
-it together with `llamay_grammar`: `prompt`, `reader` and `vocabulary`.
+The names here are those of `llamay_models`, for whoever needs no more than a model that answers, and four that bring
+it together with `llamay_grammar`: `constraint`, `prompt`, `reader` and `vocabulary`.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from llamay._bridge import prompt, reader, vocabulary
+from llamay._bridge import constraint, prompt, reader, vocabulary
 from llamay_models import (
     Context,
     Engine,
@@ -23,6 +23,7 @@ from llamay_models import (
     Piece,
     Request,
     Sampling,
+    Timings,
     TokenConstraint,
     TokenScore,
     Usage,
@@ -31,9 +32,10 @@ from llamay_models import (
     load,
     score,
 )
+from llamay_models.constraints import use_compiler as _use_compiler
 
 if TYPE_CHECKING:
-    from llamay_models import answers
+    from llamay_models import adapters, answers
 
 __all__ = [
     "Context",
@@ -45,11 +47,14 @@ __all__ = [
     "Piece",
     "Request",
     "Sampling",
+    "Timings",
     "TokenConstraint",
     "TokenScore",
     "Usage",
+    "adapters",
     "answers",
     "branches",
+    "constraint",
     "errors",
     "load",
     "prompt",
@@ -58,12 +63,25 @@ __all__ = [
     "vocabulary",
 ]
 
+
+def _compiler() -> Any:
+    import llamay_grammar
+
+    return llamay_grammar
+
+
+_use_compiler(_compiler)
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Import what reads calls when it is asked for: most programs only write."""
-        if name == "answers":
-            from llamay_models import answers
+        """Import what few programs use when it is asked for."""
+        if name in ("adapters", "answers"):
+            from importlib import import_module
 
-            return answers
+            return import_module(f"llamay_models.{name}")
         raise AttributeError(f"module 'llamay' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,12 +1,12 @@
-"""Where a model and the grammar package meet: neither knows of the other, and only the whole has both."""
+"""What needs a model and the grammar package: neither imports the other, and this package has both."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from llamay_grammar import Vocabulary
+    from llamay_grammar import Matcher, Vocabulary
     from llamay_models import Context, Model
     from llamay_models.answers import ContextReader
 
@@ -18,9 +18,9 @@ def reader(
     parallel: bool = True,
     bound: bool = False,
 ) -> ContextReader:
-    """Return what takes apart the model's next words in a context: thoughts, text and calls of these tools.
+    """Return what takes apart what the model writes next in a context: reasoning, text and calls of these tools.
 
-    Make it when the prompt has been read, before anything is generated, and hand its `special` to `generate`:
+    Make it before anything is generated, and hand its `special` to `generate`:
 
         reader = llamay.reader(context, tools)
         answer = reader.answer(context.generate(special=reader.special, max_tokens=256))
@@ -33,9 +33,8 @@ def reader(
         tools: what may be called, in OpenAI's form (``{"type": "function", "function": {...}}``) or plain
             (``{"name": ..., "parameters": schema}``).
         parallel: whether there may be several calls.
-        bound: whether what is generated is bound by a grammar of these tools in this format
-            (`llamay_grammar.compile_tools`). Calls then come in parts, where the format allows it: `events` yields
-            their arguments while they are written.
+        bound: whether a constraint of these tools (`constraint`) binds what is generated. Calls then come in parts,
+            where the format allows it: `events` yields their arguments while they are written.
 
     Raises:
         TypeError: for what is no context.
@@ -82,24 +81,91 @@ def prompt(
     return model.render(turns, tools=described, **options)
 
 
+def constraint(
+    source: Model | Context,
+    *,
+    schema: Mapping[str, Any] | bool | str | None = None,
+    regex: str | None = None,
+    grammar: str | None = None,
+    tools: Iterable[Mapping[str, Any]] | None = None,
+    choice: str | None = None,
+    parallel: bool | None = None,
+    answer: Mapping[str, Any] | bool | None = None,
+    format: str | None = None,  # noqa: A002 - the word of llamay_grammar
+    reasoning: bool = False,
+    canonical_escapes: bool = False,
+    strict: bool = True,
+) -> Matcher:
+    """Return a constraint for `generate`: only text that fits is ever written.
+
+        matcher = llamay.constraint(context, tools=tools, choice="required", reasoning=True)
+        answer = reader.answer(context.generate(constraint=matcher, special=reader.special))
+
+    Give one of `schema`, `regex`, `grammar` and `tools`. A constraint serves one text; `fork()` makes another, and a
+    second call with the same arguments compiles nothing anew. What was left out (`strict=False`) is in
+    `matcher.grammar.warnings`.
+
+    Args:
+        source: a model, or a context of it, which ends where the text begins.
+        schema: a JSON Schema: a mapping, true or false, or JSON text. The text is JSON that is valid under it.
+        regex: a regular expression (ECMA-262) that the text matches from end to end.
+        grammar: GBNF; the text is a sentence of it.
+        tools: what may be called, in OpenAI's form or plain. The text is calls in the format that the model's chat
+            template speaks; arguments have no names but those that a schema describes, unless it says otherwise.
+        choice: of tools: "auto" (the default) lets the model write text, calls, or text and then calls; "required"
+            demands a call; the name of a tool demands that one.
+        parallel: whether several tools may be called; by default they may.
+        answer: a JSON Schema for the text where no tool is called.
+        format: the format of calls, a name in `llamay_grammar.tool_formats()`; None takes that of the chat template.
+        reasoning: whether reasoning may come before a document or calls, where the model's chat template knows any.
+            Needs a context, whose end says whether the prompt has opened it.
+        canonical_escapes: the strings of a schema write every character in one way. Calls always do.
+        strict: refuse what cannot be enforced to the letter.
+
+    Raises:
+        TypeError: for what is neither a model nor a context.
+        ValueError: for none or several of the four, for an option that does not go with it, a model without a
+            tokenizer, and `llamay_grammar.CompileError`, which names the keyword and where it stands.
+
+    """
+    import llamay_grammar
+    from llamay_models.constraints import compile_constraint
+
+    if not hasattr(source, "model"):
+        _expect("model", source, "tokenizer", "a model, as llamay.load() returns it, or a context")
+    compiled = compile_constraint(
+        source,
+        llamay_grammar,
+        schema=schema,
+        regex=regex,
+        grammar=grammar,
+        tools=tools,
+        choice=choice,
+        parallel=parallel,
+        answer=answer,
+        format=format,
+        reasoning=reasoning,
+        canonical_escapes=canonical_escapes,
+        strict=strict,
+    )
+    return cast("Matcher", compiled.matcher())
+
+
 def vocabulary(model: Model) -> Vocabulary:
     """Return a model's tokens as the functions of `llamay_grammar` that compile take them.
 
-    Making it takes a moment, and it remembers the masks of all grammars over it: make one for each model and keep it.
+    Made when it is first asked for, which takes a moment, and kept as long as the model's tokenizer.
 
     Raises:
         TypeError: for what is no model.
         ValueError: for a model without a tokenizer.
 
     """
-    from llamay_grammar import Vocabulary
-    from llamay_models.tokenizer import token_table
+    import llamay_grammar
+    from llamay_models import constraints
 
-    _expect("model", model, "tokenizer", "a model, as llamay.load() returns it")
-    if model.tokenizer is None:
-        raise ValueError("this model has no tokenizer, so nothing can be said about its text")
-    table = token_table(model.tokenizer, model.vocab_size)
-    return Vocabulary(table.tokens, special=table.special, end=table.end)
+    found: Vocabulary = constraints.vocabulary(model, llamay_grammar)
+    return found
 
 
 def _expect(what: str, value: object, attribute: str, wanted: str) -> None:

@@ -1,52 +1,38 @@
-"""A schema, grammar or expression from the command line, compiled against a model's vocabulary."""
+"""A schema, grammar or regular expression from the command line, compiled for a model."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import llamay_grammar
-from llamay_models.tokenizer import token_table
+from llamay_models.constraints import compile_constraint
 
 from ..console.inputs import read_text
 from ..errors import CliError, printable
 
 if TYPE_CHECKING:
-    from llamay_models import Model
+    from llamay_models import Model, TokenConstraint
 
 
 def build_constraint(
     model: Model, kind: str, text: str, *, canonical_escapes: bool = False
-) -> llamay_grammar.Matcher:
+) -> TokenConstraint:
     """Return the constraint of `--schema`, `--grammar` (GBNF) or `--regex`; refuses what cannot be exact."""
-    words = vocabulary(model)
+    read = {"schema": _schema, "grammar": _grammar}.get(kind)
+    source: dict[str, Any] = {kind: read(text) if read is not None else text}
     try:
-        match kind:
-            case "schema":
-                grammar = llamay_grammar.compile_json_schema(
-                    _schema(text), words, canonical_escapes=canonical_escapes
-                )
-            case "regex":
-                grammar = llamay_grammar.compile_regex(text, words, whole=True)
-            case _:
-                grammar = llamay_grammar.compile_gbnf(_grammar(text), words)
+        grammar = compile_constraint(model, llamay_grammar, canonical_escapes=canonical_escapes, **source)
     except llamay_grammar.CompileError as error:
         raise CliError(f"--{kind}: {error}") from None
+    except ValueError as error:
+        raise CliError(str(error)) from None
     for warning in grammar.warnings:
         click.echo(f"warning: {printable(warning)}", err=True)
     return grammar.matcher()
-
-
-def vocabulary(model: Model) -> llamay_grammar.Vocabulary:
-    """Return the tokens of a model as the compiler needs them."""
-    words = model.tokenizer
-    if words is None:
-        raise CliError("this model has no tokenizer, so nothing can be said about its text")
-    table = token_table(words, model.vocab_size)
-    return llamay_grammar.Vocabulary(table.tokens, special=table.special, end=table.end)
 
 
 def _schema(text: str) -> str:

@@ -1,0 +1,22 @@
+"""Where a model meets a grammar compiler: its tokens, its chat template and its format of calls.
+
+The compiler is handed in, as constraints are, and never imported: `llamay_grammar` is one, and whoever sits above both
+packages passes the module (the server, the command) or names it once for everybody (`use_compiler`, which `import
+llamay` does). What a schema, a pattern, a grammar or tools mean for a model is decided here and nowhere else.
+"""
+
+from llamay_models.constraints.compilation import Marks, compile_constraint
+from llamay_models.constraints.interface import Compiled, Compiler, compiler, use_compiler
+from llamay_models.constraints.tokens import vocabulary
+from llamay_models.constraints.tools import closed_schema
+
+__all__ = [
+    "Compiled",
+    "Compiler",
+    "Marks",
+    "closed_schema",
+    "compile_constraint",
+    "compiler",
+    "use_compiler",
+    "vocabulary",
+]
