@@ -19,7 +19,6 @@ from llamay_models import (
     Generation,
     LlamayError,
     Model,
-    ModelPool,
     Piece,
     Request,
     Sampling,
@@ -27,15 +26,13 @@ from llamay_models import (
     TokenConstraint,
     TokenScore,
     Usage,
-    branches,
     errors,
     load,
-    score,
 )
 from llamay_models.constraints import use_compiler as _use_compiler
 
 if TYPE_CHECKING:
-    from llamay_models import adapters, answers
+    from llamay_models import ModelPool, adapters, answers, branches, score
 
 __all__ = [
     "Context",
@@ -76,10 +73,10 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """Import what few programs use when it is asked for."""
-        if name in ("adapters", "answers"):
-            from importlib import import_module
+        if name in ("ModelPool", "adapters", "answers", "branches", "score"):
+            import llamay_models
 
-            return import_module(f"llamay_models.{name}")
+            return getattr(llamay_models, name)
         raise AttributeError(f"module 'llamay' has no attribute {name!r}")
 
 

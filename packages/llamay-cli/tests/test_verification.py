@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from llamay_cli_fakes import FakeContext, FakeModel, logits_of
 
 from llamay_cli.errors import CliError
-from llamay_cli.verification import CHECKS, Observation, Result, compare, verify
+from llamay_cli.verification import CHECKS, Observation, Result, verify
+from llamay_cli.verification import comparison as compare
 
 TOKENS = [(7 * i + 3) % 200 + 10 for i in range(100)]
 NAMES = [check.name for check in CHECKS]

@@ -6,7 +6,7 @@ whatever it found before.
 """
 
 from .checks import CHECKS, Check, Result, verify
-from .compare import Difference, Observation, compare
+from .comparison import Difference, Observation, compare
 from .subject import Precision, Setup, Subject
 
 __all__ = [

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .compare import Difference, Observation, compare
+from .comparison import Difference, Observation, compare
 from .subject import Setup, Subject, observe
 
 if TYPE_CHECKING:

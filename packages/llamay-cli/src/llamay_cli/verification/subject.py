@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..errors import CliError
-from .compare import Observation
+from .comparison import Observation
 
 if TYPE_CHECKING:
     from llamay_models import Context, Model

@@ -4,9 +4,18 @@ Byte-level BPE with the pre-tokenizer that the file names, SentencePiece BPE wit
 unigram model, WordPiece, and RWKV's World tokenizer.
 """
 
+from .._native import pretokenizer_names
 from ._build import from_gguf
 from ._errors import TokenizerError
 from ._table import TokenTable, token_table
 from ._tokenizer import StreamDecoder, Tokenizer
 
-__all__ = ["StreamDecoder", "TokenTable", "Tokenizer", "TokenizerError", "from_gguf", "token_table"]
+__all__ = [
+    "StreamDecoder",
+    "TokenTable",
+    "Tokenizer",
+    "TokenizerError",
+    "from_gguf",
+    "pretokenizer_names",
+    "token_table",
+]
