@@ -21,7 +21,7 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "stop": ("server:stop", "Have a running server let go of models."),
     },
     "Contexts": {
-        "ctx": ("ctx.contexts:ctx", "Build, fork, continue, verify and compare contexts in files."),
+        "ctx": ("ctx.group:ctx", "Build, fork, continue, verify and compare contexts in files."),
     },
     "Proof": {
         "verify": ("verify:verify", "Prove on this machine that a model is exact."),
