@@ -179,10 +179,10 @@ def test_explain_miss_names_the_field_or_the_token(llamay, file, tmp_path):
     assert found["token"] == {"position": 100, "stored": 100, "wanted": 7}
     text = llamay("ctx", "explain-miss", file, tmp_path / "b").stdout
     assert (
-        "100 of 101 tokens are the same; token 100 is 100, 7 was wanted; it belongs to another rope_base"
+        "100 of 101 tokens are the same; token 100 is 100, 7 was wanted; the identity differs in rope_base"
         in text
     )
-    assert "it can be used" in llamay("ctx", "explain-miss", file, file).stdout
+    assert "the stored state can be used" in llamay("ctx", "explain-miss", file, file).stdout
 
 
 def test_explain_miss_on_a_cache(llamay, folder, file, tmp_path):

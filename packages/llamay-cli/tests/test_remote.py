@@ -72,7 +72,7 @@ def test_cl12_stop_names_what_is_not_there_and_goes_on(loaded: Loaded, llamay: C
     assert result.exit_code == 3
     assert result.stderr.splitlines() == [
         "error: model 'none' not found",
-        "busy is in use; it goes when it is idle",
+        "busy is in use; the server unloads it when it is idle",
         "stopped tiny",
     ]
     assert loaded.asked[-1] == ("/api/generate", {"model": "tiny", "keep_alive": 0, "stream": False})

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from llamay_cli_fakes import FakeContext, FakeModel, logits_of
 
 from llamay_cli.errors import CliError
-from llamay_cli.verification import CHECKS, Observation, Result, verify
-from llamay_cli.verification import comparison as compare
+from llamay_cli.verification import CHECKS, Observation, Result, compare, verify
 
 TOKENS = [(7 * i + 3) % 200 + 10 for i in range(100)]
 NAMES = [check.name for check in CHECKS]
@@ -49,7 +48,7 @@ class FakeSubject:
     def kernel_sets(self) -> list[str]:
         return ["avx512", "portable"]
 
-    def elsewhere(
+    def in_new_process(
         self, *, isa: str | None = None, snapshot: Path | None = None, prompt: Any = (), more: Any = ()
     ) -> tuple[Observation, str]:
         from llamay_cli.verification.subject import observe

@@ -1,8 +1,7 @@
 """The `llamay` command: verbs, the model store, pulling, progress, reports.
 
 `main` is the console entry. `llamay_cli.store` and `llamay_cli.pull` are the model store and what fills it;
-both are usable from Python. Everything else here is how the command presents what the packages below
-compute.
+both are usable from Python. Every other module serves the command alone.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ def main() -> NoReturn:
     import gc
     import os
 
-    # numpy's own threads have nothing to do here: kernels multiply. They would only spin beside those while a model is
-    # loaded.
+    # The kernels have threads of their own; those of numpy would only spin beside them while a model is loaded.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Nothing of what imports make is garbage: looking for some takes a twentieth of a start.
+    # Imports make no garbage, and the collector would spend a twentieth of a start on looking for some.
     gc.set_threshold(20_000, 10, 10)
     from .command import app
 
@@ -32,10 +30,10 @@ def main() -> NoReturn:
 
 
 def _leave(code: object) -> None:
-    """End the process where nothing is left to be done, and what is left is memory, which goes with it.
+    """End the process without destroying its objects one by one, which takes a tenth of a short answer.
 
-    The interpreter would first take apart every object one by one, which takes a tenth of a short answer. Returns where
-    that is its own to do: somebody traces, a thread is to be waited for, or output cannot be written.
+    Returns, and so leaves the ending to the interpreter, where a tracer or a profiler is at work, another thread has
+    to be waited for, or output cannot be written.
     """
     import atexit
     import os

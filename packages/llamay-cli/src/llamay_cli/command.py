@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 
 import click
 
-from .console.error_report import ClosedOutputError, report_error
 from .errors import Exit
 from .verbs import ALIASES, COMMANDS, SECTIONS
 
@@ -35,14 +34,14 @@ class App(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb, and lay what the user's file says of it below what is typed."""
+        """Find the verb; what the user's file of settings says of it becomes its defaults."""
         name, command, rest = super().resolve_command(ctx, args)
         if name is None or command is None or ctx.resilient_parsing:
             return name, command, rest
         name = ALIASES.get(name, name)
         from .options.settings import UserSettings
 
-        # `config` is what tells what is wrong with the file.
+        # `config` works with a faulty file, too: it says what is wrong there.
         if name != "config" and (settings := UserSettings.read(frozenset(COMMANDS))):
             ctx.default_map = {name: settings.defaults(name, command)}
         return name, command, rest
@@ -59,6 +58,8 @@ class App(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
+            from .console.error_report import ClosedOutputError
+
             _silence()
             raise ClosedOutputError from None
         return result
@@ -74,6 +75,8 @@ class App(click.Group):
         except Exception as error:
             if debug:
                 raise
+            from .console.error_report import report_error
+
             code = report_error(error)
         except KeyboardInterrupt:
             code = Exit.INTERRUPTED

@@ -1,4 +1,4 @@
-"""What can go wrong on a command line, and the exit code that says so."""
+"""The errors of the command, and their exit codes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CliError(Exception):
 
 
 class IntegrityError(CliError):
-    """Bytes are not the bytes that were promised; nothing was installed."""
+    """A file is not the one that was announced, or is damaged; nothing was installed."""
 
 
 class NotFoundError(CliError):
@@ -57,7 +57,7 @@ class UnreachableError(CliError):
 
 
 class RefusedError(CliError):
-    """Someone has to allow it first: a licence to accept, a token to give, a flag to set.
+    """What needs a permission first: a licence to accept, a token to give, a flag to set.
 
     `reason` is the server's own word for it, where it gives one.
     """
@@ -70,5 +70,5 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    """Return `text` with its control characters written as escapes; what comes from elsewhere stays text."""
+    """Return `text` with its control characters written as escapes; text from elsewhere cannot steer a terminal."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

@@ -50,7 +50,7 @@ COMMANDS: dict[str, Command] = {
     "set": Command(
         "/set [OPTION VALUE]", "show or set an option: temperature, seed, max-tokens, verbose, …", "_set"
     ),
-    "file": Command("/file FILE [TEXT]", "say what is in a file", "_file"),
+    "file": Command("/file FILE [TEXT]", "send the content of a file", "_file"),
     "fork": Command("/fork [NAME]", "begin a branch that shares everything up to here", "_fork"),
     "switch": Command("/switch NAME", "go on with another branch", "_switch"),
     "branches": Command("/branches", "list the branches", "_branches"),
@@ -104,7 +104,7 @@ class Repl:
                 interrupted = False
                 self._turn(text)
             except KeyboardInterrupt:
-                interrupts.taken()
+                interrupts.acknowledge()
                 if interrupted:
                     raise
                 interrupted = True
@@ -159,7 +159,7 @@ class Repl:
                 self._say(line)
 
     def _fresh(self) -> dict[str, Any]:
-        """Return the options of one generation; a constraint is consumed by it, so each gets a fork."""
+        """Return the options of one generation. A generation uses its constraint up, so each gets a fork."""
         constraint = self.generating.get("constraint")
         return {**self.generating, "constraint": constraint.fork() if constraint is not None else None}
 

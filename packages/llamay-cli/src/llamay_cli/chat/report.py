@@ -1,4 +1,4 @@
-"""What is said about an answer: usage, rates, and the JSON form of it."""
+"""Usage and rates of an answer, and its JSON form."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def timings(generation: Generation, prefill: Prefill, load: float | None = None)
 
 
 def timing_lines(numbers: Timings) -> Iterable[str]:
-    """Return the same for people."""
+    """Return the timings as lines for people."""
     if numbers["load_seconds"] is not None:
         yield f"load    {numbers['load_seconds']:8.3f} s"
-    cached = f", {numbers['cached_tokens']} of them known" if numbers["cached_tokens"] else ""
+    cached = f", {numbers['cached_tokens']} of them cached" if numbers["cached_tokens"] else ""
     yield f"prompt  {numbers['prompt_seconds']:8.3f} s  {numbers['prompt_tokens']:6d} tokens{cached}" + _rate(
         numbers["prompt_tokens_per_second"]
     )

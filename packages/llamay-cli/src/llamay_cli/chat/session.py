@@ -1,7 +1,7 @@
 """A conversation and the context that holds it: what the chat does, without a terminal.
 
 Each turn renders the whole conversation with the model's template and keeps the longest prefix that is
-computed already, so only the new turn is read, and a template that rewrites earlier turns is still obeyed.
+computed already, so that only the new turn is prefilled, also with a template that rewrites earlier turns.
 A branch is a fork of the context with its own list of messages.
 """
 
@@ -34,25 +34,25 @@ class Branch:
     context: Context | None = None
     opaque: bool = False
     """Whether the context began as a snapshot, whose messages are not known."""
-    before: Before | None = None
-    """The way back to before the last turn: a fork costs nothing."""
+    before_turn: BeforeTurn | None = None
+    """A fork from before the last turn, for `again`."""
 
     def close(self) -> None:
-        """Give its pages back."""
+        """Give the pages of the branch back."""
         if self.context is not None:
             self.context.close()
-        if self.before is not None:
-            self.before.close()
+        if self.before_turn is not None:
+            self.before_turn.close()
 
 
 @dataclass(frozen=True)
-class Before:
-    """A context as it was, or None where there was none yet."""
+class BeforeTurn:
+    """A context as it was before a turn; None before the first."""
 
     context: Context | None
 
     def close(self) -> None:
-        """Give up what it shares."""
+        """Give its pages back."""
         if self.context is not None:
             self.context.close()
 
@@ -93,15 +93,15 @@ class Session:
         return self.branches[self.name]
 
     def ask(self, text: str, sampling: Any, report: Report | None = None, **options: Any) -> Generation:
-        """Say `text` and return the running answer; call `answered` with what was written of it.
+        """Send `text` and return the running answer; afterwards call `answered` with what was written.
 
         Raises PromptError (and forgets `text`) when it does not fit.
         """
         branch = self.branch
-        before = Before(branch.context.fork() if branch.context is not None else None)
+        before = BeforeTurn(branch.context.fork() if branch.context is not None else None)
         branch.messages.append({"role": "user", "content": text})
         try:
-            context = self._read(text, report)
+            context = self._prefill(text, report)
             # A constraint binds the text from its first character on: there is no room for reasoning.
             free = not self.raw and options.get("constraint") is None
             self.splitter = reasoning_splitter(self.model, context.tokens) if free else None
@@ -112,9 +112,9 @@ class Session:
             branch.messages.pop()
             before.close()
             raise
-        if branch.before is not None:
-            branch.before.close()
-        branch.before = before
+        if branch.before_turn is not None:
+            branch.before_turn.close()
+        branch.before_turn = before
         return generation
 
     def answered(self, text: str, reasoning: str = "") -> None:
@@ -125,14 +125,14 @@ class Session:
     def again(self) -> str:
         """Take back the last turn and return what the user said in it."""
         branch = self.branch
-        if not branch.messages or branch.before is None:
+        if not branch.messages or branch.before_turn is None:
             raise CliError("there is no turn to take back")
         while branch.messages[-1]["role"] == "assistant":
             branch.messages.pop()
         text = branch.messages.pop()["content"]
         if branch.context is not None:
             branch.context.close()
-        branch.context, branch.before = branch.before.context, None
+        branch.context, branch.before_turn = branch.before_turn.context, None
         return text
 
     def clear(self) -> None:
@@ -183,7 +183,7 @@ class Session:
         for branch in self.branches.values():
             branch.close()
 
-    def _read(self, text: str, report: Report | None) -> Context:
+    def _prefill(self, text: str, report: Report | None) -> Context:
         branch = self.branch
         if self.raw:
             if branch.context is None:

@@ -12,7 +12,7 @@ from ..paths import settings_path
 
 
 class ClosedOutputError(Exception):
-    """Nobody reads stdout any more; there is nobody to tell either."""
+    """The reader of stdout went away. No message is written, for nobody would read it."""
 
 
 def report_error(error: Exception) -> Exit:
@@ -26,7 +26,7 @@ def report_error(error: Exception) -> Exit:
 
 
 def describe(error: Exception) -> tuple[str | None, str | None, Exit]:
-    """Return message, hint and exit code of an error; no message at all where silence is right."""
+    """Return message, hint and exit code of an error; the message is None where nothing is to be printed."""
     if isinstance(error, CliError):
         return error.message, error.hint, error.code
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -79,7 +79,7 @@ def _of_the_system(error: OSError) -> tuple[str, str | None, Exit]:
 
 
 def _is_ours(error: Exception) -> bool:
-    """Return whether one of our packages raised its own kind of error; those carry sentences for the user."""
+    """Return whether one of our packages raised its own kind of error; its message is a sentence for the user."""
     return any(base.__module__.partition(".")[0].startswith("llamay_") for base in type(error).__mro__)
 
 

@@ -1,8 +1,8 @@
 """Ctrl-C that cannot be lost.
 
 Python raises KeyboardInterrupt wherever it happens to be. Inside a destructor or the callback of a weak reference
-the exception is printed and dropped, and the key did nothing. `Interrupts` remembers the key as well, and whoever is
-about to wait asks for it.
+the exception is printed and dropped, and the key did nothing. `Interrupts` also remembers the key, and code that is
+about to wait calls `check`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Interrupts:
             self._before = None
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if the key was pressed and nobody has `taken` it."""
+        """Raise KeyboardInterrupt if the key was pressed and not yet acknowledged."""
         if self._pending:
             self._pending = False
             raise KeyboardInterrupt
 
-    def taken(self) -> None:
-        """Say that the exception has arrived."""
+    def acknowledge(self) -> None:
+        """Forget the key: the exception was caught."""
         self._pending = False
 
     def _remember(self, number: int, frame: FrameType | None) -> None:

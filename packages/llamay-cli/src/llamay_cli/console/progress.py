@@ -1,4 +1,4 @@
-"""How far long work has come, on stderr: a bar on a terminal, plain lines in a log, JSON for programs."""
+"""Progress of long work, on stderr: a bar on a terminal, plain lines in a log, JSON for programs."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ JSON_EVERY = 0.25
 
 
 class Report(Protocol):
-    """What long work calls: `done` of `total` (0: not known) in this stage."""
+    """The function that long work calls with its progress: `done` of `total` (0: not known) in this stage."""
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Show it."""
+        """Show that `done` of `total` is done."""
 
 
 @contextlib.contextmanager
@@ -75,7 +75,7 @@ def _bars(unit: str) -> Iterator[Report]:
     columns.append(TimeRemainingColumn())
     bars = Progress(*columns, console=Console(stderr=True), transient=unit != "bytes")
     tasks: dict[str, TaskID] = {}
-    # The display starts with the first report, so that work which is done at once shows nothing.
+    # The display starts with the first report, so that work which ends at once shows nothing.
     with contextlib.ExitStack() as stack:
 
         def report(stage: str, done: int, total: int) -> None:
@@ -104,8 +104,7 @@ class _Plain:
         now = time.monotonic()
         began = self.last.setdefault(stage, now)
         ends = bool(total) and done >= total
-        # What ends within the first interval was not worth a line while it ran, except for bytes that were
-        # fetched.
+        # A stage that ends within the first interval gets no line, unless it fetched bytes.
         if stage in self.ended or not (now - began >= EVERY or (ends and self.unit == "bytes")):
             return
         self.last[stage] = now

@@ -19,7 +19,7 @@ KEY = "profile"
 
 
 def profile_of(entry: Entry) -> Profile:
-    """Return what a model adds to its file. Raises IntegrityError where that is damaged."""
+    """Return the profile that a created model has beside its file. Raises IntegrityError where it is damaged."""
     text = entry.manifest.details.get(KEY)
     if text is None:
         return Profile()
@@ -40,8 +40,8 @@ def profile_of(entry: Entry) -> Profile:
 def create(store: Store, name: str, source: Entry | None, recipe: Recipe, status: Status) -> None:
     """Make `name` of `source`, or of the recipe's uploads.
 
-    Raises NotFoundError for bytes that are not here, and CliError for files that make no model and a template or a
-    quantization that cannot be used.
+    Raises NotFoundError for blobs that the store does not have, and CliError for files that make no model and for a
+    template or a quantization that cannot be used.
     """
     base = Profile() if source is None else profile_of(source)
     if source is not None:
@@ -65,7 +65,7 @@ def create(store: Store, name: str, source: Entry | None, recipe: Recipe, status
     details = {} if source is None else dict(source.manifest.details)
     details[KEY] = json.dumps(dataclasses.asdict(profile), ensure_ascii=False)
     if recipe.quantize:
-        # It described the files that this model no longer has.
+        # The digest of the files before the quantization.
         details.pop("sha256", None)
     where = f"create:{source.manifest.name}" if source is not None else "create:upload"
     store.make(name, where, files, details)
@@ -81,7 +81,7 @@ def _check_template(template: str) -> None:
 
 
 def _uploaded(store: Store, given: Mapping[str, str]) -> list[File]:
-    """Return uploads as a model's files, in the order of their names, once they have proved to be one."""
+    """Return uploads as a model's files, in the order of their names, after checking that they are one."""
     import tempfile
 
     from llamay_models import gguf
@@ -114,7 +114,7 @@ def _uploaded(store: Store, given: Mapping[str, str]) -> list[File]:
 
 
 def _adapters(store: Store, given: Mapping[str, str]) -> list[File]:
-    """Return uploads as adapters, in the order in which they were given, once they have proved to be such."""
+    """Return uploads as adapters, in the order in which they were given, after checking each."""
     from llamay_models.adapters import Adapter
     from llamay_models.errors import ModelError
     from llamay_models.gguf import GGUFError
@@ -151,7 +151,7 @@ def _quantized(store: Store, files: list[File], kind: str, status: Status) -> li
             (Path(folder) / file.name).symlink_to(found.resolve())
         target = Path(folder) / "quantized"
         try:
-            quantize_file(Path(folder) / models[0].name, target, name, progress=told(status))
+            quantize_file(Path(folder) / models[0].name, target, name, progress=ollama_progress(status))
         except QuantizeError as error:
             text = str(error).replace(f"{folder}/", "")
             raise CliError(f"quantize: {text}") from error
@@ -163,7 +163,7 @@ def _quantized(store: Store, files: list[File], kind: str, status: Status) -> li
     return [written, *(file for file in files if file.role != "model")]
 
 
-def told(status: Status) -> Callable[[str, int, int], None]:
+def ollama_progress(status: Status) -> Callable[[str, int, int], None]:
     """Return a progress callback that words stages as Ollama does."""
 
     def progress(stage: str, done: int, total: int) -> None:

@@ -14,7 +14,7 @@ _WORDS = ("from", "template", "system", "license", "parameter", "message", "adap
 
 
 def read(text: str) -> dict[str, Any]:
-    """Return what a Modelfile says, in the words of `/api/create`.
+    """Return the content of a Modelfile under the names of `/api/create`.
 
     These are from, adapters, template, system, license, parameters and messages. Keywords may be written in any case,
     `#` begins a comment, and three quotes enclose several lines. Raises CliError naming the line.
@@ -45,7 +45,7 @@ def read(text: str) -> dict[str, Any]:
             case "adapter":
                 out.setdefault("adapters", []).append(rest)
             case "requires":
-                pass  # a version of Ollama, which this is not
+                pass  # asks for a version of Ollama
     if "from" not in out:
         raise CliError("the Modelfile has no FROM", "FROM names a model, or a GGUF file")
     if parameters:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from ..store.foreign import ForeignModel
 
 _PATH = re.compile(r"\.{0,2}/")
-"""What begins so is a path: no name and no source does."""
+"""The beginning of a path; no name and no source begins like this."""
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A GGUF file to load, the name to call it by, and its entry if it is in the store, or in somebody else's."""
+    """A GGUF file to load, the name to call it by, and its entry in the store, or in another program's."""
 
     path: Path
     name: str
@@ -38,7 +38,7 @@ class Resolved:
 
     @property
     def adapters(self) -> tuple[Path, ...]:
-        """LoRA adapters that it is used with. Raises IntegrityError for one that is not there."""
+        """The model's LoRA adapters. Raises IntegrityError for one that is missing."""
         if self.entry is None or not self.entry.adapters:
             return ()
         from ..store import Store
@@ -47,9 +47,9 @@ class Resolved:
         return tuple(store.blob(file) for file in self.entry.adapters)
 
     def settings(self) -> dict[str, Any]:
-        """What the model has of its own beside its file: template, system, parameters, messages, license.
+        """Return the model's own defaults beside its file: template, system, parameters, messages, license.
 
-        Raises IntegrityError where that is damaged.
+        Raises IntegrityError where they are damaged.
         """
         if self.foreign is not None:
             return self.foreign.settings()
@@ -66,7 +66,7 @@ def resolve(
 ) -> Resolved:
     """Find MODEL, pulling it if it is a source that the store does not have yet."""
     if _PATH.match(model) and (path := Path(model)).is_file():
-        # The store and what fills it take longer to import than this takes.
+        # Importing the store and the pullers takes longer than this.
         return Resolved(path.absolute(), path.name)
     from ..store import Store
 
@@ -83,7 +83,7 @@ def resolve(
             return Resolved(path, path.name)
         if found := foreign.find(model):
             return Resolved(found.path, found.name, foreign=found)
-        store.get(model)  # says what is wrong with the name
+        store.get(model)  # raises the error that says what is wrong with the name
         raise NotFoundError(f"no model named {model}")
     if isinstance(source, Local):
         if not source.path.exists():
@@ -99,7 +99,7 @@ def resolve(
 
 
 def fetch(source: Source, store: Store, options: Options, mode: Mode) -> Entry:
-    """Pull with progress on stderr."""
+    """Pull a model into the store, with progress on stderr."""
     from ..pull import pull_model
 
     with reporting(mode, unit="bytes") as report:

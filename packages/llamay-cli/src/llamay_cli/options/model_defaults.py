@@ -1,4 +1,4 @@
-"""What a model brings along beside its file (Ollama's SYSTEM, PARAMETER, TEMPLATE, MESSAGE), as `run` takes it."""
+"""A model's own defaults beside its file (Ollama's SYSTEM, PARAMETER, TEMPLATE, MESSAGE), as `run` uses them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .sampling import SAMPLING_DEFAULTS
 if TYPE_CHECKING:
     from llamay_models import Model
 
-# Ollama's names of what is called otherwise here.
+# Ollama's names for options that have another name here.
 _NAMES = {"mirostat_tau": "mirostat_ent", "mirostat_eta": "mirostat_lr"}
 
 
 @dataclass(frozen=True)
 class ModelDefaults:
-    """A model's own settings. What the user says goes before each of them."""
+    """A model's own defaults. Each option that the user gives takes precedence."""
 
     name: str
     template: str | None = None
@@ -31,7 +31,7 @@ class ModelDefaults:
 
     @classmethod
     def of(cls, resolved: Resolved) -> ModelDefaults:
-        """Read them. Raises IntegrityError where they are damaged."""
+        """Read the defaults of a model. Raises IntegrityError where they are damaged."""
         found = resolved.settings()
         try:
             return cls(
@@ -48,22 +48,22 @@ class ModelDefaults:
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """How tokens are chosen, in the engine's words."""
+        """The sampling options, under the engine's names."""
         named = {_NAMES.get(name, name): value for name, value in self.parameters.items()}
         taken = {name: value for name, value in named.items() if name in SAMPLING_DEFAULTS}
         if isinstance(seed := named.get("seed"), int) and seed >= 0:
             taken["seed"] = seed
         return taken
 
-    def loading(self, loading: Loading) -> Loading:
-        """How it is loaded."""
+    def complete_loading(self, loading: Loading) -> Loading:
+        """Return `loading` with the model's context size where the user gave none."""
         size = self.parameters.get("num_ctx")
         if loading.ctx_size is not None or not isinstance(size, int) or size < 1:
             return loading
         return dataclasses.replace(loading, ctx_size=size)
 
-    def generating(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Where an answer ends."""
+    def complete_generation(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the generation options with the model's limit and stop strings where the user gave none."""
         limit, stop = self.parameters.get("num_predict"), self.parameters.get("stop", ())
         if given["max_tokens"] is None and isinstance(limit, int) and limit >= 0:
             given["max_tokens"] = limit

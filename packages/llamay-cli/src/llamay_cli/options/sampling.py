@@ -59,14 +59,14 @@ def sampling_options(command: F) -> F:
                 "top_n_sigma", "Keep logits this many deviations below the largest.", "--top-nsigma", low=-1.0
             ),
             _number("xtc_probability", "How often the likeliest tokens are dropped.", high=1.0),
-            _number("xtc_threshold", "Which tokens these are; above 0.5 none.", high=1.0),
+            _number("xtc_threshold", "Tokens at least this likely may be dropped; above 0.5 none.", high=1.0),
             _number("repeat_penalty", "Penalty of recent tokens; 1 is none.", low=1e-6),
             _whole("repeat_last_n", "Tokens that penalties look at; -1 all.", low=-1),
             _number("presence_penalty", "Penalty of tokens that occurred.", low=-1e6),
             _number("frequency_penalty", "Penalty for each occurrence.", low=-1e6),
             _number("dry_multiplier", "Penalty of what prolongs a repetition; 0 is none."),
-            _number("dry_base", "How it grows with the repetition's length.", low=1.0),
-            _whole("dry_allowed_length", "Repetitions shorter than this are free."),
+            _number("dry_base", "Base of the penalty's growth with the length.", low=1.0),
+            _whole("dry_allowed_length", "Repetitions shorter than this get no penalty."),
             _whole("dry_penalty_last_n", "Tokens searched for repetitions; -1 all.", low=-1),
             click.option(
                 "--dry-sequence-breaker",
@@ -75,11 +75,11 @@ def sampling_options(command: F) -> F:
                 metavar="TEXT",
                 help='Repetitions end at TEXT; may be repeated; none for no breakers.  [default: newline : " *]',
             ),
-            _number("dynatemp_range", "The temperature may move up and down by this."),
-            _number("dynatemp_exponent", "How it moves with the entropy.", "--dynatemp-exp"),
-            _whole("mirostat", "Steer the surprise: 1 or 2 the version, 0 off.", high=2),
-            _number("mirostat_tau", "The surprise it steers to, in bits.", "--mirostat-ent"),
-            _number("mirostat_eta", "How fast it learns.", "--mirostat-lr"),
+            _number("dynatemp_range", "Range in which the temperature follows the entropy."),
+            _number("dynatemp_exponent", "Exponent of that dependence.", "--dynatemp-exp"),
+            _whole("mirostat", "Mirostat, version 1 or 2; 0 is off.", high=2),
+            _number("mirostat_tau", "Mirostat's target entropy, in bits.", "--mirostat-ent"),
+            _number("mirostat_eta", "Mirostat's learning rate.", "--mirostat-lr"),
             click.option(
                 "-l",
                 "--logit-bias",
@@ -100,7 +100,7 @@ def sampling_options(command: F) -> F:
                 "sampling_seq",
                 metavar="LETTERS",
                 callback=_sequence,
-                help="The same in letters.  [default: edskypmxt]",
+                help="The samplers as letters.  [default: edskypmxt]",
             ),
         )
     ):

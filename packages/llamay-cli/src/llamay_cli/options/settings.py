@@ -1,4 +1,4 @@
-"""`config.toml`: defaults of one's own for the options of every verb.
+"""`config.toml`: the user's own defaults for the options of every verb.
 
     threads = 2                 # of every verb that has the option
     kv = "vq8"
@@ -9,8 +9,8 @@
     [ctx.build]
     ctx-size = 8192
 
-Flags go before the environment, and the environment before this file. The server's settings have a file of their
-own, because a server is set up by someone else than the one who types.
+Flags take precedence over the environment, and the environment over this file. The server's settings have a file of
+their own, because the person who sets a server up is often another than the one who types.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..paths import settings_path
 
 
 class UserSettings:
-    """The file, read once. Raises CliError naming the file and the key for whatever it cannot mean."""
+    """The file, read once. Raises CliError, naming the file and the key, for an unknown key and a wrong value."""
 
     def __init__(self, path: Path, table: Mapping[str, Any], verbs: frozenset[str]) -> None:
         self.path = path
@@ -101,7 +101,7 @@ class UserSettings:
         return found | below
 
     def _value(self, key: str, option: click.Option, value: Any) -> Any:
-        """Check the kind of a value; its range is click's to check. Lists are for what may be given repeatedly."""
+        """Check the kind of a value; click checks its range. Lists are for options that may be repeated."""
         if option.is_flag != isinstance(value, bool):
             raise self._error(f"{key} {'is true or false' if option.is_flag else 'is not true or false'}")
         values = value if isinstance(value, list) else [value]
@@ -114,7 +114,7 @@ class UserSettings:
         return values if option.multiple else value
 
     def _error(self, text: str) -> CliError:
-        return CliError(f"{self.path}: {text}", "`llamay config show` tells what holds")
+        return CliError(f"{self.path}: {text}", "`llamay config show` prints the settings in effect")
 
 
 @cache
@@ -136,7 +136,7 @@ def configurable(command: click.Command) -> Iterator[click.Option]:
     for option in command.params:
         if not isinstance(option, click.Option) or getattr(option, "has_own_file", False):
             continue
-        # What has no value ends the command (--help, --version); what picks one of several is asked for each time.
+        # Neither options that end the command (--help, --version), nor those that choose one of several outputs.
         if option.expose_value and not option.count and (option.is_bool_flag or not option.is_flag):
             yield option
 

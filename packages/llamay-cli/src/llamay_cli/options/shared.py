@@ -15,18 +15,18 @@ _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 def threads_option(text: str = "CPU threads.") -> Callable[[F], F]:
-    """Add how many threads compute."""
+    """Add the number of threads."""
     names = ["LLAMAY_THREADS", "LLAMA_ARG_THREADS"]
     return click.option("-t", "--threads", type=click.IntRange(1, 1024), envvar=names, help=text)
 
 
-def offline_option(text: str = "Pull nothing.") -> Callable[[F], F]:
-    """Add whether the network is left alone."""
+def offline_option(text: str = "Pull nothing from the network.") -> Callable[[F], F]:
+    """Add the option that forbids the network."""
     return click.option("--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help=text)
 
 
 def progress_option() -> Callable[[F], F]:
-    """Add how progress is shown."""
+    """Add the way to show progress."""
     text = "How to show progress, on stderr."
     return click.option("--progress", type=click.Choice(MODES), default="auto", help=text)
 

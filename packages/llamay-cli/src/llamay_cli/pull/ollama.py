@@ -1,8 +1,8 @@
 """A model of Ollama's registry, or of one that speaks as it does (the OCI distribution API).
 
 The manifest lists layers by digest and size. The weights come as every download does, resumed and verified; the small
-layers (template, system prompt, parameters, messages, license) become what the model brings along. No credentials are
-sent: a registry that wants some is told to be unreachable for this user.
+layers (template, system prompt, parameters, messages, license) become the model's own defaults. No credentials are
+sent: a registry that wants some is reported as unreachable.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ACCEPT = "application/vnd.docker.distribution.manifest.v2+json"
 
 
 class Stage(str):
-    """What is being pulled, in words, and its digest, which Ollama's clients tell their bars apart by."""
+    """What is being pulled, in words, and its digest, by which Ollama's clients tell their progress bars apart."""
 
     digest: str
 
@@ -45,7 +45,7 @@ class Stage(str):
 
 
 def fetch(source: Ollama, store: Store, folder: Path, options: Options, progress: Progress) -> Fetched:
-    """Download the weights and what comes with them."""
+    """Download the weights and the small layers."""
     base = f"{address(source.host)}/v2/{source.namespace}/{source.model}"
     url = f"{base}/manifests/{source.tag}"
     with download.client(insecure=options.insecure, headers={"Accept": _ACCEPT}) as http:
@@ -90,7 +90,7 @@ def address(host: str) -> str:
 
 
 def _layers(manifest: Any, url: str) -> list[tuple[str, str, int]]:
-    """Kind, digest and size of each layer; what does not have the form it must have is believed in nothing."""
+    """Return kind, digest and size of each layer. Raises IntegrityError for a manifest of another form."""
     layers = manifest.get("layers") if isinstance(manifest, Mapping) else None
     if not isinstance(layers, list) or not 0 < len(layers) <= _MAX_LAYERS:
         raise IntegrityError(f"{url} is not a manifest with 1 to {_MAX_LAYERS} layers")

@@ -85,7 +85,7 @@ class _Metadata:
                 wanted = Requirement(line)
             except InvalidRequirement:
                 raise IntegrityError(
-                    f"the package's metadata has a Requires-Dist that is none: {line!r}"
+                    f"the package's metadata has an invalid Requires-Dist: {line!r}"
                 ) from None
             applies = wanted.marker is None or wanted.marker.evaluate({"extra": ""})
             # A requirement by address would leave the index that the user chose.
@@ -167,7 +167,7 @@ class _Pip:
 def _why(spec: str, errors: str) -> CliError:
     """Return the error that pip's stderr means."""
     lines = [line.removeprefix("ERROR: ") for line in errors.splitlines() if line.startswith("ERROR: ")]
-    text = lines[-1] if lines else (errors.strip().splitlines() or ["pip failed without a word"])[-1]
+    text = lines[-1] if lines else (errors.strip().splitlines() or ["pip failed without a message"])[-1]
     if "No module named pip" in errors:
         return CliError("this Python has no pip to fetch packages with", "`python -m ensurepip` brings it")
     if "No matching distribution" in errors or "Could not find a version" in errors:

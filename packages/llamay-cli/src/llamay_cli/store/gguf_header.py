@@ -1,4 +1,4 @@
-"""What the store has to know of a GGUF file's header."""
+"""What the stores ask of a GGUF file's header."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ def has_template(path: Path) -> bool:
         with gguf.open(path) as file:
             return isinstance(file.metadata.get("tokenizer.chat_template"), str)
     except (gguf.GGUFError, OSError):
-        return False  # loading it will say so
+        return False  # loading the file reports that

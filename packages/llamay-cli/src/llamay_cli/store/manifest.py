@@ -25,7 +25,7 @@ class BrokenManifestError(CliError):
 
 @dataclass(frozen=True)
 class File:
-    """One file of a model: its own name, where its bytes are, how many, and what it is for."""
+    """One file of a model: its own name, the digest and the size of its bytes, and its role."""
 
     name: str
     digest: str
@@ -123,7 +123,7 @@ class Entry:
         return [file.digest.removeprefix("sha256-") for file in self.models]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form of an self."""
+        """Return the entry as `llamay list --json` prints it."""
         manifest = self.manifest
         return {
             "name": manifest.name,

@@ -39,7 +39,7 @@ def home() -> Path:
 
 
 class Store:
-    """A model store in a folder, which is made when something is first written."""
+    """A model store in a folder, which the first write makes."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root or home()
@@ -102,7 +102,7 @@ class Store:
         return next((entry for entry in self if entry.sha256 == sha256), None)
 
     def blob(self, file: File) -> Path:
-        """Return where the bytes of `file` are; raises IntegrityError if they are absent or not as many."""
+        """Return where the bytes of `file` are; raises IntegrityError if they are missing or of another size."""
         path = self.blobs / file.digest
         try:
             size = path.stat().st_size
@@ -135,7 +135,7 @@ class Store:
         return view / entry.models[0].name
 
     def add(self, name: str, source: str, files: Sequence[Incoming], details: Mapping[str, str]) -> Entry:
-        """Move verified files in and let `name` mean them, from one moment to the next."""
+        """Move verified files in, and then let `name` mean them in one atomic step."""
         path = self._manifest_path(check_name(name))
         self.blobs.mkdir(parents=True, exist_ok=True)
         self.manifests.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ class Store:
 
     @contextlib.contextmanager
     def receiving(self) -> Iterator[Path]:
-        """Give a new file on the store's disk; it is deleted when the block ends unless it was moved away."""
+        """Yield a new file on the store's disk, which is deleted when the block ends unless it was moved away."""
         import tempfile
 
         self.uploads.mkdir(parents=True, exist_ok=True)
@@ -160,14 +160,14 @@ class Store:
             path.unlink(missing_ok=True)
 
     def upload(self, sha256: str) -> Path | None:
-        """Return where the bytes with this digest (64 hex digits) are, in a model or waiting for one."""
+        """Return the path of the bytes with this digest (64 hex digits), of a model or an upload; None without them."""
         for folder in (self.blobs, self.uploads):
             if (path := folder / f"sha256-{sha256}").is_file():
                 return path
         return None
 
     def keep_upload(self, path: Path, sha256: str) -> None:
-        """Move a verified file in, where it waits for a model to be made of it."""
+        """Keep a verified file for a model that is going to be made of it."""
         if not DIGEST.fullmatch(f"sha256-{sha256}"):
             raise ValueError(f"{sha256!r} is not a digest")
         with path.open("rb+") as handle:
@@ -177,9 +177,9 @@ class Store:
             path.replace(self.uploads / f"sha256-{sha256}")
 
     def make(self, name: str, source: str, files: Sequence[File], details: Mapping[str, str]) -> Entry:
-        """Let `name` mean files whose bytes are here: of other models, or uploaded.
+        """Let `name` mean files whose bytes the store has: of other models, or uploaded.
 
-        Raises NotFoundError for bytes that are not here (any more), and CliError for a manifest too long to read.
+        Raises NotFoundError for bytes that it does not have (any more), and CliError for a manifest too long to read.
         """
         path = self._manifest_path(check_name(name))
         manifest = Manifest(name, source, round(time.time(), 3), tuple(files), dict(details))
@@ -218,7 +218,7 @@ class Store:
             return self._write(path, replace(manifest, name=destination))
 
     def remove(self, name: str) -> int:
-        """Forget `name`, delete what no other name needs, and return how many bytes that freed."""
+        """Remove `name` and the files that no other name needs; return the bytes freed."""
         path = self._manifest_path(name)
         with self.lock():
             try:
@@ -240,7 +240,7 @@ class Store:
 
     @contextlib.contextmanager
     def download(self, key: str) -> Iterator[Path]:
-        """Hold the folder in which the download of `key` gathers; a second process that pulls the same waits.
+        """Hold the folder for the download of `key`; a second process that pulls the same waits.
 
         The folder is left when the block is interrupted, so that the next attempt resumes, and deleted when
         it ends well or when what was fetched is wrong.
@@ -297,7 +297,7 @@ class Store:
         with file.path.open("rb+") as handle:
             os.fsync(handle.fileno())
         file.path.chmod(0o444)
-        # Also over a blob of that name: these bytes were just verified, those on the disk may have rotted.
+        # Also over a blob of that name: these bytes were just verified, those on the disk may be damaged.
         file.path.replace(blob)
         return File(file.name, digest, size, file.role)
 

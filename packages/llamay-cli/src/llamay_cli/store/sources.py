@@ -1,4 +1,4 @@
-"""What a user may write where a model comes from, read once and strictly."""
+"""Sources of models, as users write them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Ollama:
         return f"ollama:{self._short()}:{self.tag}"
 
     def default_name(self) -> str:
-        """Return the name as Ollama shows it, without the tag that goes without saying."""
+        """Return the name as Ollama shows it, without the tag `latest`."""
         return self._short().replace(":", "-") + ("" if self.tag == "latest" else f":{self.tag}")
 
     def _short(self) -> str:
@@ -124,7 +124,7 @@ Source = PyPI | HuggingFace | Url | Local | Ollama
 
 
 def ollama_name(name: str) -> tuple[str, ...] | None:
-    """Host, namespace, model and tag, with Ollama's defaults; None for what cannot be a name."""
+    """Return host, namespace, model and tag, with Ollama's defaults; None for what cannot be a name."""
     path, _, tag = name.rpartition(":") if ":" in name.rsplit("/", 1)[-1] else (name, "", "latest")
     parts = path.removeprefix("https://").split("/")
     if len(parts) > 3:

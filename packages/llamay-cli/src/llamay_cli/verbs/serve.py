@@ -67,7 +67,7 @@ def serve(
 ) -> None:
     """Serve MODELS over HTTP to OpenAI, Anthropic and Ollama clients, by default on 127.0.0.1:11435.
 
-    The first model is the default; NAME=MODEL serves it under another name. Without MODELS, all of the
+    The first model is the default; NAME=MODEL serves it under another name. Without MODELS, all models of the
     store are served. The first Ctrl-C lets running requests end, the second stops at once.
     """
     flags = {name: _plain(value) for name, value in settings.items() if value is not None and value != ()}
@@ -96,7 +96,7 @@ def _plain(value: Any) -> Any:
 
 
 def _entry(model: str, offline: bool, mode: Mode, *, named: bool = True) -> str:
-    """NAME=PATH of a model; where it was given no name, its own, or none at all."""
+    """Return NAME=PATH of a model; without `named` and a given name, the path alone."""
     name, equals, what = model.partition("=")
     resolved = resolve(what if equals else model, mode=mode, offline=offline)
     if not equals and not named:

@@ -1,4 +1,4 @@
-"""`ps`, `stop`: what a running server holds in memory."""
+"""`ps`, `stop`: the models that a running server has loaded."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FOR_EVER = 10 * 365 * 86400
 
 
 def server_option(command: Any) -> Any:
-    """Add which server is asked."""
-    text = "Which server.  [default: where `llamay serve` would listen]"
+    """Add the option for the server's address."""
+    text = "The server's address.  [default: where `llamay serve` would listen]"
     return click.option("--server", metavar="URL", envvar="LLAMAY_SERVER", help=text)(command)
 
 
@@ -28,10 +28,10 @@ def server_option(command: Any) -> Any:
 @server_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def ps(server: str | None, as_json: bool) -> None:
-    """List the models that a running server holds in memory.
+    """List the models that a running server has loaded.
 
-    The server is found as `llamay serve` finds where to listen: LLAMAY_HOST and LLAMAY_PORT, OLLAMA_HOST, or
-    its file of settings. LLAMAY_API_KEY is the key to show where it wants one.
+    The server's address is the one where `llamay serve` would listen: LLAMAY_HOST and LLAMAY_PORT, OLLAMA_HOST, or
+    its file of settings. LLAMAY_API_KEY is sent as the API key.
     """
     with Server(server) as running:
         found = running.ask("GET", "/api/ps")["models"]
@@ -57,7 +57,7 @@ def ps(server: str | None, as_json: bool) -> None:
 @click.argument("models", nargs=-1, required=True)
 @server_option
 def stop(models: tuple[str, ...], server: str | None) -> None:
-    """Have a running server let go of MODELS. One that is at work goes when it has finished."""
+    """Have a running server unload MODELS. A model that is at work is unloaded when it has finished."""
     missing = False
     with Server(server) as running:
         for model in models:
@@ -69,7 +69,7 @@ def stop(models: tuple[str, ...], server: str | None) -> None:
                 continue
             names = {each["name"] for each in running.ask("GET", "/api/ps")["models"]}
             if names & {model, f"{model}:latest", model.removesuffix(":latest")}:
-                click.echo(f"{printable(model)} is in use; it goes when it is idle", err=True)
+                click.echo(f"{printable(model)} is in use; the server unloads it when it is idle", err=True)
             else:
                 click.echo(f"stopped {printable(model)}", err=True)
     if missing:
@@ -77,7 +77,7 @@ def stop(models: tuple[str, ...], server: str | None) -> None:
 
 
 class Server:
-    """A server that runs, as its own client."""
+    """A client of a running server."""
 
     def __init__(self, url: str | None = None) -> None:
         from llamay_server import ConfigError, load_config
@@ -110,7 +110,7 @@ class Server:
         self._http.close()
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return what it answers. Raises UnreachableError, NotFoundError, RefusedError, CliError."""
+        """Return the server's answer. Raises UnreachableError, NotFoundError, RefusedError, CliError."""
         try:
             answer = self._http.request(method, path, json=body)
         except httpx.HTTPError as error:
@@ -121,14 +121,12 @@ class Server:
             try:
                 return answer.json()
             except ValueError:
-                raise CliError(
-                    f"{self.url} is not a server that speaks this: it answers without JSON"
-                ) from None
+                raise CliError(f"{self.url} is no llamay server: it answers without JSON") from None
         text = _reason(answer)
         if answer.status_code == 404:
             raise NotFoundError(text)
         if answer.status_code in (401, 403):
-            raise RefusedError(f"{self.url}: {text}", "LLAMAY_API_KEY holds the key to show")
+            raise RefusedError(f"{self.url}: {text}", "LLAMAY_API_KEY is sent as the API key")
         raise CliError(f"{self.url}: {text}")
 
 
@@ -141,7 +139,7 @@ def _reason(answer: httpx.Response) -> str:
 
 
 def _processor(model: Mapping[str, Any]) -> str:
-    """Return which part of a model is where, as Ollama words it."""
+    """Return where the parts of a model are computed, as Ollama words it."""
     size, device = model["size"], model.get("size_vram", 0)
     if not device or not size:
         return "100% CPU"
@@ -150,7 +148,7 @@ def _processor(model: Mapping[str, Any]) -> str:
 
 
 def until(expires: str, now: float | None = None) -> str:
-    """Return how long a model stays, of the time that the server says."""
+    """Return how long a model stays loaded, from the time that the server tells."""
     try:
         left = datetime.datetime.fromisoformat(expires).timestamp() - (time.time() if now is None else now)
     except ValueError:

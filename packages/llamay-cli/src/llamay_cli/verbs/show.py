@@ -23,9 +23,9 @@ _LISTED = 8
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--license", "what", flag_value="license", help="Print the licence and notice texts.")
 @click.option("--template", "what", flag_value="template", help="Print the chat template.")
-@click.option("--system", "what", flag_value="system", help="Print its own system prompt.")
-@click.option("--parameters", "what", flag_value="parameters", help="Print its own settings.")
-@click.option("--modelfile", "what", flag_value="modelfile", help="Print what `create` makes it of.")
+@click.option("--system", "what", flag_value="system", help="Print the model's own system prompt.")
+@click.option("--parameters", "what", flag_value="parameters", help="Print the model's own parameters.")
+@click.option("--modelfile", "what", flag_value="modelfile", help="Print a Modelfile for `llamay create`.")
 @click.option("--metadata", "what", flag_value="metadata", help="Print every key of the GGUF file.")
 @click.option("--path", "what", flag_value="path", help="Print where the GGUF file is.")
 @click.option("--check", is_flag=True, help="Read every byte and compare its SHA-256.")
@@ -40,7 +40,7 @@ def show(model: str, as_json: bool, what: str | None, check: bool) -> None:
         case "license":
             _documents(resolved)
         case "system" | "parameters" | "modelfile":
-            _own(resolved, what)
+            _print_defaults(resolved, what)
         case "template" if own := resolved.settings().get("template"):
             click.echo(own)
         case None if as_json:
@@ -63,8 +63,8 @@ def _find(model: str) -> Resolved:
     return resolve(model, store=store)
 
 
-def _own(resolved: Resolved, what: str) -> None:
-    """Print what the model brings along beside its file."""
+def _print_defaults(resolved: Resolved, what: str) -> None:
+    """Print the model's own defaults beside its file."""
     from llamay_server import Profile, modelfile, parameter_lines
 
     own = resolved.settings()
@@ -254,7 +254,7 @@ def _brief(value: Any) -> str:
 
 
 def _jsonable(value: Any) -> Any:
-    """Return scalars as they are, and of an array what it is: a vocabulary does not belong into a summary."""
+    """Return scalars as they are, and of an array what it is: a summary holds no vocabulary."""
     if isinstance(value, str | int | float | bool):
         return value
     return {"elements": len(value), "first": [_plain(item) for item in value[:_LISTED]]}

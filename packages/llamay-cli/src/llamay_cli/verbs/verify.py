@@ -48,8 +48,8 @@ def verify(
 
     \b
     Each check compares logits bit for bit; the difference must be exactly 0:
-      prefill == decode             a text read at once, in pieces, token by token, and as it was written
-      batch of 8 == each alone      eight contexts that write together
+      prefill == decode             a text prefilled at once, in pieces, token by token, and generated
+      batch of 8 == each alone      eight contexts that decode together
       fork == parent                branches and their parent, against contexts that were never forked
       snapshot                      saved, and continued in a new process
       threads, kernel sets, pages   1, 2, 4 threads; every set this CPU runs; pages of 16, 64, 256 positions

@@ -1,6 +1,6 @@
-"""The checks. Each gets the tokens for the way taken as the truth and those for the way that is tested.
+"""The checks. Each gets the tokens of the reference and those of the way that is tested.
 
-They are the same tokens, except in the control, where one differs and the check has to see it.
+They are the same, except in the control, where one token differs and the check has to see it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ THREADS = (1, 2, 4)
 PAGES = (16, 64, 256)
 BATCH = 8
 SINGLE = 24
-"""Tokens at the end of the text that are read one by one."""
+"""Tokens at the end of the text that are decoded one by one."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A promise, and the function that observes both sides of it."""
+    """A claim, and the function that observes both sides of it."""
 
     name: str
     observe: Way
@@ -65,7 +65,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a check. `difference` is the largest of a logit; None if there was no comparing."""
+    """The outcome of a check. `difference` is the largest of a logit; None if nothing was compared."""
 
     name: str
     passed: bool
@@ -92,17 +92,17 @@ def verify(
 
 
 def prefill_equals_decode(subject: Subject, model: Model, expected: Tokens, actual: Tokens) -> Iterator[Pair]:
-    """Read at once, in uneven pieces, and token by token; then write, and read what was written."""
+    """Prefill at once, in uneven pieces, and token by token; then generate, and prefill what was generated."""
     n = len(expected)
     lengths = sorted({n - SINGLE, n - SINGLE + 1, n - SINGLE // 2, n - 1, n})
     whole, single, pieces = Observation(), Observation(), Observation()
     for length in lengths:
         with model.context(expected[:length]) as context:
-            whole.see(f"after {length}", context.logits)
+            whole.record(f"after {length}", context.logits)
     with model.context(actual[: n - SINGLE]) as context:
         for i in range(n - SINGLE, n + 1):
             if i in lengths:
-                single.see(f"after {i}", context.logits)
+                single.record(f"after {i}", context.logits)
             if i < n:
                 context.extend([actual[i]])
     yield "token by token", whole, single
@@ -110,20 +110,20 @@ def prefill_equals_decode(subject: Subject, model: Model, expected: Tokens, actu
         for begin, end in _uneven(1, lengths):
             context.extend(actual[begin:end])
             if end in lengths:
-                pieces.see(f"after {end}", context.logits)
+                pieces.record(f"after {end}", context.logits)
     yield "in uneven pieces", whole, pieces
     with model.context(expected) as written:
         seen = observe(written)
         read = Observation(tokens=seen.tokens)
         with model.context(actual) as before:
-            read.see(f"after {n}", before.logits)
+            read.record(f"after {n}", before.logits)
         with model.context([*actual, *seen.tokens]) as after:
-            read.see("after writing", after.logits)
-    yield "written, then read", seen, read
+            read.record("after generating", after.logits)
+    yield "generated, then prefilled", seen, read
 
 
 def batch_equals_alone(subject: Subject, model: Model, expected: Tokens, actual: Tokens) -> Iterator[Pair]:
-    """Eight contexts of different lengths that write together, against each by itself."""
+    """Eight contexts of different lengths that decode together, against each by itself."""
     from llamay_models import Sampling
 
     greedy, count = Sampling(temperature=0.0, seed=0), 16
@@ -131,13 +131,13 @@ def batch_equals_alone(subject: Subject, model: Model, expected: Tokens, actual:
     alone = []
     for length in lengths:
         with model.context(expected[:length]) as context:
-            alone.append(observe(context, written=count))
+            alone.append(observe(context, generated=count))
     contexts = [model.context(actual[:length]) for length in lengths]
     try:
         seen = []
         for context in contexts:
             first = Observation()
-            first.see(f"after {len(context)}", context.logits)
+            first.record(f"after {len(context)}", context.logits)
             seen.append(first)
         before = (model.engine.stats.steps, model.engine.stats.rows)
         running = model.engine.call(
@@ -148,7 +148,7 @@ def batch_equals_alone(subject: Subject, model: Model, expected: Tokens, actual:
             one.tokens = list(generation.tokens)
         steps, rows = model.engine.stats.steps - before[0], model.engine.stats.rows - before[1]
         for context, one in zip(contexts, seen, strict=True):
-            one.see("after writing", context.logits)
+            one.record("after generating", context.logits)
     finally:
         for context in contexts:
             context.close()
@@ -159,7 +159,7 @@ def batch_equals_alone(subject: Subject, model: Model, expected: Tokens, actual:
 
 
 def fork_is_exact(subject: Subject, model: Model, expected: Tokens, actual: Tokens) -> Iterator[Pair]:
-    """Branches that write in turns, their parent meanwhile, against contexts that were never forked."""
+    """Branches that decode in turns, and their parent, against contexts that were never forked."""
     tails = [[expected[-1 - i], expected[i], expected[i // 2]] for i in range(4)]
     fresh = []
     for tail in tails:
@@ -170,14 +170,17 @@ def fork_is_exact(subject: Subject, model: Model, expected: Tokens, actual: Toke
         seen = [Observation() for _ in tails]
         try:
             for one, branch in zip(seen, branches, strict=True):
-                one.see(f"after {len(branch)}", branch.logits)
+                one.record(f"after {len(branch)}", branch.logits)
             for place in range(len(tails[0])):
                 for one, branch, tail in zip(seen, branches, tails, strict=True):
                     branch.extend([tail[place]])
-                    one.see(f"after {len(branch)}", branch.logits)
+                    one.record(f"after {len(branch)}", branch.logits)
             for one, branch in zip(seen, branches, strict=True):
                 written = observe(branch)
-                one.tokens, one.logits["after writing"] = written.tokens, written.logits["after writing"]
+                one.tokens, one.logits["after generating"] = (
+                    written.tokens,
+                    written.logits["after generating"],
+                )
         finally:
             for branch in branches:
                 branch.close()
@@ -187,13 +190,13 @@ def fork_is_exact(subject: Subject, model: Model, expected: Tokens, actual: Toke
 
 
 def snapshot_resumes(subject: Subject, model: Model, expected: Tokens, actual: Tokens) -> Iterator[Pair]:
-    """Go on here, and from a snapshot in a new process."""
+    """Continue here, and from a snapshot in a new process."""
     more = [expected[0], expected[-1]]
     with tempfile.TemporaryDirectory(prefix="llamay-verify-") as folder:
         path = Path(folder) / "context.llamay"
         with model.context(actual) as context:
             context.save(path)
-        resumed, _ = subject.elsewhere(snapshot=path, more=more)
+        resumed, _ = subject.in_new_process(snapshot=path, more=more)
     with model.context(expected) as context:
         yield "resumed in a new process", observe(context, more), resumed
 
@@ -216,7 +219,7 @@ def kernel_sets_are_equal(subject: Subject, model: Model, expected: Tokens, actu
     with model.context(prompt) as context:
         here = observe(context, more)
     for name in subject.kernel_sets():
-        there, used = subject.elsewhere(isa=name, prompt=actual[-40:-4], more=actual[-4:])
+        there, used = subject.in_new_process(isa=name, prompt=actual[-40:-4], more=actual[-4:])
         if used != name:
             raise RuntimeError(f"kernel set {name} was asked for, and {used} ran")
         yield name, here, there

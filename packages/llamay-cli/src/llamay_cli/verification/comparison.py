@@ -13,13 +13,13 @@ Logits = npt.NDArray[np.float32]
 
 @dataclass
 class Observation:
-    """What was seen on one way: logits, float32 (vocabulary,), at named places; and the tokens chosen."""
+    """One way's logits, float32 (vocabulary,), at named places, and the tokens that it chose."""
 
     logits: dict[str, Logits] = field(default_factory=dict)
     tokens: list[int] = field(default_factory=list)
 
-    def see(self, place: str, logits: Logits) -> None:
-        """Note the logits at `place`, copied."""
+    def record(self, place: str, logits: Logits) -> None:
+        """Keep a copy of the logits at `place`."""
         self.logits[place] = np.array(logits, np.float32, copy=True)
 
 

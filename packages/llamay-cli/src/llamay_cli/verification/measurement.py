@@ -35,7 +35,7 @@ class Measurement:
     """One figure.
 
     `rate` is in `unit`; `limit` names what bounds it and `fraction` says how much of that was reached, both
-    None where nothing but the code itself is the bound. `more` holds what else was seen.
+    None where only the code itself is the bound. `more` holds further figures.
     """
 
     name: str
@@ -48,13 +48,13 @@ class Measurement:
     more: Mapping[str, float]
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it, flat."""
+        """Return all figures in one flat mapping."""
         fields = {k: v for k, v in vars(self).items() if k != "more"}
         return {**fields, **self.more}
 
 
 def measure(model: Model, tokens: Sequence[int], repeat: int, report: Report) -> Iterator[Measurement]:
-    """Measure prefill, decode, fork, snapshot and restore; `tokens` are the text that is read."""
+    """Measure prefill, decode, fork, snapshot and restore; `tokens` are the prompt."""
     probe = _Probe(model.threads)
     steps: list[tuple[str, Callable[[], list[Measurement]]]] = [
         ("prefill", lambda: [_prefill(model, tokens, repeat, probe)]),
@@ -69,7 +69,7 @@ def measure(model: Model, tokens: Sequence[int], repeat: int, report: Report) ->
 
 
 class _Probe:
-    """The limits of this machine, probed when asked; the best of two neighbours counts."""
+    """Probes of this machine's limits. Of the probes before and after a measurement, the better counts."""
 
     def __init__(self, threads: int) -> None:
         import llamay_kernels
@@ -95,13 +95,13 @@ class _Probe:
 
 
 def matrix_parameters(model: Model) -> int:
-    """Return the weights that every token meets: those of all matrices but the embedding and the output."""
+    """Return how many weights each token is multiplied with: all matrices but the embedding and the output."""
     matrices = [t for t in model.program.tensors if t.rows > 1 and not t.name.startswith(_ENDS)]
     return sum(t.rows * t.cols for t in matrices)
 
 
 def decode_bytes(model: Model) -> int:
-    """Return the bytes of weights that one decoded token reads; of a mere embedding it reads one row."""
+    """Return the bytes of weights that decoding one token reads; of an embedding table that is only one row."""
     tied = not any(t.name.startswith("output.") for t in model.program.tensors)
     tables = ("position_embd",) if tied else ("position_embd", "token_embd")
     return sum(t.nbytes for t in model.program.tensors if not t.name.startswith(tables))
@@ -153,7 +153,7 @@ def _decode(model: Model, tokens: Sequence[int], repeat: int, probe: _Probe) -> 
 
 
 def _fork(model: Model, pages: int, repeat: int) -> Measurement:
-    """Fork a context of so many pages in the state engine; what they hold does not matter to it."""
+    """Fork a context of so many pages in the state engine; their content does not matter."""
     import llamay_kv
 
     layout = model.pool.layout

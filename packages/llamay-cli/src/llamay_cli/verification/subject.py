@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from llamay_models.engine import Progress
 
 Precision = Literal["f16", "f32", "vq8", "q8"]
-WRITTEN = 8
+GENERATED = 8
 """Tokens that an observation generates."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """How a model is loaded; what must not matter to its results."""
+    """How a model is loaded. Nothing here may change its results."""
 
     threads: int | None = None
     page_tokens: int = 64
@@ -47,7 +47,7 @@ class Subject:
 
     @contextlib.contextmanager
     def loaded(self, progress: Progress | None = None, **changes: Any) -> Iterator[Model]:
-        """Load it, with some of the setup changed."""
+        """Load the model, with some of the setup changed."""
         import llamay_models
 
         setup = replace(self.setup, **changes)
@@ -57,7 +57,7 @@ class Subject:
             page_tokens=setup.page_tokens,
             kv=setup.kv,
             sha256=self.sha256,
-            # What was computed one way must not answer for the other.
+            # One way must not be answered by what another computed.
             prefix_cache=0,
             progress=progress,
         ) as model:
@@ -70,7 +70,7 @@ class Subject:
         current = llamay_kernels.isa()
         return [current, *(name for name in llamay_kernels.runnable_isas() if name != current)]
 
-    def elsewhere(
+    def in_new_process(
         self,
         *,
         isa: str | None = None,
@@ -109,17 +109,17 @@ class Subject:
                 return Observation(seen, data["tokens"].tolist()), str(data["isa"])
 
 
-def observe(context: Context, more: Sequence[int] = (), *, written: int = WRITTEN) -> Observation:
-    """Return the logits after the context, after each of `more`, and after writing the likeliest tokens."""
+def observe(context: Context, more: Sequence[int] = (), *, generated: int = GENERATED) -> Observation:
+    """Return the logits after the context, after each of `more`, and after generating the likeliest tokens."""
     from llamay_models import Sampling
 
     seen = Observation()
-    seen.see(f"after {len(context)}", context.logits)
+    seen.record(f"after {len(context)}", context.logits)
     for token in more:
         context.extend([token])
-        seen.see(f"after {len(context)}", context.logits)
-    if written:
+        seen.record(f"after {len(context)}", context.logits)
+    if generated:
         greedy = Sampling(temperature=0.0, seed=0)
-        seen.tokens = list(context.generate(greedy, max_tokens=written, ignore_eos=True).tokens)
-        seen.see("after writing", context.logits)
+        seen.tokens = list(context.generate(greedy, max_tokens=generated, ignore_eos=True).tokens)
+        seen.record("after generating", context.logits)
     return seen

@@ -1,4 +1,4 @@
-"""The new process of a check: `python -m llamay_cli.verification._worker`, with a JSON request on stdin."""
+"""The new process of a check: `python -m llamay_cli.verification.worker`, with a JSON request on stdin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .subject import Setup, Subject, observe
 
 
 def main() -> None:
-    """Restore or read, observe, and write the observation to the file that the request names."""
+    """Restore or prefill, observe, and write the observation to the file that the request names."""
     request = json.load(sys.stdin)
     subject = Subject(Path(request["path"]), Setup(**request["setup"]), request["sha256"])
     import llamay_kernels

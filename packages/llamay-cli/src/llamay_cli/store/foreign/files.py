@@ -30,7 +30,7 @@ def is_file(path: Path) -> bool:
     """Return whether this is a file, or a link that leads to one."""
     try:
         return path.is_file()
-    except (OSError, ValueError):  # a link in a circle, a name that is none
+    except (OSError, ValueError):  # a circular link, an invalid name
         return False
 
 

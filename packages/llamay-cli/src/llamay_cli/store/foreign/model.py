@@ -26,7 +26,7 @@ class ForeignModel:
     layers: tuple[tuple[str, Path], ...] = field(default=(), repr=False)
 
     def settings(self) -> dict[str, Any]:
-        """Template, system prompt, license, parameters and opening messages, as far as the model has its own.
+        """Return template, system prompt, license, parameters and opening messages, where the model has them.
 
         Raises IntegrityError where they cannot be read.
         """
@@ -45,7 +45,7 @@ class ForeignModel:
                     f"the {kind} of {self.name} in Ollama's store cannot be read: {error}"
                 ) from None
         if "template" in out and has_template(self.path):
-            # The file's own is what its tool calls and its thinking are read by.
+            # Tool calls and reasoning are read by the file's own template.
             del out["template"]
         return out
 
@@ -53,5 +53,5 @@ class ForeignModel:
 def _checked(kind: str, value: Any) -> Any:
     good = isinstance(value, dict) if kind == "params" else isinstance(value, list)
     if not good:
-        raise ValueError("it has another form")
+        raise ValueError("it has not the form that it must have")
     return value

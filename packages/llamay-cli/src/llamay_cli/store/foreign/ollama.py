@@ -86,7 +86,7 @@ def _read(root: Path, manifest: Path) -> ForeignModel:
             continue
         match = _DIGEST.fullmatch(digest)
         if match is None:
-            raise IntegrityError(f"{where} has a layer whose digest is none: {digest[:80]!r}")
+            raise IntegrityError(f"{where} has a layer with an invalid digest: {digest[:80]!r}")
         blob = root / "blobs" / f"sha256-{match[1]}"
         files.append((kind.removeprefix(_LAYER), blob, size))
     weights = [(blob, size) for kind, blob, size in files if kind == "model"]

@@ -1,4 +1,4 @@
-"""`ctx gc`: removing stored state that is of no use."""
+"""`ctx gc`: removing unfinished files, and chunks of a disk cache."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 @click.command()
 @click.argument("folder")
 @click.option(
-    "--budget", callback=read_size, metavar="SIZE", help="What a cache's chunks may take, such as 10G."
+    "--budget",
+    callback=read_size,
+    metavar="SIZE",
+    help="The most that a cache's chunks may take, such as 10G.",
 )
-@click.option("--older-than", metavar="AGE", help="Chunks unused for so long go too: 90s, 30m, 12h, 30d.")
+@click.option(
+    "--older-than", metavar="AGE", help="Remove chunks that were not used for so long: 90s, 30m, 12h, 30d."
+)
 @click.option("--damaged", is_flag=True, help="Read every chunk, and remove those that are damaged.")
 @keys_option
 @json_option
@@ -32,9 +37,9 @@ def gc(
     keys: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Remove what is of no use in a FOLDER: files that somebody began and left, and in a disk cache what you say.
+    """Remove unfinished files from FOLDER, and from a disk cache the chunks that the options name.
 
-    Context files that are complete are never touched.
+    Complete context files are never touched.
     """
     import llamay_kv
 

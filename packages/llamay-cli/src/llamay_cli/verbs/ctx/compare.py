@@ -1,4 +1,4 @@
-"""`ctx diff`, `ctx explain-miss`: in what stored state differs, and why it does not serve."""
+"""`ctx diff`, `ctx explain-miss`: how stored state differs, and why it is not used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @keys_option
 @json_option
 def diff(a: str, b: str, keys: tuple[str, ...], as_json: bool) -> None:
-    """Say in what two context files differ, verifying every byte of both. The exit code is 1 if they do.
+    """Print how two context files differ, verifying every byte of both. The exit code is 1 if they do.
 
     K/V is compared as far as the tokens are the same.
     """
@@ -51,13 +51,13 @@ def diff(a: str, b: str, keys: tuple[str, ...], as_json: bool) -> None:
 @click.command("explain-miss")
 @click.argument("stored")
 @click.argument("wanted")
-@click.option("--tenant", default="", metavar="NAME", help="Whose state in a cache.")
+@click.option("--tenant", default="", metavar="NAME", help="The tenant whose state is looked for in a cache.")
 @keys_option
 @json_option
 def explain_miss(stored: str, wanted: str, tenant: str, keys: tuple[str, ...], as_json: bool) -> None:
-    """Say why what is STORED, a context file or a disk cache's folder, does not serve for WANTED, a context file.
+    """Explain why STORED, a context file or a disk cache's folder, is not used for WANTED, a context file.
 
-    It names the field of the identity that differs, or the first token.
+    The answer names the field of the identity that differs, or the first token.
     """
     import llamay_kv
 
@@ -101,9 +101,9 @@ def _explain(
     if first:
         said.append(f"token {equal} is {first['stored']}, {first['wanted']} was wanted")
     if field:
-        said.append(f"it belongs to another {field}")
+        said.append(f"the identity differs in {field}")
     if layout:
-        said.append(f"its layout is another: {layout}")
+        said.append(f"the layout differs: {layout}")
     if len(said) == 1:
-        said.append("it can be used")
+        said.append("the stored state can be used")
     return document, "; ".join(said)

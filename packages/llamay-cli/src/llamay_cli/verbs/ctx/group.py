@@ -17,7 +17,7 @@ def ctx() -> None:
     """Work with contexts in files.
 
     A context file holds tokens and everything the model computed from them, bound to the weights that
-    computed it. It goes on in any process, on any machine with the same model, exactly where it stopped.
+    computed it. It continues exactly where it stopped, in any process, on any machine with the same model.
 
     \b
     Examples:

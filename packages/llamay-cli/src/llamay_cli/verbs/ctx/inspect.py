@@ -1,4 +1,4 @@
-"""`ctx inspect`, `ctx verify`: what stored state holds, and whether every byte of it is what it should be."""
+"""`ctx inspect`, `ctx verify`: what stored state holds, and whether it is undamaged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def inspect(file: str, as_json: bool, tokens: bool, no_check: bool, keys: tuple[str, ...]) -> None:
     """Show what a context file holds, and check every byte of it; or count what a disk cache's folder holds.
 
-    A file that is encrypted is checked if its key is given; what is shown can be read without it.
+    An encrypted file is checked if its key is given; what is shown can be read without the key.
     """
     import llamay_kv
 
@@ -103,7 +103,7 @@ def _lines(source: Path, manifest: Manifest, *, checked: bool) -> list[str]:
 @keys_option
 @json_option
 def verify(files: tuple[str, ...], keys: tuple[str, ...], as_json: bool) -> None:
-    """Read every byte of context FILES, or of every chunk in a disk cache's folder, and say what is damaged.
+    """Read every byte of context FILES, or of every chunk in a disk cache's folder, and print what is damaged.
 
     The exit code is 1 if anything is.
     """

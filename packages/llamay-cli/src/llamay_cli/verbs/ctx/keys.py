@@ -22,7 +22,7 @@ keys_option = click.option(
     "keys",
     multiple=True,
     metavar="[NAME=]FILE",
-    help="A key that it may be encrypted under: a file of 32 bytes or more, or of as many hexadecimal digits.",
+    help="A key that the state may be encrypted under: a file of 32 bytes or more, or of as many hexadecimal digits.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -45,7 +45,7 @@ def rekey(
     """Encrypt context FILES under another key, each in place of the old one, verifying every byte on the way.
 
     A file that fails stays as it was, and so do those after it. A disk cache cannot be given another key: the names in
-    it depend on it. Remove its folder, and it fills again.
+    it depend on the key. Remove its folder, and it fills again.
     """
     import llamay_kv
 

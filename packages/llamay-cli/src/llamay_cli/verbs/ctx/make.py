@@ -39,7 +39,7 @@ def build(
     force: bool,
     **options: Any,
 ) -> None:
-    """Read a text or a conversation once, and write the context to a file."""
+    """Prefill a text or a conversation once, and write the context to a file."""
     target = new_file(output, force)
     conversation = _conversation(messages) if messages is not None else None
     if conversation is not None and (prompt is not None or files):
@@ -64,14 +64,23 @@ def build(
 
 @click.command()
 @click.argument("file")
-@click.option("-n", type=click.IntRange(1, 100_000), help="How many.  [default: one for each --append, or 1]")
 @click.option(
-    "-o", "--output", metavar="PATTERN", help="Where to, with {} for the number.  [default: FILE-{}.llamay]"
+    "-n", type=click.IntRange(1, 100_000), help="Number of branches.  [default: one for each --append, or 1]"
 )
 @click.option(
-    "-a", "--append", multiple=True, metavar="TEXT", help="Text to read after it: one for all, or one each."
+    "-o",
+    "--output",
+    metavar="PATTERN",
+    help="Files to write, with {} for the number.  [default: FILE-{}.llamay]",
 )
-@click.option("--tokens", multiple=True, metavar="IDS", help="The same as token ids: 1,2,3.")
+@click.option(
+    "-a",
+    "--append",
+    multiple=True,
+    metavar="TEXT",
+    help="Text to append: one for all branches, or one for each.",
+)
+@click.option("--tokens", multiple=True, metavar="IDS", help="Token ids to append: 1,2,3.")
 @click.option("--force", is_flag=True, help="Replace files.")
 @click.option(
     "-m", "--model", shell_complete=complete_model, help="The model.  [default: by its weights, in the store]"
@@ -89,7 +98,7 @@ def fork(
 ) -> None:
     """Write N files that continue FILE, each with its own text appended.
 
-    FILE is read once; the branches share it in memory. FILE itself stays as it is.
+    FILE is restored once; the branches share its pages in memory. FILE itself stays as it is.
     """
     additions: list[str | list[int]] = [*append, *(_ids(text) for text in tokens)]
     count = n or max(1, len(additions))

@@ -1,4 +1,4 @@
-"""`ctx run`: going on from a context file."""
+"""`ctx run`: continuing a context file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...chat.answer import write_answer
-from ...chat.prefill import Prefill
-from ...chat.report import document, timing_lines, timings
-from ...chat.session import next_turn
 from ...console.inputs import gather
 from ...console.progress import reporting
 from ...console.terminal import AnswerStream
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file")
-@click.option("-p", "--prompt", metavar="TEXT", help="Text to read first.")
+@click.option("-p", "--prompt", metavar="TEXT", help="Text to append first.")
 @click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Add a file's text; - is stdin.")
 @click.option("--chat", is_flag=True, help="Take the text as the user's next message, by the chat template.")
 @click.option("-o", "--output", metavar="FILE", help="Write the context, with the answer, to a file.")
@@ -54,9 +51,9 @@ def run(
     verbose: bool,
     **options: Any,
 ) -> None:
-    """Go on from FILE, and write what comes to stdout.
+    """Continue the context in FILE, and write the text to stdout.
 
-    Without sampling options, a context goes on with those that it was last used with. FILE itself stays as
+    Without sampling options, a context continues with those that it was last used with. FILE itself stays as
     it is.
     """
     source = existing(file, file=True)
@@ -87,6 +84,10 @@ def _go_on(
     as_json: bool,
     verbose: bool,
 ) -> Exit:
+    from ...chat.prefill import Prefill
+    from ...chat.report import document, timing_lines, timings
+    from ...chat.session import next_turn
+
     known, began = len(context), time.perf_counter()
     if text is not None:
         more = next_turn(model, context.tokens, text) if chat else model.encode(text, add_special=False)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ...errors import CliError, NotFoundError
-from ...models import Resolved
 from ...options.loading import Loading
-from ...store import Store
 
 if TYPE_CHECKING:
     from llamay_kv import Manifest
     from llamay_models import Model
+
+    from ...models import Resolved
 
 
 def load_model_of(source: Path, model: str | None, loading: Loading) -> Model:
@@ -33,6 +33,9 @@ def load_model_of(source: Path, model: str | None, loading: Loading) -> Model:
 def _model_of(source: Path, model: str | None, loading: Loading) -> Resolved:
     """Return the model that the user named, or the one in the store with the weights of the file."""
     import llamay_kv
+
+    from ...models import Resolved
+    from ...store import Store
 
     digest = weights(llamay_kv.inspect(source))
     if model is not None:
@@ -55,6 +58,8 @@ def _model_of(source: Path, model: str | None, loading: Loading) -> Resolved:
 
 def known_as(manifest: Manifest) -> str | None:
     """Return the name in the store of the model that computed a snapshot."""
+    from ...store import Store
+
     digest = weights(manifest)
     entry = Store().find_digest(digest) if digest else None
     return entry.manifest.name if entry else None
