@@ -24,6 +24,9 @@ pytestmark = pytest.mark.model
         "docs/embeddings.md",
         "docs/sampling.md",
         "docs/tool-calls.md",
+        "packages/llamay-grammar/README.md",
+        "packages/llamay-kernels/README.md",
+        "packages/llamay-models/README.md",
     ],
 )
 def test_the_examples_of_a_page_run_one_after_the_other(page, model_file, tmp_path):
