@@ -18,9 +18,9 @@
 extern "C" {
 #endif
 
-/* Functions may be called from any thread, without the GIL. The struct is copied as far as `size` says; `user`
- * must live, and the capsule is kept, until the last memory is released. A new field goes at the end and bumps
- * MINOR: one that the provider's struct does not reach counts as NULL. */
+/* Functions may be called from any thread, without the GIL. The struct is copied as far as `size` says;
+ * `user` must live, and the capsule is kept, until the last memory is released. A new field goes at the end
+ * and bumps MINOR: one that the provider's struct does not reach counts as NULL. */
 typedef struct llamay_allocator {
   size_t size; /* sizeof(llamay_allocator) as the provider compiled it */
   void* user;
@@ -30,9 +30,9 @@ typedef struct llamay_allocator {
   /* May be NULL. What is in this range is not needed any more, and the memory behind it may be given back to
    * the system until it is written again. Without it pages cannot be spilled. */
   void (*discard)(void* user, void* memory, uint64_t bytes);
-  /* Since 1.1. May be NULL: the CPU copies then. Copies `rows` pieces of `bytes` bytes that begin `stride` bytes
-   * apart, on both sides, within memory of one group; the two do not overlap. Returns when it is done. This is how
-   * a page that contexts share is cloned before one of them writes to it. */
+  /* Since 1.1. May be NULL: the CPU copies then. Copies `rows` pieces of `bytes` bytes that begin `stride`
+   * bytes apart, on both sides, within memory of one group; the two do not overlap. Returns when it is done.
+   * This is how a page that contexts share is cloned before one of them writes to it. */
   void (*copy)(void* user, void* to, const void* from, uint64_t bytes, uint64_t rows, uint64_t stride);
 } llamay_allocator;
 

@@ -20,10 +20,10 @@ def identity(model: Model, parts: Parts) -> llamay_kv.Identity:
     """Return the identity of what this model computes. Reads the whole file once, for its SHA-256.
 
     Prefixes in memory and on disk are found under all of its fields. Snapshots of the first form, which lack the
-    operations, the kinds of layers and the device, restore where all that they say agrees: what they do not say was then
-    as it is now.
+    operations, the kinds of layers and the device, restore where all that they say agrees: what they do not say was
+    then as it is now.
     """
-    added = {
+    added: dict[str, bytes | str] = {
         "operations": digest_operations(parts.base, told_elsewhere=("rope", "attention")),
         "layer_kinds": digest_memories(parts.base),
         "device": parts.backend.device,

@@ -121,7 +121,9 @@ def gate():
     it = Gate()
     yield it
     # What waits for the thread that stands at the gate would wait for nothing, and the test would pass.
-    assert not it.late, "nobody opened the gate; who asks the engine's thread for something cannot open it after that"
+    assert not it.late, (
+        "nobody opened the gate; who asks the engine's thread for something cannot open it after that"
+    )
 
 
 @pytest.fixture

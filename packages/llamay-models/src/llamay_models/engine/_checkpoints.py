@@ -4,8 +4,8 @@ K/V of attention can be cut anywhere; a state stands for one length. A step that
 (drafts, a step that follows by itself) writes the state after each row. Beside that states are kept one token before a
 prompt ends, where the same prompt and every longer one can begin; where a prompt parts from those that are known, which
 are the ends of system prompts; at the end of what is everybody's and of each turn; and every so many tokens. Pan et al.
-2024, "Marconi: Prefix Caching for the Era of Hybrid LLMs", https://arxiv.org/abs/2411.19379, keep states at places of the
-first two kinds. The pool bounds the bytes of a context's states, the prefix tree those of all that it has.
+2024, "Marconi: Prefix Caching for the Era of Hybrid LLMs", https://arxiv.org/abs/2411.19379, keep states at places of
+the first two kinds. The pool bounds the bytes of a context's states, the prefix tree those of all that it has.
 """
 
 from __future__ import annotations
