@@ -19,6 +19,8 @@ def check_draft(words: Tokenizer | None, draft: Model, vocab: int) -> None:
 
     A guess of another vocabulary would never be right, so it would only cost time.
     """
+    if not draft.writes:
+        raise ModelError(f"{draft.name} cannot guess for this model: it is an encoder and writes no text")
     other = draft.tokenizer
     if words is None or other is None or words.digest() == other.digest():
         return

@@ -14,12 +14,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-import llamay_kv
 from llamay_models import gguf
 from llamay_models._cache_layout import Precision, cache_layout
+from llamay_models._kv_pool import kv_pool
 from llamay_models.errors import MetadataError, PlanError, TensorError
-from llamay_models.plan import Program, fuse
-from llamay_models.plan._adapt import Update, adapt
+from llamay_models.plan import Program, Update, adapt, fuse
 from llamay_models.tensors import FileTensor, file_tensors, pack
 
 if TYPE_CHECKING:
@@ -158,10 +157,11 @@ def with_adapters(
     )
     weights = [*parts.weights[:shared], *extra]
     fused = fuse(replace(program, tensors=tuple(weights)))
-    pool = llamay_kv.Pool(
+    pool = kv_pool(
         cache_layout(fused, cast(Precision, parts.precision)),
         model.pool.page_tokens,
-        budget_bytes=model.pool.budget_bytes if kv_budget is None else kv_budget,
+        model.pool.budget_bytes if kv_budget is None else kv_budget,
+        parts.backend,
     )
     plan = parts.backend.plan(fused.records, fused.widths, weights, max_rows=parts.plan.max_rows)
     return Model(

@@ -1,7 +1,8 @@
-"""Embeddings and rerank scores: what a decoder's last hidden states say of a text.
+"""Embeddings and rerank scores: what a model's last hidden states say of a text.
 
-The states are those after the final norm, of causal attention, as llama.cpp pools them. A text's embedding
-is the same to the last bit whatever other texts are read beside it.
+The states are those after the final norm, as llama.cpp pools them. Those of a decoder have seen what is before them,
+those of an encoder their whole text. A text's embedding is the same to the last bit whatever other texts are read
+beside it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from llamay_models.engine import Progress
-from llamay_models.engine._reading import Reading
+from llamay_models.engine._reading import Kind, Reading
 from llamay_models.errors import PromptError, TensorError
-from llamay_models.plan import Tensor
-from llamay_models.plan._records import Doubles, Floats
+from llamay_models.plan import Doubles, Floats, Tensor
 
 if TYPE_CHECKING:
     from llamay_models.model import Model
@@ -29,7 +29,13 @@ _RANK = 4
 
 
 def default_pooling(model: Model) -> Pooling:
-    """Return what the file asks for; where it says nothing, the last token, which has seen all others."""
+    """Return what the file asks for; where it says nothing, the last token of a decoder, which has seen all others.
+
+    Of an encoder the mean: each of its tokens has. A rank head reads the first one of an encoder.
+    """
+    if not model.writes:
+        asked: Pooling | Literal["none"] = getattr(model.config, "pooling", "none")
+        return "mean" if asked == "none" else asked
     kind = model.metadata.get(f"{model.architecture}.pooling_type")
     return _POOLINGS.get(kind, "last") if isinstance(kind, int) else "last"
 
@@ -46,8 +52,8 @@ class _Pool:
         if self._pooling == "mean":
             for row in rows:
                 self._state += row
-        else:
-            self._state[:] = rows[-1]
+        elif self._pooling == "last" or begin == 0:
+            self._state[:] = rows[0 if self._pooling == "cls" else -1]
 
     @property
     def value(self) -> Doubles:
@@ -61,9 +67,12 @@ def pooled(
     pooling: Pooling,
     progress: Progress | None = None,
     tenant: str | None = "",
+    pairs: Sequence[Sequence[int]] | None = None,
 ) -> list[Doubles]:
-    """Return a state of float64 (width,) for each text; see `embed`."""
+    """Return a state of float64 (width,) for each text; see `embed`. `pairs` has the types of each text's tokens."""
     width = model.embedding_length
+    # An encoder pools by itself, as its file asks for; for another pooling it gives all rows.
+    kind: Kind = "hidden" if model.writes else "pooled" if pooling == model.pools else "rows"
     pools, readings = [], []
     for i, text in enumerate(texts):
         try:
@@ -74,12 +83,13 @@ def pooled(
             raise
         if not tokens:
             raise PromptError(f"text {i + 1} of {len(texts)} is empty; give at least one token")
-        if pooling == "cls":
+        if kind == "hidden" and pooling == "cls":
             tokens = tokens[:1]  # attention is causal: what follows changes nothing
-        pool = _Pool(width, pooling, len(tokens))
+        pool = _Pool(width, "last" if kind == "pooled" else pooling, len(tokens))
         pools.append(pool)
-        first = 0 if pooling == "mean" else len(tokens) - 1
-        readings.append(Reading("hidden", tokens, first, pool.take, tenant))
+        first = len(tokens) - 1 if kind == "pooled" or (kind == "hidden" and pooling != "mean") else 0
+        types = None if pairs is None else {"types": np.array(pairs[i], np.int32)}
+        readings.append(Reading(kind, tokens, first, pool.take, tenant, types))
     tell = None if progress is None else lambda done: progress("embedding", done, len(readings))
     model.reader.read(readings, tell)
     return [pool.value for pool in pools]
@@ -192,32 +202,41 @@ def rerank(
     head = model.rank_head
     if head is not None:
         prompts = [_pair(model, query, document) for document in documents]
-        return np.array([head.score(s) for s in pooled(model, prompts, "last", progress, tenant)], np.float32)
+        texts = [[*first, *second] for first, second in prompts]
+        # A decoder's last token has seen the pair; an encoder's first one was trained to say what it makes of it.
+        pooling: Pooling = "last" if model.writes else "cls"
+        types = None
+        if model.engine.reads.types > 1:
+            types = [[0] * len(first) + [1] * len(second) for first, second in prompts]
+        states = pooled(model, texts, pooling, progress, tenant, types)
+        return np.array([head.score(state) for state in states], np.float32)
     states = pooled(model, [query, *documents], default_pooling(model), progress, tenant)
     first, *others = [unit(s) for s in states]
     return np.array([math.fsum(first * other) for other in others], np.float32)
 
 
-def _pair(model: Model, query: str, document: str) -> list[int]:
-    """The tokens that a rank head reads.
+def _pair(model: Model, query: str, document: str) -> tuple[list[int], list[int]]:
+    """The tokens that a rank head reads, in two parts where tokens have types: of the query, and of the document.
 
     The file's template for it, in which only the template holds control tokens; without one llama.cpp's:
-    query, end, separator, document, end, as far as the vocabulary has those.
+    query, end, separator, document, end, as far as the vocabulary has those. BERT's own has one separator.
     """
     words = model.tokenizer
     if words is None:
         raise PromptError(f"{model.name} has no tokenizer, so it cannot rank texts")
     template = model.metadata.get("tokenizer.chat_template.rerank")
     if isinstance(template, str):
-        return _filled(model.metadata, words, template, {"query": query, "document": document})
+        return _filled(words, template, {"query": query, "document": document}), []
     begin = [words.bos] if words.bos is not None and words.adds_bos else []
     end = [words.eos] if words.eos is not None else []
     separator = [words.sep] if words.sep is not None else []
-    parts = [list(words.encode(text, add_special=False)) for text in (query, document)]
-    return [*begin, *parts[0], *end, *separator, *parts[1], *end]
+    if words.kind == "wpm":
+        end, separator = end or separator, []
+    first, second = (list(words.encode(text, add_special=False)) for text in (query, document))
+    return [*begin, *first, *end, *separator], [*second, *end]
 
 
-def _filled(metadata: Mapping[str, Any], words: Any, template: str, values: Mapping[str, str]) -> list[int]:
+def _filled(words: Any, template: str, values: Mapping[str, str]) -> list[int]:
     raw, spans, rest = b"", [], template
     while True:
         found = [(at, name) for name in values if (at := rest.find("{" + name + "}")) >= 0]

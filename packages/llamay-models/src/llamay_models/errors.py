@@ -8,7 +8,8 @@ LlamayError
 ├── PlanError             an architecture combines operations or widths that do not fit
 ├── InterfaceError        two installed packages do not fit together (also an ImportError)
 ├── PromptError           the prompt is empty, too long, or holds a token that the model does not have
-│   └── PromptTooLong       `.tokens` and `.limit` say by how much
+│   ├── PromptTooLong       `.tokens` and `.limit` say by how much
+│   └── EncoderOnly         the model makes embeddings of texts, and writes none
 ├── SamplingError         a sampling option is outside its range
 ├── ContextError          the context is closed, in use, or asked for something it does not hold
 ├── SnapshotError         a snapshot cannot be written, is damaged, or does not fit
@@ -57,14 +58,26 @@ class PromptError(LlamayError):
 
 
 class PromptTooLong(PromptError):
-    """A prompt has more `tokens` than the `limit` of the context."""
+    """A prompt has more `tokens` than the `limit` of the context, or of a step where a text must be one step."""
 
-    def __init__(self, tokens: int, limit: int) -> None:
+    def __init__(self, tokens: int, limit: int, *, step: bool = False) -> None:
         super().__init__(
-            f"the prompt has {tokens} tokens but the context holds {limit}; "
+            f"the text has {tokens} tokens, but this model reads a text in one step, which has {limit} rows; "
+            f"shorten it or load the model with a larger max_rows"
+            if step
+            else f"the prompt has {tokens} tokens but the context holds {limit}; "
             f"shorten it or load the model with a larger ctx_size"
         )
         self.tokens, self.limit = tokens, limit
+
+
+class EncoderOnly(PromptError):
+    """The model is an encoder: it makes embeddings of texts, scores pairs of them perhaps, and writes none."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} is an encoder and writes no text: use embed or rerank, or load another model to generate"
+        )
 
 
 class SamplingError(LlamayError):
@@ -126,6 +139,7 @@ __all__ = [
     "ArchitectureError",
     "ConstraintError",
     "ContextError",
+    "EncoderOnly",
     "EngineClosed",
     "IdentityMismatch",
     "InterfaceError",

@@ -13,16 +13,16 @@ from llamay_models import gguf, tokenizer
 from llamay_models._aside import Aside
 from llamay_models._cache_layout import PRECISIONS, Precision, cache_layout
 from llamay_models._draft import check_draft
+from llamay_models._kv_pool import kv_pool
 from llamay_models.architectures import find
 from llamay_models.backend import CPU, Backend, Threads, Weight
 from llamay_models.embedding import take_rank_head
 from llamay_models.engine import Progress
 from llamay_models.engine._pace import Stall
-from llamay_models.errors import ModelError
+from llamay_models.errors import EncoderOnly, ModelError
 from llamay_models.machine import usable_memory, usable_processors
 from llamay_models.model import Model, Parts
-from llamay_models.plan import Program, Trace, Weights, check, fuse
-from llamay_models.plan._adapt import outline
+from llamay_models.plan import Program, Trace, Weights, check, fuse, inputs, outline
 from llamay_models.tensors import file_tensors, give_back_heap, give_up_metadata, pack
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ def load(
     tensors = file_tensors(file)
     rank_head = take_rank_head(tensors, config.width)
     check(architecture.build, config, tensors, str(file.path))
+    if draft is not None and config.output != "logits":
+        raise EncoderOnly(_name(file))
     trace = Trace()
     architecture.build(trace, config, Weights(tensors))
     base = trace.program()
@@ -138,14 +140,14 @@ def load(
     ctx_size = config.context_length if ctx_size is None else ctx_size
     if ctx_size < 1:
         raise ValueError(f"ctx_size must be 1 or more, not {ctx_size}")
-    if ctx_size > (learned := _learned_positions(program)):
+    learned = inputs(program).positions
+    if learned and ctx_size > learned:
         raise ValueError(
             f"ctx_size must be at most {learned}, the positions that {file.path.name} has, not {ctx_size}"
         )
     layout = cache_layout(program, kv)
     budget = _budget(layout, ctx_size, page_tokens) if kv_budget is None else kv_budget
-    memory = None if backend.memory is None else backend.memory()
-    pool = llamay_kv.Pool(layout, page_tokens, budget_bytes=budget, spill=spill, allocator=memory)
+    pool = kv_pool(layout, page_tokens, budget, backend, spill)
 
     workers = backend.threads(threads)
     with Aside(lambda: _tokenizer(file), "llamay tokenizer") as reading:
@@ -178,8 +180,8 @@ def load(
             ctx_size=ctx_size,
             max_sequences=min(max_sequences, max_rows),
             sha256=file.sha256 if sha256 is None else lambda: sha256,
-            prefix_cache=budget if prefix_cache is None else min(budget, prefix_cache),
-            disk_cache=_disk(disk_cache),
+            prefix_cache=pool.budget_bytes if prefix_cache is None else min(pool.budget_bytes, prefix_cache),
+            disk_cache=_disk(disk_cache) if layout.groups else None,
             max_queue=max_queue,
             speculation=speculation or draft is not None,
             stall=stall,
@@ -274,12 +276,6 @@ def _small(metadata: gguf.Metadata) -> dict[str, Any]:
         elif len(value) <= _SMALL:
             small[key] = value.tolist() if isinstance(value, np.ndarray) else list(value)
     return small
-
-
-def _learned_positions(program: Program) -> int:
-    """Return how many positions the model knows where it looks them up in a table."""
-    tables = [program.tensors[r.weights[0]].rows for r in program.records if r.op == "embed_positions"]
-    return min(tables, default=1 << 31)
 
 
 def _budget(layout: llamay_kv.Layout, ctx_size: int, page_tokens: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -20,9 +20,7 @@ from llamay_models.engine._prefixes import Prefixes
 from llamay_models.engine._reading import Kind, Reader
 from llamay_models.engine._state import State
 from llamay_models.errors import ContextError, EngineClosed, PromptError
-from llamay_models.plan import Program
-from llamay_models.plan._hidden import hidden
-from llamay_models.plan._records import Floats
+from llamay_models.plan import Floats, Program, hidden, inputs, whole_text
 
 if TYPE_CHECKING:
     from llamay_models.adapters import Adapter, AdapterLike
@@ -78,6 +76,8 @@ class Model:
         engine: what runs everything; `engine.submit` takes a `Request`.
         context_size: the most tokens a context may have here; `context_length` is what the model was made
             for.
+        writes: whether it writes text. An encoder does not: it makes embeddings, of texts that are one step each.
+        pools: how an encoder makes one state of a text by itself, as its file says; None where it does not.
         backend: what computes.
         threads: how many compute.
         n_parameters: numbers in its weights; a tied table counts once.
@@ -101,9 +101,11 @@ class Model:
         self.nbytes = sum(int(w.nbytes) for w in parts.weights)
         self._contexts: weakref.WeakSet[Context] = weakref.WeakSet()
         self._lock = threading.Lock()
+        self.writes = parts.config.output == "logits"
+        self.pools: str | None = getattr(parts.config, "pooling", None)
         self._sha256: str | None = None
         self._template: ChatTemplate | None = None
-        self._hidden: Runner | None = None
+        self._aside: dict[Kind, Runner] = {}
         prefixes = None
         if parts.prefix_cache or parts.disk_cache is not None:
             # Weak: what belongs to the engine must not keep this object.
@@ -122,6 +124,9 @@ class Model:
             parts.max_sequences,
             parts.name,
             prefixes,
+            reads=inputs(parts.program),
+            writes=self.writes,
+            whole_text=whole_text(parts.program),
             max_queue=parts.max_queue,
             speculation=parts.speculation,
             draft=None if parts.draft is None else parts.draft.engine,
@@ -238,8 +243,8 @@ class Model:
         )
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Token ids to text. Bytes that make no character become U+FFFD."""
-        return self._tokenizer().decode(tokens)
+        """Token ids to text. Bytes that make no character become U+FFFD; numbers below zero are no tokens."""
+        return self._tokenizer().decode([token for token in tokens if token >= 0])
 
     # -- contexts
 
@@ -258,8 +263,9 @@ class Model:
         The prompt is text, token ids, or `messages`, which the model's chat template writes out up to
         where the answer begins. Names of control tokens in text count as such only with `parse_special`.
         What was computed before for the same tenant, or for everybody, is not computed again.
-        Blocks while it reads. Raises PromptError, PromptTooLong, OutOfMemory.
+        Blocks while it reads. Raises PromptError, PromptTooLong, OutOfMemory, EncoderOnly.
         """
+        self.engine.check_writes()
         if prompt is not None and messages is not None:
             raise PromptError("a context is made of a prompt or of messages, not of both")
         if messages is not None:
@@ -315,7 +321,8 @@ class Model:
         """Return an embedding of each text, text or token ids: float32 (n, dimensions).
 
         Blocks. `pooling` is "mean", "last" or "cls" (the first token); None takes what the file asks for,
-        else the last. `normalize` gives each length 1. `dimensions` keeps the first so many, for models
+        else the last of a decoder and the mean of an encoder. `normalize` gives each length 1.
+        `dimensions` keeps the first so many, for models
         that were trained for it (Kusupati et al. 2022, https://arxiv.org/abs/2205.13147). Texts of all
         callers are read in one batch, and are the same bit for bit as alone. What was computed for the
         `tenant`, or for everybody, is not computed again, and kept for later; None reuses and keeps
@@ -359,7 +366,7 @@ class Model:
 
         Blocks. Of a text with nothing given, the first token has no probability: there is nothing that
         foretells it. `top` adds the likeliest tokens of each place; `tenant` is that of `embed`. Raises
-        PromptError, PromptTooLong, OutOfMemory.
+        PromptError, PromptTooLong, OutOfMemory, EncoderOnly.
         """
         from llamay_models.score import score
 
@@ -386,11 +393,12 @@ class Model:
             progress: called as progress("restoring", bytes done, bytes in all).
 
         Raises SnapshotError for a file that is damaged or encrypted under another key, IdentityMismatch for
-        one of another model or setting, NotAllowed for one of another owner or marking, OutOfMemory.
+        one of another model or setting, NotAllowed for one of another owner or marking, OutOfMemory, EncoderOnly.
 
         """
         from llamay_models.engine._snapshot import restore
 
+        self.engine.check_writes()
         allowed = {"keys": keys, "owner": owner, "markings": markings, "legacy": legacy}
         return Context(self, restore(self, path, progress, **allowed))
 
@@ -406,7 +414,8 @@ class Model:
         self.engine.close()
         for context in list(self._contexts):
             context.close()
-        parts, self._parts, self._hidden = self._parts, None, None
+        parts, self._parts = self._parts, None
+        self._aside.clear()
         if parts is not None and parts.draft is not None and parts.owns_draft:
             parts.draft.close()
 
@@ -438,15 +447,22 @@ def _identity(model: weakref.ref[Model]) -> kv.Identity:
 
 
 def _runner(engine: Engine, model: weakref.ref[Model], kind: Kind) -> Runner:
-    """Return what computes readings: for logits the engine's own, for hidden states one made when first used."""
-    if kind == "logits":
-        return engine.runner
+    """Return what computes readings: the engine's own plan where that says it, else one made when first used."""
     owner = model()
     if owner is None:
         raise EngineClosed("the model was closed; load it again")
     parts = owner._opened()
-    if owner._hidden is None:
-        short = hidden(parts.program)
+    if kind in ("logits", "pooled") or parts.config.output == "rows":
+        return engine.runner
+    if kind not in owner._aside:
+        short = hidden(parts.program) if kind == "hidden" else _rows(parts.program)
         plan = parts.backend.plan(short.records, short.widths, parts.weights, max_rows=parts.plan.max_rows)
-        owner._hidden = Runner(parts.backend, plan, parts.threads)
-    return owner._hidden
+        owner._aside[kind] = Runner(parts.backend, plan, parts.threads)
+    return owner._aside[kind]
+
+
+def _rows(program: Program) -> Program:
+    """Return a program that pools rows at its end as one that gives these rows instead."""
+    last = program.records[-1]
+    assert last.op == "pool"
+    return replace(program, records=(*program.records[:-1], replace(last, op="select", attrs={})))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,10 @@ from llamay_models.engine._reading import Reading
 from llamay_models.engine._runner import Rows
 from llamay_models.engine._sampling import MAX_LOGPROBS
 from llamay_models.errors import OutOfMemory, PromptError
-from llamay_models.model import Model
-from llamay_models.plan._records import Doubles, Floats
+from llamay_models.plan import Doubles, Floats
+
+if TYPE_CHECKING:
+    from llamay_models.model import Model
 
 # Logits that are held at a time: a row of a large vocabulary takes a megabyte.
 _LOGITS = 64 << 20
@@ -57,6 +60,7 @@ def score(
 
     A text is encoded by itself, as a continuation of what is given, with the model's beginning token before the whole.
     """
+    model.engine.check_writes()
     if not 0 <= top <= MAX_LOGPROBS:
         raise PromptError(f"top must be from 0 to {MAX_LOGPROBS}, not {top}")
     if isinstance(given, str):
@@ -101,6 +105,7 @@ def logits(model: Model, tokens: Sequence[int], first: int = 0) -> Iterator[Floa
     Runs between the steps of whatever else the model does. Raises PromptError for a token that the model
     does not have, OutOfMemory.
     """
+    model.engine.check_writes()
     ids = model.engine.check(tokens)
     most = max(1, min(model.engine.runner.max_rows, _LOGITS // (4 * model.vocab_size)))
     with model.pool.context() as context:

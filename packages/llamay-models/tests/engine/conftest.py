@@ -14,14 +14,16 @@ import pytest
 
 import llamay_kv
 from llamay_models._cache_layout import cache_layout
+from llamay_models._kv_pool import kv_pool
 from llamay_models.architectures import ARCHITECTURES
 from llamay_models.model import Model, Parts
-from llamay_models.plan import Program, fuse
-from llamay_models.plan._adapt import outline
+from llamay_models.plan import Program, fuse, outline
 from llamay_models.tensors import pack
 
 from .hybrid import HYBRID
 from .hybrid import KEYS as HYBRID_KEYS
+from .turned import KEYS as TURNED_KEYS
+from .turned import TURNED
 
 # Token 0 ends a text, 1 to 4 are one character of four bytes in pieces, the rest are letters.
 PIECES = "🦙".encode()
@@ -145,8 +147,9 @@ def small_model(small_model, backend):
         if name == "gemma3":
             few = {"block_count": 2, "attention.sliding_window_pattern": 2}
         keys = {**few, **keys} if backend.name == "stand-in" else keys
-        with mock.patch.dict(ARCHITECTURES, {"hybrid": HYBRID}):
-            return small_model(name, **({**keys, **HYBRID_KEYS} if name == "hybrid" else keys))
+        own = {"hybrid": HYBRID_KEYS, "turned": TURNED_KEYS}.get(name, {})
+        with mock.patch.dict(ARCHITECTURES, {"hybrid": HYBRID, "turned": TURNED}):
+            return small_model(name, **{**keys, **own})
 
     return make
 
@@ -180,8 +183,6 @@ def make_model(small_model, backend) -> Callable[..., Model]:
         base = small.trace()
         program = fuse(base)
         weights = pack(program.tensors, backend.threads(1), backend=backend)
-        layout = cache_layout(program, precision)
-        keeps_states = any(group.kind == "state" for group in layout.groups)
         model = Model(
             Parts(
                 path=Path("small.gguf"),
@@ -196,14 +197,7 @@ def make_model(small_model, backend) -> Callable[..., Model]:
                 plan=backend.plan(program.records, program.widths, weights, max_rows=max_rows),
                 threads=backend.threads(threads),
                 tokenizer=tokenizer or Letters(),
-                pool=llamay_kv.Pool(
-                    layout,
-                    page_tokens,
-                    budget_bytes=budget,
-                    spill=spill,
-                    allocator=None if backend.memory is None else backend.memory(),
-                    checkpoint_bytes=budget // 8 if keeps_states else None,
-                ),
+                pool=kv_pool(cache_layout(program, precision), page_tokens, budget, backend, spill),
                 precision=precision,
                 dequantized=False,
                 ctx_size=ctx_size,

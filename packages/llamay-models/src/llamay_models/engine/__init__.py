@@ -2,9 +2,10 @@
 
 from llamay_models.engine._constraint import TokenConstraint
 from llamay_models.engine._context import Context
-from llamay_models.engine._engine import Engine, Progress
+from llamay_models.engine._engine import Engine
 from llamay_models.engine._generation import FinishReason, Generation, Piece, Timings, TokenScore, Usage
 from llamay_models.engine._pace import Stall
+from llamay_models.engine._progress import Progress
 from llamay_models.engine._request import Request
 from llamay_models.engine._runner import Runner
 from llamay_models.engine._sampling import Sampling, read_samplers, sampler_letters

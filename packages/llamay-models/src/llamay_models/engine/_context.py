@@ -5,20 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Self, TypeVar, overload
+from typing import Self, TypeVar, overload
+
+import numpy.typing as npt
 
 import llamay_kv
 from llamay_models.engine._constraint import TokenConstraint
-from llamay_models.engine._engine import Progress
 from llamay_models.engine._generation import Channel, Generation
+from llamay_models.engine._host import Host
+from llamay_models.engine._progress import Progress
 from llamay_models.engine._request import Request
 from llamay_models.engine._sampling import Sampling
 from llamay_models.engine._state import State, split
 from llamay_models.errors import ContextError, EngineClosed, PromptError, PromptTooLong
-from llamay_models.plan._records import Floats
-
-if TYPE_CHECKING:
-    from llamay_models.model import Model
+from llamay_models.plan import Floats
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class Context:
     meanwhile, everything else raises ContextError. Any thread may use it, one at a time.
     """
 
-    def __init__(self, model: Model, state: State) -> None:
+    def __init__(self, model: Host, state: State) -> None:
         self.model = model
         self._state = state
         self._lock = threading.Lock()
@@ -53,12 +53,15 @@ class Context:
 
     @property
     def tokens(self) -> Sequence[int]:
-        """The tokens, also those of generations, their end tokens and stop strings included."""
+        """The tokens, also those of generations, their end tokens and stop strings included.
+
+        Numbers below zero stand for rows that are vectors, see `extend_vectors`.
+        """
         return self._look(lambda: self._state.tokens)
 
     @property
     def text(self) -> str:
-        """The tokens as text."""
+        """The tokens as text; rows that are vectors have none."""
         return self.model.decode(self.tokens)
 
     @property
@@ -128,32 +131,79 @@ class Context:
         if isinstance(more, str):
             more = self.model.encode(more, add_special=False, continuation=self._ends_in_text())
         tokens = self.model.engine.check(more)
+        if not tokens:
+            self._begin(None)
+            self._end()
+            return self
+        return self._extend(len(tokens), lambda state: state.append(tokens), progress)
+
+    def extend_vectors(
+        self,
+        vectors: npt.ArrayLike,
+        digest: bytes,
+        *,
+        positions: npt.ArrayLike | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Read rows that are vectors in place of tokens, such as what an encoder made of a picture. Returns itself.
+
+        Args:
+            vectors: float32 (n, `Model.embedding_length`), taken as they are where a token's embedding would be,
+                already scaled as the model scales those. They are copied.
+            digest: 32 bytes that say what they came from and how, such as a SHA-256 of the picture, its preprocessing
+                and the encoder's weights. Other contexts are given what was computed for equal digests.
+            positions: whole numbers (n,) or (n, axes), by which rotations turn the rows, for models whose pictures have
+                positions of several axes; None for their places in the context. What follows goes on after the
+                largest.
+            progress: called as progress("reading", rows done, rows in all).
+
+        In `tokens` each is a number below zero. Snapshots hold the vectors. Blocks. Raises PromptError for vectors that
+        do not fit the model, PromptTooLong, OutOfMemory; the context is then as it was.
+
+        """
+        engine = self.model.engine
+        made = engine.vectors(self._look(lambda: len(self._state)), vectors, digest, positions)
+
+        def append(state: State) -> None:
+            if len(state) != made.begin:
+                raise ContextError("the context was extended meanwhile by another thread")
+            state.append_vectors(made)
+
+        return self._extend(len(made.values), append, progress)
+
+    def _extend(self, n: int, append: Callable[[State], None], progress: Progress | None) -> Self:
+        """Read n rows more, which `append` adds to the state."""
+        engine = self.model.engine
         channel = Channel()
         state = self._begin(channel)
-        size, limit = len(state) + len(tokens), self.model.engine.ctx_size
-        if size > limit or not tokens:
+        size = len(state) + n
+        if size > engine.ctx_size:
             self._end()
-            if tokens:
-                raise PromptTooLong(size, limit)
-            return self
+            raise PromptTooLong(size, engine.ctx_size)
         # A sliding window may drop pages on the way, so going back means going to a fork.
         before = state.fork()
-        state.append(tokens)
         try:
-            self.model.engine.read(state, channel, self._end, progress)
+            append(state)
+        except BaseException:
+            before.kv.close()
+            self._end()
+            raise
+        try:
+            engine.read(state, channel, self._end, progress)
         except BaseException:
             self._restore(before)
             raise
         before.kv.close()
-        if size == len(tokens):
+        if size == n:
             self.cached_tokens = channel.cached_tokens
         return self
 
     def truncate(self, n: int) -> Self:
         """Keep the first n tokens. Returns itself.
 
-        Raises ContextError if there are fewer, or if a sliding window has already dropped what token n
-        needs to be read again.
+        Recurrent layers go back to where they kept a state, and what lies between is computed again when somebody asks
+        for what comes next. Raises ContextError if there are fewer, or if a sliding window has already dropped what
+        token n needs to be read again.
         """
         state = self._begin(None)
         try:
@@ -288,7 +338,7 @@ class Context:
         """Whether more text would go on from text, and not from a control token or from nothing."""
         last = self._look(lambda: self._state.last(1))
         words = self.model.tokenizer
-        return bool(last) and words is not None and not words.is_special(last[0])
+        return bool(last) and words is not None and last[0] >= 0 and not words.is_special(last[0])
 
     def _settle(self) -> None:
         """Compute what is pending, so that the logits are there."""
@@ -307,4 +357,5 @@ class Context:
         state = self._begin(None)
         state.kv.close()
         state.kv, state.pending, state.logits = before.kv, before.pending, before.logits
+        state.vectors, state.mixed = before.vectors, before.mixed
         self._end()

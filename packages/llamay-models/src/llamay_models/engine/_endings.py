@@ -75,7 +75,7 @@ class Endings:
                 state.kv, state.tenant, sequence.shared, up_to=None if whole else prefixes.settled(state.kv)
             )
             prefixes.save(state.kv, state.tenant)
-        if not sequence.background and self._comes_back(sequence, reason):
+        if not sequence.background and not state.mixed and self._comes_back(sequence, reason):
             self._replays.note(state.tokens, sequence.channel.completion_tokens, state.tenant)
         sequence.finish(reason, error)
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 import llamay_kv as kv
 from llamay_models.engine._constraint import Bounds, TokenConstraint
 from llamay_models.engine._generation import Channel, Generation
+from llamay_models.engine._host import Vocabulary
 from llamay_models.engine._loop import Loop
 from llamay_models.engine._pace import Stall
 from llamay_models.engine._prefixes import Prefixes
-from llamay_models.engine._request import Request
+from llamay_models.engine._progress import Progress
+from llamay_models.engine._request import Continued, Request
 from llamay_models.engine._runner import Runner
 from llamay_models.engine._sampler import Chooser
 from llamay_models.engine._sampling import Sampling
@@ -23,23 +26,12 @@ from llamay_models.engine._speculation import Drafter, DraftModel, ModelDrafter
 from llamay_models.engine._state import State, split
 from llamay_models.engine._stats import Histograms, Stats
 from llamay_models.engine._text import StreamDecoder, TextStream
-from llamay_models.errors import ContextError, PromptError, PromptTooLong
+from llamay_models.engine._vectors import Vectors
+from llamay_models.engine._vectors import make as make_vectors
+from llamay_models.errors import ContextError, EncoderOnly, PromptError, PromptTooLong
+from llamay_models.plan import Inputs
 
 T = TypeVar("T")
-Progress = Callable[[str, int, int], None]
-"""`progress(stage, done, total)`, called in the thread that waits. Raising from it abandons the work."""
-
-
-class Vocabulary(Protocol):
-    """What the engine asks of a tokenizer."""
-
-    @property
-    def eog(self) -> frozenset[int]: ...
-    def stream_decoder(self, *, skip_special: bool = False, keep: Collection[int] = ()) -> StreamDecoder: ...
-    def token_bytes(self, token: int) -> bytes: ...
-    def encode(
-        self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False
-    ) -> Sequence[int]: ...
 
 
 class Engine:
@@ -47,12 +39,14 @@ class Engine:
 
     Attributes:
         ctx_size: the most tokens a context may have.
+        reads: what the plan reads of a row: bounds of tokens, and what vectors it takes in their place.
+        writes: whether the plan says what comes next; one that does not makes embeddings only.
         max_sequences: how many read or write at a time; more wait in a queue.
         prefixes: what was computed before; None where nothing is kept.
 
     `max_queue` bounds how many wait; `submit` refuses more with QueueFull. `speculation` lets tokens be guessed
     from the text itself, and by a `draft` engine of the same vocabulary, where that is faster; no text changes. `stall`
-    bounds how long texts that are written wait for prompts that are read.
+    bounds how long texts that are written wait for prompts that are read. With `whole_text` a text must be one step.
 
     """
 
@@ -66,17 +60,24 @@ class Engine:
         name: str = "model",
         prefixes: Prefixes | None = None,
         *,
+        reads: Inputs | None = None,
+        writes: bool = True,
+        whole_text: bool = False,
         max_queue: int = 1024,
         speculation: bool = True,
         draft: Engine | None = None,
         stall: Stall | None = None,
     ) -> None:
+        self.reads = Inputs(tokens=runner.plan.output_width) if reads is None else reads
+        self.writes = writes
+        self._most_rows = runner.max_rows if whole_text else ctx_size
+        self._name = name
         self.pool = pool
         self.prefixes = prefixes
         self.ctx_size = ctx_size
         self.max_sequences = min(max_sequences, runner.max_rows)
         self._vocabulary = vocabulary
-        self._vocab = runner.plan.output_width
+        self._vocab = self.reads.tokens
         self._backend = runner.backend
         self._speculation = speculation
         self._draft = DraftModel(draft, self._vocab) if draft is not None else None
@@ -128,10 +129,9 @@ class Engine:
         that is in use or closed, QueueFull, EngineClosed. What goes wrong later ends the generation with an error of
         its own.
         """
-        from llamay_models.engine._context import Context
-
+        self.check_writes()
         channel = Channel()
-        if isinstance(request.prompt, Context):
+        if isinstance(request.prompt, Continued):
             context = request.prompt
             state = context._begin(channel)
             release: Callable[[], None] = context._end
@@ -254,6 +254,8 @@ class Engine:
             raise PromptError(f"a prompt is text or a sequence of token ids, not {type(tokens).__name__}")
         if len(tokens) > self.ctx_size:
             raise PromptTooLong(len(tokens), self.ctx_size)
+        if len(tokens) > self._most_rows:
+            raise PromptTooLong(len(tokens), self._most_rows, step=True)
         array = np.asarray(tokens)
         if array.size and (array.ndim != 1 or array.dtype.kind not in "iu"):
             raise PromptError(f"a prompt is text or a sequence of token ids, not of {array.dtype}")
@@ -262,6 +264,20 @@ class Engine:
             raise PromptError(f"token {wrong[0]} is outside the vocabulary of {self._vocab}")
         ids: list[int] = array.tolist()
         return ids
+
+    def check_writes(self) -> None:
+        """Raise EncoderOnly where the model writes no text."""
+        if not self.writes:
+            raise EncoderOnly(self._name)
+
+    def vectors(
+        self, begin: int, values: npt.ArrayLike, digest: bytes, positions: npt.ArrayLike | None
+    ) -> Vectors:
+        """Return rows for a context of `begin` tokens that are vectors; see `Context.extend_vectors`."""
+        reads = self.reads
+        return make_vectors(
+            self.pool, begin, values, digest, positions, width=reads.vector, axes=max(1, reads.axes)
+        )
 
     def close(self) -> None:
         """End every generation as cancelled, and the thread."""
@@ -380,7 +396,7 @@ class Engine:
 
     def _new_drafter(self, chooser: Chooser, state: State) -> Drafter:
         model = None
-        if self._draft is not None:
+        if self._draft is not None and not state.mixed:  # what they say a draft model cannot know
             model = ModelDrafter(self._draft, lambda n: state.last(len(state) - n), chooser.twin())
         return Drafter(lambda: state.tokens, model)
 

@@ -111,11 +111,15 @@ class Places:
                 return False
         state, prefixes = sequence.state, self._prefixes
         wanted = len(state.pending) - 1  # the last token is computed in any case, for its logits
+        fresh = len(state.kv) == 0
         # A context that has an owner or a marking keeps its own pages.
-        fresh = len(state.kv) == 0 and state.kv.owner is None and state.kv.marking is None
+        own = state.kv.owner is not None or state.kv.marking is not None
         found = None
-        if prefixes is not None and sequence.reuse and wanted > 0 and fresh:
-            found = prefixes.match(state.pending[:-1], state.tenant)
+        if prefixes is not None and sequence.reuse and wanted > 0 and not own:
+            found = prefixes.match(state.tokens[:-1], state.tenant)
+            if not fresh and len(found) <= len(state.kv):
+                found.close()
+                found = None
         if busy and not self._has_room(sequence, found):
             self._block()
             if found is not None:
@@ -127,7 +131,7 @@ class Places:
         if not sequence.channel.started:
             sequence.channel.started = now
             self._histograms.queue.add(now - sequence.channel.submitted)
-        if found is not None and prefixes is not None and prefixes.may_load(wanted, len(found)):
+        if found is not None and prefixes is not None and fresh and prefixes.may_load(wanted, len(found)):
             self.away.add(sequence)
             prefixes.load(
                 state.pending[:-1],
@@ -184,16 +188,16 @@ class Places:
         if found is not None:
             self._adopt(sequence, found)
         if self._checkpoints is not None:
-            sequence.marks = self._marks(sequence, self._checkpoints, fresh=found is not None)
+            sequence.marks = self._marks(sequence, self._checkpoints)
         insort(self.running, sequence, key=_rank)
 
-    def _marks(self, sequence: Sequence, checkpoints: Checkpoints, *, fresh: bool) -> tuple[int, ...]:
+    def _marks(self, sequence: Sequence, checkpoints: Checkpoints) -> tuple[int, ...]:
         """Where in its prompt a sequence leaves states, for itself and for others."""
         state, prefixes = sequence.state, self._prefixes
         begin, end = len(state.kv), len(state)
-        if prefixes is None or not sequence.reuse:
+        if prefixes is None or not sequence.reuse or end - begin < 2:
             return checkpoints.marks(begin, end)
-        parts = prefixes.parting(state.tokens[:-1], state.tenant) if fresh else 0
+        parts = prefixes.parting(state.tokens[:-1], state.tenant)
         return checkpoints.marks(
             begin, end, shared=sequence.shared, parts=parts, chunk=prefixes.chunk_on_disk
         )

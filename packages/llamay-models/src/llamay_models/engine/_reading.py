@@ -10,20 +10,37 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol, TypeVar
 
 import llamay_kv as kv
+from llamay_models.backend import Inputs
+from llamay_models.engine._prefixes import Prefixes
 from llamay_models.engine._runner import Rows, Runner
 from llamay_models.errors import EngineClosed, LlamayError, OutOfMemory
-from llamay_models.plan._records import Floats
+from llamay_models.plan import Floats
 
-if TYPE_CHECKING:
-    from llamay_models.engine._engine import Engine
-
-Kind = Literal["hidden", "logits"]
+T = TypeVar("T")
+Kind = Literal["hidden", "logits", "rows", "pooled"]
+"""What comes out: of a decoder the hidden state or the logits of each row; of an encoder, whose texts are one step
+each, the hidden state of each row, or one for the text."""
 # Bytes of outputs that one step makes: a row of a large vocabulary takes a megabyte.
 _OUTPUT = 64 << 20
 _PATIENCE = 0.005  # seconds, between looks whether there is memory
+
+
+class Steps(Protocol):
+    """What is asked of the engine, between the steps of which texts are read."""
+
+    pool: kv.Pool
+    prefixes: Prefixes | None
+    ctx_size: int
+    lenders: list[Callable[[], bool]]
+
+    @property
+    def room(self) -> int: ...
+    @property
+    def active(self) -> int: ...
+    def call(self, function: Callable[[], T]) -> T: ...
 
 
 class Reading:
@@ -32,9 +49,21 @@ class Reading:
     `take(begin, rows)` gets the outputs of tokens begin, begin + 1, ... from number `first` on, in order, on
     the engine's thread. It has to copy what it keeps. `first` moves on with what was taken. What is before it need
     not be computed where it is known: of what belongs to the `tenant`, or to everybody; None reuses and keeps nothing.
+    `inputs` is what the rows are beside tokens, of a text that is one step.
     """
 
-    __slots__ = ("abandoned", "context", "done", "error", "first", "kind", "take", "tenant", "tokens")
+    __slots__ = (
+        "abandoned",
+        "context",
+        "done",
+        "error",
+        "first",
+        "inputs",
+        "kind",
+        "take",
+        "tenant",
+        "tokens",
+    )
 
     def __init__(
         self,
@@ -43,8 +72,10 @@ class Reading:
         first: int,
         take: Callable[[int, Floats], None],
         tenant: str | None = "",
+        inputs: Inputs | None = None,
     ) -> None:
         self.kind = kind
+        self.inputs = inputs
         self.tokens = tokens
         self.first = first
         self.take = take
@@ -53,6 +84,11 @@ class Reading:
         self.error: Exception | None = None
         self.done = False
         self.abandoned = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether it must be one step, and nothing is kept of it."""
+        return self.kind in ("rows", "pooled")
 
     def end(self, error: Exception | None = None) -> None:
         """Be done, and give back what it holds."""
@@ -69,7 +105,7 @@ class Reading:
 class Reader:
     """Runs readings. `read` may be called from any thread; each waits for its own."""
 
-    def __init__(self, engine: Engine, runners: Callable[[Kind], Runner]) -> None:
+    def __init__(self, engine: Steps, runners: Callable[[Kind], Runner]) -> None:
         self._engine = engine
         self._runners = runners
         self._queue: deque[Reading] = deque()
@@ -156,6 +192,11 @@ class Reader:
         return batch
 
     def _reserve(self, reading: Reading, room: int, outputs: int, *, alone: bool) -> Rows | None:
+        if reading.whole:
+            n = len(reading.tokens)
+            wanted = n - reading.first
+            fits = alone or (n <= room and wanted <= outputs)
+            return Rows(None, reading.tokens, 0, wanted, reading.inputs) if fits else None
         try:
             if reading.context is None:
                 reading.context = self._begin(reading)
@@ -163,12 +204,19 @@ class Reader:
             end = min(size, at + min(room, self._chunk))
             if end > reading.first:
                 end = min(end, max(at, reading.first) + outputs)
-            lease = reading.context.reserve(end - at)
+            lease = reading.context.reserve(end - at, states=self._states(reading, at, end))
         except kv.OutOfPages as error:
             if alone and not self._engine.active and not self._held_by_others(reading):
                 reading.end(OutOfMemory(f"no K/V memory is left to read this text: {error}"))
             return None
         return Rows(lease, reading.tokens[at:end], at, max(0, end - max(at, reading.first)))
+
+    def _states(self, reading: Reading, at: int, end: int) -> list[int] | None:
+        """Recurrent layers keep a state where outputs begin: there the same text can go on."""
+        prefixes = self._engine.prefixes
+        if prefixes is None or not prefixes.recurrent or reading.tenant is None:
+            return None
+        return [reading.first - at] if at < reading.first < end else []
 
     def _held_by_others(self, reading: Reading) -> bool:
         return any(r.context is not None for r in self._queue if r is not reading)

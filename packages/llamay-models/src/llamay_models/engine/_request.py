@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import TYPE_CHECKING
+from typing import Protocol, runtime_checkable
 
 from llamay_models.engine._constraint import TokenConstraint
+from llamay_models.engine._generation import Channel
 from llamay_models.engine._sampling import Sampling
+from llamay_models.engine._state import State
 from llamay_models.errors import PromptError
 
-if TYPE_CHECKING:
-    from llamay_models.engine._context import Context
+
+@runtime_checkable
+class Continued(Protocol):
+    """A context, as the engine sees it: it is taken for one generation, and given back."""
+
+    def _begin(self, channel: Channel | None) -> State: ...
+    def _end(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ class Request:
 
     """
 
-    prompt: Sequence[int] | Context
+    prompt: Sequence[int] | Continued
     sampling: Sampling | None = None
     max_tokens: int | None = None
     stop: str | Sequence[str] = field(default=())

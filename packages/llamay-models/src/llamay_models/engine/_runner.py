@@ -28,7 +28,7 @@ class Rows:
     def keep(self) -> None:
         """Make the rows part of the context."""
         if self.lease is not None:
-            self.lease.commit(self.tokens)
+            self.lease.commit(self.tokens, checkpoints=True)
 
     def release(self) -> None:
         """Give the rows up: nothing of them counts."""

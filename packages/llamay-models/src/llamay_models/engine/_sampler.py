@@ -67,7 +67,9 @@ class Chooser:
         self._make, self._logprobs_of = backend.sampler, backend.logprobs
         self._sampler = self._make(sequence=state.stream, **options)
         looks_back = s.looks_back
-        self._history = _History(state.last(looks_back), looks_back) if looks_back else None
+        # Rows that are vectors are no tokens that could be repeated.
+        past = [token for token in state.last(looks_back) if token >= 0] if looks_back else []
+        self._history = _History(past, looks_back) if looks_back else None
         # What mirostat has learned goes on with the context, as long as it is the same mirostat.
         self._state = state
         self._mirostat = (s.mirostat, float(s.mirostat_tau), float(s.mirostat_eta)) if s.mirostat else None

@@ -53,26 +53,27 @@ class Share(Rows):
         self.inputs = None
 
     def reserve(self, room: int = 0) -> None:
-        """Take memory for the rows, and for `room` more. Raises what `kv.Context.reserve` raises."""
+        """Take memory for the rows, and for `room` more. Raises what `kv.Context.reserve` and `State.describe` do."""
         state, n, drafts = self.sequence.state, self.n, self.drafts
-        size = n + room if drafts is None else n + len(drafts)
-        if self.checkpoints is None:
-            self.lease = state.kv.reserve(size)
-        else:
-            self.lease = state.kv.reserve(size, states=self._states(self.checkpoints, len(state.kv), size))
-        self.room = room
         pending = state.pending
-        self.position = self.begin = self.lease.begin
         self.wanted = 1 if n == len(pending) else 0
         if drafts is None:
             self.ids = pending[:n]
+            size = n + room
         else:
             self.ids = [*pending[:n], *drafts]
             self.wanted += len(drafts)
-        if state.vectors:
+            size = n + len(drafts)
+        self.begin = len(state.kv)
+        if state.mixed:
             self.tokens, self.position, self.inputs = state.describe(self.ids)
         else:
-            self.tokens = self.ids
+            self.tokens, self.position = self.ids, self.begin
+        if self.checkpoints is None:
+            self.lease = state.kv.reserve(size)
+        else:
+            self.lease = state.kv.reserve(size, states=self._states(self.checkpoints, self.begin, size))
+        self.room = room
 
     def _states(self, checkpoints: Checkpoints, begin: int, size: int) -> list[int]:
         """After which of the rows, beside the last, recurrent layers leave a state."""

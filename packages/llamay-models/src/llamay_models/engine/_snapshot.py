@@ -11,35 +11,37 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 import llamay_kv
-from llamay_models.engine._engine import Progress
+from llamay_models.engine._host import Host
+from llamay_models.engine._progress import Progress
 from llamay_models.engine._sampling import Sampling
 from llamay_models.engine._state import State
+from llamay_models.engine._vectors import Vectors, decode_vectors, encode_vectors
 from llamay_models.errors import IdentityMismatch, LlamayError, NotAllowed, OutOfMemory, SnapshotError
-
-if TYPE_CHECKING:
-    from llamay_models.model import Model
 
 _NAME = "llamay.engine"
 _VERSION = 1
+_VECTORS = "llamay.vectors"
 
 
 def save(
-    model: Model,
+    model: Host,
     state: State,
     path: str | os.PathLike[str],
     progress: Progress | None,
     key: llamay_kv.Key | None = None,
 ) -> None:
     """Write a context whose logits are known."""
-    total = model.pool.layout.position_bytes * len(state.kv)
+    total = _bytes(state.kv)
     vfs = _Counting(lambda done: progress("saving", min(done, total), total)) if progress else None
     try:
         side = {_NAME: (_VERSION, _encode(state))}
+        if state.vectors:
+            side[_VECTORS] = (_VERSION, encode_vectors(state.vectors))
         state.kv.save(path, identity=model.identity, side=side, key=key, vfs=vfs)
     except (OSError, ValueError) as error:
         raise SnapshotError(f"the context cannot be saved to {os.fspath(path)}: {_reason(error)}") from error
@@ -47,7 +49,7 @@ def save(
         progress("saving", total, total)
 
 
-def restore(model: Model, path: str | os.PathLike[str], progress: Progress | None, **allowed: Any) -> State:
+def restore(model: Host, path: str | os.PathLike[str], progress: Progress | None, **allowed: Any) -> State:
     """Read a context. Whatever is wrong with the file, nothing of it stays."""
     name = os.fspath(path)
     try:
@@ -71,25 +73,45 @@ def restore(model: Model, path: str | os.PathLike[str], progress: Progress | Non
         raise
 
 
-def _state(model: Model, cache: llamay_kv.Context, path: str) -> State:
+def _state(model: Host, cache: llamay_kv.Context, path: str) -> State:
     n = len(cache)
     if n > model.context_size:
         raise SnapshotError(
             f"{path} holds {n} tokens but contexts hold {model.context_size} here; "
             f"load the model with a larger ctx_size"
         )
-    if n and not 0 <= min(cache.tokens) <= max(cache.tokens) < model.vocab_size:
+    if any(
+        not 0 <= t < model.vocab_size and (t >= 0 or cache.pool.digest_of(t) is None) for t in cache.tokens
+    ):
         raise SnapshotError(f"{path} holds a token that is outside the vocabulary of {model.vocab_size}")
     state = State(cache)
+    state.mixed = any(t < 0 for t in cache.tokens)
+    if _VECTORS in cache.side:
+        state.vectors = _vectors(model, cache, path)
     version, data = cache.side.get(_NAME, (_VERSION, b""))
     if version == _VERSION and data:
         _decode(state, data, model.vocab_size, path)
     elif n:
-        # Saved by something that keeps no logits: the last token is computed again when they are wanted.
-        last = cache.token_slice(n - 1, n)
-        cache.truncate(n - 1)
-        state.pending = last
+        state.forget_logits()  # saved by something that keeps none
     return state
+
+
+def _vectors(model: Host, cache: llamay_kv.Context, path: str) -> tuple[Vectors, ...]:
+    """Return the vectors that were saved, if they are those that the context's rows stand for."""
+    try:
+        version, data = cache.side[_VECTORS]
+        if version != _VERSION:
+            raise ValueError(f"a version of {version}")
+        return decode_vectors(data, cache, model.engine.vectors)
+    except (ValueError, KeyError, TypeError, RecursionError, LlamayError) as error:
+        raise SnapshotError(f"{path}: its vectors are not valid: {error}") from error
+
+
+def _bytes(cache: llamay_kv.Context) -> int:
+    """What a context takes in a file, about."""
+    layout = cache.pool.layout
+    states = sum(group.state_bytes for group in layout.groups)
+    return layout.position_bytes * len(cache) + states * (len(cache.checkpoints) + 1)
 
 
 def _encode(state: State) -> bytes:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 import llamay_kv as kv
 from llamay_models.backend import Sampler
 from llamay_models.engine._runner import Rows, Runner
 from llamay_models.plan._records import Floats
 
-if TYPE_CHECKING:
-    from llamay_models.engine._engine import Engine
-
+T = TypeVar("T")
 MOST = 16
 """The longest guess."""
 _RETRY = 24  # tokens after which a guesser that was switched off is tried again
@@ -54,7 +52,9 @@ class Lookup:
             at = after.get(tuple(tokens[-n:]))
             if at is not None:
                 period = len(tokens) - at
-                return [tokens[at + i % period] for i in range(most)]
+                found = [tokens[at + i % period] for i in range(most)]
+                # Rows that are vectors have numbers below zero: nobody writes those.
+                return found[: next((i for i, token in enumerate(found) if token < 0), most)]
         return []
 
 
@@ -133,13 +133,24 @@ class ModelDrafter:
         self.context.close()
 
 
+class Guesser(Protocol):
+    """What is asked of the engine of a draft model."""
+
+    pool: kv.Pool
+    ctx_size: int
+
+    @property
+    def runner(self) -> Runner: ...
+    def call(self, function: Callable[[], T]) -> T: ...
+
+
 class DraftModel:
     """A smaller model of the same vocabulary that guesses for a larger one, for all its texts in one batch.
 
     `vocab` is how many tokens the larger one has. One may be padded to more than the other.
     """
 
-    def __init__(self, engine: Engine, vocab: int) -> None:
+    def __init__(self, engine: Guesser, vocab: int) -> None:
         self._engine = engine
         self._vocab = vocab
         self.pool = engine.pool

@@ -22,10 +22,11 @@ class State:
     last token of a generation, which nobody has asked to continue. `logits` belong to the last token, and
     are there only when nothing is pending. `tenant` is whose prefixes it may begin with, and add to.
     `mirostat` is the version, tau and eta of the mirostat that chose the last tokens, and its mu. `vectors` are the
-    rows that are none of tokens, in order; among the tokens they have ids below zero.
+    rows that are no tokens, in order; among the tokens they have ids below zero. `mixed` says that there are such rows,
+    also where their vectors are not here.
     """
 
-    __slots__ = ("kv", "logits", "mirostat", "pending", "sampling", "stream", "tenant", "vectors")
+    __slots__ = ("kv", "logits", "mirostat", "mixed", "pending", "sampling", "stream", "tenant", "vectors")
 
     def __init__(self, cache: kv.Context, tenant: str = "") -> None:
         self.kv = cache
@@ -36,6 +37,7 @@ class State:
         self.stream = 0
         self.mirostat: tuple[int, float, float, float] | None = None
         self.vectors: tuple[Vectors, ...] = ()
+        self.mixed = False
 
     def __len__(self) -> int:
         return len(self.kv) + len(self.pending)
@@ -63,16 +65,21 @@ class State:
         """More rows, which are vectors, not computed yet. They begin where the context ends."""
         assert vectors.begin == len(self)
         self.vectors += (vectors,)
+        self.mixed = True
         self.append(list(vectors.ids))
 
     def describe(self, ids: list[int]) -> tuple[list[int], int, Inputs | None]:
-        """Return what a step is told of the rows after the computed ones: tokens, the first one's position, inputs."""
+        """Return what a step is told of the rows after the computed ones: tokens, the first one's position, inputs.
+
+        Raises ContextError for a row whose vector is not here.
+        """
         return describe(self.vectors, len(self.kv), ids)
 
     def fork(self) -> State:
         """Return the same, sharing everything. Costs the same at any length but for what is pending."""
         twin = State(self.kv.fork(), self.tenant)
-        twin.pending, twin.logits, twin.vectors = list(self.pending), self.logits, self.vectors
+        twin.pending, twin.logits = list(self.pending), self.logits
+        twin.vectors, twin.mixed = self.vectors, self.mixed
         twin.sampling, twin.stream, twin.mirostat = self.sampling, self.stream, self.mirostat
         return twin
 

@@ -24,7 +24,7 @@ from llamay_models.engine._sampler import Chooser, Draws
 from llamay_models.engine._sequence import Sequence
 from llamay_models.engine._shares import Share
 from llamay_models.engine._stats import Histograms, Stats
-from llamay_models.errors import LlamayError, OutOfMemory
+from llamay_models.errors import ContextError, LlamayError, OutOfMemory
 from llamay_models.plan._records import Floats
 
 if TYPE_CHECKING:
@@ -104,6 +104,9 @@ class Stepper:
                 return True
             except kv.PagesLost as error:
                 self._endings.end(sequence, LlamayError(f"K/V of this text cannot be read back: {error}"))
+                return False
+            except ContextError as error:
+                self._endings.end(sequence, error)
                 return False
             except kv.OutOfPages as error:
                 if share.drafts is not None:

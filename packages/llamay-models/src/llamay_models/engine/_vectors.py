@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -86,8 +88,8 @@ def _positions(given: npt.ArrayLike, n: int, axes: int) -> Ints:
     if array.dtype.kind not in "iu":
         raise PromptError(f"positions of vectors must be whole numbers, not {array.dtype}")
     if array.ndim == 1:
-        array = np.repeat(array[:, None], max(1, axes), axis=1)
-    if array.shape != (n, max(1, axes)):
+        array = np.repeat(array[:, None], axes, axis=1)
+    if array.shape != (n, axes):
         raise PromptError(f"positions of {n} vectors must be of shape ({n},) or ({n}, {axes})")
     if (array < 0).any() or (array >= 1 << 31).any():
         raise PromptError("positions of vectors must be from 0 to 2147483647")
@@ -136,3 +138,66 @@ def _shift(vectors: Sequence[Vectors], row: int) -> int:
     turned = [v for v in vectors if v.positions is not None and v.end <= row]
     positions = turned[-1].positions if turned else None
     return 0 if positions is None else int(positions.max()) + 1 - turned[-1].end
+
+
+# -- in snapshots
+
+
+def encode_vectors(vectors: Sequence[Vectors]) -> bytes:
+    """Return a line of JSON, then of each the vectors as little-endian float32 and its positions as int32."""
+    head = [
+        {
+            "begin": v.begin,
+            "shape": v.values.shape,
+            "axes": 0 if v.positions is None else v.positions.shape[1],
+            "digest": v.digest.hex(),
+        }
+        for v in vectors
+    ]
+    raw = [
+        part.tobytes()
+        for v in vectors
+        for part in (
+            v.values.astype("<f4"),
+            *([] if v.positions is None else [v.positions.astype("<i4")]),
+        )
+    ]
+    return b"".join([json.dumps(head).encode(), b"\n", *raw])
+
+
+def decode_vectors(
+    data: bytes,
+    cache: kv.Context,
+    made: Callable[[int, Floats, bytes, Ints | None], Vectors],
+) -> tuple[Vectors, ...]:
+    """Return what `encode_vectors` wrote, made again. Raises ValueError and the like where it did not, or not of these.
+
+    `made` makes vectors from where they begin, their values, digest and positions.
+    """
+    line, _, raw = data.partition(b"\n")
+    at, out = 0, list[Vectors]()
+
+    def take(rows: int, columns: int, kind: str) -> np.ndarray[Any, Any]:
+        nonlocal at
+        size = 4 * rows * columns
+        if not 0 < size <= len(raw) - at:
+            raise ValueError(f"{rows} x {columns} numbers in {len(raw) - at} bytes")
+        values = np.frombuffer(raw[at : at + size], kind).reshape(rows, columns)
+        at += size
+        return values
+
+    for each in json.loads(line):
+        begin, axes, (rows, width) = int(each["begin"]), int(each["axes"]), each["shape"]
+        values = take(int(rows), int(width), "<f4")
+        positions = take(int(rows), axes, "<i4") if axes else None
+        v = made(begin, values, bytes.fromhex(each["digest"]), positions)
+        if begin < 0 or v.end > len(cache) or cache.token_slice(begin, v.end) != list(v.ids):
+            raise ValueError(f"rows from {begin} on are others")
+        if out and begin < out[-1].end:
+            raise ValueError(f"rows from {begin} on are there twice")
+        out.append(v)
+    if at != len(raw):
+        raise ValueError(f"{len(raw) - at} bytes too many")
+    if sum(len(v.values) for v in out) != sum(token < 0 for token in cache.tokens):
+        raise ValueError("some are missing")
+    return tuple(out)

@@ -1,0 +1,30 @@
+"""The pool that a model's contexts are in."""
+
+from __future__ import annotations
+
+import llamay_kv
+from llamay_models.backend import Backend
+
+# Of the budget, what the checkpoints of one context may take where layers are recurrent.
+_CHECKPOINTS = 1 / 8
+
+
+def kv_pool(
+    layout: llamay_kv.Layout,
+    page_tokens: int,
+    budget_bytes: int,
+    backend: Backend,
+    spill: llamay_kv.Spill | None = None,
+) -> llamay_kv.Pool:
+    """Return a pool in the backend's memory. One of a layout that keeps nothing takes none."""
+    if not layout.groups:
+        return llamay_kv.Pool(layout, page_tokens, budget_bytes=0)
+    recurrent = any(group.kind == "state" for group in layout.groups)
+    return llamay_kv.Pool(
+        layout,
+        page_tokens,
+        budget_bytes=budget_bytes,
+        checkpoint_bytes=int(budget_bytes * _CHECKPOINTS) if recurrent else None,
+        spill=spill,
+        allocator=None if backend.memory is None else backend.memory(),
+    )
