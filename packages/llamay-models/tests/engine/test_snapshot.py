@@ -1,17 +1,12 @@
 """A restored context goes on exactly; one that does not belong here, or is damaged, is refused."""
 
-import dataclasses
-import hashlib
-import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import llamay_kv
-from llamay_models.backend import CPU
 from llamay_models.engine import Sampling
 from llamay_models.errors import IdentityMismatch, OutOfMemory, PromptError, SnapshotError
 
@@ -118,81 +113,6 @@ def test_state_that_was_saved_without_logits_computes_them(make_model, tmp_path)
     context = model.context(TOKENS)
     context._state.kv.save(tmp_path / "it", identity=model.identity, side={})
     assert np.array_equal(model.restore(tmp_path / "it").logits, context.logits)
-
-
-DATA = Path(__file__).parent / "data"
-FIRST = json.loads((DATA / "first_form.json").read_text())
-
-
-@pytest.mark.parametrize("backend", [CPU], indirect=True, ids=["cpu"])
-class TestTheFirstForm:
-    """Snapshots from before plans told their operations, written by a build of that time: as many as architectures."""
-
-    @pytest.mark.parametrize("name", sorted(FIRST))
-    def test_restores_and_goes_on_to_the_same_bits(self, make_model, small_model, name):
-        known = FIRST[name]
-        weights = hashlib.sha256()
-        for tensor in small_model(name).tensors.values():
-            weights.update(tensor.values.tobytes())
-        assert weights.hexdigest() == known["weights"], "numpy draws other random numbers than it did"
-        model = make_model(name, precision="f16")
-        context = model.restore(DATA / f"first_form_{name}.kv")
-        assert list(context.tokens) == known["tokens"]
-        assert hashlib.sha256(context.logits.tobytes()).hexdigest() == known["logits"]
-        assert list(context.generate(max_tokens=20, ignore_eos=True).tokens) == known["continues"]
-        with model.context(known["tokens"]) as again:  # what it would compute today
-            assert hashlib.sha256(again.logits.tobytes()).hexdigest() == known["logits"]
-
-    @pytest.mark.parametrize(
-        ("field", "how"),
-        [
-            ("weights", {"seed": 1}),
-            ("rope", {"rope.freq_base": 20000.0}),
-            ("attention", {"attention.scale": 0.3}),
-        ],
-    )
-    def test_is_refused_where_a_field_of_that_time_differs(self, make_model, field, how):
-        with pytest.raises(IdentityMismatch) as error:
-            make_model(precision="f16", **how).restore(DATA / "first_form_llama.kv")
-        assert error.value.field == field
-
-    def test_is_refused_by_operations_that_it_did_not_have(self, make_model):
-        """One cannot say of K/V that does not tell its operations that it was computed by those of today."""
-        model = make_model(precision="f16")
-        records = list(model._parts.base.records)
-        at = next(i for i, r in enumerate(records) if r.op == "rms_norm")
-        records[at] = dataclasses.replace(records[at], attrs={**records[at].attrs, "groups": 1})
-        base = dataclasses.replace(model._parts.base, records=tuple(records))
-        model._parts = dataclasses.replace(model._parts, base=base)
-        with pytest.raises(IdentityMismatch) as error:
-            model.restore(DATA / "first_form_llama.kv")
-        assert error.value.field in ("device", "layers", "operations")
-
-    def test_is_refused_by_another_device(self, make_model, backend):
-        model = make_model(precision="f16")
-        model._parts = dataclasses.replace(
-            model._parts, backend=dataclasses.replace(backend, device="another")
-        )
-        with pytest.raises(IdentityMismatch, match="another device") as error:
-            model.restore(DATA / "first_form_llama.kv")
-        assert error.value.field == "device"
-
-    @pytest.mark.parametrize("name", sorted(FIRST))
-    def test_is_another_identity_so_the_disk_cache_finds_nothing_of_it(self, make_model, name):
-        old = llamay_kv.Identity.from_json(FIRST[name]["identity"])
-        now = make_model(name, precision="f16").identity
-        assert now.digest != old.digest
-        assert {k: v for k, v in now.fields.items() if k in old.fields} == old.fields
-        assert now.fields.keys() - old.fields.keys() == {"device", "layers", "operations"}
-
-
-def test_snapshots_of_another_backend_are_refused(make_model, small_model, tmp_path):
-    model = make_model()
-    model.context(TOKENS).save(tmp_path / "it")
-    other = dataclasses.replace(model._parts.backend, device="another")
-    model._parts = dataclasses.replace(model._parts, backend=other)
-    with pytest.raises(IdentityMismatch, match="another device"):
-        model.restore(tmp_path / "it")
 
 
 def test_what_cannot_be_read_or_written_says_so(make_model, tmp_path):
