@@ -90,6 +90,10 @@ def test_what_the_documentation_shows_is_listed(dotted: str) -> None:
     found: Any = importlib.import_module(module.partition(".")[0])
     for part in module.split(".")[1:]:
         found = getattr(found, part, None) or importlib.import_module(f"{found.__name__}.{part}")
+    if any(part.startswith("_") for part in dotted.split(".")):
+        # A guide for those who add a file to the package shows what files inside it import.
+        assert hasattr(found, name) or importlib.util.find_spec(dotted) is not None
+        return
 
     listed = LISTS[found.__name__].read_text().split()
     assert name in listed or f"{found.__name__}.{name}" in LISTS

@@ -66,6 +66,16 @@ class Plan:
     def max_rows(self) -> int:
         """The most rows of one run."""
 
+    @property
+    def vector_width(self) -> int:
+        """Numbers of a row that is no token; 0 where the plan takes tokens only."""
+
+    @property
+    def whole_texts(self) -> bool:
+        """
+        Whether rows read later rows of their text, so that a text has to be one run.
+        """
+
     def describe(self) -> str:
         """
         How the records became work: a line for each stage between which threads wait for each other.
@@ -95,18 +105,21 @@ class Plan:
         as the calling thread saw them.
         """
 
-    def run_rows(self, rows: Sequence[tuple[object, Sequence[int], int, int]], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], threads: Threads, draws: Sequence[tuple[Sampler, int, int, Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None]] = ()) -> tuple[float, list[int], dict[int, str]]:
+    def run_rows(self, rows: Sequence[tuple[object | None, Sequence[int], int, int] | tuple[object | None, Sequence[int], int, int, Mapping[str, Any] | None]], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], threads: Threads, draws: Sequence[tuple[Sampler, int, int, Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None]] = ()) -> tuple[float, list[int], dict[int, str]]:
         """
         Compute one step, and choose tokens from what it made, in one call with the GIL released.
 
-        rows: for each context (lease, the next tokens, position of the first, how many of the last want an output).
+        rows: for each context (lease, the next tokens, position of the first, how many of the last want an output), and
+        perhaps a mapping with `vectors`: (int32 (m,), rows counted from the text's first, increasing; float32 (m, vector_width))
+        of rows that are no tokens, `types`: int32 (n,), and `positions`: int32 (n, axes), which rotations turn by. The lease
+        is None where the plan keeps nothing.
         out: float32 (at least so many, output_width); outputs are written in order. draws: (sampler, number of the output,
         position, history, mask) for each token that is to be chosen, as in sample_batch.
 
         Returns the seconds of the run, and what sample_batch returns. Raises what run raises, before anything is written.
         """
 
-    def begin_rows(self, rows: Sequence[tuple[object, Sequence[int], int, int]], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], threads: Threads) -> BegunRows:
+    def begin_rows(self, rows: Sequence[tuple[object | None, Sequence[int], int, int] | tuple[object | None, Sequence[int], int, int, Mapping[str, Any] | None]], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], threads: Threads) -> BegunRows:
         """
         Have the other threads begin a step, and return at once, so that the caller can do something else before it helps:
         begin_rows and finish are run_rows. Raises what run_rows raises, before anything is written.
