@@ -33,7 +33,7 @@ class Letters:
     """A tokenizer of single characters."""
 
     eog = frozenset({0})
-    bos, adds_bos = None, False
+    kind, bos, adds_bos = "bpe", None, False
 
     def encode(self, text, *, add_special=True, parse_special=False, continuation=False):
         return [ord(c) - 92 for c in text]
