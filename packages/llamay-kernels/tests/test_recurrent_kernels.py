@@ -171,3 +171,14 @@ def test_a_delta_rule_replaces_what_a_key_held():
     one = np.ones((4, 1), np.float32)
     _, state = _kernels.scan(keys, one, keys, new, -keys, keys)
     assert np.allclose(state.T, np.stack([new[2], new[1], new[3], np.zeros(6, np.float32)]), atol=1e-6)
+
+
+def test_lanes_without_an_element_are_not_touched():
+    """Not even by a zero, which would turn a -0 that is there into +0."""
+    tiny = np.full((1, 20), 1e-30, np.float32)
+    nothing = np.zeros((1, 20), np.float32)
+    y, _ = on_every_set(
+        lambda: _kernels.scan(tiny, np.ones((1, 1), np.float32), nothing, nothing[:, :1], state=-tiny)
+    )
+    assert y[0, 0] == 0
+    assert np.signbit(y[0, 0])
