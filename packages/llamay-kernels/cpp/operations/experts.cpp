@@ -146,26 +146,32 @@ std::size_t scratch_bytes(const Prepared& n, std::size_t rows) {
   return 2 * kTileFloats * sizeof(float) + gathered_bytes(n) + Routing::bytes(e.experts, rows * e.k);
 }
 
+/// Which rows' activations a thread has gathered: it often takes several pieces of one tile after each other.
+struct Gathered {
+  const uint32_t* entries = nullptr;
+  int activation = -1;
+};
+
 /// One tile with the groups [begin, end) of its expert.
 void expert_tile(const Run& run, const Stage& stage, const Prepared& n, const Routing::Tile& tile,
-                 std::size_t begin, std::size_t end, const Own& own) {
+                 std::size_t begin, std::size_t end, const Own& own, Gathered& now) {
   const Experts& e = n.as<Experts>();
   auto* products = reinterpret_cast<float*>(own.extra);
   std::byte* gathered = own.extra + 2 * kTileFloats * sizeof(float);
   const std::size_t columns = (end - begin) * 16, first = (tile.expert * e.groups() + begin) * 16;
-  int last = -1;
   for (std::size_t i = 0; i < n.products.size(); ++i) {
     const int a = stage.activations[i];
     const std::size_t bytes = run.activation(a).part_bytes();
     const std::byte* x = run.activation(a, own);
     const auto row_of = [&](uint32_t entry) { return x + (e.parts == 1 ? entry / e.k : entry) * bytes; };
     const std::byte* from = gathered;
-    if (tile.count == 1)
+    if (tile.count == 1) {
       from = row_of(tile.entries[0]);
-    else if (a != last)
+    } else if (a != now.activation || tile.entries != now.entries) {
       for (std::size_t t = 0; t < tile.count; ++t)
         std::memcpy(gathered + t * bytes, row_of(tile.entries[t]), bytes);
-    last = a;
+      now = {tile.entries, a};
+    }
     // Columns are counted from the matrix's first; only this chunk's are written.
     run.matmul().matmul(*n.products[i].matrix, from, tile.count, first / 16, first / 16 + (end - begin),
                         products + i * kTileFloats - first, columns, nullptr, nullptr, 0);
@@ -186,6 +192,7 @@ void expert_tile(const Run& run, const Stage& stage, const Prepared& n, const Ro
 
 void share_experts(Run& run, const Stage& stage, const Prepared& n, const Own& own, Sharing& sharing) {
   const Experts& e = n.as<Experts>();
+  Gathered now;
   const std::size_t n_rows = run.rows(stage.shared_selected), groups = e.groups();
   if (sharing.one_row()) {
     // Each expert that the row goes to is a tile; the ids are known once a thread has prepared.
@@ -199,7 +206,7 @@ void share_experts(Run& run, const Stage& stage, const Prepared& n, const Own& o
       const auto entry = static_cast<uint32_t>(k / chunks);
       const std::size_t begin = k % chunks * chunk;
       expert_tile(run, stage, n, {static_cast<std::size_t>(ids[entry]), &entry, 1}, begin,
-                  std::min(begin + chunk, groups), own);
+                  std::min(begin + chunk, groups), own, now);
     });
   }
   // As many pieces as any ids could need: what a thread that comes late finds in their place may be something
@@ -213,7 +220,8 @@ void share_experts(Run& run, const Stage& stage, const Prepared& n, const Own& o
                       own.extra + 2 * kTileFloats * sizeof(float) + gathered_bytes(n));
     if (k / chunks >= routing->tiles()) return;
     const std::size_t begin = k % chunks * kGroupChunk;
-    expert_tile(run, stage, n, routing->tile(k / chunks), begin, std::min(begin + kGroupChunk, groups), own);
+    expert_tile(run, stage, n, routing->tile(k / chunks), begin, std::min(begin + kGroupChunk, groups), own,
+                now);
   });
 }
 
