@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from llamay_kv._vfs import Listed
+from llamay_kv.storage.vfs import Listed
 
 SECTOR = 512
 

@@ -33,7 +33,7 @@ from kv_driver import (
 from kv_precision import ROUND_TRIP
 
 from llamay_kv import UNKNOWN_TOKEN, DiskCache, Identity, Key, LocalVfs, ObjectVfs, OutOfPages, Pool
-from llamay_kv._chunk import HEAD, NONCE, OVERHEAD, Link
+from llamay_kv.tiers.chunk import HEAD, NONCE, OVERHEAD, Link
 
 CHUNK = 64
 KEY = Key("k", b"k" * 32)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kv_crash import CrashVfs, PowerLoss
 
 from llamay_kv import BlockStore, Identity, Key
-from llamay_kv._chunk import OVERHEAD
+from llamay_kv.tiers.chunk import OVERHEAD
 
 KEY = Key("k", b"k" * 32)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kv_crash import CrashVfs, Inode
 
 from llamay_kv import Identity, Key, Layout, NotAllowed, Pool, SnapshotError, inspect, rekey, verify
-from llamay_kv._format import HEADER
 from llamay_kv._kv import crc64
+from llamay_kv.snapshots.format import HEADER
 
 LAYOUT = Layout.uniform(1, 1, 4, 2, "f16")
 KEY, OTHER = Key("2026", b"k" * 32), Key("2027", b"o" * 32)

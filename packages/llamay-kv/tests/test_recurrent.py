@@ -18,7 +18,7 @@ from llamay_kv import (
     SnapshotError,
     verify,
 )
-from llamay_kv._recurrent import lengths
+from llamay_kv.snapshots.states import lengths
 
 HYBRID = Layout(
     [

@@ -35,8 +35,8 @@ from llamay_kv import (
     stored_tokens,
     verify,
 )
-from llamay_kv._format import HEADER, MAGIC
 from llamay_kv._kv import crc64, describe_ids, resolve_ids
+from llamay_kv.snapshots.format import HEADER, MAGIC
 
 LAYOUT = Layout([Group.full([Layer(0, 1, 2, 2)], "f32")])
 CAT, DOG = hashlib.sha256(b"a cat").digest(), hashlib.sha256(b"a dog").digest()

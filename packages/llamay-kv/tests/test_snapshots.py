@@ -24,8 +24,8 @@ from llamay_kv import (
     inspect,
     verify,
 )
-from llamay_kv._format import HEADER, MAGIC
 from llamay_kv._kv import crc64
+from llamay_kv.snapshots.format import HEADER, MAGIC
 
 IDENTITY = Identity(weights=b"\x01" * 32, rope_base=10000.0, precision="f16", tenant=None)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from llamay_kv import Group, Key, Layer, Layout, OutOfPages, PagesLost, Pool, PrefixTree, Spill
-from llamay_kv._spill import LocalScratch
+from llamay_kv.storage.spill import LocalScratchFile
 
 LAYOUT = Layout([Group.full([Layer(0, 1, 8, 8)], "f32"), Group.sliding(20, [Layer(1, 1, 4, 4)], "f32")])
 PAGE = sum(Pool(LAYOUT, 16, pages=1).page_bytes)
@@ -23,7 +23,7 @@ class Files:
     def __call__(self, folder):
         files = self
 
-        class Scratch(LocalScratch):
+        class Scratch(LocalScratchFile):
             def __init__(self):
                 super().__init__(folder)
                 files.all.append(self)

@@ -3,43 +3,44 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from llamay_kv._context import Context, Pool
-from llamay_kv._crypto import Key
-from llamay_kv._errors import ConvertedWarning, IdentityMismatch, LegacyWarning, NotAllowed, SnapshotError
-from llamay_kv._format import Manifest
-from llamay_kv._identity import Identity
 from llamay_kv._kv import UNKNOWN_TOKEN, Closed, ContextBusy, Lease, OutOfPages, PagesLost, Rows
-from llamay_kv._layout import Group, Layer, Layout
-from llamay_kv._prefix_tree import Miss, Pin, PrefixTree
-from llamay_kv._spill import Spill
-from llamay_kv._vfs import File, LocalVfs, Vfs
+from llamay_kv.context import Context, Pool
+from llamay_kv.errors import ConvertedWarning, IdentityMismatch, LegacyWarning, NotAllowed, SnapshotError
+from llamay_kv.identity import Identity
+from llamay_kv.layout import Group, Layer, Layout
+from llamay_kv.prefix_tree import Miss, Pin, PrefixTree
+from llamay_kv.snapshots.format import Manifest
+from llamay_kv.storage.crypto import Key
+from llamay_kv.storage.spill import Spill
+from llamay_kv.storage.vfs import File, LocalVfs, Vfs
 
 if TYPE_CHECKING:
-    from llamay_kv._block_store import BlockStore
-    from llamay_kv._cache_folder import CacheFolder, FolderMiss, Survey
-    from llamay_kv._disk_cache import DiskCache
-    from llamay_kv._maintenance import Difference, diff, sweep
-    from llamay_kv._object_vfs import ObjectVfs
-    from llamay_kv._snapshot import inspect, rekey, stored_tokens, verify
+    from llamay_kv.snapshots.maintenance import Difference, diff, sweep
+    from llamay_kv.snapshots.reader import inspect, stored_tokens, verify
+    from llamay_kv.snapshots.writer import rekey
+    from llamay_kv.storage.object_vfs import ObjectVfs
+    from llamay_kv.tiers.block_store import BlockStore
+    from llamay_kv.tiers.cache_folder import CacheFolder, FolderMiss, Survey
+    from llamay_kv.tiers.disk_cache import DiskCache
 
 INTERFACE: dict[str, tuple[int, int]] = {"allocator": (1, 1), "kv_view": (1, 2)}
 """The versions of the interfaces that this package offers, as (major, minor)."""
 
 # What deals with files loads numpy, which takes several times as long as all the rest: when it is first asked for.
 _LATE = {
-    "BlockStore": "_block_store",
-    "CacheFolder": "_cache_folder",
-    "Difference": "_maintenance",
-    "DiskCache": "_disk_cache",
-    "FolderMiss": "_cache_folder",
-    "ObjectVfs": "_object_vfs",
-    "Survey": "_cache_folder",
-    "diff": "_maintenance",
-    "inspect": "_snapshot",
-    "rekey": "_snapshot",
-    "stored_tokens": "_snapshot",
-    "sweep": "_maintenance",
-    "verify": "_snapshot",
+    "BlockStore": "tiers.block_store",
+    "CacheFolder": "tiers.cache_folder",
+    "Difference": "snapshots.maintenance",
+    "DiskCache": "tiers.disk_cache",
+    "FolderMiss": "tiers.cache_folder",
+    "ObjectVfs": "storage.object_vfs",
+    "Survey": "tiers.cache_folder",
+    "diff": "snapshots.maintenance",
+    "inspect": "snapshots.reader",
+    "rekey": "snapshots.writer",
+    "stored_tokens": "snapshots.reader",
+    "sweep": "snapshots.maintenance",
+    "verify": "snapshots.reader",
 }
 
 
@@ -52,7 +53,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATE})
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
 
 
 __all__ = [

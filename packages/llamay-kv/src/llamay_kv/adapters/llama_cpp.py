@@ -33,12 +33,12 @@ from llama_cpp import llama_model_is_hybrid, llama_model_is_recurrent, llama_mod
 from llama_cpp.llama import Llama, LlamaState
 from llama_cpp.llama_cache import BaseLlamaCache
 
-from llamay_kv._chunk import Damaged, Link
-from llamay_kv._chunk_files import ChunkFiles
-from llamay_kv._crypto import Key
-from llamay_kv._identity import Identity
 from llamay_kv.adapters import _llama_states as states
 from llamay_kv.adapters._token_trie import TokenTrie
+from llamay_kv.identity import Identity
+from llamay_kv.storage.crypto import Key
+from llamay_kv.tiers.chunk import Damaged, Link
+from llamay_kv.tiers.chunk_files import ChunkFiles
 
 __all__ = [
     "LlamaCache",

@@ -19,9 +19,9 @@ from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import AdapterUsage, L2AdapterInterface
 from lmcache.v1.platform import create_event_notifier
 
-from llamay_kv._block_store import BlockStore
-from llamay_kv._crypto import Key
-from llamay_kv._identity import Identity
+from llamay_kv.identity import Identity
+from llamay_kv.storage.crypto import Key
+from llamay_kv.tiers.block_store import BlockStore
 
 __all__ = ["LlamayL2Adapter"]
 

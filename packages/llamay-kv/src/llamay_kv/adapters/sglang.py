@@ -27,9 +27,9 @@ from sglang.srt.mem_cache.hicache_storage import (
     PoolTransferResult,
 )
 
-from llamay_kv._block_store import BlockStore
-from llamay_kv._crypto import Key
-from llamay_kv._identity import Identity, Value
+from llamay_kv.identity import Identity, Value
+from llamay_kv.storage.crypto import Key
+from llamay_kv.tiers.block_store import BlockStore
 
 __all__ = ["LlamayStorage", "identity_of"]
 

@@ -23,7 +23,7 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from llamay_kv import UNKNOWN_TOKEN, Context, Layout, Lease
-from llamay_kv._layout import Precision
+from llamay_kv.layout import Precision
 
 UNKNOWN = UNKNOWN_TOKEN
 """The token id of positions whose token nobody told the cache: a prefix tree finds nothing by them."""

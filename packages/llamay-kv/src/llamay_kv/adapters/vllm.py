@@ -24,9 +24,9 @@ from typing import Any, ClassVar
 from vllm.v1.kv_offload.base import LookupResult, Medium, OffloadKey, ReqContext, RequestOffloadingContext
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
-from llamay_kv._block_store import BlockStore
-from llamay_kv._crypto import Key
-from llamay_kv._identity import Identity, Value
+from llamay_kv.identity import Identity, Value
+from llamay_kv.storage.crypto import Key
+from llamay_kv.tiers.block_store import BlockStore
 
 __all__ = ["LlamayTier", "identity_of"]
 

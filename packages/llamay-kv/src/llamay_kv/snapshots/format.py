@@ -7,13 +7,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from struct import Struct
-from typing import Any
+from typing import Any, Literal
 
-from llamay_kv._crypto import Encryption
-from llamay_kv._errors import SnapshotError
-from llamay_kv._identity import Identity
 from llamay_kv._kv import crc64
-from llamay_kv._layout import KINDS, PRECISIONS, Group, Layer, Layout, Precision
+from llamay_kv.errors import SnapshotError
+from llamay_kv.identity import Identity
+from llamay_kv.layout import KINDS, PRECISIONS, Group, Layer, Layout, Precision
+from llamay_kv.storage.crypto import Encryption
+
+Legacy = Literal["warn", "refuse", "allow"]
+"""What to do with a snapshot that does not say what computed it."""
 
 MAGIC = b"LLAMAYKV"
 VERSION = 1

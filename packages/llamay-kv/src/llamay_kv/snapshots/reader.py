@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from llamay_kv import _format as fmt
-from llamay_kv._crypto import Keys, nonce
-from llamay_kv._errors import SnapshotError
-from llamay_kv._format import Manifest
-from llamay_kv._ids import Ids
 from llamay_kv._kv import crc64
-from llamay_kv._vfs import File, Vfs
+from llamay_kv.errors import SnapshotError
+from llamay_kv.ids import Ids
+from llamay_kv.snapshots import format as fmt
+from llamay_kv.snapshots.format import Manifest
+from llamay_kv.storage.crypto import Keys, nonce
+from llamay_kv.storage.vfs import Buffer, File, LocalVfs, Vfs
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 
-class Reader:
+class SnapshotReader:
     """A snapshot with a valid header and manifest."""
 
     def __init__(self, vfs: Vfs, path: str) -> None:
@@ -127,6 +128,16 @@ class Reader:
         except ValueError as error:
             raise SnapshotError(self.path, "rows" if table else "tokens", str(error)) from error
 
+    def payloads(self) -> Iterator[tuple[fmt.Frame, Buffer]]:
+        """Yield each frame, verified, with its payload, which the next one overwrites."""
+        self.ids()
+        buffer = np.empty(0, np.uint8)
+        for frame, offset in self.frames():
+            if len(buffer) < frame.size:
+                buffer = np.empty(frame.size, np.uint8)
+            self.read(frame, offset, buffer[: frame.size])
+            yield frame, buffer[: frame.size].data
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
@@ -136,3 +147,32 @@ class Reader:
 
     def __exit__(self, *args: object) -> None:
         self.close()
+
+
+def inspect(path: str | os.PathLike[str], *, vfs: Vfs | None = None) -> Manifest:
+    """Return what a snapshot says about itself, reading and validating its header and manifest only."""
+    with SnapshotReader(vfs or LocalVfs(), os.fspath(path)) as reader:
+        return reader.manifest
+
+
+def verify(path: str | os.PathLike[str], *, keys: Keys = None, vfs: Vfs | None = None) -> Manifest:
+    """Read a snapshot to the end and check every byte; raise SnapshotError at the first fault.
+
+    Takes memory for one frame. What is encrypted can be verified with its key only.
+    """
+    with SnapshotReader(vfs or LocalVfs(), os.fspath(path)) as reader:
+        reader.unlock(keys)
+        for _ in reader.payloads():
+            pass
+        return reader.manifest
+
+
+def stored_tokens(path: str | os.PathLike[str], *, keys: Keys = None, vfs: Vfs | None = None) -> list[int]:
+    """Return the token ids in a snapshot, without a pool; what is read is verified.
+
+    Rows that are not tokens are negative, by numbers that this file alone has for them.
+    """
+    with SnapshotReader(vfs or LocalVfs(), os.fspath(path)) as reader:
+        reader.unlock(keys)
+        ids: list[int] = reader.ids().stored.tolist()
+        return ids

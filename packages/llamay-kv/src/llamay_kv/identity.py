@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from struct import pack
 
-from llamay_kv._errors import IdentityMismatch
+from llamay_kv.errors import IdentityMismatch
 
 Value = str | bytes | int | float | bool | None
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from llamay_kv import _format as fmt
-from llamay_kv._crypto import Keys
-from llamay_kv._reader import Reader
-from llamay_kv._vfs import TEMPORARY, LocalVfs, Vfs
+from llamay_kv.snapshots import format as fmt
+from llamay_kv.snapshots.reader import SnapshotReader
+from llamay_kv.storage.crypto import Keys
+from llamay_kv.storage.vfs import TEMPORARY, LocalVfs, Vfs
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def diff(
     token that differs, different values are to be expected. How the files are encrypted makes no difference.
     """
     vfs = vfs or LocalVfs()
-    with Reader(vfs, os.fspath(a)) as left, Reader(vfs, os.fspath(b)) as right:
+    with SnapshotReader(vfs, os.fspath(a)) as left, SnapshotReader(vfs, os.fspath(b)) as right:
         left.unlock(keys)
         right.unlock(keys)
         mine, its = left.manifest, right.manifest
@@ -91,7 +91,7 @@ def diff(
 class _Contents:
     """The small parts of a snapshot in memory, and where the chunks are."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: SnapshotReader) -> None:
         self.reader = reader
         self.ids = reader.ids()
         self.side: dict[str, tuple[int, bytes]] = {}

@@ -10,11 +10,11 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from llamay_kv import _chunk
-from llamay_kv._chunk import Damaged, Link
-from llamay_kv._crypto import Key
-from llamay_kv._errors import SnapshotError
-from llamay_kv._vfs import TEMPORARY, Batch, Buffer, LocalVfs, Vfs, write_atomically
+from llamay_kv.errors import SnapshotError
+from llamay_kv.storage.crypto import Key
+from llamay_kv.storage.vfs import TEMPORARY, Batch, Buffer, LocalVfs, Vfs, write_atomically
+from llamay_kv.tiers import chunk
+from llamay_kv.tiers.chunk import Damaged, Link
 
 _STALE = 600.0  # seconds after which an unfinished file belongs to no running process
 _RELIST = 30.0  # seconds for which what other processes do to the directory may go unseen
@@ -89,11 +89,11 @@ class ChunkFiles:
         size = 0
         try:
             for link, parts, payload in chunks:
-                length = memoryview(payload).nbytes + _chunk.OVERHEAD
+                length = memoryview(payload).nbytes + chunk.OVERHEAD
                 if not self._make_room(length, size):
                     self.count("no_room")
                     break
-                group.add(self.path(link), _chunk.seal(self.secret, link, parts, payload))
+                group.add(self.path(link), chunk.seal(self.secret, link, parts, payload))
                 held.append((link, parts, length, payload))
                 size += length
                 if len(held) >= _GROUP_FILES or size >= _GROUP_BYTES:
@@ -180,7 +180,7 @@ class ChunkFiles:
     def size(self, link: Link) -> int | None:
         """Return the bytes of the chunk's payload as far as is known, None if it is not there."""
         stored = self._index.get(link.name)
-        return None if stored is None else stored.size - _chunk.OVERHEAD
+        return None if stored is None else stored.size - chunk.OVERHEAD
 
     def parts(self, link: Link) -> int | None:
         """Return which parts the chunk says it has, None if it is not there or cannot be read."""
@@ -190,9 +190,9 @@ class ChunkFiles:
             return None
         try:
             with self.vfs.open(self.path(link)) as file:
-                head = bytearray(_chunk.HEAD.size)
+                head = bytearray(chunk.HEAD.size)
                 got = file.read_into([memoryview(head)], 0)
-                return _chunk.present(bytes(head[:got]))
+                return chunk.present(bytes(head[:got]))
         except Damaged:
             self.drop(link, "damaged")
         except OSError:
@@ -214,7 +214,7 @@ class ChunkFiles:
                 data = bytearray(file.size())
                 if file.read_into([memoryview(data)], 0) != len(data):
                     raise Damaged("it ends too early")
-            now, payload = _chunk.open_sealed(self.secret, link, data)
+            now, payload = chunk.open_sealed(self.secret, link, data)
             if now & parts != parts:
                 raise Damaged("it holds less than before")
         except OSError as error:
@@ -277,7 +277,7 @@ class ChunkFiles:
             return
         with self._lock:
             self.listed = now
-            self._index = {f.name: _Stored(f.size, f.used) for f in listed if f.name.endswith(_chunk.SUFFIX)}
+            self._index = {f.name: _Stored(f.size, f.used) for f in listed if f.name.endswith(chunk.SUFFIX)}
             self._total = sum(stored.size for stored in self._index.values())
             self._victims.clear()
         for file in listed:

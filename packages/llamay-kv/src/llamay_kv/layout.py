@@ -149,6 +149,19 @@ class Layout:
         """Return the layer with this index in the model. KeyError if there is none."""
         return self._places[index]
 
+    def native(self) -> list[tuple[int, int, int, int, list[tuple[int, int, int, int]]]]:
+        """Return the groups as the native pool takes them."""
+        return [
+            (
+                KINDS[group.kind],
+                group.window,
+                group.stride,
+                PRECISIONS[group.precision],
+                [(layer.index, layer.kv_heads, layer.k_dim, layer.v_dim) for layer in group.layers],
+            )
+            for group in self.groups
+        ]
+
     @property
     def position_bytes(self) -> int:
         """Bytes of one position of all groups."""

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Self
 
 from llamay_kv import _kv
 from llamay_kv._kv import Rows
-from llamay_kv._layout import KINDS, PRECISIONS, Layout, Precision
+from llamay_kv.layout import Layout, Precision
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from llamay_kv._crypto import Key, Keys
-    from llamay_kv._format import Manifest
-    from llamay_kv._identity import Identity
-    from llamay_kv._snapshot import Legacy
-    from llamay_kv._spill import Spill
-    from llamay_kv._vfs import Vfs
+    from llamay_kv.identity import Identity
+    from llamay_kv.snapshots.format import Legacy, Manifest
+    from llamay_kv.storage.crypto import Key, Keys
+    from llamay_kv.storage.spill import Spill
+    from llamay_kv.storage.vfs import Vfs
 
 Sequence.register(Rows)
 
@@ -57,19 +56,9 @@ class Pool(_kv.Pool):
         allocator: Callable[[int], object] | object | None = None,
         checkpoint_bytes: int | None = None,
     ) -> None:
-        groups = [
-            (
-                KINDS[group.kind],
-                group.window,
-                group.stride,
-                PRECISIONS[group.precision],
-                [(layer.index, layer.kv_heads, layer.k_dim, layer.v_dim) for layer in group.layers],
-            )
-            for group in layout.groups
-        ]
         store = None if spill is None else spill.open()
         super().__init__(
-            groups,
+            layout.native(),
             page_tokens,
             budget_bytes,
             pages,
@@ -143,10 +132,12 @@ class Pool(_kv.Pool):
         with a ConvertedWarning unless the identity asks for it (`identity.stored_as("q8")`).
 
         """
-        from llamay_kv._snapshot import restore
+        from llamay_kv.snapshots.restorer import restore_into  # loads numpy
 
-        return restore(
-            self,
+        context = self.context()
+        restore_into(
+            context,
+            self.layout,
             path,
             identity=identity,
             legacy=legacy,
@@ -156,6 +147,7 @@ class Pool(_kv.Pool):
             digest=digest,
             vfs=vfs,
         )
+        return context
 
     def __repr__(self) -> str:
         spilled = self.spill_counters().get("spilled_bytes", 0)
@@ -178,7 +170,9 @@ class Context(_kv.Context):
     if TYPE_CHECKING:
 
         @property
-        def pool(self) -> Pool: ...
+        def pool(self) -> Pool:
+            """The pool its pages are in."""
+            ...
 
     def extend(
         self,
@@ -242,10 +236,11 @@ class Context(_kv.Context):
         Owner and marking of the context go with it. Returns the manifest that was written.
 
         """
-        from llamay_kv._snapshot import save
+        from llamay_kv.snapshots.writer import save  # loads numpy
 
         return save(
             self,
+            self.pool.layout,
             path,
             identity=identity,
             side=side,

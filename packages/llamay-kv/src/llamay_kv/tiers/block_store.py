@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from llamay_kv._chunk import Damaged, Link
-from llamay_kv._chunk_files import ChunkFiles
-from llamay_kv._crypto import Key
-from llamay_kv._identity import Identity
-from llamay_kv._vfs import Buffer, Vfs
+from llamay_kv.identity import Identity
+from llamay_kv.storage.crypto import Key
+from llamay_kv.storage.vfs import Buffer, Vfs
+from llamay_kv.tiers.chunk import Damaged, Link
+from llamay_kv.tiers.chunk_files import ChunkFiles
 
 _NOBODY = Identity()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from llamay_kv._vfs import Buffer, File, Listed
+from llamay_kv.storage.vfs import Buffer, File, Listed
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -27,10 +27,10 @@ from struct import Struct
 
 import numpy as np
 
-from llamay_kv import _format as fmt
-from llamay_kv._identity import Identity
 from llamay_kv._kv import describe_ids
-from llamay_kv._layout import Layout
+from llamay_kv.identity import Identity
+from llamay_kv.layout import Layout
+from llamay_kv.snapshots import format as fmt
 
 HEAD = Struct("<8sII")
 MAGIC = b"LLAMAYKC"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from llamay_kv import _kv
-from llamay_kv._context import Context, Pool
-from llamay_kv._identity import Identity
+from llamay_kv.context import Context, Pool
+from llamay_kv.identity import Identity
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,42 +8,41 @@ each what the convolution carries over and then the state, as the group stores t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from llamay_kv._errors import SnapshotError
-
-if TYPE_CHECKING:
-    from llamay_kv._context import Context
-    from llamay_kv._format import Manifest
+from llamay_kv._kv import Context
+from llamay_kv.errors import SnapshotError
+from llamay_kv.layout import Layout
+from llamay_kv.snapshots.format import Manifest
 
 PREFIX = "recurrent/"
 
 
-class Packed:
+class PackedState:
     """A state of a context, copied when it is written."""
 
-    def __init__(self, context: Context, group: int, at: int) -> None:
-        self._context, self._group, self._at = context, group, at
+    def __init__(self, context: Context, group: int, at: int, size: int) -> None:
+        self._context, self._group, self._at, self._size = context, group, at, size
 
     def __len__(self) -> int:
-        return self._context.pool.layout.groups[self._group].state_bytes
+        return self._size
 
     def __bytes__(self) -> bytes:
         return self._context.pack_state(self._group, self._at)
 
 
 def with_states(
-    context: Context, side: Mapping[str, tuple[int, bytes]]
-) -> dict[str, tuple[int, bytes | Packed]]:
+    context: Context, layout: Layout, side: Mapping[str, tuple[int, bytes]]
+) -> dict[str, tuple[int, bytes | PackedState]]:
     """Return the side states and those of the recurrent groups, in the order of a manifest."""
-    states: dict[str, tuple[int, bytes | Packed]] = dict(side)
-    groups = [g for g, group in enumerate(context.pool.layout.groups) if group.kind == "state"]
+    states: dict[str, tuple[int, bytes | PackedState]] = dict(side)
+    groups = [g for g, group in enumerate(layout.groups) if group.kind == "state"]
     if groups and any(name.startswith(PREFIX) for name in side):
         raise ValueError(f"names of side states that begin with {PREFIX!r} are taken")
     kept = context.checkpoints
     for at in sorted({*kept, len(context)} - {0}):
         for g in groups:
-            states[f"{PREFIX}{g:04}/{at:010}"] = (int(at in kept), Packed(context, g, at))
+            size = layout.groups[g].state_bytes
+            states[f"{PREFIX}{g:04}/{at:010}"] = (int(at in kept), PackedState(context, g, at, size))
     return dict(sorted(states.items()))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from struct import pack
 from typing import TYPE_CHECKING, Protocol
 
-from llamay_kv._crypto import Key
+from llamay_kv.storage.crypto import Key
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -18,7 +18,7 @@ TAG = 16
 _EXTENT = 64 << 20
 
 
-class Scratch(Protocol):
+class ScratchFile(Protocol):
     """A file without a name. All operations raise OSError."""
 
     def grow(self, size: int) -> None:
@@ -42,7 +42,7 @@ class Scratch(Protocol):
         ...
 
 
-class LocalScratch:
+class LocalScratchFile:
     """A file of the operating system, unlinked as soon as it is open: whatever ends the process removes it."""
 
     def __init__(self, folder: str) -> None:
@@ -104,7 +104,7 @@ class Spill:
     bytes: int
     min_free_bytes: int = 1 << 30
     key: Key | None = field(default=None, repr=False)
-    scratch: Callable[[str], Scratch] = field(default=LocalScratch, repr=False)
+    scratch: Callable[[str], ScratchFile] = field(default=LocalScratchFile, repr=False)
 
     def __post_init__(self) -> None:
         if self.bytes <= 0:
@@ -128,7 +128,7 @@ class SpillStore:
         self._folder = os.fspath(spill.folder)
         self._open, self._budget, self._floor = spill.scratch, spill.bytes, spill.min_free_bytes
         self._cipher = _cipher(spill.key)
-        self._files: list[Scratch] = []
+        self._files: list[ScratchFile] = []
         self._sizes: list[int] = []
         self._slots: list[int] = []
         self._sealed = bytearray()

@@ -13,16 +13,16 @@ from typing import Self
 
 import numpy as np
 
-from llamay_kv._chunk import Damaged, Link
-from llamay_kv._chunk_files import ChunkFiles
-from llamay_kv._context import Context, Pool
-from llamay_kv._crypto import Key
-from llamay_kv._format import CHUNK, first_needed
-from llamay_kv._identity import Identity
-from llamay_kv._ids import known
 from llamay_kv._kv import OutOfPages, hold_rows
-from llamay_kv._layout import Group, Layout
-from llamay_kv._vfs import Vfs
+from llamay_kv.context import Context, Pool
+from llamay_kv.identity import Identity
+from llamay_kv.ids import known
+from llamay_kv.layout import Group, Layout
+from llamay_kv.snapshots.format import CHUNK, first_needed
+from llamay_kv.storage.crypto import Key
+from llamay_kv.storage.vfs import Vfs
+from llamay_kv.tiers.chunk import Damaged, Link
+from llamay_kv.tiers.chunk_files import ChunkFiles
 
 _NOBODY = Identity()
 _FORGIVE = 0.9

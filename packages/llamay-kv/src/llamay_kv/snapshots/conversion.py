@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 
-from llamay_kv._context import Context, Pool
-from llamay_kv._format import CHUNK, Frame
-from llamay_kv._kv import Lease
-from llamay_kv._layout import PRECISIONS, Group, Layout, Precision
+from llamay_kv._kv import Context, Lease, Pool
+from llamay_kv.layout import PRECISIONS, Group, Layout, Precision
+from llamay_kv.snapshots.format import CHUNK, Frame
 
 _SOURCES = ("f32", "f16")
 _KINDS = ("full", "window", "latent")
@@ -36,19 +36,19 @@ def converts(stored: Group, held: Group) -> bool:
     return stored != held and replace(stored, precision=held.precision) == held
 
 
-class Scratch:
-    """Pages for one chunk of one group, to write in one precision and read in another."""
+class ChunkConverter:
+    """A pool for one chunk of one group, to write in one precision and read in another."""
 
     def __init__(self, group: Group) -> None:
         make = Group.latent if group.kind == "latent" else Group.full
         self._group = make(group.layers, group.precision)
-        self._pool = Pool(Layout([self._group]), CHUNK, pages=1)
+        self._pool = Pool(Layout([self._group]).native(), CHUNK, None, 1)
         self._ids = np.zeros(CHUNK, np.int32)
 
     def pack(self, context: Context, frame: Frame, out: np.ndarray) -> None:
         """Fill `out` with the frame's positions of the context, in the precision of this group."""
         n = frame.end - frame.begin
-        with self._pool.context() as chunk:
+        with closing(Context(self._pool)) as chunk:
             with chunk.reserve(n) as lease:
                 for layer in self._group.layers:
                     lease.write(layer.index, *context.read(layer.index, frame.begin, frame.end))
@@ -58,7 +58,7 @@ class Scratch:
     def unpack(self, data: np.ndarray, frame: Frame, lease: Lease) -> None:
         """Write a frame that is stored in the precision of this group to where the lease has another."""
         n = frame.end - frame.begin
-        with self._pool.context() as chunk:
+        with closing(Context(self._pool)) as chunk:
             with chunk.reserve(n) as writing:
                 writing.unpack_from(0, 0, n, data)
                 writing.commit(self._ids[:n])

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from llamay_kv import _chunk
-from llamay_kv._chunk import Damaged, Link
-from llamay_kv._crypto import Key
-from llamay_kv._errors import SnapshotError
-from llamay_kv._format import CHUNK
-from llamay_kv._identity import Identity
-from llamay_kv._ids import known
-from llamay_kv._layout import Layout
-from llamay_kv._vfs import TEMPORARY, Listed, LocalVfs, Vfs
+from llamay_kv.errors import SnapshotError
+from llamay_kv.identity import Identity
+from llamay_kv.ids import known
+from llamay_kv.layout import Layout
+from llamay_kv.snapshots.format import CHUNK
+from llamay_kv.storage.crypto import Key
+from llamay_kv.storage.vfs import TEMPORARY, Listed, LocalVfs, Vfs
+from llamay_kv.tiers import chunk
+from llamay_kv.tiers.chunk import Damaged, Link
 
 _STALE = 600.0
 
@@ -108,7 +108,7 @@ class CacheFolder:
         """Count what is there, without opening it."""
         chunks, unfinished, other, own = [], [], [], False
         for file in self._vfs.list(self._directory):
-            if file.name.endswith(_chunk.SUFFIX):
+            if file.name.endswith(chunk.SUFFIX):
                 chunks.append(file)
             elif file.name.endswith(TEMPORARY):
                 unfinished.append(file.name)
@@ -195,7 +195,7 @@ class CacheFolder:
         return FolderMiss(len(tokens), len(ids) // CHUNK * CHUNK, "complete")
 
     def _chunks(self) -> list[Listed]:
-        return [file for file in self._vfs.list(self._directory) if file.name.endswith(_chunk.SUFFIX)]
+        return [file for file in self._vfs.list(self._directory) if file.name.endswith(chunk.SUFFIX)]
 
     def _read(self, secret: bytes, name: str) -> None:
         link = Link.named(name)
@@ -203,7 +203,7 @@ class CacheFolder:
             data = bytearray(file.size())
             if file.read_into([memoryview(data)], 0) != len(data):
                 raise Damaged("it ends too early")
-        _chunk.open_sealed(secret, link, data)
+        chunk.open_sealed(secret, link, data)
 
     def _secret(self) -> bytes:
         if self._key is not None:

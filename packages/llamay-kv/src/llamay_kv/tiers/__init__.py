@@ -1,0 +1,1 @@
+"""Computed prefixes and opaque blocks in sealed chunks that outlive the process."""
