@@ -1,6 +1,7 @@
 """A drawing of this package by its imports has no circle, and every arrow goes down."""
 
 import ast
+import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -59,6 +60,24 @@ def test_a_room_imports_from_the_floors_below(name):
         assert below == room or floor_of[below] < floor_of[room] or {below, room} <= FLOORS[0]
 
 
+CORE = Path(__file__).parents[1] / "cpp"
+CORE_FLOORS = ["numbers", "pages", "contexts", "tree", "bind"]
+
+
+@pytest.mark.parametrize("room", CORE_FLOORS)
+def test_a_room_of_the_core_includes_from_the_floors_below(room):
+    allowed = CORE_FLOORS[: CORE_FLOORS.index(room) + 1]
+    for path in (CORE / room).iterdir():
+        for included in re.findall(r'#include "(\w+)/', path.read_text()):
+            assert included in allowed, f"{path.name} includes from {included}"
+
+
 def test_no_folder_is_crowded():
-    for folder in [ROOT, *(path for path in ROOT.rglob("*") if path.is_dir() and path.name != "__pycache__")]:
-        assert len(list(folder.glob("*.py"))) <= MOST_FILES
+    folders = [
+        ROOT,
+        *(path for path in ROOT.rglob("*") if path.is_dir()),
+        *(CORE / room for room in CORE_FLOORS),
+    ]
+    for folder in folders:
+        sources = [path for path in folder.iterdir() if path.suffix in (".py", ".cpp", ".hpp")]
+        assert len(sources) <= MOST_FILES, folder

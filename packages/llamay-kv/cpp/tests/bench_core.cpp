@@ -2,9 +2,9 @@
 #include <chrono>
 #include <cstring>
 
-#include "../context.hpp"
-#include "../copy.hpp"
 #include "check.hpp"
+#include "contexts/context.hpp"
+#include "pages/copy.hpp"
 
 using namespace llamay::kv;
 

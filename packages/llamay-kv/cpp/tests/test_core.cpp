@@ -5,11 +5,11 @@
 #include <cstring>
 #include <random>
 
-#include "../context.hpp"
-#include "../copy.hpp"
-#include "../crc64.hpp"
-#include "../half.hpp"
 #include "check.hpp"
+#include "contexts/context.hpp"
+#include "numbers/crc64.hpp"
+#include "numbers/half.hpp"
+#include "pages/copy.hpp"
 
 using namespace llamay::kv;
 

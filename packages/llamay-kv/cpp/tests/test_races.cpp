@@ -3,10 +3,10 @@
 #include <atomic>
 #include <functional>
 
-#include "../context.hpp"
-#include "../copy.hpp"
-#include "../prefix_tree.hpp"
 #include "check.hpp"
+#include "contexts/context.hpp"
+#include "pages/copy.hpp"
+#include "tree/prefix_tree.hpp"
 
 using namespace llamay::kv;
 

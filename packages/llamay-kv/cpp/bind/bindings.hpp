@@ -1,0 +1,77 @@
+#pragma once
+// What the files of the bindings share.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+
+#include "contexts/context.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace llamay::kv;
+
+struct PyPool {
+  std::shared_ptr<Pool> core;
+};
+
+struct PyContext {
+  std::shared_ptr<Context> core;
+  nb::object pool;  // the object the user made, so that context.pool is that one
+};
+
+struct PyLease {
+  std::optional<Lease> core;
+  nb::object context;
+};
+
+using ConstBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+/// Lets other threads run while pages may have to come back from a file: writing and reading it needs the
+/// interpreter. Nothing where the pool does not spill, for it costs more than a fork does.
+class MayWait {
+ public:
+  explicit MayWait(const Pool& pool) {
+    if (pool.spill()) nogil_.emplace();
+  }
+
+ private:
+  std::optional<nb::gil_scoped_release> nogil_;
+};
+
+/// A view for reading, with all pages in memory.
+inline std::unique_ptr<Export> view_of(const PyContext& context) {
+  const MayWait wait(*context.core->pool());
+  return context.core->view();
+}
+
+/// A Python object of a class that derives from _kv.Context.
+nb::object wrap_context(nb::handle type, nb::object pool, std::shared_ptr<Context> core);
+
+/// Token ids from any sequence of int; an int32 array is not walked element by element.
+std::vector<int32_t> to_ids(nb::handle tokens);
+
+void check_group(const Pool& pool, uint32_t g);
+
+// ValueError unless positions are where they should be, and still there.
+void check_range(uint32_t begin, uint32_t end, uint32_t first, uint32_t last);
+void check_present(const Table& table, size_t g, uint32_t begin, uint32_t end);
+
+/// The page with the state after `at` tokens, which is the present one or a checkpoint. ValueError if there
+/// is none.
+std::byte* state_page(const Table& table, size_t g, uint32_t at);
+/// The position of the state that so many of the reserved tokens leave, all without a number.
+uint32_t reserved_state(const Lease& lease, std::optional<uint32_t> after);
+
+/// The functions of contexts and leases that move arrays, and those that move the bytes of snapshots.
+void bind_reading(nb::class_<PyContext>& c);
+void bind_writing(nb::class_<PyLease>& c);
+void bind_packing(nb::class_<PyContext>& c);
+void bind_unpacking(nb::class_<PyLease>& c);
+
+void bind_pool(nb::module_& m);
+void bind_context(nb::module_& m);
+void bind_lease(nb::module_& m);
+void bind_prefix_tree(nb::module_& m);
+void bind_rows(nb::module_& m);

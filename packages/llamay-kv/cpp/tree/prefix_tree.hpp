@@ -1,0 +1,167 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "contexts/context.hpp"
+
+namespace llamay::kv {
+
+/// What a page costs to compute again: seconds for a token, and more for each position before it.
+struct RecomputeCost {
+  double per_token = 1;
+  double per_token_and_position = 1.0 / 4096;
+};
+
+/// Prefixes that were computed, as a radix tree over token ids whose edges are pages.
+///
+/// A node is one page of tokens under its parent's; only a leaf may hold fewer than a page. It may also hold
+/// recurrent states after some of its tokens; with such groups only what ends at a state can be used, and any
+/// node that has one will do. Nodes hold the pages of their groups, so that contexts and the tree share them,
+/// and the same page in two nodes counts once. Under a byte budget the tree gives up leaves, cheapest to
+/// recompute and longest unused first: GreedyDual-Size (Cao and Irani, 1997) with the cost of recomputing as
+/// the cost.
+///
+/// A namespace is a root of its own. Within one, a node belongs to a tenant or is shared; a tenant sees both
+/// kinds. Thread safe. Tokens are compared, never only their hashes.
+class PrefixTree : public Holder {
+ public:
+  static std::shared_ptr<PrefixTree> make(std::shared_ptr<Pool> pool, uint64_t budget_bytes,
+                                          RecomputeCost cost);
+  ~PrefixTree() override;
+
+  /// Keep what the context holds, its first `shared` tokens (rounded down to pages) for all tenants. Returns
+  /// how many of its tokens are in the tree afterwards; fewer than it has if the budget is taken by what must
+  /// stay.
+  uint32_t insert(const Context& context, const std::string& space, const std::string& tenant,
+                  uint32_t shared);
+
+  /// A context that holds the longest prefix of the tokens that can be used: the groups with a window must
+  /// still have the pages inside it.
+  std::shared_ptr<Context> match(std::span<const int32_t> tokens, const std::string& space,
+                                 const std::string& tenant);
+
+  /// What match would find, and where the tree and the tokens part.
+  struct Trace {
+    uint32_t equal = 0;   // tokens that are in the tree
+    uint32_t usable = 0;  // those that a context could be made of
+    bool ends = true;     // whether the tree knows nothing after them
+    int32_t stored = 0;   // otherwise a token that it has there instead
+  };
+  Trace trace(std::span<const int32_t> tokens, const std::string& space, const std::string& tenant) const;
+
+  /// Keep the page with the last of these tokens, and so all before it. Returns a number for unpin, and how
+  /// many of the tokens are kept; the number is 0 if none is.
+  std::pair<uint64_t, uint32_t> pin(std::span<const int32_t> tokens, const std::string& space,
+                                    const std::string& tenant);
+  void unpin(uint64_t number);
+
+  /// What is stored, depth first, children by owner and then by tokens.
+  struct Entry {
+    uint32_t begin, owner, pins;
+    std::vector<int32_t> tokens, pages;
+    std::vector<uint32_t> states;  // the lengths it has a recurrent state for
+  };
+  std::vector<Entry> entries(const std::string& space) const;
+
+  /// Give up leaves until so many bytes have become free in the pool, or nothing is left to give. Returns the
+  /// bytes.
+  uint64_t reclaim(uint64_t bytes) override;
+  void count(std::vector<std::vector<uint32_t>>& holders) const override;
+  void visit(const std::function<void(size_t, int32_t, uint64_t)>& f) const override;
+  void clear();
+
+  struct Stats {
+    uint64_t used_bytes, budget_bytes, nodes, pins, lookups, hits, matched_tokens, evicted_pages;
+  };
+  Stats stats() const;
+  const std::shared_ptr<Pool>& pool() const { return pool_; }
+
+ private:
+  struct Node;
+  struct Stated;
+  struct LessStated;
+  struct Less {
+    using is_transparent = void;
+    struct Key {
+      uint32_t owner;
+      std::span<const int32_t> tokens;
+    };
+    static Key key(const Node* node);
+    bool operator()(const Node* a, const Node* b) const { return less(key(a), key(b)); }
+    bool operator()(const Node* a, const Key& b) const { return less(key(a), b); }
+    bool operator()(const Key& a, const Node* b) const { return less(a, key(b)); }
+    static bool less(const Key& a, const Key& b);
+  };
+  struct ByPriority {
+    bool operator()(const Node* a, const Node* b) const;
+  };
+  /// The nodes along a list of tokens: all but the last are equal to it, the last in its first `in_last`
+  /// tokens.
+  struct Path {
+    std::vector<Node*> nodes;
+    uint32_t in_last = 0;
+  };
+
+  PrefixTree(std::shared_ptr<Pool> pool, uint64_t budget_bytes, RecomputeCost cost);
+
+  Node* root(const std::string& space);
+  const Node* find_root(const std::string& space) const;
+  uint32_t owner_of(const std::string& tenant);
+  uint32_t find_owner(const std::string& tenant) const;
+  static std::pair<Node*, uint32_t> best_child(const Node* node, uint32_t owner,
+                                               std::span<const int32_t> tokens);
+  Path walk(const Node* root, uint32_t owner, std::span<const int32_t> tokens) const;
+  /// The longest prefix along the path that a context can be made of: its length, and the node that has its
+  /// last page, where a recurrent state may be in another child than the one on the path.
+  struct Usable {
+    uint32_t n = 0;
+    Node* last = nullptr;
+  };
+  Usable usable(const Path& path, uint32_t owner) const;
+  Usable usable_state(const Path& path, uint32_t owner) const;
+
+  /// What insert has of a context: its table, and the recurrent states in it by position.
+  struct Source {
+    const Table& table;
+    std::vector<std::pair<uint32_t, std::vector<int32_t>>> states;
+  };
+  static Source source_of(const Table& table, uint32_t n_tokens);
+  bool has(size_t g, int32_t page) const { return page >= 0 && !pool_->lost(g, page); }
+  bool hold(Node* node, const Source& source, uint32_t end, bool replace);
+  bool hold_beside(Node* keep, Node* node, const Source& source, uint32_t end, bool replace);
+  void take(size_t g, int32_t page);
+  void let_go(size_t g, int32_t page);
+  void let_all_go(Node* node);
+  // Called around whatever changes the states, the tokens or the parent of a node.
+  void list_states(Node* node);
+  void unlist_states(Node* node);
+  /// Call f(group, page) for all that the node holds.
+  template <class F>
+  static void for_each_page(const Node* node, F&& f);
+  void touch(Node* node);
+  void enlist(Node* node);
+  void delist(Node* node);
+  void evict(Node* leaf);
+  void absorb(Node* shared);
+
+  const std::shared_ptr<Pool> pool_;
+  const uint64_t budget_bytes_;
+  const RecomputeCost cost_;
+  mutable std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<Node>> roots_;
+  std::unordered_map<std::string, uint32_t> owners_;
+  std::vector<std::vector<uint32_t>> nodes_of_page_;  // for each group and page, how many nodes hold it
+  std::set<Node*, ByPriority> leaves_;                // those that may be given up
+  std::map<uint64_t, Node*> pins_;
+  double inflation_ = 0;  // GreedyDual's L: the priority of what was given up last
+  uint64_t used_bytes_ = 0, nodes_ = 0, next_pin_ = 0, serial_ = 0;
+  uint64_t lookups_ = 0, hits_ = 0, matched_tokens_ = 0, evicted_pages_ = 0;
+};
+
+}  // namespace llamay::kv

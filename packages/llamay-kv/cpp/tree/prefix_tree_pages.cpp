@@ -1,0 +1,220 @@
+// What the nodes of the tree hold, and what they give up.
+#include <algorithm>
+
+#include "tree/prefix_tree_node.hpp"
+
+namespace llamay::kv {
+
+/// hold(), with `keep` exempt from being given up to make room. The node's states are not listed afterwards.
+bool PrefixTree::hold_beside(Node* keep, Node* node, const Source& source, uint32_t end, bool replace) {
+  ++keep->pins;
+  delist(keep);
+  unlist_states(node);
+  const bool fits = hold(node, source, end, replace);
+  --keep->pins;
+  enlist(keep);
+  return fits;
+}
+
+/// Hold the pages and states of the source, which has the node's tokens up to `end`, that the node lacks;
+/// with `replace` its pages in place of what the node has. False, and nothing has changed, if there is no
+/// room.
+bool PrefixTree::hold(Node* node, const Source& source, uint32_t end, bool replace) {
+  const size_t n_groups = pool_->n_groups();
+  const uint32_t page = node->begin / pool_->page_tokens();
+  const bool whole = end - node->begin >= node->tokens.size();  // what the source has of the page is enough
+  const auto wanted = [&](size_t g) {
+    // A page that is only partly filled at its front came from a snapshot; it is no use to anybody else.
+    if (pool_->layout(g).recurrent() || !whole || source.table.group(g).first > node->begin) return kDropped;
+    const int32_t number = source.table.page(g, page);
+    return has(g, number) && (replace || !has(g, node->pages[g])) ? number : kDropped;
+  };
+  const auto for_each_state = [&](auto&& f) {
+    for (auto at = std::upper_bound(source.states.begin(), source.states.end(), node->begin,
+                                    [](uint32_t n, const auto& state) { return n < state.first; });
+         at != source.states.end() && at->first <= end; ++at)
+      if (!node->states.contains(at->first)) f(at->first, at->second);
+  };
+  for (;;) {  // giving a leaf up may take away a page that was counted as being here already
+    uint64_t bytes = 0;
+    const auto add = [&](size_t g, int32_t number) {
+      if (number < 0) return;
+      auto& nodes = nodes_of_page_[g];
+      if (nodes.size() <= size_t(number)) nodes.resize(size_t(number) + 1);
+      if (nodes[size_t(number)] == 0) bytes += pool_->layout(g).page_bytes;
+    };
+    for (size_t g = 0; g < n_groups; ++g) add(g, wanted(g));
+    for_each_state([&](uint32_t, const auto& pages) {
+      for (size_t g = 0; g < n_groups; ++g) add(g, pages[g]);
+    });
+    if (used_bytes_ + bytes <= budget_bytes_) break;
+    if (leaves_.empty()) return false;
+    evict(*leaves_.begin());
+  }
+  for (size_t g = 0; g < n_groups; ++g) {
+    const int32_t number = wanted(g);
+    if (number < 0 && !replace) continue;
+    take(g, number);
+    let_go(g, std::exchange(node->pages[g], number));
+  }
+  for_each_state([&](uint32_t at, const auto& pages) {
+    node->states.emplace(at, pages);
+    for (size_t g = 0; g < n_groups; ++g) take(g, pages[g]);
+  });
+  return true;
+}
+
+void PrefixTree::take(size_t g, int32_t page) {
+  if (page < 0) return;
+  pool_->share(g, page);
+  if (nodes_of_page_[g][size_t(page)]++ == 0) used_bytes_ += pool_->layout(g).page_bytes;
+}
+
+void PrefixTree::let_go(size_t g, int32_t page) {
+  if (page < 0) return;
+  if (--nodes_of_page_[g][size_t(page)] == 0) used_bytes_ -= pool_->layout(g).page_bytes;
+  pool_->drop(g, page);
+}
+
+void PrefixTree::let_all_go(Node* node) {
+  unlist_states(node);
+  for_each_page(node, [&](size_t g, int32_t page) { let_go(g, page); });
+  std::fill(node->pages.begin(), node->pages.end(), kDropped);
+  node->states.clear();
+}
+
+void PrefixTree::list_states(Node* node) {
+  for (const auto& [at, pages] : node->states) node->parent->stated.insert({node, at});
+}
+
+void PrefixTree::unlist_states(Node* node) {
+  for (const auto& [at, pages] : node->states) node->parent->stated.erase({node, at});
+}
+
+/// It was of use: its priority is what it costs to have again, above what was given up last.
+void PrefixTree::touch(Node* node) {
+  delist(node);
+  double bytes = 0;
+  for_each_page(node, [&](size_t g, int32_t) { bytes += double(pool_->layout(g).page_bytes); });
+  const double cost =
+      double(node->tokens.size()) * (cost_.per_token + cost_.per_token_and_position * node->begin);
+  node->priority = inflation_ + (bytes > 0 ? cost / bytes : 0);
+  node->serial = ++serial_;
+  node->used = pool_->tick();
+  enlist(node);
+}
+
+void PrefixTree::enlist(Node* node) {
+  if (!node->parent || node->listed || node->pins || !node->children.empty()) return;
+  leaves_.insert(node);
+  node->listed = true;
+}
+
+void PrefixTree::delist(Node* node) {
+  if (!node->listed) return;
+  leaves_.erase(node);
+  node->listed = false;
+}
+
+void PrefixTree::evict(Node* leaf) {
+  delist(leaf);
+  inflation_ = std::max(inflation_, leaf->priority);
+  for_each_page(leaf, [&](size_t, int32_t) { ++evicted_pages_; });
+  let_all_go(leaf);
+  Node* parent = leaf->parent;
+  parent->children.erase(leaf);
+  delete leaf;
+  --nodes_;
+  enlist(parent);
+}
+
+uint64_t PrefixTree::reclaim(uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  uint64_t freed = 0;
+  // A page that a context uses too is not freed by giving it up: those leaves stay.
+  const auto gain = [&](const Node* node) {
+    uint64_t n = 0;
+    for_each_page(node, [&](size_t g, int32_t page) { n += pool_->gain(g, page); });
+    return n;
+  };
+  for (bool progress = true; progress && freed < bytes;) {
+    progress = false;
+    for (auto it = leaves_.begin(); it != leaves_.end() && freed < bytes;) {
+      Node* leaf = *it++;
+      const uint64_t n = gain(leaf);
+      if (n == 0) continue;
+      evict(leaf);
+      freed += n;
+      progress = true;
+    }
+  }
+  return freed;
+}
+
+void PrefixTree::clear() {
+  std::lock_guard lock(mutex_);
+  pins_.clear();
+  leaves_.clear();
+  // Depth first without recursion: a path may be as long as a context has pages.
+  for (auto& [space, root] : roots_)
+    for (Node* node = root.get(); node;) {
+      if (!node->children.empty()) {
+        node = *node->children.begin();
+        continue;
+      }
+      Node* parent = node->parent;
+      if (!parent) break;
+      let_all_go(node);
+      parent->children.erase(parent->children.begin());
+      delete node;
+      node = parent;
+    }
+  roots_.clear();
+  nodes_ = 0;
+}
+
+void PrefixTree::count(std::vector<std::vector<uint32_t>>& holders) const {
+  std::lock_guard lock(mutex_);
+  uint64_t bytes = 0, nodes = 0;
+  for (const auto& [space, root] : roots_) {
+    std::vector<const Node*> pending{root.get()};
+    while (!pending.empty()) {
+      const Node* node = pending.back();
+      pending.pop_back();
+      for (const Node* child : node->children) pending.push_back(child);
+      nodes += node->parent != nullptr;
+      size_t stated = 0;
+      for (const Node* child : node->children) stated += child->states.size();
+      for (const Stated& state : node->stated)
+        stated -= state.node->parent == node && state.node->states.contains(state.at);
+      if (stated) throw std::logic_error("audit: the tree's list of states is wrong");
+      const bool evictable = node->parent && !node->pins && node->children.empty();
+      if (evictable != node->listed) throw std::logic_error("audit: the tree's list of leaves is wrong");
+      for_each_page(node, [&](size_t g, int32_t page) { ++holders[g].at(size_t(page)); });
+    }
+  }
+  for (size_t g = 0; g < nodes_of_page_.size(); ++g)
+    for (uint32_t n : nodes_of_page_[g]) bytes += n ? pool_->layout(g).page_bytes : 0;
+  if (bytes != used_bytes_ || nodes != nodes_ || bytes > budget_bytes_)
+    throw std::logic_error("audit: the tree's sums are wrong");
+}
+
+void PrefixTree::visit(const std::function<void(size_t, int32_t, uint64_t)>& f) const {
+  std::lock_guard lock(mutex_);
+  for (const auto& [space, root] : roots_) {
+    std::vector<const Node*> pending{root.get()};
+    while (!pending.empty()) {
+      const Node* node = pending.back();
+      pending.pop_back();
+      pending.insert(pending.end(), node->children.begin(), node->children.end());
+      for_each_page(node, [&](size_t g, int32_t page) { f(g, page, node->used); });
+    }
+  }
+}
+
+PrefixTree::Stats PrefixTree::stats() const {
+  std::lock_guard lock(mutex_);
+  return {used_bytes_, budget_bytes_, nodes_, pins_.size(), lookups_, hits_, matched_tokens_, evicted_pages_};
+}
+
+}  // namespace llamay::kv
