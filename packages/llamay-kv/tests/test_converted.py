@@ -103,7 +103,7 @@ def test_it_never_counts_as_the_original_and_the_error_says_what_it_is(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pool.restore(tmp_path / "s", identity=US.stored_as("q8"))
-    with pytest.raises(SnapshotError, match="it is not the pool's: group 0: precision q8, not f32"):
+    with pytest.raises(SnapshotError, match="the layout is not the pool's: group 0: precision q8, not f32"):
         Pool(layout("f32"), pages=32).restore(tmp_path / "s")
 
 

@@ -82,7 +82,7 @@ def test_without_the_key_nothing_is_restored(tmp_path, pool):
     for keys in (None, [], OTHER, [OTHER]):
         with pytest.raises(SnapshotError, match="encrypted under the key '2026', which was not given"):
             pool.restore(tmp_path / "s", keys=keys)
-    with pytest.raises(SnapshotError, match="it is not authentic"):
+    with pytest.raises(SnapshotError, match="the frame is not authentic"):
         pool.restore(tmp_path / "s", keys=Key("2026", b"x" * 32))
     assert pool.used_bytes == used
     with pytest.raises(ValueError, match="a secret of at least 32 bytes, not 5"):
@@ -200,16 +200,16 @@ def test_owner_and_marking_travel_and_are_asked_for(tmp_path, pool):
     manifest = fork.save(tmp_path / "s", key=KEY)
     assert (manifest.owner, manifest.marking) == ("bob", "confidential")
     for owner, markings, message in [
-        ("alice", ["confidential"], "belongs to somebody else"),
-        (None, ["confidential"], "belongs to somebody else"),
-        ("bob", [], "is marked 'confidential', which was not asked for"),
+        ("alice", ["confidential"], "the snapshot has another owner"),
+        (None, ["confidential"], "the snapshot has another owner"),
+        ("bob", [], "is marked 'confidential', which the caller does not handle"),
     ]:
         with pytest.raises(NotAllowed, match=message):
             pool.restore(tmp_path / "s", keys=KEY, owner=owner, markings=markings)
     same(fork, pool.restore(tmp_path / "s", keys=KEY, owner="bob", markings=["confidential"]))
     with pytest.raises(NotAllowed, match="is marked 'confidential' and stays encrypted"):
         rekey(tmp_path / "s", None, keys=KEY)
-    with pytest.raises(SnapshotError, match="such snapshots are refused here"):
+    with pytest.raises(SnapshotError, match="snapshots without one are refused here"):
         pool.restore(
             tmp_path / "s", keys=KEY, owner="bob", markings=["confidential"], identity=Identity(weights="a")
         )

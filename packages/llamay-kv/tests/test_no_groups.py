@@ -74,10 +74,10 @@ def test_a_snapshot_is_its_tokens_and_its_side_state(pool, tmp_path):
     assert not diff(tmp_path / "s", tmp_path / "s")
     with pytest.raises(IdentityMismatch):
         pool.restore(tmp_path / "s", identity=Identity(weights=b"v"))
-    with pytest.raises(SnapshotError, match="it is not the pool's: 0 groups, not 1"):
+    with pytest.raises(SnapshotError, match="the layout is not the pool's: 0 groups, not 1"):
         Pool(Layout.uniform(1, 1, 1), 16, pages=10).restore(tmp_path / "s")
     Pool(Layout.uniform(1, 1, 1), 16, pages=10).context().save(tmp_path / "t")
-    with pytest.raises(SnapshotError, match="it is not the pool's: 1 groups, not 0"):
+    with pytest.raises(SnapshotError, match="the layout is not the pool's: 1 groups, not 0"):
         pool.restore(tmp_path / "t")
 
 

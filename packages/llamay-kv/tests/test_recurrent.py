@@ -370,7 +370,7 @@ def test_a_snapshot_without_its_state_is_refused(tmp_path):
     manifest = context.save(tmp_path / "s")
     (name, version, size) = manifest.side[0]
     for side, message in (
-        ((), "it lacks the recurrent state after its last token"),
+        ((), "the snapshot lacks the recurrent state after its last token"),
         (((name, version, size + 4),), "bytes and not"),
         (((name.replace("/0001", "/0000"), version, size),), "is of no recurrent group"),
         ((("recurrent/0001/0000000002", 1, size),), "lacks the recurrent state"),

@@ -199,12 +199,12 @@ def test_a_snapshot_without_identity_is_restored_with_a_warning_or_not_at_all(tm
     context = pool.context()
     fill(context, 5, np.random.default_rng(0))
     context.save(tmp_path / "legacy")
-    with pytest.warns(LegacyWarning, match="does not say what computed it"):
+    with pytest.warns(LegacyWarning, match="has no identity"):
         same(context, pool.restore(tmp_path / "legacy", identity=IDENTITY))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         same(context, pool.restore(tmp_path / "legacy", identity=IDENTITY, legacy="allow"))
-    with pytest.raises(SnapshotError, match="such snapshots are refused here"):
+    with pytest.raises(SnapshotError, match="snapshots without one are refused here"):
         pool.restore(tmp_path / "legacy", identity=IDENTITY, legacy="refuse")
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 INTERFACE: dict[str, tuple[int, int]] = {"allocator": (1, 1), "kv_view": (1, 2)}
 """The versions of the interfaces that this package offers, as (major, minor)."""
 
-# What deals with files loads numpy, which takes several times as long as all the rest: when it is first asked for.
+# Modules that deal with files load numpy, which takes several times as long as all the rest: on first use only.
 _LATE = {
     "BlockStore": "tiers.block_store",
     "CacheFolder": "tiers.cache_folder",

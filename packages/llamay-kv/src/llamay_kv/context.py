@@ -1,4 +1,4 @@
-"""Pools and contexts: the native classes, and what is better said in Python."""
+"""Pools and contexts: the native classes, with the methods that need files or mappings in Python."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Pool(_kv.Pool):
     Args:
         layout: the groups of layers, see `Layout`.
         page_tokens: positions in a page, a power of two from 16 to 1024.
-        budget_bytes: what all pages together may take. Address space is reserved at once,
+        budget_bytes: the most bytes that all pages together take. Address space is reserved at once,
             memory when it is used.
-        pages: instead of budget_bytes, so many pages of every group.
-        spill: where pages that nobody is at work on go when the budget does not reach.
-        allocator: what memory to use: an object with `__llamay_allocator__` (abi/llamay/allocator.h), or a callable
+        pages: instead of budget_bytes, the number of pages of every group.
+        spill: where idle pages go when the budget does not suffice.
+        allocator: the memory to use: an object with `__llamay_allocator__` (abi/llamay/allocator.h), or a callable
             that takes a number of bytes and returns a writable buffer, which is kept as long as the pool. It is
             called once for each group.
-        checkpoint_bytes: what the checkpoints of one context may take, in layouts with recurrent groups; at least one
-            state of all of them. Beyond it the last one stays, and the others become sparser the further they are
-            from the end. Without it nothing but the budget bounds them.
+        checkpoint_bytes: the most bytes that the checkpoints of one context take, in layouts with recurrent groups; at
+            least one state of all of them. Beyond it the last checkpoint stays, and the others become sparser the
+            further they are from the end. Without it only the budget bounds them.
 
-    A pool may be used from many threads. What it reports is exact to the byte.
+    A pool may be used from many threads. The sizes that it reports are exact to the byte.
 
     """
 
@@ -76,18 +76,19 @@ class Pool(_kv.Pool):
         return Context(self)
 
     def rows(self, digest: bytes, n: int) -> Rows:
-        """Return ids for the first n rows of something that is no text: the embeddings of a picture, say.
+        """Return ids for the first n rows of something other than text, such as the embeddings of a picture.
 
         Args:
-            digest: 32 bytes, from all that the rows depend on beside the positions before them. Of a picture that is
-                its pixels, how they were prepared, the weights of its encoder and the grid of its patches; SHA-256 over
-                tagged fields (`Identity(...).digest`) is a good one. What has the same digest is taken for the same.
+            digest: 32 bytes, computed from everything that the rows depend on beside the positions before them. For a
+                picture that is its pixels, their preparation, the weights of the encoder and the grid of patches;
+                SHA-256 over tagged fields (`Identity(...).digest`) is a good digest. Rows with the same digest and
+                index count as equal.
             n: how many; at least 1.
 
         The ids are negative, and stand in a context, a prefix tree, a snapshot and a disk cache where token ids do.
-        They are exact: one digest and index have one id, in all pools of the process, for as long as anybody holds
-        them: what is returned here, a context that has committed them, a prefix tree, a save that waits to be written.
-        Keep it beside the vectors, for plain copies of the ids hold nothing.
+        The ids are exact: one digest and index have one id, in all pools of the process, for as long as the id has a
+        holder: the returned object, a context that has committed the id, a prefix tree, or a save that waits to be
+        written. Keep the returned object beside the vectors; plain copies of the ids hold nothing.
 
         Raises ValueError unless the digest has 32 bytes and n is from 1 to 2**31 - 1, and if no ids are left.
 
@@ -113,14 +114,14 @@ class Pool(_kv.Pool):
         """Return the context that was saved at path, with its side state.
 
         Args:
-            path: where from.
-            identity: what the state must depend on. Without it only the layout is compared.
-            legacy: what to do, given an identity, with a snapshot that has none: restore it with a
+            path: the file.
+            identity: the identity that the state must have. Without it only the layout is compared.
+            legacy: how to treat a snapshot without identity, if one is asked for: restore it with a
                 LegacyWarning ("warn"; refused all the same if it has a marking), without one ("allow"), or not
                 at all ("refuse").
-            owner: who asks. A snapshot with an owner is for that one only.
-            markings: those that the caller may handle. A snapshot with another is refused.
-            keys: those that it may be encrypted under.
+            owner: the owner on whose behalf the snapshot is restored. A snapshot of another owner is refused.
+            markings: the markings that the caller may handle. A snapshot with another one is refused.
+            keys: the keys that the file may be encrypted under.
             digest: `Manifest.digest` of the snapshot that is wanted, as `save` returned it. An encrypted snapshot
                 has one that no other has, so an older file that was put back in its place is refused.
             vfs: where files live, for tests and other stores.
@@ -159,10 +160,10 @@ class Pool(_kv.Pool):
 
 
 class Context(_kv.Context):
-    """Token ids and the pages that hold their K/V. A value: a fork costs the same at any length.
+    """Token ids and the pages that hold their K/V. A context is a value: a fork costs the same at any length.
 
     Between `reserve` and the end of its lease a context belongs to the thread that reserved.
-    As a context manager it is closed at the end.
+    Used as a context manager, the context is closed at the end.
     """
 
     __slots__ = ()
@@ -181,14 +182,15 @@ class Context(_kv.Context):
         *,
         states: Mapping[int, tuple[np.ndarray, np.ndarray]] | None = None,
     ) -> None:
-        """Append tokens whose K/V is at hand: reserve, write and commit in one.
+        """Append tokens together with their K/V: reserve, write and commit in one.
 
         Args:
-            tokens: their ids.
+            tokens: the ids of the tokens.
             rows: for each layer with positions K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim).
             states: for each recurrent layer the state (heads, k_dim) and (heads, v_dim) after the last token.
 
-        Whatever is wrong or fails, the context is as it was: ValueError names a layer that is missing or not there.
+        If anything fails, the context is as it was before. ValueError names a layer that is missing or not one of
+        the layout.
 
         """
         given = {**rows, **(states or {})}
@@ -223,14 +225,14 @@ class Context(_kv.Context):
         """Write the context to one file, which appears whole or not at all.
 
         Args:
-            path: where to; an existing file is replaced.
-            identity: what the K/V depends on; `restore` compares it.
-            side: opaque states by name as (version, data); without it, those the context carries.
+            path: the file; an existing one is replaced.
+            identity: everything that the K/V depends on; `restore` compares it.
+            side: opaque states by name as (version, data); by default the side state of the context.
             key: encrypts everything but the manifest, which is authenticated.
-            precision: store no more than this, where the context has f32 or f16. Such a file is smaller and not
-                exact: its manifest and its identity (`Identity.stored_as`) say so.
-            durable: return only when the file would survive a loss of power. Without it that takes a few seconds
-                more, and a loss of power before may leave the old file, or a torn one that is refused.
+            precision: the precision to store f32 and f16 groups in, if it is a lower one. Such a file is smaller and
+                not exact: its manifest and its identity (`Identity.stored_as`) say so.
+            durable: return only when the file would survive a loss of power. Otherwise the file becomes durable within
+                seconds, and a loss of power before may leave the old file, or a torn one that is refused.
             vfs: where files live, for tests and other stores.
 
         Owner and marking of the context go with it. Returns the manifest that was written.
@@ -259,7 +261,7 @@ class Context(_kv.Context):
     def __repr__(self) -> str:
         if self.closed:
             return "<Context closed>"
-        if self.leased:  # perhaps to another thread, which alone may ask for more
+        if self.leased:  # perhaps to another thread, which alone may read the checkpoints
             return f"<Context of {len(self)} tokens, leased>"
         points = f", checkpoints at {', '.join(map(str, points))}" if (points := self.checkpoints) else ""
         return f"<Context of {len(self)} tokens{points}>"

@@ -1,8 +1,8 @@
-"""What can go wrong with stored state.
+"""Errors and warnings about stored state.
 
 SnapshotError             a snapshot cannot be used; also a ValueError. `part` says which part of it is at fault
- ├─ IdentityMismatch        something else computed it; `field` says in what the two differ
- └─ NotAllowed              it belongs to somebody else, or has a marking that was not asked for; also a PermissionError
+ ├─ IdentityMismatch        another model or setting computed it; `field` names the difference
+ └─ NotAllowed              it has another owner, or a marking that the caller does not handle; also a PermissionError
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class SnapshotError(ValueError):
         path: the file; None if state in memory was compared.
         part: the part of the file that is at fault: "header", "manifest", "tokens", "rows", "side state …",
             "chunk … of group …", "layout", "identity", "owner", "marking", "secret" or "end".
-        reason: what is wrong with it.
+        reason: what is wrong with that part.
 
     """
 
@@ -27,12 +27,12 @@ class SnapshotError(ValueError):
 
 
 class IdentityMismatch(SnapshotError):
-    """Something else computed the state.
+    """Another model, setting or device computed the state.
 
     Attributes:
         field: the first field in which the two identities differ.
-        stored: its value there, in words; "none" if it has none.
-        wanted: the value that was asked for.
+        stored: the field's value in the file, in words; "none" if the file has no such field.
+        wanted: the field's value in the identity that was asked for.
 
     """
 
@@ -48,8 +48,8 @@ class NotAllowed(SnapshotError, PermissionError):
 
 
 class LegacyWarning(UserWarning):
-    """A snapshot that says nothing about what computed it was restored by its layout alone."""
+    """A snapshot without identity was restored by its layout alone."""
 
 
 class ConvertedWarning(UserWarning):
-    """A snapshot that holds less precision than was computed was restored: what follows from it is not exact."""
+    """A snapshot in less precision than was computed was restored: its continuation is not exact."""

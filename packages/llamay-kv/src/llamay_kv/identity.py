@@ -1,4 +1,4 @@
-"""What K/V depends on: the same tokens under another identity are other state."""
+"""Identities: everything beside the tokens that K/V depends on."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def _encode(value: Value) -> bytes:
 class Identity:
     """Named fields, hashed as tagged, length-prefixed pairs in the order of their names.
 
-    Everything on which K/V depends belongs in one: `weights` (SHA-256 of the file), `adapter` and
-    `adapter_scale`, `rope_base`, `rope_scaling`, `rope_factors`, `window`, `precision`, `arithmetic` (version
+    Everything beside the tokens on which K/V depends belongs in an identity: `weights` (SHA-256 of the file),
+    `adapter` and `adapter_scale`, `rope_base`, `rope_scaling`, `rope_factors`, `window`, `precision`, `arithmetic` (version
     of the numeric contract), `operations`, `layer_kinds`, `device`, `tokenizer`, `media`, `tenant`. The names are the
     caller's; a field that one of two identities lacks makes them differ, but see `implying`.
 
@@ -76,19 +76,20 @@ class Identity:
     def stored_as(self, precision: str) -> Identity:
         """Return the identity of state that was converted to a precision when it was saved: the field `payload`.
 
-        It is not what was computed, and never counts as that. Who wants it asks for it under this identity.
+        Converted state never counts as the computed one: it is found under this identity only.
         """
         return Identity(self._fields, payload=precision).implying(self._implied)
 
     def implying(self, fields: Mapping[str, Value] | None = None, /, **more: Value) -> Identity:
-        """Return the same identity, which can be asked for in snapshots from before some of its fields were there.
+        """Return the same identity, which also matches older snapshots that lack some of its fields.
 
         Args:
-            fields: by name, what a stored identity that lacks the field stands for. A stored value always counts.
+            fields: by name, the value that a stored identity without the field stands for. A stored value takes
+                precedence.
             more: further such fields.
 
-        It concerns `require`, and so `Pool.restore`, alone: the digest has all fields, and a prefix tree and a disk
-        cache find what was stored under exactly that. Raises ValueError for a field that this identity lacks.
+        Only `require`, and so `Pool.restore`, uses implied values: the digest covers all fields, so that a prefix tree
+        and a disk cache find entries of exactly this identity. Raises ValueError for a field that this identity lacks.
 
         """
         implied = {**self._implied, **(fields or {}), **more}
@@ -107,9 +108,9 @@ class Identity:
         return None
 
     def require(self, stored: Identity, *, path: str | None = None) -> None:
-        """Raise IdentityMismatch, naming the field, unless `stored` is the same; what it lacks may be implied.
+        """Raise IdentityMismatch, naming the field, unless `stored` is equal, after implied values are filled in.
 
-        `path` is the file that it comes from, for the message.
+        `path` is the file with the stored identity, for the message.
         """
         if self._implied.keys() - stored._fields.keys():
             stored = Identity({**self._implied, **stored._fields})

@@ -1,4 +1,4 @@
-"""Ids of positions as files have them: the same in every process, whatever its ids of rows are."""
+"""Ids of positions in the form that files have, which does not depend on the process."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from llamay_kv._kv import UNKNOWN_TOKEN, HeldRows, describe_ids, hold_rows, reso
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """Token ids and rows, with what holds the rows.
+    """The ids of some positions, in the form of this process and in that of files.
 
     Attributes:
         here: int32, the ids of this process.
-        stored: int32, those that files have: rows are numbered -2, -3, … as they first appear.
-        table: what the rows are, for each run of numbers 40 bytes: the digest, and as 32-bit little-endian integers the
+        stored: int32, the ids in files: rows are numbered -2, -3, … in the order of their first appearance.
+        table: the meaning of these numbers, 40 bytes for each run: the digest, and as 32-bit little-endian integers the
             index of the first row and the number of rows.
-        held: keeps the rows of `here` what they are.
+        held: holds the rows of `here`, so that their ids keep their meaning.
 
     """
 
@@ -31,14 +31,14 @@ class Ids:
 
     @classmethod
     def of(cls, ids: Sequence[int] | np.ndarray) -> Self:
-        """Return ids of this process with the form that files have. ValueError at one that is nothing here."""
+        """Return ids of this process with their form in files. ValueError at an id that is neither token nor row."""
         here = np.asarray(ids, np.int32)
         held = hold_rows(here)
         return cls(here, *describe_ids(here), held)
 
     @classmethod
     def parse(cls, tokens: bytes, table: bytes) -> Self:
-        """Return what a file has. ValueError if table and ids do not fit together."""
+        """Return the ids that a file has. ValueError if table and ids do not fit together."""
         stored = np.frombuffer(tokens, "<i4").astype(np.int32, copy=False)
         here, held = resolve_ids(stored, table)
         return cls(here, stored, table, held)
@@ -52,6 +52,6 @@ class Ids:
 
 
 def known(ids: np.ndarray) -> np.ndarray:
-    """Return the ids before the first one that nobody told."""
+    """Return the ids before the first unknown one."""
     unknown = np.flatnonzero(ids == UNKNOWN_TOKEN)
     return ids[: unknown[0]] if len(unknown) else ids

@@ -1,4 +1,4 @@
-"""Which layers share a page table, and what they keep."""
+"""Layouts: groups of layers that share a page table, and the shape and precision of their pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BYTES = {"f32": (4, 0, 4, 0), "f16": (2, 0, 2, 0), "vq8": (2, 0, 1, _SCALE), "q
 class Layer:
     """One layer of a model: its index there, and elements per head.
 
-    A latent layer has k_dim only. A recurrent one has in k_dim what its short convolution carries over, and in v_dim
+    A latent layer has k_dim only. A recurrent one has in k_dim the last inputs of its short convolution, and in v_dim
     its state; one of the two may be 0.
     """
 
@@ -113,9 +113,9 @@ class Group:
     def recurrent(cls, layers: Iterable[Layer], precision: Precision = "f32", *, stride: int = 0) -> Group:
         """Layers that keep a state of fixed size instead of positions.
 
-        A lease writes the state that its last token leaves; the one before it stays as it was. A state at a multiple
-        of `stride` tokens becomes a checkpoint that the context can be truncated to, beside those that
-        `Context.checkpoint` takes; 0 takes none.
+        A lease writes the state after its last token into a page of its own; the state before stays unchanged. A state
+        at a multiple of `stride` tokens becomes a checkpoint that the context can be truncated to, beside the
+        checkpoints that `Context.checkpoint` takes; a stride of 0 takes none.
         """
         return cls("state", tuple(layers), 0, precision, stride)
 

@@ -1,4 +1,4 @@
-"""A tree of computed prefixes, in the terms that its users have: identities and tenants."""
+"""The prefix tree, by identities and tenants."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class PrefixTree(_kv.PrefixTree):
     """Prefixes that were computed, shared with every context that begins alike.
 
     Args:
-        pool: where the pages are. When it runs out of pages, the tree gives up what it can.
-        budget_bytes: what the pages that the tree holds may take.
-        per_token: what a token costs to compute again, in seconds or any other unit.
-        per_token_and_position: what it costs more for each position before it.
+        pool: the pool of the pages. When it runs out of pages, the tree evicts pages that no context uses.
+        budget_bytes: the most bytes that the tree's pages take.
+        per_token: the cost of computing a token again, in seconds or any other unit.
+        per_token_and_position: the additional cost for each position before the token.
 
-    What is cheap for its bytes, and was not of use for long, goes first.
+    Pages that are cheap to recompute for their bytes, and were not used for long, are evicted first.
 
-    Entries are apart by identity. Within one they belong to a tenant, or to everybody. A tenant finds its own
-    and everybody's, and nothing can tell it what others have.
+    Each identity has entries of its own. Within one, an entry belongs to a tenant or is shared by all. A tenant finds
+    its own entries and the shared ones, and no method tells it about entries of other tenants.
 
     """
 
@@ -49,25 +49,25 @@ class PrefixTree(_kv.PrefixTree):
     def insert(
         self, context: Context, *, identity: Identity = _NOBODY, tenant: str = "", shared: int = 0
     ) -> int:
-        """Keep what the context holds; return how many of its tokens the tree has afterwards.
+        """Keep the pages of the context; return how many of its tokens the tree has afterwards.
 
         Args:
-            context: it stays as it is, and shares its pages with the tree.
-            identity: what computed it.
-            tenant: whose it is; without one it is everybody's.
-            shared: so many tokens from the start are everybody's, rounded down to pages: a system prompt
-                that all tenants have. Only ask for this where it is no secret.
+            context: stays unchanged, and shares its pages with the tree.
+            identity: the identity of the context's K/V.
+            tenant: the owner of the entry; without one it is shared by all tenants.
+            shared: the number of tokens from the start, rounded down to pages, that are shared by all tenants: a system
+                prompt that all have. Share nothing secret.
 
-        Fewer tokens than the context has are kept where the budget is taken up by pins and by the same path.
+        The tree keeps fewer tokens than the context has where pins and the same path take up the budget.
 
         """
         self._identities.setdefault(identity.digest, identity)
         return self.insert_in(context, identity.digest, tenant.encode(), shared)
 
     def match(self, tokens: Tokens, *, identity: Identity = _NOBODY, tenant: str = "") -> Context:
-        """Return a context with the longest prefix of the tokens that can be used; it may have none.
+        """Return a context with the longest usable prefix of the tokens; it may be empty.
 
-        An engine that wants the logits after the last token leaves that one out.
+        An engine that wants the logits after the last token leaves that token out.
         """
         found = self.match_in(tokens, identity.digest, tenant.encode())
         assert isinstance(found, Context)
@@ -76,18 +76,18 @@ class PrefixTree(_kv.PrefixTree):
     def known(self, tokens: Tokens, *, identity: Identity = _NOBODY, tenant: str = "") -> tuple[int, int]:
         """Return how many of the tokens the tree has, and how many of these `match` would find.
 
-        The second is less where pages inside a window are gone, or where a recurrent group has no state further on.
+        The second number is smaller where pages inside a window are gone, or a recurrent group has no later state.
         """
         equal, usable, _, _ = self.trace_in(tokens, identity.digest, tenant.encode())
         return equal, usable
 
     def pin(self, tokens: Tokens, *, identity: Identity = _NOBODY, tenant: str = "") -> Pin:
-        """Keep the pages of these tokens, as far as they are in the tree, until the pin is released."""
+        """Protect the pages of these tokens, as far as they are in the tree, until the pin is released."""
         number, kept = self.pin_in(tokens, identity.digest, tenant.encode())
         return Pin(self, number, kept)
 
     def explain_miss(self, tokens: Tokens, *, identity: Identity = _NOBODY, tenant: str = "") -> Miss:
-        """Say how far the tokens are known, and what is different where they stop."""
+        """Say how many of the tokens the tree has, and which token or field differs there."""
         equal, usable, ends, stored = self.trace_in(tokens, identity.digest, tenant.encode())
         wanted = None if equal == len(tokens) else int(tokens[equal])
         best, field = equal, None
@@ -109,7 +109,7 @@ class PrefixTree(_kv.PrefixTree):
 
 
 class Pin:
-    """Pages that the tree must keep. As a context manager it is released at the end."""
+    """A protection of pages against eviction. Used as a context manager, it is released at the end."""
 
     __slots__ = ("_number", "_tree", "tokens")
 
@@ -120,7 +120,7 @@ class Pin:
         """How many of the tokens are kept."""
 
     def release(self) -> None:
-        """Let the pages go with the others. Doing it twice is nothing."""
+        """End the protection. Releasing twice does nothing."""
         self._tree.unpin(self._number)
 
     def __enter__(self) -> Self:
@@ -137,7 +137,7 @@ class Miss:
     Attributes:
         length: how many tokens were asked for.
         equal: how many of them the tree knows under this identity and tenant.
-        usable: how many of those a context can be made of; less where pages inside a window are gone.
+        usable: how many of those a context can be made of; fewer where pages inside a window, or states, are missing.
         wanted: the token after the equal ones, None if there is none.
         stored: a token that the tree has in its place, None if it has nothing there.
         elsewhere: how many it knows under another identity, if that is more.

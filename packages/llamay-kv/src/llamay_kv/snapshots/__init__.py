@@ -1,1 +1,1 @@
-"""Contexts in files: the format, and what writes, reads, converts and compares them."""
+"""Contexts in files: the format, and functions that write, read, convert and compare them."""

@@ -16,7 +16,7 @@ from llamay_kv.layout import KINDS, PRECISIONS, Group, Layer, Layout, Precision
 from llamay_kv.storage.crypto import Encryption
 
 Legacy = Literal["warn", "refuse", "allow"]
-"""What to do with a snapshot that does not say what computed it."""
+"""How to treat a snapshot without identity."""
 
 MAGIC = b"LLAMAYKV"
 VERSION = 1
@@ -53,22 +53,22 @@ TOKENS, SIDE, CHUNKS, TABLE = 1, 2, 3, 4
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a snapshot says about itself.
+    """The description of a snapshot at its beginning.
 
     Attributes:
-        layout: the groups whose pages it holds.
+        layout: the groups whose pages the file holds.
         n_tokens: length of the context.
         tokens_sha256: SHA-256 of the ids as 32-bit little-endian integers and of the table of rows; None if they are
             encrypted.
         first: for each group the first position that is stored.
         side: opaque states as (name, version, bytes).
-        identity: what the K/V depends on, or None if it was not told.
-        owner: whose it is, or None.
-        marking: how confidential it is, or None.
-        encryption: how its frames are encrypted, or None. The manifest itself can be read by anybody, and cannot be
-            changed by anybody without the key.
-        computed: the precision of each group when it was computed, if the file holds another; None if what it
-            holds is exactly what was computed.
+        identity: everything beside the tokens that the K/V depends on, or None if it was not given.
+        owner: the owner, or None.
+        marking: the confidentiality, or None.
+        encryption: the encryption of the frames, or None. The manifest itself is in the clear, and a change of it
+            without the key is detected.
+        computed: the precision of each group when it was computed, if the file holds another; None if the file
+            holds exactly the computed values.
         rows: entries of the table of rows that are not tokens; 0 if there are none among the ids.
 
     """
@@ -91,7 +91,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the canonical JSON: sorted keys, no blanks, UTF-8."""
-        # Only in files that need them: others are what they were before there were any.
+        # Only in files that need these keys: all others stay byte for byte as older releases write them.
         further: dict[str, object] = {} if self.computed is None else {"computed": list(self.computed)}
         if self.rows:
             further["rows"] = self.rows
@@ -149,7 +149,7 @@ class Manifest:
         return CHECKSUM.size if self.encryption is None else TAG
 
     def place(self, frame: Frame) -> bytes:
-        """Return what binds a frame to this snapshot and to its place: its checksum or its tag covers it too."""
+        """Return the bytes that bind a frame to this snapshot and to its place; its checksum or tag covers them."""
         return _PLACE.pack(self.digest, frame.index, frame.kind, frame.group)
 
     def header(self) -> bytes:
@@ -161,7 +161,7 @@ class Manifest:
         return head + CHECKSUM.pack(crc64(head)) + manifest
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `llamay ctx inspect --json` prints."""
+        """Return the manifest as `llamay ctx inspect --json` prints it."""
         return {
             "format": VERSION,
             "digest": self.digest.hex(),
@@ -195,7 +195,7 @@ def check_header(path: str, head: bytes, file_bytes: int) -> tuple[int, int, byt
     if version != VERSION:
         raise refuse(f"format version {version}; this release reads version {VERSION}")
     if flags & ~(ENCRYPTED | ROWS):
-        raise refuse(f"it uses features that this release does not know (flags {flags:#x})")
+        raise refuse(f"the file uses features that this release does not know (flags {flags:#x})")
     if stated_bytes != file_bytes:
         raise SnapshotError(path, "end", f"the file has {file_bytes} bytes and should have {stated_bytes}")
     if manifest_bytes > MAX_MANIFEST or HEADER.size + manifest_bytes > file_bytes:
@@ -204,7 +204,7 @@ def check_header(path: str, head: bytes, file_bytes: int) -> tuple[int, int, byt
 
 
 def parse_manifest(path: str, data: bytes, digest: bytes) -> Manifest:
-    """Return the manifest. SnapshotError, saying what is wrong with it, if this is none."""
+    """Return the manifest. SnapshotError, with the reason, if the bytes are no valid manifest."""
     if hashlib.sha256(data).digest() != digest:
         raise SnapshotError(path, "manifest", "its SHA-256 does not match: the file is damaged")
     try:
@@ -212,7 +212,7 @@ def parse_manifest(path: str, data: bytes, digest: bytes) -> Manifest:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise SnapshotError(path, "manifest", f"not one that this format allows: {error}") from error
     if manifest.encode() != data:
-        raise SnapshotError(path, "manifest", "it is not in canonical form")
+        raise SnapshotError(path, "manifest", "the manifest is not in canonical form")
     return manifest
 
 
@@ -243,7 +243,7 @@ def _manifest(value: Any) -> Manifest:
     encryption = Encryption.from_json(value["encryption"])
     sha = value["tokens_sha256"]
     if (sha is None) != (encryption is not None):
-        raise ValueError("tokens_sha256 is for what is not encrypted")
+        raise ValueError("tokens_sha256 must be null in an encrypted snapshot, and only there")
     if sha is not None and len(bytes.fromhex(_str(sha, "tokens_sha256"))) != 32:
         raise ValueError("tokens_sha256 is not a SHA-256")
     first = tuple(_int(n, 0, n_tokens, "first") for n in value["first"])
@@ -278,7 +278,7 @@ def _computed(value: Any, layout: Layout) -> tuple[Precision, ...]:
         if wide not in PRECISIONS or PRECISIONS[wide] > PRECISIONS[group.precision]:
             raise ValueError(f"{group.precision} does not come from {wide!r}")
     if all(wide == group.precision for wide, group in zip(value, layout.groups, strict=True)):
-        raise ValueError("computed is what is stored")
+        raise ValueError("computed has the stored precisions, so it must be left out")
     return tuple(value)
 
 

@@ -17,7 +17,7 @@ from llamay_kv.storage.vfs import TEMPORARY, LocalVfs, Vfs
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """In what two snapshots differ.
+    """The differences of two snapshots.
 
     Attributes:
         layout: where the layouts differ, in words, or None. If they do, K/V is not compared.
@@ -38,13 +38,13 @@ class Difference:
     labels: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Whether there is a difference."""
         a, b, common = self.tokens
         other = self.layout or self.identity or self.values or self.side or self.labels
         return bool(other) or not a == b == common
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the differences as plain values."""
         return {
             "equal": not self,
             "layout": self.layout,
@@ -61,8 +61,8 @@ def diff(
 ) -> Difference:
     """Compare two snapshots, verifying every byte of both.
 
-    K/V is compared chunk by chunk, in memory for two of them, as far as the tokens are the same: after the first
-    token that differs, different values are to be expected. How the files are encrypted makes no difference.
+    K/V is compared chunk by chunk, in memory for two of them, up to the first token that differs: different values
+    are to be expected after it. The encryption of the files makes no difference.
     """
     vfs = vfs or LocalVfs()
     with SnapshotReader(vfs, os.fspath(a)) as left, SnapshotReader(vfs, os.fspath(b)) as right:
@@ -147,11 +147,11 @@ def _positions(group: Any, frame: fmt.Frame, data: np.ndarray, begin: int, end: 
 def sweep(
     directory: str | os.PathLike[str], *, older_than: float = 3600.0, vfs: Vfs | None = None
 ) -> list[str]:
-    """Remove files that were begun and never finished; return their names.
+    """Remove unfinished files; return their names.
 
     Args:
-        directory: where snapshots are.
-        older_than: seconds for which nobody has written to them. A process that is still writing keeps its own.
+        directory: the folder of the snapshots.
+        older_than: only files without a write for so many seconds. A process that is still writing keeps its file.
         vfs: where files live.
 
     """

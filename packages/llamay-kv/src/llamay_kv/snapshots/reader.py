@@ -56,13 +56,13 @@ class SnapshotReader:
         return manifest
 
     def unlock(self, keys: Keys) -> None:
-        """Find the key of an encrypted snapshot. SnapshotError if it is not among those given."""
+        """Find the key of an encrypted snapshot. SnapshotError if the key is not among the given ones."""
         encryption = self.manifest.encryption
         if encryption is None:
             return
         key = encryption.find(keys)
         if key is None:
-            reason = f"it is encrypted under the key {encryption.key!r}, which was not given"
+            reason = f"the snapshot is encrypted under the key {encryption.key!r}, which was not given"
             raise SnapshotError(self.path, "manifest", reason)
         self._cipher = encryption.cipher(key)
 
@@ -94,7 +94,7 @@ class SnapshotReader:
         from cryptography.exceptions import InvalidTag
 
         if self._cipher is None:
-            raise SnapshotError(self.path, frame.name, "it is encrypted, and no key was given")
+            raise SnapshotError(self.path, frame.name, "the snapshot is encrypted, and no key was given")
         size = frame.size + fmt.TAG
         if len(self._sealed) < size:
             self._sealed = np.empty(size, np.uint8)
@@ -103,7 +103,7 @@ class SnapshotReader:
         try:
             self._cipher.decrypt_into(nonce(frame.index), sealed, place, out.data)
         except InvalidTag:
-            reason = "it is not authentic: the file is damaged, was changed, or the key is another"
+            reason = "the frame is not authentic: the file is damaged, was changed, or the key is another"
             raise SnapshotError(self.path, frame.name, reason) from None
 
     def ids(self) -> Ids:
@@ -119,7 +119,7 @@ class SnapshotReader:
         return data.tobytes()
 
     def check_ids(self, tokens: bytes, table: bytes) -> Ids:
-        """Compare ids and the table of rows with each other and with what the manifest says of them."""
+        """Compare ids and the table of rows with each other and with the manifest."""
         wanted = self.manifest.tokens_sha256
         if wanted is not None and hashlib.sha256(tokens + table).hexdigest() != wanted:
             raise SnapshotError(self.path, "tokens", "their SHA-256 does not match the manifest's")
@@ -150,7 +150,7 @@ class SnapshotReader:
 
 
 def inspect(path: str | os.PathLike[str], *, vfs: Vfs | None = None) -> Manifest:
-    """Return what a snapshot says about itself, reading and validating its header and manifest only."""
+    """Return the manifest of a snapshot, reading and validating nothing but header and manifest."""
     with SnapshotReader(vfs or LocalVfs(), os.fspath(path)) as reader:
         return reader.manifest
 
@@ -158,7 +158,7 @@ def inspect(path: str | os.PathLike[str], *, vfs: Vfs | None = None) -> Manifest
 def verify(path: str | os.PathLike[str], *, keys: Keys = None, vfs: Vfs | None = None) -> Manifest:
     """Read a snapshot to the end and check every byte; raise SnapshotError at the first fault.
 
-    Takes memory for one frame. What is encrypted can be verified with its key only.
+    Takes memory for one frame. An encrypted snapshot can be verified with its key only.
     """
     with SnapshotReader(vfs or LocalVfs(), os.fspath(path)) as reader:
         reader.unlock(keys)
@@ -168,9 +168,9 @@ def verify(path: str | os.PathLike[str], *, keys: Keys = None, vfs: Vfs | None =
 
 
 def stored_tokens(path: str | os.PathLike[str], *, keys: Keys = None, vfs: Vfs | None = None) -> list[int]:
-    """Return the token ids in a snapshot, without a pool; what is read is verified.
+    """Return the token ids in a snapshot, without a pool; they are verified.
 
-    Rows that are not tokens are negative, by numbers that this file alone has for them.
+    Rows that are not tokens have negative numbers, which mean nothing outside of this file.
     """
     with SnapshotReader(vfs or LocalVfs(), os.fspath(path)) as reader:
         reader.unlock(keys)

@@ -1,4 +1,4 @@
-"""Fill a context from a snapshot, or leave everything as it was."""
+"""Fill a context from a snapshot, or leave the pool as it was."""
 
 from __future__ import annotations
 
@@ -35,23 +35,25 @@ def restore_into(
     digest: bytes | None = None,
     vfs: Vfs | None = None,
 ) -> None:
-    """Fill a new context, whose pool has the layout, with what was saved; see `Pool.restore`.
+    """Fill a new context, whose pool has the layout, from a snapshot; see `Pool.restore`.
 
-    Whatever is wrong, the context is closed, and its pool is as it was before.
+    If anything is wrong, the context is closed, and its pool is as it was before.
     """
     try:
         with SnapshotReader(vfs or LocalVfs(), os.fspath(path)) as reader:
             manifest = reader.manifest
             if digest is not None and manifest.digest != digest:
                 raise SnapshotError(
-                    reader.path, "header", "it is not the snapshot that was asked for, by its digest"
+                    reader.path,
+                    "header",
+                    "the file is not the snapshot that was asked for: its digest differs",
                 )
             _check_labels(reader.path, manifest, owner, markings)
             if identity is not None:  # before the layout, which is a consequence of it
                 _check_identity(reader.path, manifest, identity, legacy)
             if manifest.layout != layout != manifest.computed_layout:
                 difference = manifest.layout.difference(layout)
-                raise SnapshotError(reader.path, "layout", f"it is not the pool's: {difference}")
+                raise SnapshotError(reader.path, "layout", f"the layout is not the pool's: {difference}")
             if manifest.computed is not None and (identity is None or "payload" not in identity.fields):
                 _warn_of_conversion(reader.path, manifest)
             reader.unlock(keys)
@@ -72,9 +74,9 @@ def restore_into(
 
 def _check_labels(path: str, manifest: Manifest, owner: str | None, markings: Collection[str]) -> None:
     if manifest.owner is not None and owner != manifest.owner:
-        raise NotAllowed(path, "owner", "the snapshot belongs to somebody else")
+        raise NotAllowed(path, "owner", "the snapshot has another owner")
     if manifest.marking is not None and manifest.marking not in markings:
-        reason = f"the snapshot is marked {manifest.marking!r}, which was not asked for"
+        reason = f"the snapshot is marked {manifest.marking!r}, which the caller does not handle"
         raise NotAllowed(path, "marking", reason)
 
 
@@ -83,10 +85,10 @@ def _check_identity(path: str, manifest: Manifest, identity: Identity, legacy: L
         identity.require(manifest.identity, path=path)
     elif legacy == "refuse" or (legacy == "warn" and manifest.marking is not None):
         raise SnapshotError(
-            path, "manifest", "it does not say what computed it, and such snapshots are refused here"
+            path, "manifest", "the snapshot has no identity, and snapshots without one are refused here"
         )
     elif legacy == "warn":
-        message = f"{path} does not say what computed it; it is restored because its layout fits"
+        message = f"{path} has no identity; it is restored because its layout fits"
         warnings.warn(message, LegacyWarning, stacklevel=4)
 
 
@@ -94,7 +96,7 @@ def _warn_of_conversion(path: str, manifest: Manifest) -> None:
     computed, stored = (
         "/".join(g.precision for g in layout.groups) for layout in (manifest.computed_layout, manifest.layout)
     )
-    message = f"{path} was computed in {computed} and holds {stored}: what follows from it is not exact"
+    message = f"{path} was computed in {computed} and holds {stored}: its continuation is not exact"
     warnings.warn(message, ConvertedWarning, stacklevel=4)
 
 

@@ -2,7 +2,7 @@
 
 `recurrent/GGGG/NNNNNNNNNN` is the state of group G after N tokens, as decimal numbers with leading zeros. Its version
 is 1 if it is a checkpoint, 0 if it is the present state only. Its data are the elements of all layers in order, for
-each what the convolution carries over and then the state, as the group stores them.
+each the inputs of the convolution and then the state, as the group stores them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PREFIX = "recurrent/"
 
 
 class PackedState:
-    """A state of a context, copied when it is written."""
+    """A recurrent state of a context, copied when it is written."""
 
     def __init__(self, context: Context, group: int, at: int, size: int) -> None:
         self._context, self._group, self._at, self._size = context, group, at, size
@@ -33,7 +33,7 @@ class PackedState:
 def with_states(
     context: Context, layout: Layout, side: Mapping[str, tuple[int, bytes]]
 ) -> dict[str, tuple[int, bytes | PackedState]]:
-    """Return the side states and those of the recurrent groups, in the order of a manifest."""
+    """Return the side states and the states of the recurrent groups, in the order of a manifest."""
     states: dict[str, tuple[int, bytes | PackedState]] = dict(side)
     groups = [g for g, group in enumerate(layout.groups) if group.kind == "state"]
     if groups and any(name.startswith(PREFIX) for name in side):
@@ -47,7 +47,7 @@ def with_states(
 
 
 def place(name: str) -> tuple[int, int] | None:
-    """Return the group and the length that a side state is of; None if it is something else."""
+    """Return the group and the length of a recurrent state by its name; None for another side state."""
     parts = name.removeprefix(PREFIX).split("/")
     if (
         not name.startswith(PREFIX)
@@ -59,7 +59,10 @@ def place(name: str) -> tuple[int, int] | None:
 
 
 def lengths(path: str, manifest: Manifest) -> tuple[list[int], bool]:
-    """Return the lengths that have a state, and whether the last is a checkpoint. SnapshotError if one is missing."""
+    """Return the lengths with a recurrent state, and whether the last one is a checkpoint.
+
+    SnapshotError if a state is missing or has another size than the layout says.
+    """
     groups = manifest.layout.groups
     recurrent = [g for g, group in enumerate(groups) if group.kind == "state"]
     if not recurrent:
@@ -81,7 +84,7 @@ def lengths(path: str, manifest: Manifest) -> tuple[list[int], bool]:
         found[g].add(at)
         last |= at == manifest.n_tokens and version == 1
     if any(at != found[recurrent[0]] for at in found.values()):
-        raise refuse("its recurrent groups have states of different lengths")
+        raise refuse("the recurrent groups have states of different lengths")
     if manifest.n_tokens and manifest.n_tokens not in found[recurrent[0]]:
-        raise refuse("it lacks the recurrent state after its last token")
+        raise refuse("the snapshot lacks the recurrent state after its last token")
     return sorted(found[recurrent[0]]), last

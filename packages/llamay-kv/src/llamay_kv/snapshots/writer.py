@@ -39,7 +39,7 @@ def save(
     """Write the context, whose pool has the layout `held`; see `Context.save`."""
     with closing(
         context.fork()
-    ) as frozen:  # what is written is one moment, whatever the context does meanwhile
+    ) as frozen:  # the file holds one moment, even if the context goes on meanwhile
         states = with_states(frozen, held, frozen.side if side is None else side)
         ids = Ids.of(frozen.tokens)
         layout = held if precision is None else narrowed(held, precision)
@@ -75,8 +75,8 @@ def rekey(
 
     Args:
         path: the snapshot.
-        key: the new key; None leaves it in the clear, and is refused for a snapshot with a marking.
-        keys: those it may be encrypted under now.
+        key: the new key; None writes in the clear, and is refused for a snapshot with a marking.
+        keys: the keys that the file may be encrypted under now.
         vfs: where files live.
 
     """

@@ -22,9 +22,9 @@ class Key:
     """A secret, and the name by which a snapshot says under which one it was written.
 
     Args:
-        name: anything that tells keys apart; it is stored in the clear.
-        secret: at least 32 bytes from a good source. It never encrypts anything itself: each snapshot has a key that
-            is derived from it (HKDF, RFC 5869) with a salt of its own.
+        name: distinguishes keys; it is stored in the clear.
+        secret: at least 32 bytes from a good source. The secret itself never encrypts anything: each snapshot has a key
+            that is derived from it (HKDF, RFC 5869) with a salt of its own.
 
     """
 
@@ -42,12 +42,12 @@ class Key:
 
 
 Keys = Key | Iterable[Key] | None
-"""What a reader may be given: one key, several, or none."""
+"""The keys for a reader: one, several, or none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encryption:
-    """How the frames of a snapshot are encrypted.
+    """The encryption of the frames of a snapshot.
 
     Attributes:
         key: the name of the key.
@@ -60,16 +60,16 @@ class Encryption:
 
     @classmethod
     def under(cls, key: Key) -> Encryption:
-        """Return one with a new salt."""
+        """Return an encryption under the key with a new salt."""
         return cls(key.name, os.urandom(32))
 
     def to_json(self) -> dict[str, str]:
-        """Return what the manifest stores."""
+        """Return the form that the manifest stores."""
         return {"cipher": CIPHER, "kdf": KDF, "key": self.key, "salt": self.salt.hex()}
 
     @classmethod
     def from_json(cls, value: object) -> Encryption | None:
-        """Return what a manifest stores. ValueError if this release does not know it."""
+        """Return the encryption that a manifest stores. ValueError if this release does not know it."""
         if value is None:
             return None
         if not isinstance(value, Mapping) or set(value) != {"cipher", "kdf", "key", "salt"}:
@@ -84,7 +84,7 @@ class Encryption:
         return cls(value["key"], salt)
 
     def find(self, keys: Keys) -> Key | None:
-        """Return the key it names, None if it is not among those given."""
+        """Return the named key, None if it is not among the given ones."""
         given = (keys,) if isinstance(keys, Key) else (keys or ())
         return next((key for key in given if key.name == self.key), None)
 

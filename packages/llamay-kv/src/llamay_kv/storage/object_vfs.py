@@ -24,7 +24,7 @@ class ObjectVfs:
         buffer_bytes: a file up to this size is kept in memory until it is complete and put with one request; a larger
             one is sent in parts meanwhile.
 
-    An object appears whole or not at all: under its name it is put by one request, or by one that renames what was
+    An object appears whole or not at all: one request puts it under its name, or renames the parts that were
     sent in parts. There is no room to run out of, and no cheap way to say that an object was of use, so a cache's
     budget drops what was written longest ago. Needs the extra `object-store`.
 
@@ -47,7 +47,7 @@ class ObjectVfs:
         return self._unfinished[path]
 
     def replace(self, source: str, target: str) -> None:
-        """Put what was created as source under the name target."""
+        """Put the object that was created as source under the name target."""
         upload = self._unfinished.pop(source, None)
         if upload is None:
             raise FileNotFoundError(2, "nothing was created under this name", source)
@@ -55,7 +55,7 @@ class ObjectVfs:
             upload.finish(target)
 
     def remove(self, path: str) -> None:
-        """Delete the object, or forget what was not finished."""
+        """Delete the object, or forget an unfinished one."""
         import obstore
 
         upload = self._unfinished.pop(path, None)
@@ -82,13 +82,13 @@ class ObjectVfs:
             ]
 
     def make_directory(self, path: str) -> None:
-        """Nothing to do: a prefix needs not to exist."""
+        """Do nothing: a prefix needs not to exist."""
 
     def touch(self, path: str) -> None:
-        """Nothing to do."""
+        """Do nothing: an object store has no cheap way to record a use."""
 
     def free_bytes(self, path: str) -> int:
-        """Return more than anybody has."""
+        """Return a size that no budget reaches."""
         return _NO_END
 
 
@@ -177,7 +177,7 @@ class _Upload:
         obstore.rename(self._store, self._path, target)
 
     def abandon(self) -> None:
-        """What was sent in parts was never completed, so nobody has seen it."""
+        """Forget the object. Parts that were sent were never completed, so no reader has seen them."""
         self._writer = None
         self._memory = io.BytesIO()
 
@@ -190,7 +190,7 @@ class _Upload:
 
 @contextmanager
 def _as_os_errors(path: str) -> Iterator[None]:
-    """Raise obstore's errors as those that a file system has."""
+    """Raise obstore's errors as the OSErrors of a file system."""
     from obstore.exceptions import BaseError, NotFoundError
 
     try:

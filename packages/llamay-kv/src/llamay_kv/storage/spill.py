@@ -1,4 +1,4 @@
-"""Files that pages go to when the budget in memory does not reach. They end with the process."""
+"""Scratch files for idle pages when the budget in memory does not suffice. They end with the process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ScratchFile(Protocol):
     """A file without a name. All operations raise OSError."""
 
     def grow(self, size: int) -> None:
-        """Make sure that the first `size` bytes can be written without running out of room."""
+        """Make sure that writes of the first `size` bytes do not run out of room."""
         ...
 
     def write(self, data: bytes | memoryview, offset: int) -> None:
@@ -43,7 +43,7 @@ class ScratchFile(Protocol):
 
 
 class LocalScratchFile:
-    """A file of the operating system, unlinked as soon as it is open: whatever ends the process removes it."""
+    """A file of the operating system, unlinked as soon as it is open: the end of the process removes it."""
 
     def __init__(self, folder: str) -> None:
         import tempfile  # not with the package: it loads more than all the rest
@@ -77,26 +77,26 @@ class LocalScratchFile:
         return total
 
     def free_bytes(self) -> int:
-        """Ask the file system, for who is not root."""
+        """Ask the file system for the room that unprivileged users have."""
         status = os.fstatvfs(self._fd)
         return status.f_bavail * status.f_frsize
 
     def close(self) -> None:
-        """Close it, and with it the file is gone."""
+        """Close the file, which removes it."""
         os.close(self._fd)
 
 
 @dataclass(frozen=True)
 class Spill:
-    """Where a `Pool` puts pages that nobody is at work on.
+    """Where a `Pool` puts idle pages.
 
     Args:
-        folder: where the files are; it must exist. They have no name there, and go with the process.
-        bytes: what they may take together.
-        min_free_bytes: what is left alone of the file system.
-        key: derives the key that pages are encrypted with (AES-256-GCM). Without one it is random and never leaves
-            the process.
-        scratch: opens a file, for tests and other stores.
+        folder: the folder of the files; it must exist. The files have no name there, and end with the process.
+        bytes: the most bytes that the files take together.
+        min_free_bytes: room that stays free on the file system.
+        key: derives the key that pages are encrypted with (AES-256-GCM). Without one that key is random and never
+            leaves the process.
+        scratch: opens a scratch file, for tests and other stores.
 
     """
 
@@ -167,7 +167,7 @@ class SpillStore:
         return True
 
     def read(self, group: int, slot: int, serial: int, page: memoryview) -> None:
-        """Decrypt a slot into a page. OSError unless every byte is what was written."""
+        """Decrypt a slot into a page. OSError unless every byte is as it was written."""
         from cryptography.exceptions import InvalidTag
 
         size = self._slots[group]

@@ -1,4 +1,4 @@
-"""Every file operation of the package goes through here, so that tests can fail or tear any of them."""
+"""The file operations of the package. All go through here, so that tests can fail or tear any of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class File(Protocol):
         ...
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """Write all of the buffers after what was appended before."""
+        """Write all of the buffers at the end of the file."""
         ...
 
     def sync(self) -> None:
@@ -32,7 +32,7 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Close it. An error here means that what was appended may be lost."""
+        """Close the file. An error here means that appended bytes may be lost."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -77,7 +77,7 @@ class Vfs(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and those above it, for its owner alone. It may exist."""
+        """Create a directory and its parents, readable by the owner alone. It may exist."""
         ...
 
     def touch(self, path: str) -> None:
@@ -145,7 +145,7 @@ def _sync(fd: int) -> None:
 
 
 def _skip(buffers: list[memoryview], n: int) -> list[memoryview]:
-    """Return what remains of the buffers after their first n bytes."""
+    """Return the rest of the buffers after their first n bytes."""
     for i, buffer in enumerate(buffers):
         if n < buffer.nbytes:
             return [buffer[n:], *buffers[i + 1 :]]
@@ -165,7 +165,7 @@ class LocalVfs:
         return _LocalFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
     def replace(self, source: str, target: str) -> None:
-        """Rename over whatever has the name."""
+        """Rename, replacing a file of that name."""
         os.replace(source, target)  # noqa: PTH105 - paths are strings all through this interface
 
     def remove(self, path: str) -> None:
@@ -200,7 +200,7 @@ class LocalVfs:
         os.utime(path)
 
     def free_bytes(self, path: str) -> int:
-        """Ask the file system, for who is not root."""
+        """Ask the file system for the room that unprivileged users have."""
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
@@ -262,7 +262,7 @@ class Batch:
             self._vfs.sync_directory(self._directory)
 
     def abandon(self) -> None:
-        """Remove what has no name yet."""
+        """Remove the files that have no name yet."""
         for file, temporary, _ in self._open:
             with contextlib.suppress(OSError):
                 file.close()

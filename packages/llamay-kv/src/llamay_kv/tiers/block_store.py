@@ -1,4 +1,4 @@
-"""Opaque blocks under opaque keys, on disk: what engines with pages of their own need."""
+"""Opaque blocks under opaque keys, on disk, for engines with pages of their own."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class BlockStore:
 
     Args:
         directory: created if need be. Several processes may use it at once, `DiskCache` too.
-        budget_bytes: what all files in the directory may take. The least recently used go first.
-        identity: what the bytes depend on; another one is other keys.
-        tenant: whose they are; another one is other keys.
+        budget_bytes: the most bytes that all files in the directory take. The least recently used are evicted first.
+        identity: everything that the bytes depend on; blocks of another identity are not found.
+        tenant: the owner of the blocks; blocks of another tenant are not found.
         key: encrypts the blocks. Without one the directory gets a random secret of its own.
         min_free_bytes: nothing is written that would leave less room on the file system.
         ram_bytes: keep so many bytes of blocks in memory; 0 for none.
         durable: whether `put` returns only when the blocks would survive a loss of power. Without it a block may be
-            torn then, which is found out.
+            torn then, which is detected when it is read.
         vfs: where files live.
 
     The name of a block's file says nothing about its key, and its contents cannot be read under another key, identity
@@ -65,9 +65,9 @@ class BlockStore:
         return Link(hmac.digest(self._files.secret, self._root + key, "sha256"))
 
     def put(self, blocks: Mapping[bytes, Buffer] | Iterable[tuple[bytes, Buffer]]) -> set[bytes]:
-        """Write blocks together; return the keys of those that are stored now.
+        """Write blocks together; return the keys of the blocks that are stored now.
 
-        A key that is stored already is not written again: keys are those of what never changes. Where there is no room
+        A key that is stored already is not written again: the block of a key never changes. Where there is no room
         the rest is left out. Raises OSError; a block is then stored whole or not at all.
         """
         items = blocks.items() if isinstance(blocks, Mapping) else blocks
@@ -84,7 +84,7 @@ class BlockStore:
         return stored | {new[link][0] for link in written}
 
     def get(self, key: bytes) -> memoryview | None:
-        """Return a block, every byte verified; None if it is not there or is no good."""
+        """Return a block, every byte verified; None if it is missing or damaged."""
         link = self._link(key)
         if self._files.size(link) is None and not self._files.in_memory(link):
             return None
@@ -96,7 +96,7 @@ class BlockStore:
         return block
 
     def get_into(self, key: bytes, out: Buffer) -> bool:
-        """Fill a writable buffer with a block of exactly its length; False, and it stays as it is, without one."""
+        """Fill a writable buffer with a block of exactly its length; without one return False and leave the buffer."""
         block = self.get(key)
         target = memoryview(out).cast("B")
         if block is None or block.nbytes != target.nbytes:
@@ -105,18 +105,18 @@ class BlockStore:
         return True
 
     def __contains__(self, key: bytes) -> bool:
-        """Whether it is stored, without looking into it. What other processes do is seen within half a minute."""
+        """Whether the block is stored, by its name alone. Changes by other processes are seen within half a minute."""
         self._files.relist()
         link = self._link(key)
         return self._files.in_memory(link) or self._files.size(link) is not None
 
     def touch(self, keys: Iterable[bytes]) -> None:
-        """Say that blocks were of use now."""
+        """Record a use of blocks now."""
         for key in keys:
             self._files.touch(self._link(key))
 
     def pin(self, key: bytes) -> bool:
-        """Keep a block from being evicted by this process until `unpin`; False if it is not there."""
+        """Keep this process from evicting a block until `unpin`; False if the block is not there."""
         self._files.relist()
         return self._files.pin(self._link(key))
 
@@ -125,7 +125,7 @@ class BlockStore:
         self._files.unpin(self._link(key))
 
     def remove(self, keys: Iterable[bytes]) -> None:
-        """Remove blocks; those that are not there are no error."""
+        """Remove blocks; a missing block is no error."""
         for key in keys:
             self._files.drop(self._link(key))
 
@@ -136,15 +136,18 @@ class BlockStore:
 
     @property
     def budget_bytes(self) -> int:
-        """What they may take."""
+        """The most bytes that the files take."""
         return self._files.budget_bytes
 
     def counters(self) -> dict[str, int]:
-        """Return sums since it was opened: ram_hits, written_chunks, evicted_chunks, no_room, damaged, failed_reads."""
+        """Return sums since the store was opened.
+
+        ram_hits, written_chunks, evicted_chunks, no_room, damaged, failed_reads.
+        """
         return self._files.counters()
 
     def close(self) -> None:
-        """Nothing waits to be written; for symmetry."""
+        """Do nothing: `put` leaves nothing to be written."""
 
     def __enter__(self) -> Self:
         return self

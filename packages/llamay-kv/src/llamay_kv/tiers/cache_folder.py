@@ -1,4 +1,4 @@
-"""Look after a folder of sealed chunks: what is in it, whether it is right, and what may go."""
+"""Look after a folder of sealed chunks: survey it, verify it, and remove chunks."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _STALE = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is in a folder.
+    """The contents of a folder.
 
     Attributes:
-        chunks: how many there are.
-        chunk_bytes: what they take.
-        oldest: when the longest unused one was last of use, in seconds since 1970; None without any.
-        newest: the same for the one used last.
-        unfinished: files that somebody began and has not finished.
-        own_secret: whether the folder has a random secret of its own instead of somebody's key.
-        other: names of files that are nothing of this.
+        chunks: the number of chunks.
+        chunk_bytes: their size in bytes.
+        oldest: the last use of the chunk that is unused for longest, in seconds since 1970; None without chunks.
+        newest: the last use of the chunk that was used last.
+        unfinished: names of unfinished files.
+        own_secret: whether the folder has a random secret of its own instead of a given key.
+        other: names of files that are none of these.
 
     """
 
@@ -54,14 +54,15 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class FolderMiss:
-    """Why a folder has no longer prefix.
+    """The reason why a folder has no longer prefix.
 
     Attributes:
         length: how many tokens were asked for.
         stored: how many of them, in whole chunks, are there under this identity, tenant and key.
-        reason: what ends them: "complete" (no whole chunk more was asked for), "unknown" (nothing of this identity,
-            tenant and key begins like that), "not stored" (this history is not known further) or "damaged".
-        damaged: what is wrong with the chunk, if it is.
+        reason: what ends the prefix: "complete" (no whole chunk more was asked for), "unknown" (nothing of this
+            identity, tenant and key begins like that), "not stored" (no longer part of the history is stored) or
+            "damaged".
+        damaged: what is wrong with a damaged chunk.
 
     """
 
@@ -93,7 +94,7 @@ class CacheFolder:
 
     Args:
         directory: where it is.
-        key: what it was written under; without one the folder's own secret is taken if there is one.
+        key: the key that the folder was written under; by default the folder's own secret.
         vfs: where files live.
 
     """
@@ -105,7 +106,7 @@ class CacheFolder:
         self._key = key
 
     def survey(self) -> Survey:
-        """Count what is there, without opening it."""
+        """Count the files, without opening them."""
         chunks, unfinished, other, own = [], [], [], False
         for file in self._vfs.list(self._directory):
             if file.name.endswith(chunk.SUFFIX):
@@ -128,7 +129,7 @@ class CacheFolder:
         )
 
     def verify(self) -> dict[str, str]:
-        """Read every byte of every chunk; return what is wrong, by the name of the file. Takes memory for one chunk."""
+        """Read every byte of every chunk; return the faults by the name of the file. Takes memory for one chunk."""
         secret = self._secret()
         wrong = {}
         for file in self._chunks():
@@ -143,14 +144,14 @@ class CacheFolder:
     def collect(
         self, *, budget_bytes: int | None = None, older_than: float | None = None, damaged: bool = False
     ) -> dict[str, int]:
-        """Remove what is of no use; return the bytes of each file that is gone.
+        """Remove chunks and unfinished files; return the size of each removed file.
 
         Args:
-            budget_bytes: what the chunks may take; the longest unused go first.
-            older_than: seconds after which a chunk that nobody used goes.
-            damaged: whether to read every chunk and remove those that are damaged.
+            budget_bytes: the most bytes that the chunks may take; the least recently used are removed first.
+            older_than: seconds without a use after which a chunk is removed.
+            damaged: whether to read every chunk and remove the damaged ones.
 
-        What somebody began to write and left for ten minutes goes in any case.
+        Unfinished files without a write for ten minutes are removed in any case.
 
         """
         now = time.time()
@@ -180,7 +181,7 @@ class CacheFolder:
         identity: Identity | None = None,
         tenant: str = "",
     ) -> FolderMiss:
-        """Say how much of the tokens a `DiskCache` on this folder has, and why it has no more."""
+        """Say how many of the tokens a `DiskCache` on this folder has, and why it has no more."""
         ids, secret = known(np.asarray(tokens, np.int32)), self._secret()
         names = {file.name for file in self._chunks()}
         link = Link.root(secret, layout, identity or Identity(), tenant)

@@ -3,16 +3,16 @@
 A chunk has a name and a key by the chain of tokens that leads to it. With s the store's secret:
 
     root  = HMAC-SHA256(s, "llamay chunk root 1" 00, SHA-256 of the layout, identity digest, tenant)
-    link  = HMAC-SHA256(s, link of the chunk before, or root; the 64 token ids as 32-bit little-endian integers; what
-            the rows among them are, if there are any)
+    link  = HMAC-SHA256(s, link of the chunk before, or root; the 64 token ids as 32-bit little-endian integers; the
+            table of the rows among them, if there are any)
 
-Rows that are not tokens are numbered -2, -3, … as they first appear in the chunk, and what they are is, for each run of
-numbers, the digest (32 bytes), the index of the first row and the number of rows (32 bits each).
+Rows that are not tokens are numbered -2, -3, … in the order of their first appearance in the chunk. The table has, for
+each run of numbers, the digest (32 bytes), the index of the first row and the number of rows (32 bits each).
 
-The file is named by its link in hexadecimal, so that who has the secret can verify a folder. It is: the magic
+The file is named by its link in hexadecimal, so that the secret suffices to verify a folder. It is: the magic
 `LLAMAYKC` (8 bytes), format version 1 and which groups it holds as a bit set (32 bits each), a random nonce (12), then
 the AES-256-GCM ciphertext of the groups' payloads (in the order of docs/snapshot-format.md) and its tag (16). The key
-is HKDF-SHA256(s, salt the link, info `llamay chunk 1`); associated data is what comes before the nonce. So a file under
+is HKDF-SHA256(s, salt the link, info `llamay chunk 1`); associated data is everything before the nonce. So a file under
 another name, of another history or another identity does not decrypt. The payload of a recurrent group is its state
 after the 64 positions, as a snapshot has it.
 """
@@ -42,13 +42,13 @@ SUFFIX = ".kvc"
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Where a chunk stands in the histories."""
+    """The place of a chunk in the tree of histories."""
 
     digest: bytes
 
     @classmethod
     def root(cls, secret: bytes, layout: Layout, identity: Identity, tenant: str) -> Link:
-        """Return what the first chunk of a history follows."""
+        """Return the link that the first chunk of a history follows."""
         body = hashlib.sha256(repr(layout.to_json()).encode()).digest() + identity.digest + tenant.encode()
         return cls(hmac.digest(secret, b"llamay chunk root 1\0" + body, "sha256"))
 
@@ -75,7 +75,7 @@ class Link:
 
 
 class Damaged(Exception):
-    """The file of a chunk is not what it should be."""
+    """The file of a chunk is damaged or forged."""
 
 
 def seal(secret: bytes, link: Link, present: int, payload: bytes | bytearray | memoryview) -> list[bytes]:
@@ -86,7 +86,7 @@ def seal(secret: bytes, link: Link, present: int, payload: bytes | bytearray | m
 
 
 def present(head: bytes) -> int:
-    """Return which groups a file holds, from its first bytes; Damaged if it is none."""
+    """Return the set of groups that a file holds, from its first bytes; Damaged if it is no chunk."""
     if len(head) < HEAD.size:
         raise Damaged("too short")
     magic, version, groups = HEAD.unpack(head[: HEAD.size])
@@ -96,7 +96,7 @@ def present(head: bytes) -> int:
 
 
 def open_sealed(secret: bytes, link: Link, file: bytearray | memoryview) -> tuple[int, memoryview]:
-    """Return which groups a file holds, and their payloads. Damaged unless every byte is authentic."""
+    """Return the set of groups that a file holds, and their payloads. Damaged unless every byte is authentic."""
     from cryptography.exceptions import InvalidTag
 
     view = memoryview(file)

@@ -17,10 +17,10 @@ from llamay_kv.tiers import chunk
 from llamay_kv.tiers.chunk import Damaged, Link
 
 _STALE = 600.0  # seconds after which an unfinished file belongs to no running process
-_RELIST = 30.0  # seconds for which what other processes do to the directory may go unseen
-_RELIST_FULL = 5.0  # the same while something must be evicted: nobody should do that by an old list
+_RELIST = 30.0  # seconds for which changes by other processes may go unseen
+_RELIST_FULL = 5.0  # the same before an eviction, which should not be decided by an old list
 _GROUP_FILES, _GROUP_BYTES = 64, 32 << 20
-"""What is made durable together at most. Until then it is in memory and may be lost."""
+"""The most files and bytes that are made durable together. Until then they are in memory and may be lost."""
 
 
 @dataclass
@@ -30,15 +30,16 @@ class _Stored:
 
 
 class ChunkFiles:
-    """What `DiskCache` and `BlockStore` keep their bytes in. Safe from several threads and several processes.
+    """The files of `DiskCache` and `BlockStore`. Safe from several threads and several processes.
 
     Args:
         directory: created if need be.
-        budget_bytes: what the files may take, whoever wrote them. The least recently used go first.
+        budget_bytes: the most bytes that the files take, those of other processes included. The least recently used
+            are evicted first.
         key: seals the chunks. Without one the directory gets a random secret of its own.
         min_free_bytes: nothing is written that would leave less room on the file system.
         ram_bytes: keep so many bytes of opened chunks in memory; 0 for none.
-        durable: whether what was written survives a loss of power. If not, it may be torn then, and is found out.
+        durable: whether written chunks survive a loss of power. If not, a chunk may be torn then, which is detected.
         vfs: where files live.
 
     """
@@ -78,10 +79,10 @@ class ChunkFiles:
     # Writing
 
     def write(self, chunks: Iterable[tuple[Link, int, Buffer]]) -> set[Link]:
-        """Write chunks, given as link, set of parts and payload, in groups; return those that are there now.
+        """Write chunks, given as link, set of parts and payload, in groups; return the links of the written ones.
 
-        Each appears whole or not at all. It stops where there is no room. Raises OSError; what was returned by
-        earlier calls stays.
+        Each appears whole or not at all. Writing stops where there is no room. Raises OSError; chunks of earlier
+        calls stay.
         """
         written: set[Link] = set()
         group = Batch(self.vfs, self.directory, durable=self._durable)
@@ -118,7 +119,7 @@ class ChunkFiles:
         return done
 
     def _make_room(self, size: int, pending: int) -> bool:
-        """Evict until `size` more bytes, beside those pending, keep budget and floor; False if that cannot be."""
+        """Evict until `size` more bytes, beside the pending ones, keep budget and floor; False if none can be."""
         if size + pending > self._budget:
             return False
         for look_again in (True, False):
@@ -136,7 +137,7 @@ class ChunkFiles:
                     pass
                 except OSError:
                     self._counts["failed_writes"] += 1
-                    stored.used = time.time()  # it is in the way of others no longer
+                    stored.used = time.time()  # so that the next eviction tries another file first
                     return False
                 self._leave(name)
                 self._counts["evicted_chunks"] += 1
@@ -148,7 +149,7 @@ class ChunkFiles:
         return max(over, size + self._floor - self.vfs.free_bytes(self.directory))
 
     def _next_victim(self) -> str | None:
-        """Return the name that was of no use for longest, sorting once for many calls; None if all are pinned."""
+        """Return the least recently used name, sorting once for many calls; None if all are pinned."""
         for again in (False, True):
             if again:
                 free = ((n, s.used) for n, s in self._index.items() if n not in self._pins)
@@ -161,7 +162,7 @@ class ChunkFiles:
         return None
 
     def pin(self, link: Link) -> bool:
-        """Keep a chunk from being evicted by this process until it is unpinned as often; False if it is not there."""
+        """Keep this process from evicting a chunk until it is unpinned as often; False if it is not there."""
         with self._lock:
             if link.name not in self._index:
                 return False
@@ -169,7 +170,7 @@ class ChunkFiles:
             return True
 
     def unpin(self, link: Link) -> None:
-        """Take a pin back; one that is not there is no error."""
+        """Take a pin back; a missing pin is no error."""
         with self._lock:
             self._pins[link.name] -= 1
             if self._pins[link.name] <= 0:
@@ -200,9 +201,9 @@ class ChunkFiles:
         return None
 
     def read(self, link: Link, parts: int = 0, *, keep: bool = False) -> tuple[int, memoryview]:
-        """Return the parts of a chunk and its payload, verified. Damaged if it is not all there, and removed then.
+        """Return the parts of a chunk and its payload, verified. A damaged chunk is removed, and Damaged raised.
 
-        With `keep` a damaged one stays: for those who do not know that it is theirs.
+        With `keep` a damaged chunk stays, for callers that cannot know whether it is theirs.
         """
         if (held := self._ram.get(link.name)) is not None and held[0] & parts == parts:
             with self._lock, contextlib.suppress(KeyError):
@@ -232,7 +233,7 @@ class ChunkFiles:
         return link.name in self._ram
 
     def touch(self, link: Link) -> None:
-        """Say that the chunk was of use now."""
+        """Record a use of the chunk now."""
         with self._lock:
             if (stored := self._index.get(link.name)) is not None:
                 stored.used = time.time()
@@ -266,7 +267,7 @@ class ChunkFiles:
         raise SnapshotError(path, "secret", "it cannot be read back")
 
     def relist(self, *, force: bool = False, older_than: float = _RELIST) -> None:
-        """Look at the directory: other processes write and remove there too."""
+        """List the directory again: other processes write and remove there, too."""
         now = time.time()
         if not force and now - self.listed < older_than:
             return
@@ -321,7 +322,7 @@ class ChunkFiles:
 
     @property
     def budget_bytes(self) -> int:
-        """What the files may take."""
+        """The most bytes that the files take."""
         return self._budget
 
     def count(self, name: str, n: int = 1) -> None:

@@ -26,7 +26,7 @@ from llamay_kv.tiers.chunk_files import ChunkFiles
 
 _NOBODY = Identity()
 _FORGIVE = 0.9
-"""What a load that was declined does to the rate that spoke against it, so that a disk gets another chance."""
+"""Factor for the measured seconds per byte after a declined load, so that the disk is tried again some time."""
 
 
 class DiskCache:
@@ -34,18 +34,19 @@ class DiskCache:
 
     Args:
         directory: created if need be. Several processes may use it at once.
-        budget_bytes: what the files of all identities together may take. The least recently used go first.
+        budget_bytes: the most bytes that the files of all identities together take. The least recently used are evicted
+            first.
         key: encrypts the chunks. Without one the directory gets a random secret of its own, in a file that its owner
             alone can read: chunks are then authenticated, and no more confidential than the directory.
         min_free_bytes: nothing is written that would leave less room on the file system.
         ram_bytes: keep so many bytes of decrypted chunks in memory; 0 for none.
         queue_contexts: how many contexts may wait to be written. While so many wait, `save` skips.
-        durable: whether `flush` returns only when what was saved would survive a loss of power. Without it writing is
-            two to three times as fast, and what a loss of power tears is found out and computed again.
+        durable: whether `flush` returns only when saved chunks would survive a loss of power. Without it writing is
+            two to three times as fast, and chunks that a loss of power tears are detected and computed again.
         vfs: where files live.
 
-    Reading never raises for what is wrong with a file: a chunk that is missing, damaged or not authentic is computed
-    again. What failed is counted.
+    Reading never raises because of a file: a chunk that is missing, damaged or not authentic is computed again.
+    Failures are counted.
 
     """
 
@@ -80,9 +81,9 @@ class DiskCache:
     def save(self, context: Context, *, identity: Identity = _NOBODY, tenant: str = "") -> bool:
         """Have the context's whole chunks written in the background; return False if that is skipped.
 
-        Takes microseconds: call it when the answer is out. The context may go on at once; what is written is its
-        state now. Of a context with recurrent groups it is the chunks up to the last one that ends where there is a
-        state: the end of the context or a checkpoint.
+        Takes microseconds: call it when the answer is out. The context may go on at once; the writer has a fork of it.
+        Of a context with recurrent groups the chunks are written up to the last one that ends where there is a state:
+        the end of the context or a checkpoint. A layout without groups has no chunks.
         """
         if not self._writer.is_alive() or not context.pool.layout.groups:
             return False
@@ -96,11 +97,11 @@ class DiskCache:
         return True
 
     def flush(self) -> None:
-        """Return when everything that was handed to `save` is on disk, or was given up."""
+        """Return when all saves are on disk, or were given up."""
         self._queue.join()
 
     def close(self) -> None:
-        """Write what waits, and stop."""
+        """Finish the waiting saves, and stop."""
         if self._writer.is_alive():
             self._queue.put(None)
             self._writer.join()
@@ -121,13 +122,13 @@ class DiskCache:
         tokens = known(np.array(context.tokens, np.int32))
         links = list(self._links(context.pool.layout, tokens, identity, tenant))
         self._files.write(self._missing(context, links))
-        for link in reversed(links):  # so that what is behind goes before what it needs
+        for link in reversed(links):  # so that a chunk is evicted before the chunks that it needs
             self._files.touch(link)
 
     def _missing(self, context: Context, links: list[Link]) -> Iterator[tuple[Link, int, memoryview]]:
         pool, first = context.pool, context.first_positions()
         states = {*context.checkpoints, len(context)}
-        if _states(pool.layout):  # what comes after the last chunk that ends at a state could not be used
+        if _states(pool.layout):  # chunks after the last one that ends at a state could not be used
             del links[max((n // CHUNK for n in states if n % CHUNK == 0), default=0) :]
         for i, link in enumerate(links):
             begin, end = i * CHUNK, (i + 1) * CHUNK
@@ -141,7 +142,7 @@ class DiskCache:
                 continue
             theirs: dict[int, memoryview] = {}
             if have is not None and have & ~mine:
-                # Each has what the other lacks: a state here, a window there.
+                # The file and the context each have a part that the other lacks: a state, or a window.
                 with contextlib.suppress(Damaged):
                     theirs = _split(pool.layout, *self._files.read(link))
             parts = mine | sum(1 << g for g in theirs if not mine >> g & 1)
@@ -177,18 +178,18 @@ class DiskCache:
         """Return a context with the longest prefix of the tokens that is stored, in whole chunks.
 
         Args:
-            pool: where its pages will be.
-            tokens: what is wanted.
-            identity: what must have computed it.
-            tenant: whose it must be.
+            pool: the pool of the new context.
+            tokens: the tokens of the prompt.
+            identity: the identity of the prefix.
+            tenant: the owner of the prefix.
             onto: a context that has a prefix of the tokens already, from the prefix tree for instance. It is
-                returned as it is unless the disk has more; otherwise the result shares its pages.
-            seconds_per_token: what computing takes. A load that would take longer, by what loads from the disk have
-                taken so far, is left. What is in the memory tier counts as nothing.
+                returned unchanged unless the disk has more; otherwise the result shares its pages.
+            seconds_per_token: the time that computing a token takes. A load that would take longer, judged by the
+                speed of earlier loads, is declined. Chunks in the memory tier cost nothing.
 
         """
         ids = known(np.asarray(tokens, np.int32))
-        _held = hold_rows(ids)  # whoever asked may let go of them meanwhile
+        _held = hold_rows(ids)  # the caller may let go of them meanwhile
         have = 0 if onto is None else len(onto)
         layout = pool.layout
         chain = self._stored_chain(layout, ids, identity, tenant)
@@ -310,7 +311,7 @@ class DiskCache:
 
     @staticmethod
     def _base(pool: Pool, onto: Context | None, chain: list[tuple[Link, int]]) -> tuple[Context, int]:
-        """Return what the chunks are appended to, and its length."""
+        """Return the context that the chunks are appended to, and its length."""
         states = _states(pool.layout)
         start = 0
         if onto is not None:
@@ -329,7 +330,7 @@ class DiskCache:
             return pool.context(), 0
         return context, start
 
-    # What it says of itself
+    # Sizes and counters
 
     @property
     def used_bytes(self) -> int:
