@@ -242,7 +242,7 @@ def peer_contexts(port: int, ids: list[int], repeats: int) -> dict[str, float]:
 def served(engine: Any, config: Any) -> Iterator[tuple[int, Callable[[], float]]]:
     """Serve an engine in this process; gives the port, and the processor time of the thread that serves."""
     from llamay_server import create_app
-    from llamay_server._serve import make_server
+    from llamay_server.app.serving import make_server
 
     server = make_server(create_app([engine], config=config))
     thread = threading.Thread(target=server.run, daemon=True)
@@ -261,7 +261,7 @@ def served(engine: Any, config: Any) -> Iterator[tuple[int, Callable[[], float]]
 def measure(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     """All figures of one model."""
     from llamay_server import Config
-    from llamay_server._adapter import Engine, load
+    from llamay_server.engine.model import Engine, load
 
     config = Config(port=0, threads=args.threads, ctx_size=args.prompt + 64)
     engine = load(config)(args.model)

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from llamay_server import Application, Config, create_app
-from llamay_server._serve import Server, make_server
+from llamay_server.app.serving import Server, make_server
 
 sys.path.insert(0, str(Path(__file__).parent))
 

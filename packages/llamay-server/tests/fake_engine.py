@@ -21,8 +21,8 @@ import numpy as np
 import llamay_models
 from llamay_models.engine import Piece, Sampling, TokenScore
 from llamay_models.engine._generation import Channel
-from llamay_server import _protocol as p
-from llamay_server._adapter_values import Generation
+from llamay_server.engine import protocol as p
+from llamay_server.engine.values import Generation
 
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 BOS, EOS, IM_START, IM_END = range(256, 260)

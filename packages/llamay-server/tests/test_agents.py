@@ -8,7 +8,7 @@ import time
 import pytest
 from fake_engine import FakeModel
 
-from llamay_server._tools import Tool, Toolbox
+from llamay_server.chat.tools import Tool, Toolbox
 
 from .test_openai import call_text
 from .test_transport import leave
@@ -42,7 +42,7 @@ def tools_bound(tools, mode="required"):
 
 def compiled(vocabulary, value):
     """As the server compiles it: to the letter for strict tools, else as far as it goes."""
-    from llamay_server._grammar import Grammars
+    from llamay_server.engine.grammar import Grammars
 
     grammars = Grammars(None, 257)
     grammars._vocabulary = vocabulary
@@ -58,7 +58,7 @@ def test_ag03_the_schemas_of_agents_compile_and_what_is_loosened_is_told():
     odd = {"type": "object", "properties": {"x": {"type": "string", "pattern": r"^(a)\1$"}}}
     loose = compiled(vocabulary, tools_bound([Tool("f", "", odd)]).value)
     assert loose.warnings, "a word that is not enforced is told"
-    from llamay_server._protocol import UnsupportedConstraint
+    from llamay_server.engine.protocol import UnsupportedConstraint
 
     with pytest.raises(UnsupportedConstraint):
         compiled(vocabulary, tools_bound([Tool("f", "", odd, strict=True)]).value)

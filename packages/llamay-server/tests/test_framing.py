@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from llamay_models.answers import Finished, Reasoning, Text
-from llamay_server._chat import ChatRequest, Framing, Rendered
-from llamay_server._options import Bound
-from llamay_server._protocol import Prompt
-from llamay_server._tools import Tool, Toolbox
+from llamay_server.chat.run import ChatRequest, Framing, Rendered
+from llamay_server.chat.tools import Tool, Toolbox
+from llamay_server.engine.protocol import Prompt
+from llamay_server.pipeline.sampling import Bound
 
 MARKS = ("<think>", "</think>")
 

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 from fake_engine import BOS, FakeModel
 
-from llamay_server import _fill
-from llamay_server._errors import ApiError
+from llamay_server.http.errors import ApiError
+from llamay_server.pipeline import infill as _fill
 
 PRE, SUF, MID, REPO, FILE = 261, 262, 263, 264, 265
 NEEDED = {"fill_prefix": PRE, "fill_suffix": SUF, "fill_middle": MID}

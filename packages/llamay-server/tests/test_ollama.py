@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fake_engine import FakeModel
 
-from llamay_server._store import StoredModel, StoreError
+from llamay_server.store import StoredModel, StoreError
 
 from .test_openai import call_text
 

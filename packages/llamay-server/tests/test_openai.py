@@ -349,7 +349,7 @@ def test_oa25_structured_output_is_what_was_asked_and_told_when_cut(start):
 
 
 def test_canonical_escapes_go_with_whatever_asks_for_json(start):
-    from llamay_server._options import SamplingFields, bound
+    from llamay_server.pipeline.sampling import SamplingFields, bound
 
     for fields, form in (
         (SamplingFields(structured_outputs={"json": {"const": 1}, "canonical_escapes": True}), None),
@@ -789,7 +789,7 @@ def test_oa71_codes_are_texts_or_null(start):
 
 
 def test_ol20_a_made_models_profile_holds_on_the_other_routes_too(start):
-    from llamay_server._store import Profile
+    from llamay_server.store import Profile
 
     server = start(
         FakeModel(script=lambda p: "pirate" if "You are a pirate." in p and "aye" in p else "plain STOP on")

@@ -10,7 +10,7 @@ import pytest
 from fake_engine import FakeModel
 
 from llamay_server import Config, ConfigError
-from llamay_server._logs import configure
+from llamay_server.observability.logs import configure
 
 CANARY = "Xyzzy-canary-4711"
 SAID = [{"role": "user", "content": CANARY}]
@@ -211,7 +211,7 @@ def test_https_answers_and_plain_http_does_not(start, certificate):
 
 def test_a_certificate_that_is_not_there_is_named(certificate, tmp_path):
     from llamay_server import create_app
-    from llamay_server._serve import make_server
+    from llamay_server.app.serving import make_server
 
     config = Config(**(certificate | {"tls_key": str(tmp_path / "none.pem")}))
     with pytest.raises(ConfigError, match=r"tls_key .*none\.pem"):

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from llamay_server._errors import ApiError
-from llamay_server._ollama import Options
-from llamay_server._options import OPENAI_DEFAULTS, SamplingFields, sampling
+from llamay_server.http.errors import ApiError
+from llamay_server.ollama.generation import Options
+from llamay_server.pipeline.sampling import OPENAI_DEFAULTS, SamplingFields, sampling
 
 EVERYTHING = frozenset(
     [

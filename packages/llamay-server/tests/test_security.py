@@ -14,10 +14,10 @@ import pytest
 from fake_engine import FakeModel
 
 from llamay_server import Config, ConfigError, create_app
-from llamay_server._config import read_keys
-from llamay_server._gate import _hostname
-from llamay_server._keys import Keys
-from llamay_server._logs import clean
+from llamay_server.config import read_keys
+from llamay_server.http.gate import _hostname
+from llamay_server.http.keys import Keys
+from llamay_server.observability.logs import clean
 
 from .conftest import no_loader, running
 from .test_transport import raw
@@ -446,7 +446,7 @@ def test_j17_tensors_and_pickles_are_no_input(shared):
         assert shared.client.post(path, json=body).status_code == 400, path
     import llamay_server
 
-    sources = Path(llamay_server.__file__).parent.glob("*.py")
+    sources = Path(llamay_server.__file__).parent.rglob("*.py")
     assert not [f.name for f in sources if "pickle" in f.read_text()]
 
 

@@ -97,7 +97,7 @@ def test_logs_can_be_json(tmp_path):
 
 def test_a_socket_that_a_dead_server_left_is_taken_over_and_a_living_one_is_not(tmp_path):
     from llamay_server import Config, ConfigError, create_app
-    from llamay_server._serve import make_server
+    from llamay_server.app.serving import make_server
 
     from .conftest import no_loader
     from .fake_engine import FakeModel

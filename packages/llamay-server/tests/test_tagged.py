@@ -11,8 +11,8 @@ from fake_engine import FakeModel
 import llamay_grammar
 from llamay_models.answers import ToolCall, for_template
 from llamay_models.chat import ChatTemplate
-from llamay_server._envelopes import reader
-from llamay_server._tools import Tool, Toolbox
+from llamay_server.chat.tools import Tool, Toolbox
+from llamay_server.engine.formats import reader
 
 from . import test_anthropic as anthropic
 from . import test_ollama as ollama

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from llamay_server import ConfigError
-from llamay_server._telemetry import traced
+from llamay_server.observability.tracing import traced
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from llamay_server._options import Bound
-from llamay_server._tools import Tool, Toolbox, closed
+from llamay_server.chat.tools import Tool, Toolbox, closed
+from llamay_server.pipeline.sampling import Bound
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 

@@ -13,7 +13,7 @@ import zlib
 import httpx
 import pytest
 
-from llamay_server._gate import unpack
+from llamay_server.http.gate import unpack
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "seed": 3}
 ALL_GETS = ["/", "/health", "/v1/models", "/metrics"]
@@ -327,7 +327,7 @@ def test_t12_packed_bodies_are_read_and_bombs_stopped(start):
 
 
 def test_t12_unpacking_never_holds_more_than_the_limit():
-    from llamay_server._errors import ApiError
+    from llamay_server.http.errors import ApiError
 
     with pytest.raises(ApiError) as e:
         unpack(gzip.compress(b"x" * 1_000_001), "gzip", 1_000_000)

@@ -14,8 +14,8 @@ from fake_engine import FakeModel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamay_server._http import Blank, sse
-from llamay_server._wire import Body
+from llamay_server.http.answers import Blank, sse
+from llamay_server.http.connection import Body
 
 TEXT = 'Ein naïver Text: 日本語, 👩‍👩‍👧, and "quotes" \\ and\nlines. ' * 4
 USER = [{"role": "user", "content": "hi"}]

@@ -4,12 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._app import Application, create_app
-    from ._config import Config, ConfigError, add_flags, from_namespace, load_config, show_config
-    from ._modelfile import modelfile, parameter_lines
-    from ._ollama_create import RecipeError, read_recipe
-    from ._serve import main, serve
-    from ._store import Profile, Recipe, Status, Store, StoredModel, StoreError
+    from llamay_server.app.application import Application, create_app
+    from llamay_server.app.serving import main, serve
+    from llamay_server.config import Config, ConfigError, add_flags, from_namespace, load_config, show_config
+    from llamay_server.ollama.create import RecipeError, read_recipe
+    from llamay_server.ollama.modelfiles import modelfile, parameter_lines
+    from llamay_server.store import Profile, Recipe, Status, Store, StoredModel, StoreError
 
 __all__ = [
     "Application",
@@ -36,12 +36,12 @@ __all__ = [
 
 # Who wants the settings, or a store's words, need not wait for the web framework.
 _WHERE = {
-    "_app": ("Application", "create_app"),
-    "_config": ("Config", "ConfigError", "add_flags", "from_namespace", "load_config", "show_config"),
-    "_modelfile": ("modelfile", "parameter_lines"),
-    "_ollama_create": ("RecipeError", "read_recipe"),
-    "_serve": ("main", "serve"),
-    "_store": ("Profile", "Recipe", "Status", "Store", "StoreError", "StoredModel"),
+    "app.application": ("Application", "create_app"),
+    "app.serving": ("main", "serve"),
+    "config": ("Config", "ConfigError", "add_flags", "from_namespace", "load_config", "show_config"),
+    "ollama.create": ("RecipeError", "read_recipe"),
+    "ollama.modelfiles": ("modelfile", "parameter_lines"),
+    "store": ("Profile", "Recipe", "Status", "Store", "StoreError", "StoredModel"),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 

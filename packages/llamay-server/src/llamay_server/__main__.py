@@ -2,6 +2,6 @@
 
 import sys
 
-from ._serve import main
+from llamay_server.app.serving import main
 
 sys.exit(main())

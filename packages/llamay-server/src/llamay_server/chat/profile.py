@@ -1,0 +1,48 @@
+"""What a model that was made of another adds to a request of OpenAI's, Anthropic's or llama.cpp's routes.
+
+The request wins: a setting fills what the request leaves open, and a conversation that has a system message keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from llamay_server.chat.run import Message
+from llamay_server.pipeline.sampling import SamplingFields
+from llamay_server.store import Profile
+
+Fields = TypeVar("Fields", bound=SamplingFields)
+
+
+def fill(fields: Fields, profile: Profile) -> Fields:
+    """Put the profile's settings where the request has none."""
+    for name, value in profile.parameters.items():
+        if name in SamplingFields.__struct_fields__ and getattr(fields, name) is None:
+            # -1 is Ollama's way to say that each answer has a seed of its own.
+            setattr(fields, name, None if (name, value) == ("seed", -1) else value)
+    return fields
+
+
+def stops(profile: Profile) -> list[str] | None:
+    """The profile's stop strings."""
+    value = profile.parameters.get("stop")
+    return [value] if isinstance(value, str) else None if value is None else list(value)
+
+
+def limit(profile: Profile) -> int | None:
+    """The profile's limit of tokens; None for none."""
+    value = profile.parameters.get("num_predict")
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def opened(messages: Sequence[Message], profile: Profile) -> list[Message]:
+    """The conversation behind the profile's own messages and system prompt."""
+    own = [{**m, "content": m.get("content")} for m in profile.messages]
+    has_system = any(m["role"] == "system" for m in (*own[:1], *messages[:1]))
+    if profile.system and not has_system:
+        own.insert(0, {"role": "system", "content": profile.system})
+    elif own and messages and messages[0]["role"] == "system":
+        # The request's system message still comes first.
+        return [messages[0], *(m for m in own if m["role"] != "system"), *messages[1:]]
+    return [*own, *messages]

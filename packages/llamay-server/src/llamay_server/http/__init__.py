@@ -1,0 +1,1 @@
+"""HTTP itself: connections, the gate that every request passes, errors, bodies and answers."""

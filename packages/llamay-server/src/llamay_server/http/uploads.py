@@ -1,0 +1,60 @@
+"""Bodies that may be larger than memory: received part by part, counted, and handed on in large pieces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from litestar import Request
+
+from llamay_server.http.errors import ApiError, invalid
+
+_PIECE = 4 << 20
+"""Bytes that are handed on at once: a hop to a thread for each part of the network costs more than the writing."""
+
+
+async def receive(
+    request: Request[Any, Any, Any],
+    write: Callable[[bytes], Any],
+    *,
+    what: str,
+    limit: int,
+    timeout: float,
+) -> int:
+    """Give the body of a request to `write`, in a thread, and return its length in bytes.
+
+    Raises a 413 where it is longer than `limit`, a 408 where its next part takes longer than `timeout` seconds or the
+    client leaves, and whatever `write` raises.
+    """
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise invalid(f"Content-Encoding: a {what} is sent as it is, without encoding")
+    too_large = ApiError(
+        "too_large",
+        f"The {what} is larger than the limit of {limit} bytes.",
+        code=f"{what}_too_large",
+        retry=False,
+    )
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit:
+        raise too_large
+    size, gathered, parts = 0, 0, []
+    more = True
+    while more:
+        try:
+            async with asyncio.timeout(timeout):
+                message = await request.receive()
+        except TimeoutError:
+            raise ApiError("slow", f"The {what} came too slowly.", headers={"connection": "close"}) from None
+        if message["type"] != "http.request":
+            raise ApiError("slow", f"The client left before the {what} was whole.")
+        part, more = message["body"], message["more_body"]
+        size += len(part)
+        if size > limit:
+            raise too_large
+        parts.append(part)
+        gathered += len(part)
+        if gathered >= _PIECE or (gathered and not more):
+            await asyncio.to_thread(write, b"".join(parts))
+            gathered, parts = 0, []
+    return size

@@ -1,0 +1,1 @@
+"""Ollama's dialect: generation, and the routes about models."""

@@ -1,0 +1,40 @@
+"""A created model written as Ollama's Modelfile writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from llamay_server.store import Profile
+
+
+def _pairs(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
+    out = []
+    for name, value in sorted(parameters.items()):
+        for each in value if isinstance(value, list | tuple) else [value]:
+            out.append((name, json.dumps(each, ensure_ascii=False)))
+    return out
+
+
+def parameter_lines(parameters: Mapping[str, Any]) -> str:
+    """One line per value, names in a column: what `/api/show` calls `parameters`."""
+    return "\n".join(f"{name:<30} {value}" for name, value in _pairs(parameters))
+
+
+def modelfile(source: str, profile: Profile, adapters: Sequence[str] = ()) -> str:
+    """The text that would make the model again."""
+    lines = [f"FROM {source}", *(f"ADAPTER {path}" for path in adapters)]
+    if profile.template is not None:
+        lines.append(f"TEMPLATE {_quoted(profile.template)}")
+    if profile.system:
+        lines.append(f"SYSTEM {_quoted(profile.system)}")
+    lines += [f"PARAMETER {name} {value}" for name, value in _pairs(profile.parameters)]
+    lines += [f"MESSAGE {m.get('role')} {_quoted(m.get('content') or '')}" for m in profile.messages]
+    lines += [f"LICENSE {_quoted(text)}" for text in profile.license]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    plain = '"""' not in text and not text.endswith('"')
+    return json.dumps(text, ensure_ascii=False) if not plain else f'"""{text}"""'

@@ -1,0 +1,344 @@
+"""Ollama's routes about models: tags, ps, show, copy, delete, pull, and the greeting that its clients probe for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import hashlib
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from litestar import Request, delete, get, post
+from litestar.types import ASGIApp
+from msgspec import Struct
+
+from llamay_server.engine.protocol import Model, ModelInfo
+from llamay_server.http.answers import Abandoned, Streamed, Whole, ndjson, read_json
+from llamay_server.http.call import call_of
+from llamay_server.http.errors import ApiError, invalid
+from llamay_server.models.registry import Entry
+from llamay_server.ollama.modelfiles import modelfile, parameter_lines
+from llamay_server.pipeline.infill import can_fill
+from llamay_server.services import Services, services
+from llamay_server.store import Store, StoredModel, StoreError
+
+_SPEAKS = "0.13.0"
+"""The version of Ollama whose interface this is."""
+
+
+@get("/")
+async def greeting(request: Request[Any, Any, Any]) -> ASGIApp:
+    """What Ollama's clients look for; a browser is shown the chat instead."""
+    if services(request).config.web and "text/html" in request.headers.get("accept", ""):
+        return Whole(b"", status=302, headers={"location": "/ui/"}, media="text/html")
+    return Whole(b"Ollama is running", media="text/plain; charset=utf-8")
+
+
+@get("/api/version")
+async def version(request: Request[Any, Any, Any]) -> ASGIApp:
+    """The version of the interface, which clients compare with the oldest one they can use, and this server's own."""
+    return Whole({"version": _SPEAKS, "server": f"llamay {services(request).version}"})
+
+
+def _when(seconds: float) -> str:
+    return (
+        datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+        .isoformat(timespec="microseconds")
+        .replace("+00:00", "Z")
+    )
+
+
+def parameter_size(n: int) -> str:
+    """A count as 135M or 1.2B."""
+    return (
+        f"{n / 1e9:.1f}B"
+        if n >= 1e9
+        else f"{n / 1e6:.0f}M"
+        if n >= 1e6
+        else f"{n / 1e3:.0f}K"
+        if n >= 1e3
+        else str(n)
+    )
+
+
+def _details(info: ModelInfo | None) -> dict[str, Any]:
+    family = info.architecture if info else ""
+    out: dict[str, Any] = {
+        "parent_model": "",
+        "format": "gguf",
+        "family": family,
+        "families": [family] if family else [],
+        "parameter_size": parameter_size(info.n_parameters) if info else "",
+        "quantization_level": info.quantization if info else "",
+    }
+    if info:
+        out |= {"context_length": info.context_length, "embedding_length": info.embedding_length}
+    return out
+
+
+def _capabilities(model: Model) -> list[str]:
+    info = model.info
+    if info.metadata.get(f"{info.architecture}.pooling_type") is not None:
+        return ["embedding"]
+    out = ["completion"]
+    if info.chat_template:
+        out.append("tools")
+    if info.template_thinks:
+        out.append("thinking")
+    if can_fill(model):
+        out.append("insert")
+    return out
+
+
+def _identity(entry: Entry, info: ModelInfo | None) -> tuple[int, float, str]:
+    """Size, time and an id of an entry: it names this file as it is now, without reading all of it."""
+    size, modified = 0, 0.0
+    if entry.path is not None:
+        with contextlib.suppress(OSError):
+            found = entry.path.stat()
+            size, modified = found.st_size, found.st_mtime
+    if not size and info is not None:
+        size, modified = info.nbytes, info.created
+    digest = hashlib.sha256(repr((entry.name, str(entry.path), size, modified)).encode()).hexdigest()
+    return size, modified, digest
+
+
+def _tag(entry: Entry, info: ModelInfo | None) -> dict[str, Any]:
+    size, modified, digest = _identity(entry, info)
+    out = {
+        "name": entry.name,
+        "model": entry.name,
+        "modified_at": _when(modified),
+        "size": size,
+        "digest": digest,
+    }
+    return out | {"details": _details(info)}
+
+
+def _stored_tag(stored: StoredModel) -> dict[str, Any]:
+    return {
+        "name": stored.name,
+        "model": stored.name,
+        "modified_at": _when(stored.modified),
+        "size": stored.size,
+        "digest": stored.digest,
+        "details": _details(None) | dict(stored.details),
+    }
+
+
+@get("/api/tags")
+async def tags(request: Request[Any, Any, Any]) -> ASGIApp:
+    """All models, newest first."""
+    service = services(request)
+    listed = {entry.name: _tag(entry, entry.info) for entry in service.models.entries.values()}
+    if service.models.store is not None:
+        for stored in await asyncio.to_thread(service.models.store.list):
+            listed[stored.name] = _stored_tag(stored)
+    return Whole({"models": sorted(listed.values(), key=lambda tag: tag["modified_at"], reverse=True)})
+
+
+@get("/api/ps")
+async def ps(request: Request[Any, Any, Any]) -> ASGIApp:
+    """The models in memory."""
+    out = []
+    for entry in services(request).models.entries.values():
+        if (info := entry.info) is None:
+            continue
+        tag = _tag(entry, info)
+        expires = entry.expires
+        tag["expires_at"] = _when(expires) if expires is not None else "2318-01-01T00:00:00Z"
+        tag["size_vram"] = 0
+        tag["context_length"] = info.context_length
+        del tag["modified_at"]
+        out.append(tag)
+    return Whole({"models": out})
+
+
+class Named(Struct, kw_only=True):
+    """A body that names a model, by `model` or by the older `name`."""
+
+    model: str | None = None
+    name: str | None = None
+    verbose: bool | None = None
+    stream: bool | None = None
+    insecure: bool | None = None
+
+    def which(self) -> str:
+        """The name. Raises a 400 where there is none."""
+        if not (name := self.model or self.name):
+            raise invalid("model is required", "model")
+        return name
+
+
+@post("/api/show", status_code=200)
+async def show(request: Request[Any, Any, Any]) -> ASGIApp:
+    """What a model is and can do."""
+    service = services(request)
+    data = await read_json(request, Named)
+    async with service.models.use(data.which(), call_of(request.scope)) as (entry, model):
+        info, profile = model.info, entry.profile
+        _, modified, _ = _identity(entry, model.info)
+        facts = {
+            key: [] if isinstance(value, list | tuple) and len(value) > 5 and not data.verbose else value
+            for key, value in info.metadata.items()
+            if key != "tokenizer.chat_template"
+        }
+        facts.setdefault("general.architecture", info.architecture)
+        facts.setdefault(f"{info.architecture}.context_length", info.context_length)
+        tensors = await asyncio.to_thread(info.tensors) if data.verbose and info.tensors else []
+        shown = service.config.expose_paths
+        source = info.path if shown and info.path else entry.name
+        adapters = [str(each.path) if shown else each.path.name for each in model.adapters]
+        return Whole(
+            {
+                "license": "\n".join(profile.license) or str(info.metadata.get("general.license", "")),
+                "modelfile": modelfile(str(source), profile, adapters),
+                "parameters": parameter_lines(profile.parameters),
+                "template": info.chat_template or "{{ .Prompt }}",
+                "system": profile.system or "",
+                "details": _details(info) | {"parent_model": profile.parent},
+                "messages": list(profile.messages),
+                "model_info": facts,
+                "tensors": [
+                    {"name": name, "type": kind, "shape": list(shape)} for name, kind, shape in tensors
+                ],
+                "capabilities": _capabilities(model),
+                "modified_at": _when(modified),
+            }
+        )
+
+
+def managed_store(service: Services) -> Store:
+    """The store that clients may change."""
+    if not service.config.manages_models:
+        raise ApiError("permission", "Clients may not change this server's models.")
+    if service.models.store is None:
+        raise ApiError("not_supported", "This server serves fixed files and keeps no model store.")
+    return service.models.store
+
+
+async def ask_store(work: Any) -> Any:
+    """Call the store off the loop. What the store refuses becomes a 404 or a 400."""
+    try:
+        return await asyncio.to_thread(work)
+    except StoreError as e:
+        raise ApiError("not_found" if e.missing else "invalid", str(e)) from e
+
+
+class CopyRequest(Struct):
+    """Body of POST /api/copy."""
+
+    source: str
+    destination: str
+
+
+@post("/api/copy", status_code=200)
+async def copy(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Give a model a second name."""
+    store = managed_store(services(request))
+    data = await read_json(request, CopyRequest)
+    await ask_store(lambda: store.copy(data.source, data.destination))
+    return Whole(b"", media="text/plain")
+
+
+@delete("/api/delete", status_code=200)
+async def remove(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Take a model away; one that is loaded is unloaded first."""
+    service = services(request)
+    store = managed_store(service)
+    name = (await read_json(request, Named)).which()
+    await ask_store(lambda: store.delete(name))
+    entry = service.models.entries.get(name)
+    if entry is not None:
+        await service.models.drop(entry)
+    return Whole(b"", media="text/plain")
+
+
+class Pulls:
+    """Pulls in progress, by name: two clients that want one model share one download."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, tuple[asyncio.Task[None], list[asyncio.Queue[Any]]]] = {}
+
+    async def follow(
+        self, store: Store, name: str, insecure: bool
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Status lines of a pull, begun or joined. It ends when its last follower leaves."""
+        queue: asyncio.Queue[Any] = asyncio.Queue()
+        running = self._running.get(name)
+        if running is None:
+            followers = [queue]
+            task = asyncio.ensure_future(self._pull(store, name, insecure, followers))
+            self._running[name] = (task, followers)
+        else:
+            running[1].append(queue)
+            followers = running[1]
+        try:
+            while (item := await queue.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            followers.remove(queue)
+
+    async def _pull(
+        self, store: Store, name: str, insecure: bool, followers: list[asyncio.Queue[Any]]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+
+        def tell(item: Any) -> None:
+            for queue in followers:
+                queue.put_nowait(item)
+
+        def status(line: Mapping[str, Any]) -> None:
+            if not followers:
+                raise Abandoned
+            loop.call_soon_threadsafe(tell, dict(line))
+
+        try:
+            await asyncio.to_thread(lambda: store.pull(name, insecure=insecure, status=status))
+            tell(None)
+        except StoreError as e:
+            tell(ApiError("not_found" if e.missing else "invalid", str(e)))
+        except Abandoned:
+            pass
+        except Exception as e:
+            tell(e)
+        finally:
+            self._running.pop(name, None)
+
+
+_PULLS = Pulls()
+
+
+async def _pull_frames(store: Store, name: str, insecure: bool) -> AsyncGenerator[bytes, None]:
+    async with contextlib.aclosing(_PULLS.follow(store, name, insecure)) as lines:
+        async for line in lines:
+            yield ndjson(line)
+
+
+@post("/api/pull", status_code=200)
+async def pull(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Fetch a model into the store."""
+    store = managed_store(services(request))
+    data = await read_json(request, Named)
+    name, insecure = data.which(), bool(data.insecure)
+    if data.stream is not False:
+        return await Streamed.start(
+            _pull_frames(store, name, insecure), media="application/x-ndjson", ping=None, interval=0
+        )
+    last: Mapping[str, Any] = {"status": "success"}
+    async with contextlib.aclosing(_PULLS.follow(store, name, insecure)) as lines:
+        async for line in lines:
+            last = line
+    return Whole(last)
+
+
+@post("/api/push", status_code=200)
+async def push(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Not offered over HTTP."""
+    raise ApiError("not_supported", f"{request.url.path} is not available on this server.")
+
+
+HANDLERS = [greeting, version, tags, ps, show, copy, remove, pull, push]

@@ -1,0 +1,1 @@
+"""OpenAI's dialect: chat completions, completions, responses, decisions, embeddings and models."""

@@ -1,0 +1,173 @@
+"""Items of the Responses API and the neutral messages that they stand for."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from llamay_server.chat.run import Message
+from llamay_server.chat.tools import Tool, make_tool, read_arguments
+from llamay_server.http.call import Call
+from llamay_server.http.errors import ApiError, invalid
+
+_TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+Find = Callable[[str], Mapping[str, Any] | None]
+
+
+def read_input(
+    value: str | Sequence[Mapping[str, Any]] | None, find: Find
+) -> tuple[list[Message], list[dict[str, Any]]]:
+    """Messages, and the items as they are kept. `find` looks an item up that is only referred to."""
+    if value is None:
+        return [], []
+    items = (
+        [{"type": "message", "role": "user", "content": value}]
+        if isinstance(value, str)
+        else [dict(i) for i in value]
+    )
+    reader = _Reader(find)
+    for n, item in enumerate(items):
+        reader.read(item, f"input[{n}]")
+    return reader.done(), items
+
+
+class _Reader:
+    """Gathers items into messages: reasoning and calls belong to the assistant message that they stand beside."""
+
+    def __init__(self, find: Find) -> None:
+        self.find = find
+        self.messages: list[Message] = []
+        self.thought = ""
+
+    def read(self, item: Mapping[str, Any], where: str) -> None:
+        """Take one item."""
+        kind = item.get("type") or "message"
+        match kind:
+            case "message":
+                self._message(item, where)
+            case "function_call":
+                self._call(item, where)
+            case "custom_tool_call":
+                # Its input is text; the model's templates know calls with named arguments only.
+                self._call({**item, "arguments": {"input": item.get("input")}}, where)
+            case "function_call_output" | "custom_tool_call_output":
+                call_id = item.get("call_id")
+                if not isinstance(call_id, str) or not call_id:
+                    raise invalid(f"{where}.call_id: it is missing", f"{where}.call_id")
+                text = _text(item.get("output"), f"{where}.output")
+                self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+            case "reasoning":
+                self.thought += _reasoning(item)
+            case "item_reference":
+                found = self.find(str(item.get("id")))
+                if found is None:
+                    raise ApiError(
+                        "not_found",
+                        f"{where}.id: there is no item {str(item.get('id'))[:80]!r}",
+                        param=f"{where}.id",
+                    )
+                self.read(found, where)
+            case _:
+                raise invalid(f"{where}.type: {str(kind)[:60]!r} is not supported", f"{where}.type")
+
+    def _message(self, item: Mapping[str, Any], where: str) -> None:
+        role = item.get("role")
+        if role not in ("user", "assistant", "system", "developer"):
+            raise invalid(f"{where}.role: use user, assistant, system or developer", f"{where}.role")
+        content = _text(item.get("content"), f"{where}.content")
+        if role == "assistant":
+            self._assistant()["content"] = content
+        else:
+            self.messages.append({"role": "system" if role == "developer" else role, "content": content})
+
+    def _assistant(self, *, with_calls: bool = False) -> Message:
+        """The assistant message in the making: a call joins the words right before it."""
+        last = self.messages[-1] if self.messages else None
+        if not with_calls or last is None or last["role"] != "assistant":
+            last = {"role": "assistant", "content": None if with_calls else ""}
+            self.messages.append(last)
+        if self.thought:
+            last["reasoning_content"] = last.get("reasoning_content", "") + self.thought
+            self.thought = ""
+        return last
+
+    def _call(self, item: Mapping[str, Any], where: str) -> None:
+        name, call_id = item.get("name"), item.get("call_id")
+        for key, value in (("name", name), ("call_id", call_id)):
+            if not isinstance(value, str) or not value:
+                raise invalid(f"{where}.{key}: it is missing", f"{where}.{key}")
+        function = {"name": name, "arguments": read_arguments(item.get("arguments"), f"{where}.arguments")}
+        message = self._assistant(with_calls=True)
+        message.setdefault("tool_calls", []).append({"id": call_id, "type": "function", "function": function})
+
+    def done(self) -> list[Message]:
+        """All messages."""
+        return self.messages
+
+
+def _text(value: Any, where: str) -> str:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise invalid(f"{where}: it must be text or a list of parts", where)
+    out = []
+    for n, part in enumerate(value):
+        at = f"{where}[{n}]"
+        if not isinstance(part, Mapping):
+            raise invalid(f"{at}: it must be an object", at)
+        kind = part.get("type")
+        key = "refusal" if kind == "refusal" else "text"
+        if kind not in (*_TEXT_PARTS, "refusal"):
+            raise invalid(f"{at}.type: this model reads text only, not {str(kind)[:40]!r}", f"{at}.type")
+        if not isinstance(part.get(key), str):
+            raise invalid(f"{at}.{key}: it must be text", f"{at}.{key}")
+        out.append(part[key])
+    return "".join(out)
+
+
+def _reasoning(item: Mapping[str, Any]) -> str:
+    """The words of a replayed reasoning item: in the open, or in what `seal` made."""
+    content = item.get("content")
+    if isinstance(content, list) and content:
+        return "".join(
+            p["text"] for p in content if isinstance(p, Mapping) and isinstance(p.get("text"), str)
+        )
+    sealed = item.get("encrypted_content")
+    if isinstance(sealed, str):
+        try:
+            value = json.loads(base64.b64decode(sealed, validate=True))
+        except (ValueError, binascii.Error):
+            return ""
+        return value["text"] if isinstance(value, dict) and isinstance(value.get("text"), str) else ""
+    return ""
+
+
+def seal(text: str) -> str:
+    """Reasoning as one opaque string that a client can carry for us; it is not secret, the client has seen it."""
+    return base64.b64encode(json.dumps({"text": text}).encode()).decode()
+
+
+def read_tools(tools: Sequence[Mapping[str, Any]] | None, call: Call) -> list[Tool]:
+    """Function tools; hosted and custom ones are left out and named in a warning, because agents always send some."""
+    out = []
+    left: list[str] = []
+    for n, item in enumerate(tools or ()):
+        if item.get("type") != "function":
+            left.append(str(item.get("type"))[:40])
+            continue
+        out.append(
+            make_tool(
+                item.get("name"),
+                item.get("description"),
+                item.get("parameters"),
+                f"tools[{n}]",
+                item.get("strict"),
+            )
+        )
+    if left:
+        names = ", ".join(dict.fromkeys(left))
+        call.warn(f"tools of type {names} are not available and were left out")
+    return out

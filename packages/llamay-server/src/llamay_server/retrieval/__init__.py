@@ -1,0 +1,1 @@
+"""Rerankers and scores, in the shapes of Jina, Cohere, vLLM and Text Embeddings Inference."""
