@@ -261,11 +261,12 @@ def served(engine: Any, config: Any) -> Iterator[tuple[int, Callable[[], float]]
 def measure(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
     """All figures of one model."""
     from llamay_server import Config
-    from llamay_server.engine.model import Engine, load
+    from llamay_server.engine.loading import load
+    from llamay_server.engine.model import ServedModel
 
     config = Config(port=0, threads=args.threads, ctx_size=args.prompt + 64)
     engine = load(config)(args.model)
-    assert isinstance(engine, Engine)
+    assert isinstance(engine, ServedModel)
     length = min(args.prompt, engine.info.context_length - 64)
     many = args.streams * args.tokens
     rounds: list[dict[str, float]] = []

@@ -45,7 +45,7 @@ def server(files: list[Path]) -> Iterator[Any]:
     from llamay_server_tests.conftest import running
 
     from llamay_server import Config
-    from llamay_server.engine.model import load
+    from llamay_server.engine.loading import load
 
     lora = (str(files[0]), f"stories={files[1]}:0")
     config = Config(threads=2, lora=lora)
@@ -163,13 +163,13 @@ def test_lc10_a_context_goes_on_with_the_adapters_that_it_was_made_with(
 def test_lc10_more_scales_than_fit_take_the_place_of_idle_ones(
     server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from llamay_server.engine import scales as _adapter_lora
+    from llamay_server.engine import scales
 
-    monkeypatch.setattr(_adapter_lora, "MOST", 2)
+    monkeypatch.setattr(scales, "MOST", 2)
     said = [text(server, i / 8, 0.0) for i in range(2)]
     body = {"prompt": "x", "max_tokens": 1, "lora": [{"id": 0, "scale": 7.0}]}
     assert server.client.post("/v1/completions", json=body).status_code == 503
-    monkeypatch.setattr(_adapter_lora, "_SETTLED", 0.0)
+    monkeypatch.setattr(scales, "_SETTLED", 0.0)
 
     def steps() -> float:
         lines = server.client.get("/metrics").text.splitlines()

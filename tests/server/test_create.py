@@ -30,7 +30,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     from llamay_cli.models.server_store import ServerStore
     from llamay_server import Config
-    from llamay_server.engine.model import load
+    from llamay_server.engine.loading import load
 
     real = conftest.create_app
     store = ServerStore(cli.Store(tmp_path / "store"))

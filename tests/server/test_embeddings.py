@@ -25,7 +25,7 @@ def server():
     from llamay_server_tests.conftest import running
 
     from llamay_server import Config
-    from llamay_server.engine.model import load
+    from llamay_server.engine.loading import load
 
     with running(f"stories={STORIES}", loader=load(Config(threads=2))) as s:
         yield s

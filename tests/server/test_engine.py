@@ -24,7 +24,7 @@ def server():
     from llamay_server_tests.conftest import running
 
     from llamay_server import Config
-    from llamay_server.engine.model import load
+    from llamay_server.engine.loading import load
 
     with running(f"stories={STORIES}", loader=load(Config(threads=2))) as s:
         yield s
@@ -33,7 +33,7 @@ def server():
 def test_packed_weights_are_kept_in_the_configured_folder_and_read_again(tmp_path, monkeypatch):
     from llamay_models import loading
     from llamay_server import Config
-    from llamay_server.engine.model import load
+    from llamay_server.engine.loading import load
 
     folder = tmp_path / "packed"
     loader = load(Config(threads=1, packed_cache=str(folder)))
@@ -49,7 +49,7 @@ def test_oa60_a_model_is_as_old_before_it_is_loaded_as_after(tmp_path):
     from llamay_server_tests.conftest import running
 
     from llamay_server import Config
-    from llamay_server.engine.model import load
+    from llamay_server.engine.loading import load
 
     with running(f"a={STORIES}", f"b={STORIES}", loader=load(Config(threads=1))) as server:
 
@@ -155,7 +155,7 @@ def test_t21_t22_a_conversation_is_answered_alike_on_every_api_streamed_whole_an
     from llamay_server_tests.conftest import running
 
     from llamay_server import Config
-    from llamay_server.engine.model import load
+    from llamay_server.engine.loading import load
 
     file = tmp_path / "template.jinja"
     file.write_text(CHATML)
@@ -215,7 +215,7 @@ def test_cx06_damage_and_other_models_are_refused(server):
     from llamay_server_tests.conftest import running
 
     from llamay_server import Config
-    from llamay_server.engine.model import load
+    from llamay_server.engine.loading import load
 
     c = server.client
     cid = c.post("/v1/contexts", json={"prompt": PROMPT}).json()["id"]
@@ -338,7 +338,7 @@ def test_oa15_a_demanded_call_streams_as_it_is_written_and_is_the_whole_one(tmp_
     from llamay_server_tests.conftest import running
 
     from llamay_server import Config
-    from llamay_server.engine.model import load
+    from llamay_server.engine.loading import load
 
     template = tmp_path / "calls.jinja"
     template.write_text(
@@ -380,7 +380,7 @@ def test_cx09_contexts_beyond_the_memory_budget_go_to_disk_and_come_back(tmp_pat
     from llamay_server_tests.conftest import running
 
     from llamay_server import Config
-    from llamay_server.engine.model import load
+    from llamay_server.engine.loading import load
 
     spill = tmp_path / "spill"
     config = Config(threads=2, ctx_mem_budget=400_000, ctx_spill_dir=str(spill), ctx_spill=1 << 24)
@@ -518,7 +518,7 @@ def test_a_template_file_stands_in_for_the_models_own(tmp_path):
     from llamay_server_tests.conftest import running
 
     from llamay_server import Config, ConfigError, create_app
-    from llamay_server.engine.model import load
+    from llamay_server.engine.loading import load
 
     file = tmp_path / "template.jinja"
     file.write_text("{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}")
@@ -552,7 +552,7 @@ def test_j11_what_one_owner_computed_saves_no_other_owner_a_step():
     from llamay_server_tests.conftest import running
 
     from llamay_server import Config
-    from llamay_server.engine.model import load
+    from llamay_server.engine.loading import load
 
     prompt = "Once upon a time, there was a little girl named Lily. " * 12
     with running(

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 import llamay_models
-from llamay_models.engine import Piece, Sampling, TokenScore
+from llamay_models import errors
+from llamay_models.engine import FinishReason, Generation, Piece, Request, Sampling, TokenScore
 from llamay_models.engine._generation import Channel
 from llamay_server.engine import protocol as p
-from llamay_server.engine.values import Generation
+from llamay_server.engine.constraint import OutputConstraint, UnsupportedConstraint
 
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 BOS, EOS, IM_START, IM_END = range(256, 260)
@@ -72,7 +73,7 @@ def sample(schema: Any) -> Any:
     if schema is True or schema == {}:
         return {}
     if not isinstance(schema, dict):
-        raise p.UnsupportedConstraint("the schema allows nothing")
+        raise UnsupportedConstraint("the schema allows nothing")
     if "anyOf" in schema:
         return sample(schema["anyOf"][0])
     if "const" in schema:
@@ -80,7 +81,7 @@ def sample(schema: Any) -> Any:
     if "enum" in schema:
         return schema["enum"][0]
     if "unsupported" in schema:
-        raise p.UnsupportedConstraint("the keyword 'unsupported' at #/unsupported is not supported")
+        raise UnsupportedConstraint("the keyword 'unsupported' at #/unsupported is not supported")
     match schema.get("type"):
         case "object" | None:
             return {k: sample(v) for k, v in schema.get("properties", {}).items()}
@@ -104,17 +105,17 @@ def _no_forks(channel: Channel, n: int) -> list[llamay_models.Generation]:
 class FakeGeneration(Generation):
     """Text from a thread of its own, on its way to the server through the engine's own channel."""
 
-    def __init__(self, model: FakeModel, work: p.Work) -> None:
-        self.model, self.work = model, work
+    def __init__(self, model: FakeModel, request: Request) -> None:
+        self.model, self.request = model, request
         self.channel = Channel()
-        super().__init__(llamay_models.Generation(self.channel, Sampling(), threading.Event(), _no_forks))
-        context = work.prompt if isinstance(work.prompt, FakeContext) else None
-        self._tokens = list(context.tokens if context else work.prompt)  # type: ignore[arg-type]
-        self._prompt_tokens = len(self._tokens)
+        super().__init__(self.channel, request.sampling or Sampling(), threading.Event(), _no_forks)
+        context = request.prompt if isinstance(request.prompt, FakeContext) else None
+        self._all = list(context.tokens if context else request.prompt)
+        self._prompt_tokens = len(self._all)
         self._context = context
         self._made = 0
         self._cached = (
-            self._prompt_tokens if context else model.match(self._tokens, work.tenant) if work.reuse else 0
+            self._prompt_tokens if context else model.match(self._all, request.tenant) if request.reuse else 0
         )
         self.channel.prompt_tokens, self.channel.cached_tokens = self._prompt_tokens, self._cached
         threading.Thread(target=self._thread, daemon=True).start()
@@ -125,7 +126,7 @@ class FakeGeneration(Generation):
     def _thread(self) -> None:
         with self.model.lock:
             self.model.live += 1
-        reason: p.FinishReason = "error"
+        reason: FinishReason = "error"
         error: Exception | None = None
         try:
             reason = self._run()
@@ -137,46 +138,45 @@ class FakeGeneration(Generation):
                 self.model.ended += 1
             self.channel.finish(reason, error)  # type: ignore[arg-type]
 
-    def _run(self) -> p.FinishReason:
-        work, model = self.work, self.model
+    def _run(self) -> FinishReason:
+        request, model = self.request, self.model
+        sampling = request.sampling or Sampling()
         while model.blocked.is_set() and not self.channel.cancelled:
             time.sleep(0.002)
-        if work.prompt is not self._context:
+        if request.prompt is not self._context:
             for _ in range(0, self._prompt_tokens - self._cached, PAGE):
                 time.sleep(model.prefill_delay)
                 if self.channel.cancelled:
                     return "cancelled"
-            model.remember(self._tokens, work.tenant)
+            model.remember(self._all, request.tenant)
         if model.fail:
-            raise p.BadPrompt(model.fail)
-        script = work.constraint.text if work.constraint is not None else None
+            raise errors.PromptError(model.fail)
+        script = request.constraint.text if request.constraint is not None else None
         if script is None and model.script is not None:
-            script = model.script(model.decode(self._tokens))
+            script = model.script(model.decode(self._all))
         planned = [*script.encode(), EOS] if script is not None else None
-        seed = work.sampling.get("seed", 0) if work.sampling.get("temperature", 0.8) > 0 else 0
-        out = _Assembler(work.stop)
-        limit = (
-            work.max_tokens if work.max_tokens is not None else model.info.context_length - len(self._tokens)
-        )
+        seed = sampling.seed if sampling.temperature > 0 else 0
+        out = _Assembler(request.stops)
+        limit = request.max_tokens
+        limit = model.info.context_length - len(self._all) if limit is None else limit
         while self._made < limit:
             time.sleep(model.decode_delay)
             if self.channel.cancelled:
                 return "cancelled"
-            token = planned[self._made] if planned is not None else next_token(self._tokens, seed)
-            if token == EOS and work.ignore_eos:
+            token = planned[self._made] if planned is not None else next_token(self._all, seed)
+            if token == EOS and request.ignore_eos:
                 token = 32
             if model.fail_after and self._made >= model.fail_after:
-                raise p.BadPrompt("the engine stumbled")
-            self._tokens.append(token)
+                raise errors.PromptError("the engine stumbled")
+            self._all.append(token)
             self._made += 1
             self.channel.completion_tokens = self._made
             if self._context is not None:
                 self._context.tokens.append(token)
             scores: tuple[TokenScore, ...] = ()
-            if work.logprobs is not None:
-                top = tuple(
-                    (t % VOCAB, -0.25 - 0.5 * i) for i, t in enumerate(range(token, token + work.logprobs))
-                )
+            if sampling.logprobs is not None:
+                nearest = range(token, token + sampling.logprobs)
+                top = tuple((t % VOCAB, -0.25 - 0.5 * i) for i, t in enumerate(nearest))
                 scores = (TokenScore(token, -0.25, top),)
             if token == EOS:
                 self._put(Piece(out.flush(), (token,), (*out.scores, *scores)))
@@ -254,9 +254,9 @@ class FakeContext:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def fork(self, n: int) -> list[FakeContext]:
+    def fork(self) -> FakeContext:
         assert not self.closed
-        return [FakeContext(self.model, self.tokens, len(self.tokens)) for _ in range(n)]
+        return FakeContext(self.model, self.tokens, len(self.tokens))
 
     def truncate(self, n: int) -> None:
         del self.tokens[n:]
@@ -270,24 +270,12 @@ class FakeContext:
             progress("reading", len(tokens), len(tokens))
         self.tokens += tokens
 
-    def chances(self, tokens: Sequence[int]) -> list[float]:
-        """All that was read so far decides, so that a wrong context or order would show."""
+    @property
+    def logits(self) -> p.Floats:
+        """All tokens so far decide, so that a wrong context or order would show."""
         seen = zlib.crc32(repr(self.tokens).encode())
-        return [(1 + zlib.crc32(b"%d %d" % (seen, t)) % 9) / 1000 for t in tokens]
-
-    def save(
-        self, path: Path, *, labels: p.Labels = p.UNLABELLED, progress: p.Progress | None = None
-    ) -> None:
-        if self.model.disk_full:
-            raise OSError(28, "No space left on device")
-        about = {
-            "sha": self.model.sha,
-            "tokens": list(self.tokens),
-            "owner": labels.owner,
-            "marking": labels.marking,
-        }
-        body = json.dumps(about).encode()
-        path.write_bytes(b"FAKE" + zlib.crc32(body).to_bytes(4, "little") + body)
+        weights = [1 + zlib.crc32(b"%d %d" % (seen, token)) % 9 for token in range(VOCAB)]
+        return np.log(np.array(weights, np.float32))
 
     def close(self) -> None:
         if not self.closed:
@@ -338,7 +326,7 @@ class FakeModel:
         self.closed = False
         self._seen: dict[str, list[list[int]]] = {}
 
-    adapters: Sequence[p.Adapter] = ()
+    adapters: Sequence[p.LoadedAdapter] = ()
 
     def set_scales(self, scales: Sequence[float]) -> None:
         raise AssertionError("there are no adapters")
@@ -362,6 +350,9 @@ class FakeModel:
 
     def token_name(self, token: int) -> str:
         return chr(token) if token < 256 else SPECIAL[token - 256] if token < 260 else f"<unused{token}>"
+
+    def control_tokens(self, names: Sequence[str]) -> list[int]:
+        return [256 + SPECIAL.index(name) for name in names if name in SPECIAL]
 
     def decode(self, tokens: Sequence[int]) -> str:
         raw = b"".join(bytes([t]) if t < 256 else self.token_name(t).encode() for t in tokens)
@@ -404,10 +395,11 @@ class FakeModel:
             say("<|im_start|>assistant\n", special=True)
         return p.Prompt("".join(texts), ids)
 
-    def constraint(self, kind: str, value: Any) -> FakeConstraint:
-        if kind == "after_thoughts":
-            answer = self.constraint(value["kind"], value["value"])
-            return FakeConstraint(f"hm</think>\n{answer.text}" if value["thoughts"][2] else answer.text)
+    def constraint(self, wanted: OutputConstraint) -> FakeConstraint:
+        kind, value = wanted.kind, wanted.value
+        if wanted.reasoning is not None and kind != "tools":
+            answer = self.constraint(dataclasses.replace(wanted, reasoning=None))
+            return FakeConstraint(f"hm</think>\n{answer.text}" if wanted.reasoning[2] else answer.text)
         if kind == "json_schema":
             return FakeConstraint(json.dumps(sample(value)))
         if kind == "tools":
@@ -427,11 +419,11 @@ class FakeModel:
         if kind == "regex":
             return FakeConstraint(value.split("|")[0].replace("\\", ""))
         if "root" not in value:
-            raise p.UnsupportedConstraint("the grammar has no rule called root")
+            raise UnsupportedConstraint("the grammar has no rule called root")
         return FakeConstraint([*value.split('"'), "", ""][1])
 
-    def submit(self, work: p.Work) -> FakeGeneration:
-        return FakeGeneration(self, work)
+    def submit(self, request: Request) -> FakeGeneration:
+        return FakeGeneration(self, request)
 
     def context(
         self, tokens: Sequence[int], *, tenant: str = "", progress: p.Progress | None = None
@@ -446,6 +438,20 @@ class FakeModel:
         self.remember(list(tokens), tenant)
         return FakeContext(self, tokens, cached)
 
+    def save(
+        self, context: FakeContext, path: Path, labels: p.Labels, *, progress: p.Progress | None = None
+    ) -> None:
+        if self.disk_full:
+            raise OSError(28, "No space left on device")
+        about = {
+            "sha": self.sha,
+            "tokens": list(context.tokens),
+            "owner": labels.owner,
+            "marking": labels.marking,
+        }
+        body = json.dumps(about).encode()
+        path.write_bytes(b"FAKE" + zlib.crc32(body).to_bytes(4, "little") + body)
+
     def restore(
         self,
         path: Path,
@@ -456,19 +462,19 @@ class FakeModel:
     ) -> FakeContext:
         raw = path.read_bytes()
         if raw[:4] != b"FAKE" or zlib.crc32(raw[8:]).to_bytes(4, "little") != raw[4:8]:
-            raise p.BadSnapshot("the snapshot is damaged or cut short")
+            raise errors.SnapshotError("the snapshot is damaged or cut short")
         body = json.loads(raw[8:])
         if body["sha"] != self.sha:
-            raise p.IdentityConflict(
+            raise errors.IdentityMismatch(
                 f"the snapshot was made by weights {body['sha'][:8]}, not {self.sha[:8]}",
-                fieldname="weights",
+                field="weights",
                 expected=self.sha,
                 found=body["sha"],
             )
         if body["owner"] not in (None, owner):
-            raise p.SnapshotNotAllowed("the snapshot belongs to somebody else")
+            raise errors.NotAllowed("the snapshot belongs to somebody else")
         if body["marking"] is not None and body["marking"] not in markings:
-            raise p.SnapshotNotAllowed(f"the snapshot is marked {body['marking']!r}")
+            raise errors.NotAllowed(f"the snapshot is marked {body['marking']!r}")
         context = FakeContext(self, body["tokens"])
         context.marking = body["marking"]
         return context
@@ -497,14 +503,14 @@ class FakeModel:
         normalize: bool = True,
         dimensions: int | None = None,
         progress: p.Progress | None = None,
-    ) -> p.Embeddings:
+    ) -> p.Floats:
         """Counts of tokens, hashed into places."""
         if self.fail:
-            raise p.NotSupported(self.fail)
+            raise errors.PlanError(self.fail)
         out = np.zeros((len(texts), dimensions or 64), np.float32)
         for i, ids in enumerate(texts):
             if len(ids) > self.info.context_length:
-                raise p.PromptTooLong(len(ids), self.info.context_length)
+                raise errors.PromptTooLong(len(ids), self.info.context_length)
             time.sleep(self.prefill_delay)
             if progress:
                 progress("embedding", i, len(texts))
@@ -528,8 +534,8 @@ class FakeModel:
         first, *others = self.embed([list(t.encode()) for t in (query, *documents)], progress=progress)
         return [float(first @ other) for other in others]
 
-    def times(self) -> Mapping[str, p.Times]:
-        return {"queue": p.Times((0.1, 1.0), (3, 1, 2), 9.5)}
+    def durations(self) -> Mapping[str, p.DurationHistogram]:
+        return {"queue": p.DurationHistogram((0.1, 1.0), (3, 1, 2), 9.5)}
 
     def stats(self) -> Mapping[str, float]:
         return {

@@ -34,44 +34,44 @@ def bytes_vocabulary():
     return llamay_grammar.Vocabulary(tokens, special={256: "</s>"}, end=[256])
 
 
-def tools_bound(tools, mode="required"):
-    bound = Toolbox(tuple(tools), mode).bound("hermes", None)
-    assert bound is not None
-    return bound
+def tools_constraint(tools, mode="required"):
+    constraint = Toolbox(tuple(tools), mode).constraint("hermes", None)
+    assert constraint is not None
+    return constraint
 
 
-def compiled(vocabulary, value):
+def compiled(vocabulary, constraint):
     """As the server compiles it: to the letter for strict tools, else as far as it goes."""
     from llamay_server.engine.grammar import Grammars
 
     grammars = Grammars(None, 257)
     grammars._vocabulary = vocabulary
-    return grammars.constraint("tools", value)
+    return grammars.constraint(constraint)
 
 
 def test_ag03_the_schemas_of_agents_compile_and_what_is_loosened_is_told():
     vocabulary = bytes_vocabulary()
-    made = compiled(vocabulary, tools_bound([Tool("edit", "", SCHEMA)]).value)
+    made = compiled(vocabulary, tools_constraint([Tool("edit", "", SCHEMA)]))
     for text in (b'<tool_call>\n{"name": "edit", "arguments": {"path": "/ab"',):
         for byte in text:
             made.accept(byte)
     odd = {"type": "object", "properties": {"x": {"type": "string", "pattern": r"^(a)\1$"}}}
-    loose = compiled(vocabulary, tools_bound([Tool("f", "", odd)]).value)
+    loose = compiled(vocabulary, tools_constraint([Tool("f", "", odd)]))
     assert loose.warnings, "a word that is not enforced is told"
-    from llamay_server.engine.protocol import UnsupportedConstraint
+    from llamay_server.engine.constraint import UnsupportedConstraint
 
     with pytest.raises(UnsupportedConstraint):
-        compiled(vocabulary, tools_bound([Tool("f", "", odd, strict=True)]).value)
+        compiled(vocabulary, tools_constraint([Tool("f", "", odd, strict=True)]))
 
 
 def test_ag05_two_hundred_tools_compile_in_seconds_and_are_kept():
     vocabulary = bytes_vocabulary()
-    value = tools_bound([Tool(f"tool_{i}", "does", SCHEMA) for i in range(200)]).value
+    constraint = tools_constraint([Tool(f"tool_{i}", "does", SCHEMA) for i in range(200)])
     began = time.process_time()
-    compiled(vocabulary, value)
+    compiled(vocabulary, constraint)
     first = time.process_time() - began
     began = time.process_time()
-    compiled(vocabulary, value)
+    compiled(vocabulary, constraint)
     assert first < 10
     assert time.process_time() - began < max(first / 2, 0.05)
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamay_server import Config, ConfigError, load_config, main, show_config
-from llamay_server.config import parse_bytes, parse_seconds
 from llamay_server.engine.snapshot_key import read_key
+from llamay_server.settings import parse_bytes, parse_seconds
 
 
 def test_flags_beat_environment_beats_file_beats_default(tmp_path):

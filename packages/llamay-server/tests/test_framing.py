@@ -1,41 +1,48 @@
-"""What a request binds of an answer."""
+"""How a chat request constrains its answer, and how the answer is parsed."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from llamay_models import Request
 from llamay_models.answers import Finished, Reasoning, Text
-from llamay_server.chat.run import ChatRequest, Framing, Rendered
+from llamay_server.chat.conversation import Conversation, Rendered
+from llamay_server.chat.framing import Framing
+from llamay_server.chat.request import ChatRequest
 from llamay_server.chat.tools import Tool, Toolbox
+from llamay_server.engine.constraint import OutputConstraint
 from llamay_server.engine.protocol import Prompt
-from llamay_server.pipeline.sampling import Bound
+from llamay_server.pipeline.delivery import Delivery
 
 MARKS = ("<think>", "</think>")
 
 
-def framing(bound: Bound | None, *, begun: bool = True, think: bool | None = None, **more: Any) -> Framing:
-    request = ChatRequest([], {}, bound=bound, think=think, **more)
-    return Framing.of(request, Rendered(Prompt("", []), in_thought=begun), "hermes", MARKS)
+def framing(
+    constraint: OutputConstraint | None, *, begun: bool = True, think: bool | None = None, **more: Any
+) -> Framing:
+    conversation = Conversation([], think=think, **more)
+    request = ChatRequest(conversation, Request(()), Delivery(constraint=constraint))
+    return Framing.of(request, Rendered(Prompt("", []), in_reasoning=begun), "hermes", MARKS)
 
 
-def test_what_a_model_thinks_is_free_and_what_it_answers_then_is_bound() -> None:
-    schema = Bound("json_schema", {"type": "integer"}, "format")
+def test_reasoning_is_free_and_the_answer_after_it_is_constrained() -> None:
+    schema = OutputConstraint("json_schema", {"type": "integer"}, "format")
     for begun in (True, False):
-        bound = framing(schema, begun=begun).bound
-        assert bound is not None
-        assert bound.kind == "after_thoughts"
-        assert bound.value["thoughts"] == (*MARKS, begun)
+        constraint = framing(schema, begun=begun).constraint
+        assert constraint is not None
+        assert (constraint.kind, constraint.value) == (schema.kind, schema.value)
+        assert constraint.reasoning == (*MARKS, begun)
     parser = framing(schema).parser(0)
     events = [*parser.feed("why not</think>\n\n7"), *parser.finish("stop", None)]
     assert [type(e) for e in events] == [Reasoning, Text, Finished]
-    assert framing(schema, begun=False, think=False).bound == schema
+    assert framing(schema, begun=False, think=False).constraint == schema
 
-    demanded = framing(None, box=Toolbox((Tool("get", "", {}),), "required")).bound
+    demanded = framing(None, toolbox=Toolbox((Tool("get", "", {}),), "required")).constraint
     assert demanded is not None
-    assert demanded.value["thoughts"] == (*MARKS, True)
+    assert demanded.reasoning == (*MARKS, True)
 
 
-def test_an_expression_binds_from_the_first_character_so_nothing_of_it_is_a_thought() -> None:
-    parser = framing(Bound("regex", "[ab]+", "regex")).parser(0)
+def test_an_expression_constrains_from_the_first_character_so_nothing_before_it_is_reasoning() -> None:
+    parser = framing(OutputConstraint("regex", "[ab]+", "regex")).parser(0)
     events = [*parser.feed("ab"), *parser.finish("stop", None)]
     assert [type(e) for e in events] == [Text, Finished]

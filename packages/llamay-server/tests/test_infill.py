@@ -6,7 +6,7 @@ import pytest
 from fake_engine import BOS, FakeModel
 
 from llamay_server.http.errors import ApiError
-from llamay_server.pipeline import infill as _fill
+from llamay_server.pipeline.infill import Extra, fill_prompt
 
 PRE, SUF, MID, REPO, FILE = 261, 262, 263, 264, 265
 NEEDED = {"fill_prefix": PRE, "fill_suffix": SUF, "fill_middle": MID}
@@ -19,21 +19,21 @@ def filler(context_length=4096, **more):
 
 
 def test_prefix_what_is_begun_suffix_middle():
-    ids = _fill.fill_prompt(filler(), "ab", "yz", begun="c")
+    ids = fill_prompt(filler(), "ab", "yz", begun="c")
     assert ids == [BOS, PRE, *b"abc", SUF, *b"yz", MID]
 
 
 def test_other_files_come_first_each_after_its_name():
-    extra = [_fill.Extra("one", "a.py"), _fill.Extra("two")]
-    ids = _fill.fill_prompt(filler(fill_repo=REPO, fill_file=FILE), "ab", "yz", extra=extra)
+    extra = [Extra("one", "a.py"), Extra("two")]
+    ids = fill_prompt(filler(fill_repo=REPO, fill_file=FILE), "ab", "yz", extra=extra)
     files = [REPO, *b"myproject\n", FILE, *b"a.py\none", FILE, *b"tmp\ntwo", FILE, *b"filename\n"]
     assert ids == [BOS, *files, PRE, *b"ab", SUF, *b"yz", MID]
-    ids = _fill.fill_prompt(filler(), "ab", "yz", extra=extra)
+    ids = fill_prompt(filler(), "ab", "yz", extra=extra)
     assert ids[: ids.index(PRE)] == [BOS, *b"\n\n--- snippet ---\n\none\n\n--- snippet ---\n\ntwo"]
 
 
 def test_control_tokens_in_the_text_are_text():
-    ids = _fill.fill_prompt(filler(), "<|im_end|>", "</s>")
+    ids = fill_prompt(filler(), "<|im_end|>", "</s>")
     assert ids == [BOS, PRE, *b"<|im_end|>", SUF, *b"</s>", MID]
 
 
@@ -44,9 +44,7 @@ def test_control_tokens_in_the_text_are_text():
 def test_what_does_not_fit_goes_from_the_far_ends_three_to_one(prefix, suffix, kept):
     before = "".join(chr(97 + i % 26) for i in range(prefix))
     after = "".join(chr(65 + i % 26) for i in range(suffix))
-    ids = _fill.fill_prompt(
-        filler(context_length=124), before, after, reserve=20, extra=[_fill.Extra("x" * 500)]
-    )
+    ids = fill_prompt(filler(context_length=124), before, after, reserve=20, extra=[Extra("x" * 500)])
     assert len(ids) <= 104
     start, end = ids.index(PRE), ids.index(SUF)
     assert bytes(ids[start + 1 : end]).decode() == before[prefix - kept[0] :]
@@ -54,8 +52,8 @@ def test_what_does_not_fit_goes_from_the_far_ends_three_to_one(prefix, suffix, k
 
 
 def test_the_farthest_of_other_files_goes_first():
-    extra = [_fill.Extra("0123456789" * 20)]
-    ids = _fill.fill_prompt(filler(context_length=64), "ab", "yz", extra=extra)
+    extra = [Extra("0123456789" * 20)]
+    ids = fill_prompt(filler(context_length=64), "ab", "yz", extra=extra)
     assert len(ids) == 64
     assert bytes(ids[1 : ids.index(PRE)]).decode() == ("0123456789" * 20)[-56:]
 
@@ -64,7 +62,7 @@ def test_a_model_without_the_tokens_says_which():
     model = FakeModel()
     model.info = dataclasses.replace(model.info, fill_tokens={"fill_prefix": PRE})
     with pytest.raises(ApiError, match="no token for the suffix, middle") as error:
-        _fill.fill_prompt(model, "a", "b")
+        fill_prompt(model, "a", "b")
     assert error.value.kind == "not_supported"
 
 

@@ -12,7 +12,7 @@ from fake_engine import FakeModel
 import llamay_models
 from llamay_models import errors
 from llamay_server import Config
-from llamay_server.engine.model import load
+from llamay_server.engine.loading import load
 
 USER = [{"role": "user", "content": "hi"}]
 ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -166,9 +166,7 @@ def test_a_template_that_cannot_be_read_makes_a_model_unusable(start, tmp_path):
 
     class Picky(FakeModel):
         def use_template(self, source: str) -> None:
-            from llamay_server.engine.protocol import BadPrompt
-
-            raise BadPrompt("the template has no end")
+            raise errors.PromptError("the template has no end")
 
         def close(self) -> None:
             closed.append(self)

@@ -172,12 +172,14 @@ def test_ol22_openais_routes_have_openais_defaults_and_this_one_ollamas(start, m
     server = start()
     seen = []
     submit = server.model.submit
-    monkeypatch.setattr(server.model, "submit", lambda work: seen.append(dict(work.sampling)) or submit(work))
+    monkeypatch.setattr(
+        server.model, "submit", lambda request: seen.append(request.sampling) or submit(request)
+    )
     server.client.post("/v1/chat/completions", json={"messages": USER, "max_tokens": 2})
     server.client.post("/api/chat", json={"model": "fake", "messages": USER, "stream": False})
     openai, ollama = seen
-    assert (openai["temperature"], openai["top_p"], openai["top_k"]) == (1.0, 1.0, 0)
-    assert (ollama["temperature"], ollama["top_p"], ollama["top_k"]) == (0.8, 0.9, 40)
+    assert (openai.temperature, openai.top_p, openai.top_k) == (1.0, 1.0, 0)
+    assert (ollama.temperature, ollama.top_p, ollama.top_k) == (0.8, 0.9, 40)
 
 
 def test_ol23_what_ollama_lacks_is_here_without_breaking_its_shapes(start):

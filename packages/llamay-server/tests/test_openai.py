@@ -349,7 +349,8 @@ def test_oa25_structured_output_is_what_was_asked_and_told_when_cut(start):
 
 
 def test_canonical_escapes_go_with_whatever_asks_for_json(start):
-    from llamay_server.pipeline.sampling import SamplingFields, bound
+    from llamay_server.pipeline.constraints import output_constraint
+    from llamay_server.pipeline.sampling import SamplingFields
 
     for fields, form in (
         (SamplingFields(structured_outputs={"json": {"const": 1}, "canonical_escapes": True}), None),
@@ -358,10 +359,10 @@ def test_canonical_escapes_go_with_whatever_asks_for_json(start):
             {"type": "json_schema", "json_schema": {"schema": {"const": 1}}},
         ),
     ):
-        found = bound(fields, form)
+        found = output_constraint(fields, form)
         assert found is not None
-        assert (found.kind, found.value) == ("json_schema_canonical", {"const": 1})
-    assert bound(SamplingFields(structured_outputs={"canonical_escapes": True})) is None
+        assert (found.kind, found.value, found.canonical_escapes) == ("json_schema", {"const": 1}, True)
+    assert output_constraint(SamplingFields(structured_outputs={"canonical_escapes": True})) is None
     r = chat(start(), structured_outputs={"canonical_escapes": "yes"})
     assert r.status_code == 400
 

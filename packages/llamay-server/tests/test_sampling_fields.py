@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from llamay_server.http.errors import ApiError
-from llamay_server.ollama.generation import Options
-from llamay_server.pipeline.sampling import OPENAI_DEFAULTS, SamplingFields, sampling
+from llamay_server.ollama.schema import Options
+from llamay_server.pipeline.sampling import OPENAI_DEFAULTS, SamplingFields, sampling_options
 
 EVERYTHING = frozenset(
     [
@@ -24,7 +24,7 @@ MODEL: Any = SimpleNamespace(info=SimpleNamespace(sampling_options=EVERYTHING, v
 
 def read(**fields: Any) -> dict[str, Any]:
     """What an engine that can do everything gets, beside the defaults and the seed."""
-    out = sampling(msgspec.convert(fields, SamplingFields), MODEL)
+    out = sampling_options(msgspec.convert(fields, SamplingFields), MODEL)
     return {k: v for k, v in out.items() if k != "seed" and OPENAI_DEFAULTS.get(k) != v}
 
 

@@ -15,8 +15,8 @@ from fake_engine import FakeModel
 
 from llamay_server import Config, ConfigError, create_app
 from llamay_server.config import read_keys
-from llamay_server.http.gate import _hostname
 from llamay_server.http.keys import Keys
+from llamay_server.http.origins import host_name
 from llamay_server.observability.logs import clean
 
 from .conftest import no_loader, running
@@ -69,7 +69,7 @@ def test_host_names_are_taken_apart():
         "x:1:2": "",
         "": "",
     }.items():
-        assert _hostname(host) == name, host
+        assert host_name(host) == name, host
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_j22_the_page_is_served_under_a_strict_policy(shared):
         assert r.status_code == 200, name
         assert "innerHTML" not in r.text
         assert "eval(" not in r.text
-    for name in ("..%2f_app.py", "../_app.py", "%2e%2e/_app.py", "none.js", "%00"):
+    for name in ("..%2froutes.py", "../routes.py", "%2e%2e/routes.py", "none.js", "%00"):
         assert shared.client.get(f"/ui/{name}").status_code in (400, 404), name
     assert shared.client.get("/ui").headers["location"] == "/ui/"
     assert shared.client.get("/", headers={"accept": "text/html"}).headers["location"] == "/ui/"

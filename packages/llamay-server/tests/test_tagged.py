@@ -101,5 +101,5 @@ def test_a_call_that_is_sent_back_is_what_the_template_takes() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "put", "arguments": arguments}}
     turn = [{"role": "assistant", "content": "", "tool_calls": [call]}]
     text = ChatTemplate(source).render(for_template(turn, source, llamay_grammar), tools=[])
-    found = reader(BOX, form="qwen3-coder").feed(text.removesuffix("[]"))
+    found = reader(BOX.schemas, form="qwen3-coder").feed(text.removesuffix("[]"))
     assert [json.loads(e.arguments) for e in found if isinstance(e, ToolCall)] == [arguments]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from llamay_server.chat.tools import Tool, Toolbox, closed
-from llamay_server.pipeline.sampling import Bound
+from llamay_server.engine.constraint import OutputConstraint
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
 
@@ -45,16 +45,20 @@ def test_arguments_are_closed_at_every_depth_and_free_objects_stay_free() -> Non
 
 def test_an_optional_call_is_bound_in_its_form_alone_and_only_where_nothing_else_binds_it() -> None:
     box = Toolbox((Tool("weather", "", CITY),), "auto")
-    assert box.bound("hermes", None) is None
+    assert box.constraint("hermes", None) is None
 
-    loose = box.bound("hermes", None, optional=True)
-    strict = Toolbox((Tool("weather", "", CITY, strict=True),), "auto").bound("hermes", None, optional=True)
-    document = box.bound("hermes", Bound("json_schema", CITY, "response_format"), optional=True)
+    loose = box.constraint("hermes", None, optional=True)
+    strict = Toolbox((Tool("weather", "", CITY, strict=True),), "auto").constraint(
+        "hermes", None, optional=True
+    )
+    document = box.constraint(
+        "hermes", OutputConstraint("json_schema", CITY, "response_format"), optional=True
+    )
 
     parameters = [
-        bound.value["tools"][0]["function"]["parameters"]
-        for bound in (loose, strict, document)
-        if bound is not None
+        found.value["tools"][0]["function"]["parameters"]
+        for found in (loose, strict, document)
+        if found is not None
     ]
     assert parameters == [{"type": "object"}, *[{**CITY, "additionalProperties": False}] * 2]
     assert loose is not None
@@ -63,7 +67,7 @@ def test_an_optional_call_is_bound_in_its_form_alone_and_only_where_nothing_else
 
 def test_oa26_a_grammar_knows_the_described_arguments_only_and_the_template_the_schema_itself() -> None:
     box = Toolbox((Tool("weather", "", CITY),), "required")
-    bound = box.bound("hermes", None)
-    assert isinstance(bound, Bound)
-    assert bound.value["tools"][0]["function"]["parameters"] == {**CITY, "additionalProperties": False}
+    found = box.constraint("hermes", None)
+    assert isinstance(found, OutputConstraint)
+    assert found.value["tools"][0]["function"]["parameters"] == {**CITY, "additionalProperties": False}
     assert box.tools[0].as_openai()["function"]["parameters"] == CITY

@@ -13,7 +13,7 @@ import zlib
 import httpx
 import pytest
 
-from llamay_server.http.gate import unpack
+from llamay_server.http.receiving import unpack
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "seed": 3}
 ALL_GETS = ["/", "/health", "/v1/models", "/metrics"]
@@ -136,10 +136,10 @@ def test_t06_a_client_that_leaves_while_a_grammar_compiles_frees_its_place(start
     server = start()
     begun, end = threading.Event(), threading.Event()
 
-    def slow(kind, value):
+    def slow(wanted):
         begun.set()
         assert end.wait(10)
-        return server.model.constraint_made(kind, value)
+        return server.model.constraint_made(wanted)
 
     server.model.constraint_made, server.model.constraint = server.model.constraint, slow
     body = CHAT | {"regex": "yes", "stream": stream}

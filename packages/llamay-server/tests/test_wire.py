@@ -14,8 +14,8 @@ from fake_engine import FakeModel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamay_server.http.answers import Blank, sse
 from llamay_server.http.connection import Body
+from llamay_server.http.frames import EventTemplate, sse
 
 TEXT = 'Ein naïver Text: 日本語, 👩‍👩‍👧, and "quotes" \\ and\nlines. ' * 4
 USER = [{"role": "user", "content": "hi"}]
@@ -191,4 +191,4 @@ def test_a_blank_is_filled_with_exactly_what_encoding_the_whole_event_gives(text
     def make(inner):
         return {"id": around, "choices": [{"delta": {"content": inner}, "x": None}], "more": [1.5, around]}
 
-    assert Blank(make).fill(text) == sse(make(text))
+    assert EventTemplate(make).fill(text) == sse(make(text))

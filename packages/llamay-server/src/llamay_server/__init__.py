@@ -1,4 +1,9 @@
-"""llamay over HTTP, in the dialects that clients already speak."""
+"""llamay over HTTP, in the dialects that clients already speak.
+
+The names here are what other packages use. The rooms below them, from the ground up: `config`, `settings`, `store` and
+`services`; `engine`, `observability`, `http`, `models`, `pipeline` and `chat`; `openai`, `anthropic`, `ollama`,
+`llamacpp` and `retrieval`; `contexts`; `web`; `app`. A room imports only rooms below it.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -6,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from llamay_server.app.application import Application, create_app
     from llamay_server.app.serving import main, serve
-    from llamay_server.config import Config, ConfigError, add_flags, from_namespace, load_config, show_config
-    from llamay_server.ollama.create import RecipeError, read_recipe
+    from llamay_server.config import Config, ConfigError
     from llamay_server.ollama.modelfiles import modelfile, parameter_lines
+    from llamay_server.ollama.recipes import RecipeError, read_recipe
+    from llamay_server.settings import add_flags, from_namespace, load_config, show_config
     from llamay_server.store import Profile, Recipe, Status, Store, StoredModel, StoreError
 
 __all__ = [
@@ -34,13 +40,14 @@ __all__ = [
     "show_config",
 ]
 
-# Who wants the settings, or a store's words, need not wait for the web framework.
+# Imported when it is asked for: a program that only reads settings need not wait for the web framework.
 _WHERE = {
     "app.application": ("Application", "create_app"),
     "app.serving": ("main", "serve"),
-    "config": ("Config", "ConfigError", "add_flags", "from_namespace", "load_config", "show_config"),
-    "ollama.create": ("RecipeError", "read_recipe"),
+    "config": ("Config", "ConfigError"),
     "ollama.modelfiles": ("modelfile", "parameter_lines"),
+    "ollama.recipes": ("RecipeError", "read_recipe"),
+    "settings": ("add_flags", "from_namespace", "load_config", "show_config"),
     "store": ("Profile", "Recipe", "Status", "Store", "StoreError", "StoredModel"),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}

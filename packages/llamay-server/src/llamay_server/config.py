@@ -1,16 +1,9 @@
-"""Configuration: flags over environment over one TOML file over defaults, and where each value came from."""
+"""Everything that can be set about a server, and the keys that it accepts."""
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import ipaddress
-import os
-import re
 import stat
-import tomllib
-import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,7 +53,7 @@ class Config:
     kv: str = _setting("f16", "precision of K/V: f32, f16, vq8 or q8")
     drafts: tuple[str, ...] = _setting(
         (),
-        "smaller models of the same vocabulary that guess ahead: PATH for the default model, NAME=PATH for another",
+        "draft models of the same vocabulary, for speculative decoding: PATH (the default model's) or NAME=PATH",
     )
     lora: tuple[str, ...] = _setting(
         (),
@@ -68,21 +61,21 @@ class Config:
     )
     max_stall: str = _setting(
         "2.5x",
-        "how long a step may take that reads a prompt while texts are written: 2.5x (times as long as without) or 50ms",
+        "how long a step with prefill may take while texts are decoded: 2.5x (times as long as without) or 50ms",
     )
     ctx_mem_budget: int = _setting(
         0, "bytes of memory for the K/V of contexts, per model; 0 lets the engine choose", unit="bytes"
     )
     ctx_spill_dir: str = _setting(
-        "", "folder where contexts that nobody is at work on go, encrypted, when memory does not suffice"
+        "", "folder to which idle contexts are spilled, encrypted, when memory does not suffice"
     )
-    ctx_spill: int = _setting(64 << 30, "bytes that they may take there, per model", unit="bytes")
+    ctx_spill: int = _setting(64 << 30, "bytes that spilled contexts may take there, per model", unit="bytes")
     prefix_cache: int = _setting(
         -1,
-        "bytes of K/V pages that computed prefixes may keep per model; 0 keeps none, -1 takes what contexts leave",
+        "bytes of K/V pages that the prefix cache may keep per model; 0 keeps none, -1 takes what contexts leave",
         unit="bytes",
     )
-    prefix_cache_dir: str = _setting("", "folder in which computed prefixes outlive the server")
+    prefix_cache_dir: str = _setting("", "folder in which the prefix cache outlives the server")
     prefix_cache_disk: int = _setting(
         16 << 30, "bytes that this folder may take, all models together", unit="bytes"
     )
@@ -114,7 +107,7 @@ class Config:
     max_streams: int = _setting(0, "generations that may run at once; 0 is no limit")
     bind_calls: bool = _setting(
         False,
-        "bind an optional tool call from its first character on, so that it is always whole and streams while written",
+        "constrain optional tool calls from the first character on: they are always whole, and stream while written",
     )
     max_n: int = _setting(128, "choices, forks or prompts that one request may ask for")
     max_body: int = _setting(128 << 20, "bytes of a request body, unpacked", unit="bytes")
@@ -144,7 +137,7 @@ class Config:
     )
     max_responses: int = _setting(1000, "responses kept for previous_response_id and reading again")
     response_contexts: int = _setting(32, "kept responses whose computed context is kept too")
-    ctx_dir: str = _setting("", "folder for snapshots in passing; empty takes the system's temporary one")
+    ctx_dir: str = _setting("", "folder for temporary files of snapshots; empty takes the system's")
     metrics: bool = _setting(True, "serve /metrics")
     metrics_open: bool = _setting(False, "serve /metrics without a key")
     otel_endpoint: str = _setting(
@@ -189,11 +182,11 @@ class Config:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach the server."""
+        """Whether the server can be reached from this machine only."""
         return bool(self.uds) or is_loopback(self.host)
 
     def check_exposure(self, keys: int) -> None:
-        """Refuse to face a network without keys, unless the operator says so (and never under enterprise)."""
+        """Refuse a network address without keys. `allow_unauthenticated` permits that, but not under enterprise."""
         if self.loopback or keys:
             return
         if self.profile == "enterprise":
@@ -208,7 +201,7 @@ class Config:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name stands for this machine alone."""
+    """Whether an address or name is one of this machine alone."""
     name = host.strip("[]").lower().rstrip(".")
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -219,7 +212,7 @@ def is_loopback(host: str) -> bool:
 
 
 def read_keys(config: Config) -> dict[str, str]:
-    """Keys with their owners. A key file that others may read is refused: a key they know is no key."""
+    """The API keys, each with its owner. Raises `ConfigError` for a key file that other users may read."""
     lines = list(config.api_keys)
     if config.api_key_file:
         path = Path(config.api_key_file)
@@ -238,187 +231,3 @@ def read_keys(config: Config) -> dict[str, str]:
             raise ConfigError(f"api key number {n + 1} is empty")
         keys[key] = owner or f"key-{n + 1}"
     return keys
-
-
-_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
-_SECONDS = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?")
-
-
-def parse_bytes(text: str) -> int:
-    """`512`, `64k`, `1.5GiB` as a number of bytes."""
-    if not (match := _BYTES.fullmatch(text.strip())):
-        raise ValueError(f"{text!r} is not a size; write 512, 64k, 1.5GiB")
-    power = "kmgt".index(match[2].lower()) + 1 if match[2] else 0
-    return int(float(match[1]) * 1024**power)
-
-
-def parse_seconds(text: str) -> float:
-    """`30`, `500ms`, `5m`, `1h30m`, `-1` as seconds, as Ollama and Go write durations."""
-    total, rest = 0.0, text.strip()
-    factor = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
-    if not rest:
-        raise ValueError("a duration is empty; write 30, 500ms, 5m, 1h30m")
-    sign = -1.0 if rest.startswith("-") else 1.0
-    rest = rest.removeprefix("-")
-    while rest:
-        if not (match := _SECONDS.match(rest)) or match[1].startswith("-"):
-            raise ValueError(f"{text!r} is not a duration; write 30, 500ms, 5m, 1h30m")
-        total += float(match[1]) * factor[match[2]]
-        rest = rest[match.end() :]
-    return sign * total
-
-
-def _parse(spec: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
-    """One raw value, text or TOML, as its field wants it."""
-    if typing.get_origin(hint) is tuple:
-        if isinstance(value, str):
-            value = [part.strip() for part in value.split(",") if part.strip()]
-        if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-            raise ValueError("it must be a list of text")
-        return tuple(value)
-    if hint is bool:
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.lower() in ("1", "true", "yes", "on"):
-            return True
-        if isinstance(value, str) and value.lower() in ("0", "false", "no", "off", ""):
-            return False
-        raise ValueError("it must be true or false")
-    if hint in (int, float):
-        if isinstance(value, str):
-            unit = spec.metadata["unit"]
-            value = (
-                parse_bytes(value)
-                if unit == "bytes"
-                else parse_seconds(value)
-                if unit == "seconds"
-                else hint(value)
-            )
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or (hint is int and value != int(value))
-        ):
-            raise ValueError(f"it must be {'a whole number' if hint is int else 'a number'}")
-        return hint(value)
-    if not isinstance(value, str):
-        raise ValueError("it must be text")
-    return value
-
-
-def _split_host(value: str) -> dict[str, str]:
-    """OLLAMA_HOST holds host, host:port, :port or a URL."""
-    rest = value.split("://", 1)[-1].rstrip("/")
-    match = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(?::(\d+))?", rest)
-    if not match:
-        return {"host": rest}
-    return {k: v for k, v in (("host", match[1].strip("[]")), ("port", match[2])) if v}
-
-
-def load_config(
-    flags: Mapping[str, Any] | None = None,
-    *,
-    env: Mapping[str, str] | None = None,
-    file: str | Path | None = None,
-) -> tuple[Config, dict[str, str]]:
-    """The configuration and, for each setting, its origin.
-
-    `flags` holds only what was given; the file is `file`, else `$LLAMAY_CONFIG`, else
-    `$XDG_CONFIG_HOME/llamay/server.toml` where it exists. Raises `ConfigError` naming the setting and the origin.
-    """
-    env = os.environ if env is None else env
-    hints = typing.get_type_hints(Config)
-    specs = {spec.name: spec for spec in dataclasses.fields(Config)}
-    values: dict[str, Any] = {}
-    origin = dict.fromkeys(specs, "default")
-
-    def take(name: str, raw: Any, where: str) -> None:
-        try:
-            values[name] = _parse(specs[name], hints[name], raw)
-        except ValueError as e:
-            raise ConfigError(f"{name} ({where}): {e}") from None
-        origin[name] = where
-
-    explicit = file or env.get("LLAMAY_CONFIG")
-    base = env.get("XDG_CONFIG_HOME") or (str(Path(env["HOME"]) / ".config") if "HOME" in env else "")
-    path = Path(explicit) if explicit else Path(base) / "llamay" / "server.toml" if base else None
-    if path is not None and (explicit or path.is_file()):
-        try:
-            table = tomllib.loads(path.read_text("utf-8"))
-        except OSError as e:
-            raise ConfigError(f"configuration file {path}: {e.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-            raise ConfigError(f"configuration file {path}: {e}") from None
-        for key, raw in table.items():
-            name = key.replace("-", "_")
-            if name not in specs:
-                raise ConfigError(f"configuration file {path}: {key} is not a setting; see --show-config")
-            take(name, raw, f"file {path}")
-    for name, spec in specs.items():
-        for variable in spec.metadata["env"]:
-            if raw := env.get(variable):
-                parts = _split_host(raw) if variable == "OLLAMA_HOST" else {name: raw}
-                for part, text in parts.items():
-                    take(part, text, f"environment {variable}")
-    for name in specs:
-        if (raw := env.get(f"LLAMAY_{name.upper()}")) is not None:
-            take(name, raw, f"environment LLAMAY_{name.upper()}")
-    for name, raw in (flags or {}).items():
-        if name not in specs:
-            raise ConfigError(f"{name} is not a setting of the server")
-        take(name, raw, "flag")
-    return Config(**values), origin
-
-
-def show_config(config: Config, origin: Mapping[str, str]) -> str:
-    """The settings in force as TOML, each with its origin; secrets are counted, not shown."""
-    lines = []
-    for spec in dataclasses.fields(config):
-        value = getattr(config, spec.name)
-        if spec.metadata["secret"]:
-            shown = f"[]  # {len(value)} set, not shown; " if value else "[]  # "
-        else:
-            shown = f"{_toml(value)}  # "
-        lines.append(f"{spec.name} = {shown}{origin.get(spec.name, 'default')}")
-    return "\n".join(lines)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_toml(v) for v in value) + "]"
-    if isinstance(value, str):
-        escaped = "".join(c if c.isprintable() and c not in '"\\' else f"\\u{ord(c):04x}" for c in value)
-        return f'"{escaped}"'
-    return str(value)
-
-
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """One flag for each setting; a flag that is not given leaves no trace in the namespace."""
-    hints = typing.get_type_hints(Config)
-    parser.add_argument("--config", metavar="FILE", default=None, help="TOML file of these settings")
-    parser.add_argument(
-        "--show-config", action="store_true", help="print the settings in force and their origins"
-    )
-    for spec in dataclasses.fields(Config):
-        flag = "--" + spec.name.replace("_", "-")
-        hint = hints[spec.name]
-        options: dict[str, Any] = {
-            "default": argparse.SUPPRESS,
-            "help": spec.metadata["help"],
-            "dest": spec.name,
-        }
-        if hint is bool:
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, **options)
-        elif typing.get_origin(hint) is tuple:
-            parser.add_argument(flag, action="append", metavar=spec.name.upper(), **options)
-        else:
-            parser.add_argument(flag, metavar=spec.name.upper(), **options)
-
-
-def from_namespace(args: argparse.Namespace) -> tuple[Config, dict[str, str]]:
-    """The configuration that flags read by `add_flags` stand for."""
-    names = {spec.name for spec in dataclasses.fields(Config)}
-    flags = {name: value for name, value in vars(args).items() if name in names}
-    return load_config(flags, file=args.config)

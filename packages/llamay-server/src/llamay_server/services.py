@@ -1,4 +1,7 @@
-"""What the routes share: one object, kept in the application's state."""
+"""The parts of a running server that its routes share.
+
+Only types are imported here: `Services` names parts of rooms above, and needs none of them.
+"""
 
 from __future__ import annotations
 
@@ -8,45 +11,55 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from litestar import Request
 
-    from llamay_server.chat.kept import Responses
-    from llamay_server.chat.prompt_history import SeenPrompts
+    from llamay_server.chat.kept import KeptAnswers
+    from llamay_server.chat.prompt_history import PromptHistory
     from llamay_server.config import Config
     from llamay_server.contexts.markings import Markings
     from llamay_server.contexts.registry import Contexts
-    from llamay_server.http.call import Call
+    from llamay_server.http.exchange import Exchange
     from llamay_server.models.registry import Models
     from llamay_server.observability.metrics import Metrics
-    from llamay_server.pipeline.run import Admission
+    from llamay_server.pipeline.admission import Admission
 
 
 @dataclass(slots=True)
 class Services:
-    """The parts of a running server."""
+    """The parts of a running server, kept in the application's state.
+
+    Attributes:
+        config, models, metrics, admission, contexts, markings: as their classes say.
+        responses: kept answers of OpenAI's Responses API.
+        threads: kept conversations of Anthropic's threads.
+        prompts: earlier prompts that Anthropic's clients may ask to be compared with.
+        keyed: whether owners are told apart by API keys.
+        version: of this package.
+        started: when the server was created, in epoch seconds.
+
+    """
 
     config: Config
     models: Models
     metrics: Metrics
     admission: Admission
     contexts: Contexts
-    responses: Responses
-    threads: Responses
-    prompts: SeenPrompts
+    responses: KeptAnswers
+    threads: KeptAnswers
+    prompts: PromptHistory
     markings: Markings
     keyed: bool
-    """Whether owners are told apart by keys."""
     version: str
     started: float
 
-    def snapshot_owner(self, call: Call) -> str | None:
-        """Whose a snapshot is that this call writes or reads; nobody's where there are no keys."""
-        return call.owner if self.keyed else None
+    def snapshot_owner(self, exchange: Exchange) -> str | None:
+        """The owner of a snapshot that this request writes or reads; None, for anybody, where there are no keys."""
+        return exchange.owner if self.keyed else None
 
-    def tenant(self, call: Call, salt: str | None = None) -> str:
-        """Within what computed prefixes are shared: one key's requests, narrowed by the client's own salt."""
-        return f"{call.owner}\x00{salt}" if salt else call.owner
+    def tenant(self, exchange: Exchange, salt: str | None = None) -> str:
+        """The namespace within which computed prefixes are shared: one owner's, narrowed by a `cache_salt`."""
+        return f"{exchange.owner}\x00{salt}" if salt else exchange.owner
 
 
 def services(request: Request[Any, Any, Any]) -> Services:
-    """The services of the application that got this request."""
+    """The services of the application that received a request."""
     found: Services = request.app.state["services"]
     return found

@@ -1,4 +1,4 @@
-"""What the server asks of a model store, which somebody else keeps: names, files, and moving models in and out."""
+"""What the server needs of a model store: names, files, and changes of both. Another package implements it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 Status = Callable[[Mapping[str, Any]], None]
-"""Called with one status line of a pull, as Ollama words them; raising from it ends the pull."""
+"""Called with one status line of a pull, in Ollama's words; raising from it ends the pull."""
 
 
 class StoreError(Exception):
-    """What a store refuses, in one sentence; `missing` where there is no such model."""
+    """A store refuses something, in one sentence; `missing` says that there is no such model."""
 
     def __init__(self, message: str, *, missing: bool = False) -> None:
         super().__init__(message)
@@ -22,9 +22,9 @@ class StoreError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a name in a store adds to its file: the model's own prompt, template and settings.
+    """What a name in a store adds to its file: a system prompt, a template and settings of its own.
 
-    `parameters` are named as Ollama's `options` name them; `messages` open every conversation, as Ollama's messages.
+    `parameters` have the names of Ollama's `options`; `messages`, in Ollama's form, begin every conversation.
     """
 
     parent: str = ""
@@ -37,10 +37,10 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A model to be made: of another one (`source`) or of kept blobs (`files`, name to 64 hex digits), not both.
+    """A model to be created: from another one (`source`), or from kept blobs (`files`, name to 64 hex digits).
 
-    `changes` holds the fields of `Profile` that differ from the source's, `adapters` LoRA adapters among the blobs
-    (name to 64 hex digits) that are used beside those of the source.
+    `changes` has the fields of `Profile` that differ from the source's; `adapters` (name to 64 hex digits) are LoRA
+    adapters among the blobs, used beside those of the source.
     """
 
     source: str | None = None
@@ -75,25 +75,25 @@ class Store(Protocol):
         """Give a model a second name."""
 
     def delete(self, name: str) -> None:
-        """Take a name away, and the file with the last one."""
+        """Delete a name, and with the last name of a file the file."""
 
     def pull(self, name: str, *, insecure: bool, status: Status) -> None:
         """Fetch a model."""
 
     def profile(self, name: str) -> Profile | None:
-        """What a name adds to its file; None where it adds nothing."""
+        """The profile of a name; None where it adds nothing to its file."""
 
     def adapters(self, name: str) -> Sequence[Path]:
-        """LoRA adapters that a model is used with."""
+        """The LoRA adapters that a model is used with."""
 
     def create(self, name: str, recipe: Recipe, status: Status) -> None:
-        """Make a model, over one that has the name."""
+        """Create a model; one that has the name already is replaced."""
 
     def has_blob(self, sha256: str) -> bool:
-        """Whether the bytes with this digest are here."""
+        """Whether the blob with this digest is in the store."""
 
     def receiving(self) -> AbstractContextManager[Path]:
-        """A file to write an upload to, on the store's disk, which is gone afterwards unless it was kept."""
+        """A temporary file for an upload, on the store's disk; `keep_blob` keeps it."""
 
     def keep_blob(self, path: Path, sha256: str) -> None:
-        """Take over a file that `receiving` gave and whose digest has been verified."""
+        """Keep a file of `receiving` whose digest has been verified."""

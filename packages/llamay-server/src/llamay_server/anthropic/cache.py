@@ -1,20 +1,24 @@
-"""What Anthropic's answers say of the prompt cache: what was written up to a breakpoint, and why a prompt missed.
+"""What Anthropic's answers tell about the prompt cache: tokens written up to a breakpoint, and why a prompt missed.
 
-Every prompt is kept and found here, marked or not. A `cache_control` only tells which part of it counts as written.
+Every prompt is kept and found, marked or not. A `cache_control` only says which part of it counts as written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from llamay_server.anthropic.reading import read_messages
-from llamay_server.anthropic.schema import CacheControl, MessagesRequest
-from llamay_server.chat.prompt_history import Miss
-from llamay_server.chat.run import ChatRun, common, render
-from llamay_server.engine.protocol import EngineError
+from llamay_models.errors import LlamayError
+from llamay_server.anthropic.content import read_messages
+from llamay_server.anthropic.schema import CacheControl
+from llamay_server.chat.conversation import common_prefix, render
 from llamay_server.http.errors import ApiError
+
+if TYPE_CHECKING:
+    from llamay_server.anthropic.schema import MessagesRequest
+    from llamay_server.chat.prompt_history import CacheMiss
+    from llamay_server.chat.run import ChatRun
 
 _REASONS = {
     "model": "model_changed",
@@ -25,7 +29,7 @@ _REASONS = {
 
 
 def last_breakpoint(data: MessagesRequest) -> tuple[int, CacheControl] | None:
-    """The last marked place of a request: how many of its messages stand before it, and the mark."""
+    """The last breakpoint of a request: how many of its messages are before it, and its `cache_control`."""
     found: tuple[int, CacheControl] | None = None
     for tool in data.tools or ():
         if isinstance(mark := tool.get("cache_control"), Mapping):
@@ -43,26 +47,26 @@ def last_breakpoint(data: MessagesRequest) -> tuple[int, CacheControl] | None:
 
 
 def marked_tokens(run: ChatRun, data: MessagesRequest, count: int) -> int:
-    """How many tokens of the prompt its first `count` messages make. Renders them: blocks."""
-    request, rendered = run.request, run.rendered
+    """How many tokens of the prompt come from its first `count` messages. Renders them: blocks."""
+    conversation, rendered = run.request.conversation, run.rendered
     assert rendered is not None
-    tokens = rendered.prompt.tokens
-    calls = {c["id"] for m in request.messages for c in m.get("tool_calls", ())}
-    end = len(request.messages) - len(read_messages(data.messages[count:], None, calls))
+    messages, tokens = conversation.messages, rendered.prompt.tokens
+    calls = {c["id"] for m in messages for c in m.get("tool_calls", ())}
+    end = len(messages) - len(read_messages(data.messages[count:], None, calls))
     # Templates write no conversation without a turn: the beginning of an empty one still belongs to what was marked.
-    turns = request.messages[:end] if count else [*request.messages[:end], {"role": "user", "content": ""}]
-    marked = replace(request, messages=turns, continue_final=False, open_turn=False)
+    turns = messages[:end] if count else [*messages[:end], {"role": "user", "content": ""}]
+    marked = replace(conversation, messages=turns, continue_final=False, open_turn=False)
     try:
-        return min(common(render(run.model, marked).prompt.tokens, tokens), len(tokens) - 1)
-    except (ApiError, EngineError):
+        return min(common_prefix(render(run.model, marked).prompt.tokens, tokens), len(tokens) - 1)
+    except (ApiError, LlamayError):
         return 0  # a template that writes no conversation as short as that
 
 
-def diagnose(miss: Miss | None) -> dict[str, Any] | None:
-    """`cache_miss_reason`; where the prompts part is said too."""
+def miss_reason(miss: CacheMiss | None) -> dict[str, Any] | None:
+    """The `cache_miss_reason` of a miss, with the place of the first token that differs."""
     if miss is None:
         return None
-    reason = _REASONS.get(miss.what)
+    reason = _REASONS.get(miss.part)
     if reason is None:
         return {"type": "unavailable"}
     return {"type": reason, "cache_missed_input_tokens": miss.missed, "first_different_token": miss.common}

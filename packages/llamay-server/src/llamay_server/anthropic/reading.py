@@ -1,149 +1,170 @@
-"""Anthropic's messages in the neutral form, and what of them cannot be read."""
+"""The body of a message, read into a `ChatRequest`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from llamay_server.anthropic.schema import (
-    Block,
-    DocumentBlock,
-    InputMessage,
-    RedactedThinkingBlock,
-    SearchResultBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolResultBlock,
-    ToolUseBlock,
-)
-from llamay_server.chat.run import Message
-from llamay_server.http.errors import invalid
+from llamay_server.anthropic.content import read_messages
+from llamay_server.chat.conversation import Conversation
+from llamay_server.chat.profile import behind_profile, fill_from_profile, profile_max_tokens, profile_stop
+from llamay_server.chat.request import ChatRequest
+from llamay_server.chat.tools import Tool, Toolbox, choose, make_tool
+from llamay_server.http.errors import ApiError, invalid, unsupported
+from llamay_server.pipeline.constraints import format_constraint
+from llamay_server.pipeline.delivery import Delivery, generation_request, stop_list
+from llamay_server.pipeline.sampling import SamplingFields, sampling_options
 
-# Changes with every build of the client that sends it; in the prompt, it would make every turn miss.
-_BILLING = "x-anthropic-billing-header:"
+if TYPE_CHECKING:
+    from llamay_server.anthropic.schema import CountTokensRequest, MessagesRequest
+    from llamay_server.chat.conversation import Message
+    from llamay_server.chat.kept import KeptAnswer
+    from llamay_server.engine.constraint import OutputConstraint
+    from llamay_server.engine.protocol import Model
+    from llamay_server.http.exchange import Exchange
+    from llamay_server.services import Services
+    from llamay_server.store import Profile
 
 
-def read_messages(
-    messages: Sequence[InputMessage], system: str | list[TextBlock] | None, made: Iterable[str] = ()
-) -> list[Message]:
-    """Anthropic's messages in the neutral form: results become tool messages, in the order of their blocks.
+@dataclass(frozen=True, slots=True)
+class MessageInput:
+    """What counting and answering read alike.
 
-    `made` holds the ids of calls made before these messages.
+    Attributes:
+        conversation: in no dialect.
+        thread: the kept conversation that this one continues.
+        tools: the tools as the client sent them, with this request or with the one that created the thread.
+
     """
-    out: list[Message] = []
-    text = (
-        system
-        if isinstance(system, str)
-        else _join(b.text for b in system or () if not b.text.startswith(_BILLING))
+
+    conversation: Conversation
+    thread: KeptAnswer | None
+    tools: list[dict[str, Any]]
+
+
+def read_input(
+    data: CountTokensRequest, profile: Profile, service: Services, exchange: Exchange
+) -> MessageInput:
+    """The conversation of a body. Raises a 400 for what is wrong, and a 404 for a thread that is not kept."""
+    thread = _thread(data, service, exchange)
+    if not data.messages:
+        raise invalid("messages: at least one message is required", "messages")
+    if data.mcp_servers:
+        raise unsupported("mcp_servers")
+    earlier: list[Message] = thread.messages if thread is not None else []
+    tools = thread.items if thread is not None else list(data.tools or ())
+    call_ids = {call["id"] for m in earlier for call in m.get("tool_calls", ())}
+    new = read_messages(data.messages, data.system, call_ids)
+    messages = [*earlier, *new] if thread is not None else behind_profile(new, profile)
+    effort = (data.output_config or {}).get("effort")
+    conversation = Conversation(
+        messages=messages,
+        toolbox=_choice(data.tool_choice, _tools(tools, exchange)),
+        think=None if data.thinking is None else data.thinking.type != "disabled",
+        template_options={"reasoning_effort": effort} if isinstance(effort, str) else {},
+        continue_final=messages[-1]["role"] == "assistant",
     )
-    if text and not text.startswith(_BILLING):
-        out.append({"role": "system", "content": text})
-    known = set(made)
-    for n, message in enumerate(messages):
-        where = f"messages[{n}]"
-        if isinstance(message.content, str):
-            if message.role == "user" and not message.content:
-                raise invalid(f"{where}.content: it is empty", f"{where}.content")
-            out.append({"role": message.role, "content": message.content})
-        elif message.role == "assistant":
-            out.append(assistant_message(message.content, where, known))
-        else:
-            out += _user(message.content, message.role, where, known)
+    return MessageInput(conversation, thread, tools)
+
+
+def read_request(
+    data: MessagesRequest,
+    given: MessageInput,
+    profile: Profile,
+    model: Model,
+    service: Services,
+    exchange: Exchange,
+) -> ChatRequest:
+    """The request in no dialect, for a body whose conversation has been read."""
+    thinking = data.thinking
+    budget = None
+    if thinking and thinking.type == "enabled" and thinking.budget_tokens and model.info.template_thinks:
+        budget = thinking.budget_tokens
+    fields = SamplingFields(
+        temperature=data.temperature,
+        top_p=data.top_p,
+        top_k=data.top_k,
+        min_p=data.min_p,
+        seed=data.seed,
+        ignore_eos=data.ignore_eos,
+    )
+    generation = generation_request(
+        fields,
+        sampling_options(fill_from_profile(fields, profile), model),
+        max_tokens=profile_max_tokens(profile) if data.max_tokens is None else data.max_tokens,
+        stop=stop_list(
+            profile_stop(profile) if data.stop_sequences is None else data.stop_sequences, "stop_sequences"
+        ),
+        tenant=service.tenant(exchange, data.cache_salt),
+    )
+    eager = any(tool.get("eager_input_streaming") is True for tool in given.tools)
+    delivery = Delivery(
+        constraint=_constraint(data),
+        reasoning_budget=budget,
+        bind_calls=service.config.bind_calls or eager,
+        calls_in_parts=True,
+    )
+    return ChatRequest(given.conversation, generation, delivery)
+
+
+def _constraint(data: CountTokensRequest) -> OutputConstraint | None:
+    if data.output_format is not None:
+        return format_constraint(data.output_format, "output_format")
+    return format_constraint((data.output_config or {}).get("format"), "output_config.format")
+
+
+def _tools(tools: Sequence[dict[str, Any]] | None, exchange: Exchange) -> list[Tool]:
+    out = []
+    for n, item in enumerate(tools or ()):
+        kind = item.get("type") or "custom"
+        if kind != "custom":
+            # Tools that run on Anthropic's own machines. Agents always list some: they are left out with a warning.
+            exchange.warn(f"tools of type {kind} are not available and were left out")
+            continue
+        out.append(
+            make_tool(
+                item.get("name"),
+                item.get("description"),
+                item.get("input_schema"),
+                f"tools[{n}]",
+                item.get("strict"),
+            )
+        )
     return out
 
 
-def _join(texts: Any) -> str:
-    return "\n".join(t for t in texts if t)
-
-
-def assistant_message(blocks: Sequence[Block], where: str, known: set[str]) -> Message:
-    """Anthropic's blocks as one assistant message. The ids of its calls are added to `known`."""
-    texts, thoughts, calls = [], [], []
-    for i, block in enumerate(blocks):
-        match block:
-            case TextBlock():
-                texts.append(block.text)
-            case ThinkingBlock():
-                thoughts.append(block.thinking)
-            case RedactedThinkingBlock():
-                pass
-            case ToolUseBlock():
-                known.add(block.id)
-                function = {"name": block.name, "arguments": block.input or {}}
-                calls.append({"id": block.id, "type": "function", "function": function})
-            case _:
-                raise _wrong_block(block, f"{where}.content[{i}]", "an assistant message")
-    message: Message = {"role": "assistant", "content": "".join(texts) or (None if calls else "")}
-    if thoughts:
-        message["reasoning_content"] = "".join(thoughts)
-    if calls:
-        message["tool_calls"] = calls
-    return message
-
-
-def _user(blocks: Sequence[Block], role: str, where: str, known: set[str]) -> list[Message]:
-    out: list[Message] = []
-    texts: list[str] = []
-
-    def flush() -> None:
-        if texts:
-            out.append({"role": role, "content": _join(texts)})
-            texts.clear()
-
-    for i, block in enumerate(blocks):
-        at = f"{where}.content[{i}]"
-        match block:
-            case TextBlock():
-                texts.append(block.text)
-            case DocumentBlock():
-                texts.append(_document(block, at))
-            case SearchResultBlock():
-                texts.append(_join([block.title, *(_part_text(p, f"{at}.content") for p in block.content)]))
-            case ToolResultBlock():
-                if block.tool_use_id not in known:
-                    raise invalid(
-                        f"{at}.tool_use_id: no tool_use block before it has the id {block.tool_use_id[:80]!r}",
-                        f"{at}.tool_use_id",
-                    )
-                flush()
-                out.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": _result(block, at)})
-            case _:
-                raise _wrong_block(block, at, f"a {role} message")
-    flush()
-    if not out:
-        raise invalid(f"{where}.content: it is empty", f"{where}.content")
-    return out
-
-
-def _wrong_block(block: Block, where: str, place: str) -> Exception:
-    kind = str(block.__struct_config__.tag)
-    if kind == "image":
-        return invalid(f"{where}: this model reads text only, not images", f"{where}.type")
-    return invalid(f"{where}.type: {kind} does not belong into {place}", f"{where}.type")
-
-
-def _document(block: DocumentBlock, where: str) -> str:
-    source = block.source
-    if source.get("type") == "text" and isinstance(source.get("data"), str):
-        return _join([block.title, block.context, source["data"]])
-    if source.get("type") == "content" and isinstance(source.get("content"), str):
-        return _join([block.title, block.context, source["content"]])
-    raise invalid(f"{where}.source.type: only text documents can be read", f"{where}.source.type")
-
-
-def _part_text(part: dict[str, Any], where: str) -> str:
-    if part.get("type") == "text" and isinstance(part.get("text"), str):
-        return str(part["text"])
-    if part.get("type") == "image":
-        raise invalid(f"{where}: this model reads text only, not images", f"{where}.type")
-    raise invalid(f"{where}.type: {str(part.get('type'))[:40]!r} cannot be read; use text", f"{where}.type")
-
-
-def _result(block: ToolResultBlock, where: str) -> str:
-    content = block.content
-    text = (
-        content
-        if isinstance(content, str)
-        else _join(_part_text(p, f"{where}.content") for p in content or ())
+def _choice(value: dict[str, Any] | None, tools: Sequence[Tool]) -> Toolbox:
+    kind = (value or {}).get("type", "auto")
+    parallel = not (value or {}).get("disable_parallel_tool_use", False)
+    if kind == "auto":
+        return choose(tools, "auto", None, parallel, "tool_choice")
+    if kind == "any":
+        return choose(tools, "required", None, parallel, "tool_choice")
+    if kind == "none":
+        return Toolbox(tuple(tools), "none", parallel)
+    if kind == "tool":
+        name = (value or {}).get("name")
+        if not isinstance(name, str):
+            raise invalid("tool_choice.name: it is missing", "tool_choice.name")
+        return choose(tools, "required", [name], parallel, "tool_choice.name")
+    raise invalid(
+        f"tool_choice.type: {str(kind)[:40]!r} is unknown; use auto, any, tool or none", "tool_choice.type"
     )
-    return f"Error: {text}" if block.is_error else text
+
+
+def _thread(data: CountTokensRequest, service: Services, exchange: Exchange) -> KeptAnswer | None:
+    """The kept conversation that a request continues; None for one that continues none."""
+    thread = data.thread
+    if thread is None or thread.type == "create":
+        return None
+    if not thread.previous_message_id:
+        raise invalid("thread.previous_message_id: it is missing", "thread.previous_message_id")
+    found = service.threads.find(thread.previous_message_id, exchange.owner)
+    if found is None:
+        message = f"There is no message {thread.previous_message_id[:80]!r} to go on from."
+        raise ApiError("not_found", message, param="thread.previous_message_id", code="thread_not_found")
+    for name in ("system", "tools"):
+        if getattr(data, name) is not None:
+            raise invalid(f"{name}: a thread keeps what it was created with", name)
+    return found

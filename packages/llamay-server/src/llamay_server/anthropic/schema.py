@@ -1,4 +1,4 @@
-"""Requests of Anthropic's Messages API."""
+"""The bodies of Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ class CacheControl(Struct):
 
 
 class Diagnostics(Struct):
-    """Asks why the prompt cache could not go on from an earlier message; None where there is none yet."""
+    """Asks why the prompt missed what was computed for an earlier message, if there is one."""
 
     previous_message_id: str | None = None
 
 
 class _Block(Struct, kw_only=True):
     cache_control: CacheControl | None = None
-    """The prompt up to the end of this block is one that will come again."""
+    """Says that later prompts will begin like this one up to the end of this block."""
 
 
 class TextBlock(_Block, tag_field="type", tag="text"):
-    """Words."""
+    """Text."""
 
     text: str
 
 
 class ImageBlock(_Block, tag_field="type", tag="image"):
-    """A picture."""
+    """An image."""
 
     source: dict[str, Any]
 
@@ -56,7 +56,7 @@ class ToolUseBlock(_Block, tag_field="type", tag="tool_use"):
 
 
 class ToolResultBlock(_Block, tag_field="type", tag="tool_result"):
-    """What a call gave."""
+    """The result of a call."""
 
     tool_use_id: str
     content: str | list[dict[str, Any]] | None = None
@@ -64,14 +64,14 @@ class ToolResultBlock(_Block, tag_field="type", tag="tool_result"):
 
 
 class ThinkingBlock(Struct, tag_field="type", tag="thinking"):
-    """Reasoning, replayed."""
+    """The reasoning of an earlier answer, replayed."""
 
     thinking: str
     signature: str | None = None
 
 
 class RedactedThinkingBlock(Struct, tag_field="type", tag="redacted_thinking"):
-    """Reasoning that only its maker can read; nothing of it reaches the prompt."""
+    """Reasoning that is encrypted for Anthropic; it does not become part of the prompt."""
 
     data: str
 
@@ -104,7 +104,7 @@ class InputMessage(Struct):
 
 
 class Thinking(Struct):
-    """Whether and how the model thinks first."""
+    """Whether the model reasons before it answers, for how many tokens, and how that is shown."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: Count | None = None
@@ -112,7 +112,7 @@ class Thinking(Struct):
 
 
 class Thread(Struct):
-    """A conversation that the server keeps: begin one, or go on from the reply that `previous_message_id` names."""
+    """A conversation that the server keeps: one is created, or continued after the message `previous_message_id`."""
 
     type: Literal["create", "continue"]
     previous_message_id: str | None = None

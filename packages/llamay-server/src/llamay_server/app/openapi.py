@@ -1,4 +1,4 @@
-"""The OpenAPI document: made from the routes themselves and the structs that they decode."""
+"""The OpenAPI document: made from the routes themselves, and from the structs that they decode."""
 
 from __future__ import annotations
 
@@ -10,119 +10,16 @@ from litestar import Litestar, Request, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
-from llamay_server.anthropic import schema as _anthropic_schema
-from llamay_server.contexts import routes as _contexts_api
-from llamay_server.contexts import snapshots as _snapshots_api
-from llamay_server.http.answers import Whole
-from llamay_server.http.call import dialect_of
+from llamay_server.http.answers import WholeAnswer
+from llamay_server.http.described import KEY, described
 from llamay_server.http.errors import Dialect
-from llamay_server.llamacpp import completion as _llamacpp_completion
-from llamay_server.llamacpp import infill as _infill
-from llamay_server.llamacpp import server as _llamacpp
-from llamay_server.models import lora as _lora
-from llamay_server.ollama import create as _ollama_create
-from llamay_server.ollama import generation as _ollama
-from llamay_server.ollama import models as _ollama_models
-from llamay_server.openai import decisions as _decisions
-from llamay_server.openai import embeddings as _embeddings
-from llamay_server.openai import schema as _openai_schema
-from llamay_server.openai.responses import schema as _responses_schema
-from llamay_server.retrieval import rerank as _rerank
+from llamay_server.http.exchange import dialect_of
 from llamay_server.services import services
 
-_BODIES: dict[str, Any] = {
-    "/v1/chat/completions": _openai_schema.ChatCompletionRequest,
-    "/chat/completions": _openai_schema.ChatCompletionRequest,
-    "/v1/completions": _openai_schema.CompletionRequest,
-    "/completion": _llamacpp_completion.NativeRequest,
-    "/completions": _llamacpp_completion.NativeRequest,
-    "/infill": _infill.InfillRequest,
-    "/v1/embeddings": _openai_schema.EmbeddingRequest,
-    "/embedding": _embeddings.NativeEmbeddingRequest,
-    "/embeddings": _embeddings.NativeEmbeddingRequest,
-    "/embed": _embeddings.TeiEmbedRequest,
-    "/api/embed": _embeddings.OllamaEmbedRequest,
-    "/api/embeddings": _embeddings.OllamaEmbeddingRequest,
-    "/v1/rerank": _rerank.RerankRequest,
-    "/v2/rerank": _rerank.RerankRequest,
-    "/rerank": _rerank.RerankRequest,
-    "/v1/reranking": _rerank.RerankRequest,
-    "/reranking": _rerank.RerankRequest,
-    "/v1/responses": _responses_schema.ResponsesRequest,
-    "/responses": _responses_schema.ResponsesRequest,
-    "/v1/responses/input_tokens": _responses_schema.ResponsesRequest,
-    "/v1/messages": _anthropic_schema.MessagesRequest,
-    "/v1/messages/count_tokens": _anthropic_schema.CountTokensRequest,
-    "/lora-adapters": list[_lora.AdapterScale],
-    "/score": _rerank.ScoreRequest,
-    "/v1/score": _rerank.ScoreRequest,
-    "/v1/decisions": _decisions.DecisionRequest,
-    "/v1/systemone": _decisions.SystemOneRequest,
-    "/tokenize": _llamacpp.TokenizeRequest,
-    "/v1/tokenize": _llamacpp.TokenizeRequest,
-    "/detokenize": _llamacpp.DetokenizeRequest,
-    "/v1/detokenize": _llamacpp.DetokenizeRequest,
-    "/apply-template": _llamacpp.TemplateRequest,
-    "/chat/completions/input_tokens": _llamacpp.TemplateRequest,
-    "/v1/chat/completions/input_tokens": _llamacpp.TemplateRequest,
-    "/api/generate": _ollama.GenerateRequest,
-    "/api/chat": _ollama.OllamaChatRequest,
-    "/api/show": _ollama_models.Named,
-    "/api/pull": _ollama_models.Named,
-    "/api/create": _ollama_create.CreateRequest,
-    "/api/delete": _ollama_models.Named,
-    "/api/copy": _ollama_models.CopyRequest,
-    "/v1/contexts": _contexts_api.CreateContext,
-    "/v1/contexts/{context_id}/fork": _contexts_api.ForkContext,
-    "/v1/contexts/{context_id}/generate": _contexts_api.GenerateFromContext,
-    "/v1/contexts/{context_id}/truncate": _contexts_api.TruncateContext,
-    "/v1/contexts/{context_id}/extend": _contexts_api.ExtendContext,
-    "/v1/contexts/{context_id}/move": _snapshots_api.MoveContext,
-    "/v1/contexts/{context_id}/explain-miss": _contexts_api.ExplainMiss,
-}
-_STREAMS = {
-    "/v1/chat/completions": "text/event-stream",
-    "/chat/completions": "text/event-stream",
-    "/v1/completions": "text/event-stream",
-    "/completion": "text/event-stream",
-    "/completions": "text/event-stream",
-    "/infill": "text/event-stream",
-    "/v1/responses": "text/event-stream",
-    "/responses": "text/event-stream",
-    "/v1/messages": "text/event-stream",
-    "/v1/contexts/{context_id}/generate": "text/event-stream",
-    "/api/generate": "application/x-ndjson",
-    "/api/chat": "application/x-ndjson",
-    "/api/pull": "application/x-ndjson",
-}
-_QUERY: dict[str, list[dict[str, Any]]] = {
-    "GET /v1/contexts": [
-        {"name": "limit", "schema": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}},
-        {"name": "after", "schema": {"type": "string"}},
-    ],
-    "GET /v1/contexts/{context_id}": [{"name": "include", "schema": {"type": "string"}}],
-    "POST /v1/contexts/{context_id}/fork": [{"name": "n", "schema": {"type": "integer", "minimum": 1}}],
-    "POST /v1/contexts/restore": [
-        {"name": name, "schema": {"type": "string"}} for name in ("model", "label", "marking")
-    ],
-}
-_RESPONSES = {
-    "/metrics": "text/plain",
-    "/": "text/plain",
-    "/v1/contexts/{context_id}/snapshot": "application/vnd.llamay.context",
-    "/api/copy": "text/plain",
-    "/api/delete": "text/plain",
-}
-# Static files, this document, and routes that only say that they are not there.
-_HIDDEN = (
-    "/ui",
-    "/openapi.json",
-    "/v1/openapi.json",
-    "/api/push",
-    "/api/blobs",
-    "/v1/responses/compact",
-)
+_PLAIN = described()[KEY]
+_PATH_PARAMETERS = ("context_id", "response_id", "model_id", "digest")
 _LINKED = ("fork", "generate", "truncate", "extend", "snapshot")
+"""Operations on a context that the answer of creating one links to."""
 
 
 def _errors(dialect: Dialect) -> dict[str, Any]:
@@ -152,20 +49,22 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reference(body: Any) -> dict[str, Any]:
-    """Where the schema of a body is: of a struct, or a list of them."""
+    """The reference to the schema of a body: of a struct, or of a list of structs."""
     if get_origin(body) is list:
         return {"type": "array", "items": _reference(get_args(body)[0])}
     return {"$ref": f"#/components/schemas/{body.__name__}"}
 
 
 def _operation(handler: HTTPRouteHandler, verb: str, path: str) -> dict[str, Any]:
+    """The operation object of a route."""
+    about = handler.opt.get(KEY, _PLAIN)
     text = " ".join((handler.fn.__doc__ or "").split())
-    media = _RESPONSES.get(path, "application/json")
+    media = about["media"]
     success: dict[str, Any] = {
         media: {"schema": {} if media != "application/json" else {"type": ["object", "array"]}}
     }
-    if stream := _STREAMS.get(path):
-        success[stream] = {"schema": {}}
+    if about["stream"] is not None:
+        success[about["stream"]] = {"schema": {}}
     status = str(handler.status_code)
     operation: dict[str, Any] = {
         "summary": text.split(". ")[0].rstrip(".") + ".",
@@ -178,26 +77,14 @@ def _operation(handler: HTTPRouteHandler, verb: str, path: str) -> dict[str, Any
     }
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in ("context_id", "response_id", "model_id", "digest")
+        for name in _PATH_PARAMETERS
         if f"{{{name}}}" in path
     ]
-    parameters += [{"in": "query", **query} for query in _QUERY.get(f"{verb} {path}", [])]
+    parameters += [{"in": "query", **query} for query in about["query"]]
     if parameters:
         operation["parameters"] = parameters
-    if (
-        verb != "GET"
-        and (body := _BODIES.get(path)) is not None
-        and not (verb == "DELETE" and path != "/api/delete")
-    ):
-        schema = _reference(body)
-        optional = path.endswith("/fork")
-        operation["requestBody"] = {
-            "required": not optional,
-            "content": {"application/json": {"schema": schema}},
-        }
-    if path == "/v1/contexts/restore":
-        raw = {"schema": {"type": "string", "format": "binary"}}
-        operation["requestBody"] = {"required": True, "content": {"application/octet-stream": raw}}
+    if (body := about["body"]) is not None:
+        operation["requestBody"] = {"required": about["body_required"], "content": _content(body)}
     if (verb, path) == ("POST", "/v1/contexts"):
         operation["responses"][status]["links"] = {
             name: {
@@ -209,24 +96,33 @@ def _operation(handler: HTTPRouteHandler, verb: str, path: str) -> dict[str, Any
     return operation
 
 
+def _content(body: Any) -> dict[str, Any]:
+    """The content of a request body: JSON of a struct, or a file of a media type."""
+    if isinstance(body, str):
+        return {body: {"schema": {"type": "string", "format": "binary"}}}
+    return {"application/json": {"schema": _reference(body)}}
+
+
 @functools.lru_cache(maxsize=8)
 def document(app: Litestar, version: str) -> dict[str, Any]:
     """The OpenAPI 3.1 document of an application."""
     paths: dict[str, Any] = {}
-    missing = {id(handler.fn) for handler in (_llamacpp.set_props, _llamacpp.slot_action)}
+    structs: dict[Any, None] = {}
     for route in app.routes:
         for handler in getattr(route, "route_handlers", ()):
-            if id(handler.fn) in missing:
+            about = handler.opt.get(KEY, _PLAIN)
+            if about["hidden"]:
                 continue
+            if about["body"] is not None and not isinstance(about["body"], str):
+                structs[about["body"]] = None
             for raw in sorted(handler.paths):
                 path = raw.split(":")[0] + "}" + raw.split("}", 1)[1] if ":" in raw else raw
-                if path.startswith(_HIDDEN) or raw != route.path:
+                if raw != route.path:
                     continue
                 for verb in sorted(handler.http_methods & {"GET", "POST", "DELETE", "PUT"}):
                     paths.setdefault(path, {})[verb.lower()] = _operation(handler, verb, path)
-    structs = list(dict.fromkeys(_BODIES.values()))
     # A list's items are among the components that it needs.
-    _, components = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
+    _, components = msgspec.json.schema_components(list(structs), ref_template="#/components/schemas/{name}")
     return {
         "openapi": "3.1.0",
         "info": {
@@ -246,10 +142,10 @@ def document(app: Litestar, version: str) -> dict[str, Any]:
     }
 
 
-@get(["/openapi.json", "/v1/openapi.json"])
+@get(["/openapi.json", "/v1/openapi.json"], opt=described(hidden=True))
 async def openapi(request: Request[Any, Any, Any]) -> ASGIApp:
     """Describe this API."""
-    return Whole(document(request.app, services(request).version))
+    return WholeAnswer(document(request.app, services(request).version))
 
 
 HANDLERS = [openapi]

@@ -15,23 +15,25 @@ from typing import Any
 import uvicorn
 
 from llamay_server.app.application import Application, create_app
-from llamay_server.config import Config, ConfigError, add_flags, from_namespace, show_config
+from llamay_server.config import Config, ConfigError
 from llamay_server.engine.protocol import Loader, Model
 from llamay_server.http.connection import protocol
 from llamay_server.observability.logs import configure
+from llamay_server.settings import add_flags, from_namespace, show_config
 from llamay_server.store import Store
 
 log = logging.getLogger("llamay.server")
 _SWITCH_SECONDS = 0.0005
 """How long this thread may keep the interpreter from an engine that has a step to begin.
 
-A step is prepared in less than a millisecond, and what this thread writes for 32 streams takes two. With Python's own 5
-ms they happen in turn, at the cost of a twentieth of all tokens; like this, writing goes on while a step is computed.
+A step is prepared in less than a millisecond, and writing the tokens of 32 streams takes two. With Python's 5 ms, both
+happen in turn, at the cost of a twentieth of all tokens; with this interval, tokens are written while the next step is
+computed.
 """
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server whose first signal drains and whose second one ends it at once."""
+    """A uvicorn server that drains at the first signal, and stops at once at the second."""
 
     def __init__(self, config: uvicorn.Config, application: Application) -> None:
         super().__init__(config)
@@ -41,7 +43,7 @@ class Server(uvicorn.Server):
         self._interval = sys.getswitchinterval()
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
-        """Listen, then load the default model, so that /health can say that it is loading."""
+        """Listen, and then load the default model: /health tells meanwhile that it is loading."""
         self._loop = asyncio.get_running_loop()
         sys.setswitchinterval(min(self._interval, _SWITCH_SECONDS))
         models = self.application.services.models
@@ -52,7 +54,7 @@ class Server(uvicorn.Server):
             self._preload = asyncio.ensure_future(self._load())
 
     async def shutdown(self, sockets: list[Any] | None = None) -> None:
-        """Stop listening, and leave the process as it was."""
+        """Stop listening, and restore the interpreter's switch interval."""
         await super().shutdown(sockets)
         sys.setswitchinterval(self._interval)
 
@@ -63,7 +65,7 @@ class Server(uvicorn.Server):
             log.error("the default model could not be loaded: %s", e)
         finally:
             self.application.services.models.starting = False
-        # What is here now stays: a full collection that walks vocabularies and merges stops every stream for long.
+        # Vocabularies and merges stay from now on: a full collection that walks them stops every stream for long.
         gc.collect()
         gc.freeze()
 
@@ -74,20 +76,20 @@ class Server(uvicorn.Server):
         log.info("serving %s on %s", names, where)
 
     def url(self) -> str:
-        """Where the server listens, with the port that was really taken."""
+        """The URL at which the server listens, with the port that the system gave it."""
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         scheme = "https" if self.config.is_ssl else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """First signal: drain. Second: stop now."""
+        """Drain at the first signal, stop at once at the second."""
         if self._loop is None or self._drain is not None or self.should_exit:
             self.should_exit = self.force_exit = True
             return
         self._loop.call_soon_threadsafe(self.begin_drain)
 
     def begin_drain(self) -> None:
-        """Let running requests end, then stop."""
+        """Let running requests end, and then stop."""
         if self._drain is None:
             self._drain = asyncio.ensure_future(self._drain_and_stop())
 
@@ -100,7 +102,7 @@ class Server(uvicorn.Server):
 
 
 def make_server(application: Application) -> Server:
-    """A server for an application, set up as its configuration says but not yet listening."""
+    """A server for an application, set up as its configuration says; it does not listen yet."""
     config = application.services.config
     if config.uds:
         _clear_socket(Path(config.uds))
@@ -125,7 +127,7 @@ def make_server(application: Application) -> Server:
             date_header=True,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=5,
-            http=protocol(config.head_timeout),  # whatever else is installed: its heads are bounded
+            http=protocol(config.head_timeout),  # whichever others are installed: this one limits heads
             h11_max_incomplete_event_size=64 << 10,
             lifespan="on",
             ws="none",
@@ -143,7 +145,7 @@ def _readable(name: str, path: str) -> None:
 
 
 def _clear_socket(path: Path) -> None:
-    """Remove a socket that a dead server left; a living one's stays, and binding fails with a clear error."""
+    """Remove the socket of a server that ended. Raises `ConfigError` for that of one that still listens."""
     if path.is_socket():
         import socket
 

@@ -1,8 +1,8 @@
-"""How likely a model finds each of several answers to a question: what stands behind decisions and systemone.
+"""How likely a model finds each of several answers to a question: the computation of decisions and systemone.
 
-Nothing is generated. Input and question are written as a chat turn that lists the options under one-token keys, and an
-answer is the model's own probability of each key as the next token, normalized over the keys. What all questions begin
-with is read once, and every question reads the rest on a fork of it.
+Nothing is generated. Input and question become a chat turn that lists the options under keys of one token, and the
+answer is the model's own probability of each key as the next token, normalized over the keys. The common beginning of
+all questions is prefilled once, and every question prefills the rest on a fork of it.
 """
 
 from __future__ import annotations
@@ -11,21 +11,32 @@ import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING, Any
 
-from llamay_server.chat.run import ChatRequest, Message, common, render
-from llamay_server.engine.protocol import Model, Progress, PromptTooLong
+import msgspec
+import numpy as np
+
+from llamay_models.errors import PromptTooLong
+from llamay_server.chat.conversation import Conversation, Message, common_prefix, render
 from llamay_server.http.errors import invalid
+
+if TYPE_CHECKING:
+    from llamay_server.engine.protocol import Context, Model, Progress
+
+
+MAX_OPTIONS = 255
+MAX_QUESTIONS = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, and the options, each with its description."""
+    """A question, and its options with their descriptions."""
 
     instructions: str
     options: Sequence[tuple[str, str | None]]
 
     def text(self, keys: Sequence[str]) -> str:
-        """The question as the model reads it."""
+        """The question as the model reads it, with a key for each option."""
         lines = [
             f"{key}: {label}" + (f" ({about})" if about else "")
             for key, (label, about) in zip(keys, self.options, strict=False)
@@ -34,16 +45,59 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """Probabilities of each question's options, and tokens: of the input once and all questions, and found computed."""
+class Decisions:
+    """The probabilities of each question's options, and token counts.
+
+    Attributes:
+        answers: one list of probabilities for each question.
+        input_tokens: the tokens of the common beginning, counted once, and of all questions.
+        cached_tokens: how many of them were computed before.
+
+    """
 
     answers: list[list[float]]
     input_tokens: int
     cached_tokens: int
 
 
+def decide(
+    model: Model, messages: Sequence[Message], questions: Sequence[Question], tenant: str
+) -> Callable[[Progress], Decisions]:
+    """The blocking work of answering questions about a conversation. Raises a 400, `PromptTooLong`."""
+    keys = option_keys(model, max(len(q.options) for q in questions))
+    names = [key for key, _ in keys]
+    prompts = [_prompt(model, messages, q.text(names)) for q in questions]
+    if (longest := max(len(ids) for ids in prompts)) > model.info.context_length:
+        raise PromptTooLong(longest, model.info.context_length)
+    shortest = min(len(ids) for ids in prompts)
+    shared = min(min(common_prefix(prompts[0], ids) for ids in prompts), shortest - 1)
+
+    def work(progress: Progress) -> Decisions:
+        base = model.context(prompts[0][:shared], tenant=tenant, progress=progress)
+        answers, computed = [], shared
+        try:
+            for question, ids in zip(questions, prompts, strict=True):
+                fork = base.fork()
+                try:
+                    fork.extend(ids[shared:], progress=progress)
+                    chances = next_probabilities(fork, [token for _, tokens in keys for token in tokens])
+                finally:
+                    fork.close()
+                computed += len(ids) - shared
+                each = iter(chances)
+                weights = [sum(next(each) for _ in tokens) for _, tokens in keys][: len(question.options)]
+                total = sum(weights)
+                # Where all of them are impossible in this arithmetic, none is likelier than another.
+                answers.append([w / total if total else 1 / len(weights) for w in weights])
+            return Decisions(answers, computed, base.cached_tokens)
+        finally:
+            base.close()
+
+    return work
+
+
 def option_keys(model: Model, count: int) -> list[tuple[str, list[int]]]:
-    """Short keys that this vocabulary has as one token, each with its tokens (bare, and after a space)."""
+    """Short keys that this vocabulary has as one token, each with its tokens: bare, and after a space."""
     found: list[tuple[str, list[int]]] = []
     used: set[int] = set()
     for key in _candidates():
@@ -70,8 +124,16 @@ def _candidates() -> Iterator[str]:
         yield "".join(pair)
 
 
+def next_probabilities(context: Context, tokens: Sequence[int]) -> list[float]:
+    """The probability of each of these tokens as the next one (blocking)."""
+    logits = context.logits.astype(np.float64)
+    weights = np.exp(logits - logits.max())
+    found: list[float] = (weights[np.asarray(tokens, np.intp)] / weights.sum()).tolist()
+    return found
+
+
 def _prompt(model: Model, messages: Sequence[Message], question: str) -> list[int]:
-    """The conversation with the question at its end, up to where the answer begins."""
+    """The tokens of the conversation with the question at its end, up to where the answer begins."""
     if model.info.chat_template is None:
         said = "\n\n".join(m["content"] or "" for m in messages)
         return model.encode(f"{said}\n\n{question}\nAnswer:", add_special=True, parse_special=False)
@@ -81,39 +143,19 @@ def _prompt(model: Model, messages: Sequence[Message], question: str) -> list[in
         turns = [*earlier, {**last, "content": f"{last['content']}\n\n{question}"}]
     else:
         turns = [*messages, {"role": "user", "content": question}]
-    return render(model, ChatRequest(messages=turns, sampling={}, think=False)).prompt.tokens
+    return render(model, Conversation(turns, think=False)).prompt.tokens
 
 
-def judge(
-    model: Model, messages: Sequence[Message], questions: Sequence[Question], tenant: str
-) -> Callable[[Progress], Judged]:
-    """The blocking work of answering. Raises a 400, `PromptTooLong`."""
-    keys = option_keys(model, max(len(q.options) for q in questions))
-    names = [key for key, _ in keys]
-    prompts = [_prompt(model, messages, q.text(names)) for q in questions]
-    if (longest := max(len(ids) for ids in prompts)) > model.info.context_length:
-        raise PromptTooLong(longest, model.info.context_length)
-    shared = min(min(common(prompts[0], ids) for ids in prompts), min(len(ids) for ids in prompts) - 1)
+def best(chances: Sequence[float]) -> int:
+    """The index of the likeliest option."""
+    return max(range(len(chances)), key=chances.__getitem__)
 
-    def work(progress: Progress) -> Judged:
-        base = model.context(prompts[0][:shared], tenant=tenant, progress=progress)
-        answers, read = [], shared
-        try:
-            for question, ids in zip(questions, prompts, strict=True):
-                fork = base.fork(1)[0]
-                try:
-                    fork.extend(ids[shared:], progress=progress)
-                    chances = fork.chances([token for _, tokens in keys for token in tokens])
-                finally:
-                    fork.close()
-                read += len(ids) - shared
-                each = iter(chances)
-                weights = [sum(next(each) for _ in tokens) for _, tokens in keys][: len(question.options)]
-                total = sum(weights)
-                # All of them impossible in this arithmetic: nothing speaks for one of them more than for another.
-                answers.append([w / total if total else 1 / len(weights) for w in weights])
-            return Judged(answers, read, base.cached_tokens)
-        finally:
-            base.close()
 
-    return work
+def expected(chances: Sequence[float]) -> float:
+    """The expected level of a scale, counted from 0."""
+    return sum(i * p for i, p in enumerate(chances))
+
+
+def as_text(value: Any) -> str:
+    """A text as it is, any other value as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

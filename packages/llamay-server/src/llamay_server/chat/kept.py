@@ -1,23 +1,37 @@
-"""Responses that are kept: for reading them again, and for going on from them without reading their prompt again."""
+"""Answers that are kept, so that clients can read them again, and go on from them without a prefill of their prompt."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from llamay_server.chat.prompt_history import Seen
-from llamay_server.chat.run import Message
-from llamay_server.engine.protocol import Context
-from llamay_server.http.answers import release
+from llamay_server.engine.blocking import release
 from llamay_server.http.errors import ApiError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from llamay_server.chat.conversation import Message
+    from llamay_server.chat.prompt_history import SeenPrompt
+    from llamay_server.engine.protocol import Context
 
 
 @dataclass(slots=True)
-class Stored:
-    """One response, the conversation up to and with it, and the context that holds it where that is still there."""
+class KeptAnswer:
+    """One answer and what a later request needs of it.
+
+    Attributes:
+        owner, model: of the request.
+        response: the object that the client got; its `id` names the answer.
+        items: the request's input items (of OpenAI's Responses), or its tools (of Anthropic's threads).
+        messages: the conversation up to the answer, and the answer.
+        context: the context that holds this conversation, as long as it is kept.
+        task: what still generates the answer in the background.
+        seen: the prompt, for a later one to be compared with.
+
+    """
 
     owner: str
     model: str
@@ -26,79 +40,79 @@ class Stored:
     messages: list[Message]
     context: Context | None = None
     task: asyncio.Task[None] | None = None
-    seen: Seen | None = None
-    """Its prompt, for a later one to be compared with."""
+    seen: SeenPrompt | None = None
 
 
-class Responses:
-    """At most `limit` responses and `contexts` of their contexts, the least recently used leave first."""
+class KeptAnswers:
+    """At most `limit` answers, and the contexts of at most `contexts` of them; the least recently used go first."""
 
     def __init__(self, limit: int, contexts: int) -> None:
         self.limit, self.contexts = limit, contexts
-        self._kept: OrderedDict[str, Stored] = OrderedDict()
-        self._warm: OrderedDict[str, Stored] = OrderedDict()
+        self._kept: OrderedDict[str, KeptAnswer] = OrderedDict()
+        self._with_context: OrderedDict[str, KeptAnswer] = OrderedDict()
 
-    def add(self, stored: Stored) -> None:
-        """Keep a response."""
-        response_id = stored.response["id"]
-        self._kept[response_id] = stored
-        self._kept.move_to_end(response_id)
-        if stored.context is not None:
-            self._warm[response_id] = stored
+    def add(self, kept: KeptAnswer) -> None:
+        """Keep an answer."""
+        answer_id = kept.response["id"]
+        self._kept[answer_id] = kept
+        self._kept.move_to_end(answer_id)
+        if kept.context is not None:
+            self._with_context[answer_id] = kept
         while len(self._kept) > self.limit:
             self.remove(next(iter(self._kept)))
-        while len(self._warm) > self.contexts:
-            _, cold = self._warm.popitem(last=False)
-            self._cool(cold)
+        while len(self._with_context) > self.contexts:
+            _, oldest = self._with_context.popitem(last=False)
+            _release_context(oldest)
 
-    def _cool(self, stored: Stored) -> None:
-        context, stored.context = stored.context, None
-        if context is not None:
-            release(context)
-
-    def find(self, response_id: str, owner: str) -> Stored | None:
-        """As `get`, with None for what is not there."""
+    def find(self, answer_id: str, owner: str) -> KeptAnswer | None:
+        """As `get`, but None for an answer that is not there."""
         try:
-            return self.get(response_id, owner)
+            return self.get(answer_id, owner)
         except ApiError:
             return None
 
-    def get(self, response_id: str, owner: str, *, param: str | None = None) -> Stored:
-        """A response of this owner. Another's is as unknown as one that never was."""
-        stored = self._kept.get(response_id)
-        if stored is None or stored.owner != owner:
+    def get(self, answer_id: str, owner: str, *, param: str | None = None) -> KeptAnswer:
+        """An answer of this owner. Another owner's answer is as unknown as one that never was: both are a 404."""
+        kept = self._kept.get(answer_id)
+        if kept is None or kept.owner != owner:
             code = "previous_response_not_found" if param else "response_not_found"
-            raise ApiError("not_found", f"There is no response {response_id[:80]!r}.", param=param, code=code)
-        self._kept.move_to_end(response_id)
-        if response_id in self._warm:
-            self._warm.move_to_end(response_id)
-        return stored
+            raise ApiError("not_found", f"There is no response {answer_id[:80]!r}.", param=param, code=code)
+        self._kept.move_to_end(answer_id)
+        if answer_id in self._with_context:
+            self._with_context.move_to_end(answer_id)
+        return kept
 
-    def remove(self, response_id: str) -> None:
-        """Forget one, and end it where it still runs."""
-        stored = self._kept.pop(response_id)
-        self._warm.pop(response_id, None)
-        self._cool(stored)
-        if stored.task is not None:
-            stored.task.cancel()
+    def remove(self, answer_id: str) -> None:
+        """Forget an answer, and cancel it where it is still generated."""
+        kept = self._kept.pop(answer_id)
+        self._with_context.pop(answer_id, None)
+        _release_context(kept)
+        if kept.task is not None:
+            kept.task.cancel()
 
     def item(self, item_id: str, owner: str) -> Mapping[str, Any] | None:
-        """An item of any kept response of this owner."""
-        for stored in reversed(self._kept.values()):
-            if stored.owner == owner:
-                for item in (*stored.response["output"], *stored.items):
+        """An input or output item of any answer of this owner."""
+        for kept in reversed(self._kept.values()):
+            if kept.owner == owner:
+                for item in (*kept.response["output"], *kept.items):
                     if item.get("id") == item_id:
                         return dict(item)
         return None
 
     def drop_contexts(self, model: str) -> None:
-        """Give back the contexts of a model that is about to be unloaded."""
-        for response_id, stored in list(self._warm.items()):
-            if stored.model == model:
-                del self._warm[response_id]
-                self._cool(stored)
+        """Close the contexts of a model that is about to be unloaded."""
+        for answer_id, kept in list(self._with_context.items()):
+            if kept.model == model:
+                del self._with_context[answer_id]
+                _release_context(kept)
 
     def close(self) -> None:
         """Forget all."""
-        for response_id in list(self._kept):
-            self.remove(response_id)
+        for answer_id in list(self._kept):
+            self.remove(answer_id)
+
+
+def _release_context(kept: KeptAnswer) -> None:
+    context, kept.context = kept.context, None
+    if context is not None:
+        release(context)

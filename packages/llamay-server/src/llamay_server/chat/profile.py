@@ -1,22 +1,25 @@
-"""What a model that was made of another adds to a request of OpenAI's, Anthropic's or llama.cpp's routes.
+"""What a model that was created from another adds to requests of OpenAI's, Anthropic's and llama.cpp's routes.
 
-The request wins: a setting fills what the request leaves open, and a conversation that has a system message keeps it.
+The request wins: a setting of the profile holds where the request has none, and a conversation with a system message
+keeps it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from llamay_server.chat.run import Message
 from llamay_server.pipeline.sampling import SamplingFields
-from llamay_server.store import Profile
+
+if TYPE_CHECKING:
+    from llamay_server.chat.conversation import Message
+    from llamay_server.store import Profile
 
 Fields = TypeVar("Fields", bound=SamplingFields)
 
 
-def fill(fields: Fields, profile: Profile) -> Fields:
-    """Put the profile's settings where the request has none."""
+def fill_from_profile(fields: Fields, profile: Profile) -> Fields:
+    """Set the fields that the request leaves open to the profile's settings."""
     for name, value in profile.parameters.items():
         if name in SamplingFields.__struct_fields__ and getattr(fields, name) is None:
             # -1 is Ollama's way to say that each answer has a seed of its own.
@@ -24,19 +27,19 @@ def fill(fields: Fields, profile: Profile) -> Fields:
     return fields
 
 
-def stops(profile: Profile) -> list[str] | None:
+def profile_stop(profile: Profile) -> list[str] | None:
     """The profile's stop strings."""
     value = profile.parameters.get("stop")
     return [value] if isinstance(value, str) else None if value is None else list(value)
 
 
-def limit(profile: Profile) -> int | None:
-    """The profile's limit of tokens; None for none."""
+def profile_max_tokens(profile: Profile) -> int | None:
+    """The profile's limit of tokens; None for no limit."""
     value = profile.parameters.get("num_predict")
     return value if isinstance(value, int) and value >= 0 else None
 
 
-def opened(messages: Sequence[Message], profile: Profile) -> list[Message]:
+def behind_profile(messages: Sequence[Message], profile: Profile) -> list[Message]:
     """The conversation behind the profile's own messages and system prompt."""
     own = [{**m, "content": m.get("content")} for m in profile.messages]
     has_system = any(m["role"] == "system" for m in (*own[:1], *messages[:1]))

@@ -1,21 +1,37 @@
-"""What earlier prompts were, and why a new one could not go on from what was computed for one of them.
+"""Prompts of earlier requests, and why a new prompt missed what was computed for one of them.
 
-One comparison stands behind Anthropic's `diagnostics` and OpenAI's `prompt_cache_diagnostics`: it looks at what a
-prompt is made of in the order in which a difference spoils most, and counts in tokens of the two prompts as rendered.
+One comparison serves Anthropic's `diagnostics` and OpenAI's `prompt_cache_diagnostics`. It looks at the parts of a
+prompt in the order in which a difference costs most, and counts tokens of the two prompts as rendered.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from llamay_server.chat.run import ChatRequest, common, render
-from llamay_server.engine.protocol import Model
+from llamay_server.chat.conversation import common_prefix, render
+
+if TYPE_CHECKING:
+    from llamay_server.chat.conversation import Conversation
+    from llamay_server.chat.request import ChatRequest
+    from llamay_server.engine.protocol import Model
+
+Part = Literal["model", "key", "system", "tools", "messages", "format", "effort", "choice"]
+"""The part of a request that differs first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A request whose prompt was read: by whose model, under which key of the client, and how long it was."""
+class SeenPrompt:
+    """A request whose prompt was prefilled.
+
+    Attributes:
+        owner, model: of the request.
+        request: what was asked.
+        prompt_tokens: how long the prompt was.
+        key: the client's `prompt_cache_key`.
+
+    """
 
     owner: str
     model: str
@@ -25,60 +41,60 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
-    """What differs first, how many tokens of the earlier prompt that costs, and how many both begin with."""
+class CacheMiss:
+    """Why a prompt missed: the part that differs first, the earlier prompt's tokens lost by it, and those shared."""
 
-    what: str
+    part: Part
     missed: int
     common: int
 
 
-class SeenPrompts:
-    """The last `limit` of them, by the id of their answer."""
+class PromptHistory:
+    """The prompts of the last `limit` requests that asked to be compared with, by the id of their answer."""
 
     def __init__(self, limit: int = 256) -> None:
         self._limit = limit
-        self._seen: OrderedDict[str, Seen] = OrderedDict()
+        self._seen: OrderedDict[str, SeenPrompt] = OrderedDict()
 
-    def add(self, answer_id: str, seen: Seen) -> None:
-        """Remember one."""
+    def add(self, answer_id: str, seen: SeenPrompt) -> None:
+        """Remember a prompt."""
         self._seen[answer_id] = seen
         while len(self._seen) > self._limit:
             self._seen.popitem(last=False)
 
-    def find(self, answer_id: str, owner: str) -> Seen | None:
-        """One of this owner; another's is as unknown as one that never was."""
+    def find(self, answer_id: str, owner: str) -> SeenPrompt | None:
+        """A prompt of this owner. Another owner's prompt is as unknown as one that never was."""
         seen = self._seen.get(answer_id)
         return seen if seen is not None and seen.owner == owner else None
 
 
-def compare(before: Seen, now: Seen, model: Model, tokens: list[int]) -> Miss | None:
-    """Why `now`, whose prompt is `tokens`, does not go on from `before`; None where it does. Renders: blocks."""
+def compare(before: SeenPrompt, now: SeenPrompt, model: Model, tokens: list[int]) -> CacheMiss | None:
+    """Why `now`, whose prompt is `tokens`, does not continue `before`; None where it does. Renders `before`: blocks."""
     if before.model != now.model:
-        return Miss("model", before.prompt_tokens, 0)
-    what = _difference(before, now)
-    if what is None:
+        return CacheMiss("model", before.prompt_tokens, 0)
+    part = _difference(before, now)
+    if part is None:
         return None
-    shared = common(render(model, before.request).prompt.tokens, tokens)
-    return Miss(what, max(0, before.prompt_tokens - shared), shared)
+    shared = common_prefix(render(model, before.request.conversation).prompt.tokens, tokens)
+    return CacheMiss(part, max(0, before.prompt_tokens - shared), shared)
 
 
-def _difference(before: Seen, now: Seen) -> str | None:
+def _difference(before: SeenPrompt, now: SeenPrompt) -> Part | None:
     if before.key != now.key:
         return "key"
-    a, b = before.request, now.request
+    a, b = before.request.conversation, now.request.conversation
     if _system(a) != _system(b):
         return "system"
-    if a.box.tools != b.box.tools:
+    if a.toolbox.tools != b.toolbox.tools:
         return "tools"
     if b.messages[: len(a.messages)] != a.messages:
         return "messages"
-    if a.bound != b.bound:
+    if before.request.delivery.constraint != now.request.delivery.constraint:
         return "format"
-    if (a.template, a.think) != (b.template, b.think):
+    if (a.template_options, a.think) != (b.template_options, b.think):
         return "effort"
-    return "choice" if a.box != b.box else None
+    return "choice" if a.toolbox != b.toolbox else None
 
 
-def _system(request: ChatRequest) -> object:
-    return [m for m in request.messages[:1] if m["role"] == "system"]
+def _system(conversation: Conversation) -> object:
+    return [m for m in conversation.messages[:1] if m["role"] == "system"]

@@ -1,4 +1,4 @@
-"""Tools: what a request offers, what it demands, and what of that binds the output."""
+"""Tools: what a request offers and demands, and how that constrains the output."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from llamay_server.engine.constraint import JSON_KINDS, OutputConstraint
 from llamay_server.http.errors import ApiError, invalid
-from llamay_server.pipeline.sampling import Bound
 
 _NAME = re.compile(r"[a-zA-Z0-9_./:-]{1,256}")
 Mode = Literal["none", "auto", "required"]
 _OBJECT: Mapping[str, Any] = {"type": "object"}
-THINKABLE = frozenset(("json_schema", "json_object"))
-"""What a document may be that is bound after free thoughts (and beside calls)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +24,17 @@ class Tool:
     description: str
     parameters: Mapping[str, Any]
     strict: bool = False
-    """Refuse a schema that cannot be enforced to the letter, rather than enforce it in part and say so."""
+    """Whether a schema that cannot be enforced exactly is refused, rather than enforced in part with a warning."""
 
     def as_openai(self) -> dict[str, Any]:
-        """In the form that chat templates read."""
+        """The tool in OpenAI's form, which chat templates read."""
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """The tools of a request, whether a call is demanded, and whether there may be several."""
+    """The tools of a request, whether a call is demanded ("required"), and whether there may be several calls."""
 
     tools: tuple[Tool, ...] = ()
     mode: Mode = "none"
@@ -44,43 +42,53 @@ class Toolbox:
 
     @property
     def active(self) -> bool:
-        """Whether calls are looked for in the output."""
+        """Whether the output may contain calls."""
         return bool(self.tools) and self.mode != "none"
 
-    def bound(
+    @property
+    def schemas(self) -> dict[str, Mapping[str, Any]]:
+        """The schemas of the arguments of those tools that may be called, by name."""
+        return {tool.name: tool.parameters for tool in self.tools} if self.active else {}
+
+    def constraint(
         self,
         form: str,
-        answer: Bound | None,
+        answer: OutputConstraint | None,
         *,
-        thoughts: tuple[str, str, bool] | None = None,
+        reasoning: tuple[str, str, bool] | None = None,
         optional: bool = False,
-    ) -> Bound | None:
-        """What the output must match, written in the model's format `form`; None where it is free.
+    ) -> OutputConstraint | None:
+        """What the output must match; None where it is free.
 
-        A demanded call is bound. An optional one is where a tool is strict or an answer without a call has a schema of
-        its own. `thoughts`: the marks of a model that thinks first, and whether the prompt has opened them; its
-        thoughts are then free, and what comes after them is bound. `optional`: bind an optional call that nothing else
-        binds, in its form only: one of the names, and an object.
+        A demanded call is constrained. An optional call is constrained where a tool is strict, or where an answer
+        without a call has a schema of its own.
+
+        Args:
+            form: the model's tool-call format.
+            answer: the constraint of an answer without a call.
+            reasoning: of a model that reasons first, the marks around its reasoning, and whether the prompt has opened
+                it. The reasoning is then free.
+            optional: whether an optional call that nothing else constrains is constrained in its form: one of the
+                names, and an object as arguments.
+
         """
         if not self.active:
-            if answer is None or thoughts is None or answer.kind.removesuffix("_canonical") not in THINKABLE:
+            if answer is None or answer.kind not in JSON_KINDS:
                 return answer
-            inner = {"kind": answer.kind, "value": answer.value, "thoughts": thoughts}
-            return Bound("after_thoughts", inner, answer.param)
+            return replace(answer, reasoning=reasoning)
         auto = self.mode == "auto"
         strict = any(tool.strict for tool in self.tools)
         schema = None
         if auto and answer is not None:
-            # Calls are in one spelling anyway, and the answer beside them too.
-            kind = answer.kind.removesuffix("_canonical")
-            if kind not in THINKABLE:
+            # Strings in calls have one spelling anyway, and so have those of the answer beside calls.
+            if answer.kind not in JSON_KINDS:
                 raise ApiError(
                     "invalid",
                     f"{answer.param}: it cannot be combined with tools unless it is a JSON schema.",
                     param=answer.param,
                     code="unsupported_parameter",
                 )
-            schema = {"type": "object"} if kind == "json_object" else answer.value
+            schema = _OBJECT if answer.kind == "json_object" else answer.value
         elif auto and not strict and not optional:
             return None
         loose = auto and not strict and schema is None
@@ -94,12 +102,11 @@ class Toolbox:
             "parallel": self.parallel,
             "strict": strict or schema is not None,
             "answer": schema,
-            "thoughts": thoughts,
         }
-        return Bound("tools", value, "tools")
+        return OutputConstraint("tools", value, "tools", reasoning=reasoning)
 
 
-# Where one of these stands beside properties, the object's names are not only those properties.
+# Beside one of these keywords, `properties` does not list all names of an object.
 _OPENERS = frozenset(
     (
         *("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames", "allOf"),
@@ -109,10 +116,11 @@ _OPENERS = frozenset(
 
 
 def closed(schema: Any) -> Any:
-    """A schema whose objects have no names but the described ones, unless it says otherwise.
+    """A schema whose objects have no members but the described ones, unless it says otherwise.
 
-    JSON Schema leaves an object open that says nothing, and a function's arguments mean the opposite: a name that the
-    function does not know is an error of the call. Parts that describe an object together with others stay as they are.
+    JSON Schema allows members that it does not describe. For the arguments of a function the opposite is meant: a name
+    that the function does not know is an error of the call. Subschemas that describe an object together with others
+    stay as they are.
     """
     if isinstance(schema, list):
         return [closed(item) for item in schema]
@@ -134,7 +142,7 @@ def closed(schema: Any) -> Any:
 
 
 def make_tool(name: Any, description: Any, parameters: Any, where: str, strict: Any = False) -> Tool:
-    """A tool from its parts, checked."""
+    """A tool from its parts. Raises a 400 with the path, below `where`, of a part that is wrong."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise invalid(
             f"{where}.name: a tool's name has 1 to 256 letters, digits, and _ . / : -", f"{where}.name"
@@ -149,7 +157,10 @@ def make_tool(name: Any, description: Any, parameters: Any, where: str, strict: 
 def choose(
     tools: Sequence[Tool], mode: Mode, names: Sequence[str] | None, parallel: bool, where: str
 ) -> Toolbox:
-    """The toolbox for a choice: `names` narrows it, and each of them must be offered."""
+    """The toolbox for a choice of tools. `names` narrows it to some of the offered ones.
+
+    Raises a 400 for a name that is not offered, for two tools of one name, and for a demanded call without tools.
+    """
     seen = [tool.name for tool in tools]
     if len(set(seen)) != len(seen):
         raise invalid(f"tools: the name {max(seen, key=seen.count)!r} is given twice", "tools")
@@ -165,81 +176,8 @@ def choose(
     return Toolbox(tuple(tools), mode if tools else "none", parallel)
 
 
-def openai_tools(
-    tools: Sequence[Mapping[str, Any]] | None, functions: Sequence[Mapping[str, Any]] | None = None
-) -> list[Tool]:
-    """Tools of chat/completions, or its legacy functions."""
-    out = []
-    for n, item in enumerate(tools or ()):
-        where = f"tools[{n}]"
-        if item.get("type", "function") != "function":
-            raise ApiError(
-                "invalid",
-                f"{where}.type: {str(item.get('type'))[:40]!r} is not supported; use function",
-                param=f"{where}.type",
-            )
-        function = item.get("function")
-        if not isinstance(function, dict):
-            raise invalid(f"{where}.function: it is missing", f"{where}.function")
-        out.append(
-            make_tool(
-                function.get("name"),
-                function.get("description"),
-                function.get("parameters"),
-                f"{where}.function",
-                function.get("strict"),
-            )
-        )
-    for n, item in enumerate(functions or ()):
-        out.append(
-            make_tool(item.get("name"), item.get("description"), item.get("parameters"), f"functions[{n}]")
-        )
-    return out
-
-
-def openai_choice(
-    value: Any, tools: Sequence[Tool], parallel: bool | None, where: str = "tool_choice"
-) -> Toolbox:
-    """OpenAI's tool_choice in all its forms (and the flat ones of Responses)."""
-    several = parallel is not False
-    if value is None or value == "auto":
-        return choose(tools, "auto", None, several, where)
-    if value == "none":
-        return Toolbox(tuple(tools), "none", several)
-    if value in ("required", "any"):
-        return choose(tools, "required", None, several, where)
-    if isinstance(value, dict):
-        kind = value.get("type")
-        if kind == "function" or (kind is None and "name" in value):
-            name = value.get("name") or (value.get("function") or {}).get("name")
-            if not isinstance(name, str):
-                raise invalid(f"{where}.function.name: it is missing", f"{where}.function.name")
-            return choose(tools, "required", [name], several, where)
-        if kind == "allowed_tools":
-            inner = value.get("allowed_tools") or value
-            names = []
-            for item in inner.get("tools") or ():
-                name = (
-                    item.get("name") or (item.get("function") or {}).get("name")
-                    if isinstance(item, dict)
-                    else None
-                )
-                if not isinstance(name, str):
-                    raise invalid(f"{where}.allowed_tools.tools: each entry needs a function name", where)
-                names.append(name)
-            mode = inner.get("mode", "auto")
-            if mode not in ("auto", "required"):
-                raise invalid(f"{where}.allowed_tools.mode: use auto or required", where)
-            return choose(tools, mode, names, several, where)
-        raise invalid(
-            f"{where}.type: {str(kind)[:40]!r} is not supported; use function or allowed_tools",
-            f"{where}.type",
-        )
-    raise invalid(f"{where}: use none, auto, required, or name a function", where)
-
-
 def read_arguments(value: Any, where: str) -> dict[str, Any]:
-    """Arguments as clients replay them: a JSON text or an object; text that is no object is kept whole."""
+    """The arguments of a call as clients replay them: a JSON text or an object. Other text is kept whole, as `_raw`."""
     if isinstance(value, dict):
         return value
     if value is None or (isinstance(value, str) and not value.strip()):

@@ -1,10 +1,11 @@
-"""POST /v1/contexts/{id}/generate: going on from a context, in one way or in several at once."""
+"""POST /v1/contexts/{id}/generate: continuing a context, with one choice or with several at once."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from litestar import Request, post
 from litestar.types import ASGIApp
@@ -21,60 +22,113 @@ from llamay_models.answers import (
     begins_thought,
     format_of,
 )
-from llamay_server.chat.tools import Toolbox, openai_choice, openai_tools
-from llamay_server.contexts.registry import Named, Writer
-from llamay_server.contexts.routes import GenerateFromContext, child_of, named_of, read_more
+from llamay_server.contexts.reading import prefill_more
+from llamay_server.contexts.routes import child_of, named_of
+from llamay_server.contexts.schema import GenerateFromContext
+from llamay_server.engine.blocking import release
 from llamay_server.engine.formats import envelope, reader, reasoning_of
-from llamay_server.engine.protocol import Context, Model
-from llamay_server.http.answers import Streamed, Whole, read_json, release, sse
-from llamay_server.http.call import Call, call_of
+from llamay_server.http.answers import StreamedAnswer, WholeAnswer
+from llamay_server.http.bodies import read_json
+from llamay_server.http.described import EVENTS, described
 from llamay_server.http.errors import ApiError, invalid
+from llamay_server.http.exchange import Exchange, exchange_of
+from llamay_server.http.frames import sse
 from llamay_server.openai.objects import usage
-from llamay_server.pipeline.run import Delta, End, Run, Spec, Totals
-from llamay_server.pipeline.sampling import bound, sampling, stop_list, time_limit, urgency
+from llamay_server.openai.tools import openai_choice, openai_tools
+from llamay_server.pipeline.constraints import output_constraint
+from llamay_server.pipeline.delivery import Delivery, generation_request, stop_list
+from llamay_server.pipeline.events import ChoiceEnd, TextDelta
+from llamay_server.pipeline.prefill import forks
+from llamay_server.pipeline.run import Run
+from llamay_server.pipeline.sampling import sampling_options
+from llamay_server.pipeline.totals import Totals
 from llamay_server.services import Services, services
 
-PING = b":\n\n"
+if TYPE_CHECKING:
+    from llamay_models.answers import Reader
+    from llamay_server.chat.tools import Toolbox
+    from llamay_server.contexts.registry import ContextWrite, NamedContext
+    from llamay_server.engine.protocol import Context, Model
+
 _TAIL = 16
-"""Tokens in which the mark that opens a thought is found at the end of a context."""
+"""The tokens at the end of a context among which the mark that opens the reasoning is found."""
+
+
+class _Choices:
+    """The choices of one request: their parsers, their answers so far, and their log-probabilities."""
+
+    def __init__(self, parsers: list[Reader]) -> None:
+        self._parsers = parsers
+        self.answers: list[dict[str, Any]] = [
+            {"index": i, "text": "", "token_ids": []} for i in range(len(parsers))
+        ]
+        self.sums = [[0.0, 0] for _ in parsers]
+        """Of each choice the sum of its tokens' log-probabilities, and their number."""
+
+    def parse(self, event: TextDelta | ChoiceEnd) -> Iterator[Event]:
+        """Yield what an event adds to its choice, and add it."""
+        parser, sums = self._parsers[event.index], self.sums[event.index]
+        if isinstance(event, ChoiceEnd):
+            items = parser.finish(event.reason, event.stop_sequence)
+        else:
+            for score in event.scores:
+                sums[0] += score.logprob
+                sums[1] += 1
+            items = parser.feed(event.text, (), event.tokens)
+        for item in items:
+            _add(self.answers[item.index], item)
+            yield item
 
 
 class _Generating:
-    """One generate request on a context: candidates, their texts, and which of them stays."""
+    """One request to continue a context: its choices, and which of them becomes the context."""
 
     def __init__(
-        self, service: Services, named: Named, data: GenerateFromContext, call: Call, model: Model
+        self,
+        service: Services,
+        named: NamedContext,
+        data: GenerateFromContext,
+        exchange: Exchange,
+        model: Model,
     ) -> None:
-        self.service, self.named, self.data, self.call, self.model = service, named, data, call, model
+        self.service, self.named, self.data = service, named, data
+        self.exchange, self.model = exchange, model
         self.n = data.n or 1
         if self.n > service.config.max_n:
             raise invalid(f"n: at most {service.config.max_n}", "n")
         if data.choose and self.n == 1:
             raise invalid("choose: it needs n to be at least 2", "choose")
-        self.options = sampling(data, model)
-        self.bound = bound(data, data.response_format)
-        self.stop = stop_list(data.stop)
-        self.box: Toolbox = openai_choice(
+        self.request = generation_request(
+            data,
+            sampling_options(data, model),
+            max_tokens=data.max_tokens,
+            stop=stop_list(data.stop),
+            logprobs=0 if data.choose else None,
+        )
+        self.constraint = output_constraint(data, data.response_format)
+        self.toolbox: Toolbox = openai_choice(
             data.tool_choice, openai_tools(data.tools), data.parallel_tool_calls
         )
         self.form = format_of(model.info.chat_template)
-        self.box.bound(self.form, self.bound)  # what cannot be bound is refused before anything is read
+        self.toolbox.constraint(
+            self.form, self.constraint
+        )  # refuses what cannot be constrained before the prefill
         self.keeps = data.commit is not False
         self.totals = Totals()
         if self.n > 1 and not data.choose and self.keeps:
-            service.contexts.check_room(call.owner, self.n, self.n * len(named.context))
+            service.contexts.check_room(exchange.owner, self.n, self.n * len(named.context))
 
     async def events(self) -> AsyncGenerator[Event | dict[str, Any], None]:
-        """Events of all choices, then the complete answer as a dict."""
+        """The events of all choices, and then the complete answer as a dict."""
         service, named, data = self.service, self.named, self.data
-        async with service.contexts.writing(named, "generate") as writer:
+        async with service.contexts.writing(named, "generate") as write:
             if data.prompt is not None or data.tokens is not None or data.messages is not None:
-                self._known, _ = await read_more(service, named, writer, data, self.model, self.call)
+                self._cached, _ = await prefill_more(service, named, write, data, self.model, self.exchange)
             else:
-                self._known = len(writer.context)
-            contexts = [writer.context] if self.n == 1 else writer.context.fork(self.n)
+                self._cached = len(write.context)
+            contexts = [write.context] if self.n == 1 else forks(write.context, self.n)
             try:
-                async for event in self._run(writer, contexts):
+                async for event in self._run(write, contexts):
                     yield event
             finally:
                 if self.n > 1:
@@ -83,107 +137,97 @@ class _Generating:
                             release(context)
 
     _kept: Sequence[Context] = ()
-    _known = 0
+    _cached = 0
 
     async def _run(
-        self, writer: Writer, contexts: list[Context]
+        self, write: ContextWrite, contexts: list[Context]
     ) -> AsyncGenerator[Event | dict[str, Any], None]:
-        data, named, n = self.data, self.named, self.n
-        limit = data.max_tokens
-        known, marks = envelope(self.form), None
+        named, n = self.named, self.n
+        marks = None
         if named.messages is not None:
             marks = reasoning_of(self.model.info.chat_template)
         tail = list(contexts[0].tokens)[-_TAIL:]
         begun = begins_thought(self.model.decode(tail), marks)
-        thoughts = None if marks is None else (*marks, begun)
-        bound = self.box.bound(self.form, self.bound, thoughts=thoughts)
-        free = bound is None or bound.kind in ("tools", "after_thoughts")
-        spec = Spec(
-            prompt=contexts[0],
-            contexts=contexts,
-            cached=self._known,
-            sampling=self.options,
-            n=n,
-            max_tokens=None if limit is None or limit < 0 else limit,
-            stop=self.stop,
-            bound=bound,
-            special=known.visible(marks, calls=self.box.active),
-            ignore_eos=bool(data.ignore_eos),
-            priority=urgency(data),
-            timeout=time_limit(data),
-            logprobs=0 if data.choose else None,
+        reasoning = None if marks is None else (*marks, begun)
+        constraint = self.toolbox.constraint(self.form, self.constraint, reasoning=reasoning)
+        free = constraint is None or constraint.after_reasoning
+        visible = envelope(self.form).visible(marks, calls=self.toolbox.active)
+        request = replace(
+            self.request,
+            prompt=cast("Sequence[int]", contexts[0]),
+            special=self.model.control_tokens(visible),
         )
-        run = Run(self.model, spec, self.call, self.service.admission, self.totals)
+        delivery = Delivery(choices=n, constraint=constraint)
+        run = Run(
+            self.model,
+            request,
+            delivery,
+            self.exchange,
+            self.service.admission,
+            self.totals,
+            contexts=contexts,
+            cached=self._cached,
+        )
         named.cancel = run.cancel
-        thinks = marks is not None and free
         parsers = [
             reader(
-                self.box,
+                self.toolbox.schemas,
                 form=self.form,
                 index=i,
-                thinks=thinks,
+                parallel=self.toolbox.parallel,
+                thinks=marks is not None and free,
                 in_thought=begun and free,
                 reasoning=marks or THINK,
             )
             for i in range(n)
         ]
-        choices: list[dict[str, Any]] = [{"index": i, "text": "", "token_ids": []} for i in range(n)]
-        sums = [[0.0, 0] for _ in range(n)]
+        choices = _Choices(parsers)
         start = [len(context) for context in contexts]
-
-        def parsed(event: Delta | End) -> Iterator[Event]:
-            parser = parsers[event.index]
-            if isinstance(event, End):
-                items = parser.finish(event.reason, event.stop_sequence)
-            else:
-                for score in event.scores:
-                    sums[event.index][0] += score.logprob
-                    sums[event.index][1] += 1
-                items = parser.feed(event.text, (), event.tokens)
-            for item in items:
-                _add(choices[item.index], item)
-                yield item
-
-        run.shape(lambda delta: b"".join(map(_frame, parsed(delta))))
-        async with contextlib.aclosing(run.events()) as events:
+        run.write_with(lambda delta: b"".join(map(_frame, choices.parse(delta))))
+        async with contextlib.aclosing(run.text_events()) as events:
             async for event in events:
-                for item in parsed(event):
+                for item in choices.parse(event):
                     yield item
         for i, context in enumerate(contexts):
-            choices[i]["token_ids"] = list(context.tokens)[start[i] :]
-        answer: dict[str, Any] = {"object": "context.generation", "choices": choices}
+            choices.answers[i]["token_ids"] = list(context.tokens)[start[i] :]
+        yield self._commit(write, contexts, choices)
+
+    def _commit(self, write: ContextWrite, contexts: list[Context], choices: _Choices) -> dict[str, Any]:
+        """The complete answer, after what is to be kept has become the context, or contexts of their own."""
+        data, named, n = self.data, self.named, self.n
+        answer: dict[str, Any] = {"object": "context.generation", "choices": choices.answers}
         if not self.service.contexts.is_live(named):
             raise ApiError("conflict", f"Context {named.id} was deleted meanwhile.", retry=False)
         if n > 1 and data.choose:
-            self._choose(choices, sums, contexts, writer, answer)
+            self._choose(choices, contexts, write, answer)
         elif n > 1 and self.keeps:
             children = [child_of(self.service, named, context) for context in contexts]
             for child in children:
-                child.messages, child.prompt_length = writer.messages, writer.prompt_length
+                child.messages, child.prompt_length = write.messages, write.prompt_length
             self._kept = contexts
-            for choice, child in zip(choices, children, strict=True):
+            for choice, child in zip(choices.answers, children, strict=True):
                 choice["context"] = child.id
         elif n == 1 and self.keeps:
-            writer.commit()
+            write.commit()
         self.service.metrics.context_ops.labels(self.named.model, "generate").inc()
         answer["context"] = named.view() | {"busy": None}
         answer["usage"] = usage(self.totals)
-        yield answer
+        return answer
 
     def _choose(
         self,
-        choices: list[dict[str, Any]],
-        sums: list[list[float]],
+        choices: _Choices,
         contexts: list[Context],
-        writer: Writer,
+        write: ContextWrite,
         answer: dict[str, Any],
     ) -> None:
-        for choice, (total, count) in zip(choices, sums, strict=True):
+        """Make the likeliest choice the context."""
+        for choice, (total, count) in zip(choices.answers, choices.sums, strict=True):
             choice["score"] = total / max(count, 1) if self.data.choose == "mean_logprob" else total
-        best = max(range(self.n), key=lambda i: choices[i]["score"])
+        best = max(range(self.n), key=lambda i: choices.answers[i]["score"])
         answer["chosen"] = best
         if self.keeps:
-            writer.commit(contexts[best])
+            write.commit(contexts[best])
             self._kept = [contexts[best]]
 
 
@@ -218,42 +262,44 @@ def _frame(event: Event | dict[str, Any]) -> bytes:
         case Finished():
             return sse({"index": event.index, "finish_reason": event.reason}, "finish")
         case CallBegun() | ArgumentsPart():
-            return b""  # calls are told whole here
+            return b""  # this route tells calls whole
         case dict():
             return sse(event, "done")
 
 
 async def _frames(
-    service: Services, named: Named, data: GenerateFromContext, call: Call
+    service: Services, named: NamedContext, data: GenerateFromContext, exchange: Exchange
 ) -> AsyncGenerator[bytes, None]:
     async with (
-        service.models.use(named.model, call) as (_, model),
-        contextlib.aclosing(_Generating(service, named, data, call, model).events()) as events,
+        service.models.use(named.model, exchange) as (_, model),
+        contextlib.aclosing(_Generating(service, named, data, exchange, model).events()) as events,
     ):
         async for event in events:
             if out := _frame(event):
                 yield out
 
 
-@post("/v1/contexts/{context_id:str}/generate", status_code=200)
+@post(
+    "/v1/contexts/{context_id:str}/generate",
+    status_code=200,
+    opt=described(body=GenerateFromContext, stream=EVENTS),
+)
 async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Go on from a context: it then holds what was generated, unless `commit` is false."""
-    service, call = services(request), call_of(request.scope)
-    named = named_of(request, service, call)
+    """Continue a context: it then holds what was generated, unless `commit` is false."""
+    service, exchange = services(request), exchange_of(request.scope)
+    named = named_of(request, service, exchange)
     data = await read_json(request, GenerateFromContext)
     if data.stream:
-        frames = _frames(service, named, data, call)
-        return await Streamed.start(
-            frames, media="text/event-stream", ping=PING, interval=service.config.ping_interval
-        )
+        frames = _frames(service, named, data, exchange)
+        return await StreamedAnswer.events(frames, service.config.ping_interval)
     answer: Any = None
     async with (
-        service.models.use(named.model, call) as (_, model),
-        contextlib.aclosing(_Generating(service, named, data, call, model).events()) as events,
+        service.models.use(named.model, exchange) as (_, model),
+        contextlib.aclosing(_Generating(service, named, data, exchange, model).events()) as events,
     ):
         async for event in events:
             answer = event
-    return Whole(answer)
+    return WholeAnswer(answer)
 
 
 HANDLERS = [generate]

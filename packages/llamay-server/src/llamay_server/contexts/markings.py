@@ -1,16 +1,19 @@
-"""Classification markings: which owner handles which, and what a marked context may do."""
+"""Classification markings: which owner handles which, and what follows from a marking."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
-from llamay_server.config import Config
 from llamay_server.engine.protocol import Labels
 from llamay_server.http.errors import ApiError
 
+if TYPE_CHECKING:
+    from llamay_server.config import Config
+
 
 class _All(Collection[str]):
-    """Every marking there could be."""
+    """All markings: every text is in this collection."""
 
     def __contains__(self, item: object) -> bool:
         return True
@@ -23,11 +26,11 @@ class _All(Collection[str]):
 
 
 class Markings:
-    """The rules of a server.
+    """The rules that a server's configuration makes for markings.
 
-    Where the operator lists markings, an owner uses those that are listed for it or for everybody, and a marked
-    context leaves the server only encrypted. Where none are listed a marking is a label that anybody may use, except
-    under the enterprise profile, which then allows none.
+    Where the operator lists markings, an owner handles those that are listed for that owner or for everybody, and a
+    marked context leaves the server only encrypted. Where none are listed, a marking is a label that anybody may use,
+    except under the enterprise profile, which then allows no markings.
     """
 
     def __init__(self, config: Config) -> None:
@@ -56,7 +59,7 @@ class Markings:
             )
 
     def labels(self, owner: str | None, marking: str) -> Labels:
-        """What a snapshot of this context says of itself. Refuses to write a marked one in the clear."""
+        """The labels of a snapshot. Raises a 403 for a marked context that could not be encrypted."""
         if marking and self._strict and not self._encrypts:
             raise ApiError(
                 "permission",

@@ -1,6 +1,6 @@
-"""Moving a context to another server: it stays here until the other one has it, and is never in two places.
+"""Moving a context to another server: it stays here until the other server has it.
 
-Only servers that the operator lists may be targets: a target from a client would make this server a proxy into its
+Only servers that the operator lists may be targets: with a target from a client, this server would be a proxy into its
 network. Redirects are not followed.
 """
 
@@ -10,12 +10,15 @@ import http.client
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from llamay_server.engine.protocol import Progress
 from llamay_server.http.errors import ApiError
+
+if TYPE_CHECKING:
+    from llamay_server.engine.protocol import Progress
 
 _SECONDS = 60.0
 _CHUNK = 1 << 20
@@ -23,14 +26,14 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to: a base URL from the operator's list, and the key to use there."""
+    """A server to move to: its base URL from the operator's list, and the key to use there."""
 
     url: str
     key: str = ""
 
 
 def check_target(url: str, allowed: tuple[str, ...]) -> str:
-    """The target as the operator wrote it. Raises 403 for any other."""
+    """The target as the operator wrote it. Raises a 403 for a server that is not listed."""
     wanted = url.rstrip("/")
     for candidate in allowed:
         if candidate.rstrip("/") == wanted:
@@ -43,7 +46,7 @@ def check_target(url: str, allowed: tuple[str, ...]) -> str:
 
 
 def send(path: Path, target: Target, *, model: str, label: str, marking: str, progress: Progress) -> str:
-    """Upload a snapshot (blocking); gives the id it has there. Raises where the other server did not take it."""
+    """Upload a snapshot (blocking); returns its id there. Raises an `ApiError` where the other server refuses it."""
     parts = urlsplit(target.url)
     host, port = parts.hostname or "", parts.port
     connection: http.client.HTTPConnection

@@ -1,8 +1,8 @@
-"""Named contexts: who owns which, what became of those that are gone, and how many an owner may hold.
+"""Named contexts: their owners, what became of those that are gone, and how many an owner may hold.
 
-A write (generate, extend, truncate) works on a fork and takes its place when it is done. So a context is always in
-a state that a client asked for: a cancelled generation leaves it as it was, and forking, reading or saving it
-meanwhile is safe. One write at a time; a second one is told so with 409.
+A write (generate, extend, truncate) works on a fork, which replaces the context when the write is complete. A context
+is therefore always in a state that a client asked for: a cancelled generation leaves it as it was, and it may be
+forked, read and saved while it is written. There is one write at a time; a second one is refused with a 409.
 """
 
 from __future__ import annotations
@@ -15,43 +15,45 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from llamay_server.config import Config
-from llamay_server.engine.protocol import Context
-from llamay_server.http.answers import release
+from llamay_server.engine.blocking import release
 from llamay_server.http.errors import ApiError
-from llamay_server.models.registry import Models
-from llamay_server.observability.metrics import Metrics
 
 if TYPE_CHECKING:
     from llamay_models.pool import Lease
+    from llamay_server.config import Config
+    from llamay_server.engine.protocol import Context
+    from llamay_server.models.registry import Models
+    from llamay_server.observability.metrics import Metrics
 
 _REMEMBERED = 10_000
 
 
 @dataclass(slots=True)
-class Named:
-    """One context and what is known of it."""
+class NamedContext:
+    """A context that clients know by its id."""
 
     id: str
     owner: str
     model: str
     context: Context
     lease: Lease
-    """Keeps the model loaded."""
+    """Keeps the context's model loaded."""
     marking: str = ""
     label: str = ""
     parent: str | None = None
     messages: list[dict[str, Any]] | None = None
-    """The conversation it was made from, where it was made from one."""
+    """The conversation that the context was made from, where it was made from one."""
     prompt_length: int = 0
-    """Tokens up to where the model's own words begin, for a conversation."""
+    """Of a conversation, the tokens up to where the model's own text begins."""
     created: float = field(default_factory=time.time)
     last_used: float = field(default_factory=time.time)
     writing: str = ""
+    """The write that is under way; empty for none."""
     cancel: Callable[[], None] | None = None
+    """Cancels the generation that writes to the context."""
 
     def view(self) -> dict[str, Any]:
-        """As clients see it."""
+        """The object that clients get."""
         return {
             "id": self.id,
             "object": "context",
@@ -74,8 +76,8 @@ class Contexts:
 
     def __init__(self, config: Config, models: Models, metrics: Metrics) -> None:
         self.config, self.models, self.metrics = config, models, metrics
-        self._named: dict[str, Named] = {}
-        self._by_owner: dict[str, dict[str, Named]] = {}
+        self._named: dict[str, NamedContext] = {}
+        self._by_owner: dict[str, dict[str, NamedContext]] = {}
         self._gone: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._moved: dict[str, dict[str, str]] = {}
 
@@ -83,7 +85,7 @@ class Contexts:
         return len(self._named)
 
     def check_room(self, owner: str, n: int = 1, tokens: int = 0) -> None:
-        """Refuse what is beyond an owner's share, with the numbers."""
+        """Refuse `n` more contexts, or so many more tokens, where they exceed an owner's share, with the numbers."""
         own = self._by_owner.get(owner, {})
         if len(own) + n > self.config.max_contexts:
             raise ApiError(
@@ -104,17 +106,17 @@ class Contexts:
                     retry=False,
                 )
 
-    def add(self, context: Context, *, owner: str, model: str, **about: Any) -> Named:
-        """Give a context a name that cannot be guessed."""
+    def add(self, context: Context, *, owner: str, model: str, **about: Any) -> NamedContext:
+        """Name a context, by an id that cannot be guessed. `about` are further attributes of `NamedContext`."""
         lease = self.models.hold(model)
-        named = Named(f"ctx_{secrets.token_hex(12)}", owner, model, context, lease, **about)
+        named = NamedContext(f"ctx_{secrets.token_hex(12)}", owner, model, context, lease, **about)
         self._named[named.id] = named
         self._by_owner.setdefault(owner, {})[named.id] = named
         self.metrics.contexts.set(len(self._named))
         return named
 
-    def get(self, context_id: str, owner: str) -> Named:
-        """An owner's context. Another's is as unknown as one that never was."""
+    def get(self, context_id: str, owner: str) -> NamedContext:
+        """A context of this owner. Another owner's context is as unknown as one that never was: both are a 404."""
         named = self._named.get(context_id)
         if named is not None and named.owner == owner:
             named.last_used = time.time()
@@ -128,19 +130,19 @@ class Contexts:
         raise ApiError("not_found", f"There is no context {context_id[:64]!r}.", code="context_not_found")
 
     def for_model(self, context_id: str, owner: str, model: str) -> Context:
-        """An owner's context, for a request in any dialect to go on from: what it shares is not read again."""
+        """A context of this owner, for a request to continue: what both have in common is not computed again."""
         named = self.get(context_id, owner)
         if named.model != model:
             message = f"context: {context_id} belongs to model {named.model}, not {model}"
             raise ApiError("invalid", message, param="context")
         return named.context
 
-    def of(self, owner: str) -> Iterator[Named]:
-        """An owner's contexts, oldest first."""
+    def of(self, owner: str) -> Iterator[NamedContext]:
+        """The contexts of an owner, oldest first."""
         return iter(list(self._by_owner.get(owner, {}).values()))
 
-    def drop(self, named: Named, reason: str) -> None:
-        """Free a context at once; a generation that writes to it ends as cancelled."""
+    def drop(self, named: NamedContext, reason: str) -> None:
+        """Close a context at once, for a `reason`; a generation that writes to it is cancelled."""
         if self._named.pop(named.id, None) is None:
             return
         own = self._by_owner[named.owner]
@@ -157,8 +159,8 @@ class Contexts:
         self.metrics.contexts.set(len(self._named))
 
     @contextlib.asynccontextmanager
-    async def writing(self, named: Named, what: str) -> AsyncIterator[Writer]:
-        """A fork to write to. It takes the context's place by `commit`; without that, nothing has happened."""
+    async def writing(self, named: NamedContext, what: str) -> AsyncIterator[ContextWrite]:
+        """A fork to write to. `commit` makes it the context; without that, the context stays as it was."""
         if named.writing:
             raise ApiError(
                 "conflict",
@@ -167,25 +169,25 @@ class Contexts:
                 retry=False,
             )
         named.writing = what
-        writer = Writer(named, named.context.fork(1)[0])
+        write = ContextWrite(named, named.context.fork())
         try:
-            yield writer
+            yield write
         finally:
             named.writing, named.cancel = "", None
             named.last_used = time.time()
-            writer.close()
+            write.close()
 
-    def moved(self, named: Named, server: str, new_id: str) -> None:
-        """Give up a context that another server has now."""
+    def moved(self, named: NamedContext, server: str, new_id: str) -> None:
+        """Close a context that another server has now."""
         self.drop(named, "moved")
         self._moved[named.id] = {"server": server, "id": new_id}
 
-    def is_live(self, named: Named) -> bool:
-        """Whether it has not been dropped meanwhile."""
+    def is_live(self, named: NamedContext) -> bool:
+        """Whether a context has not been dropped."""
         return self._named.get(named.id) is named
 
     def sweep(self) -> None:
-        """Drop what nobody used for its time."""
+        """Drop the contexts that nobody used for as long as the configuration allows."""
         if self.config.context_ttl > 0:
             limit = time.time() - self.config.context_ttl
             for named in list(self._named.values()):
@@ -193,21 +195,21 @@ class Contexts:
                     self.drop(named, f"dropped after {self.config.context_ttl:g} seconds without use")
 
     def close(self) -> None:
-        """Drop all."""
+        """Drop all contexts."""
         for named in list(self._named.values()):
             self.drop(named, "dropped when the server stopped")
 
 
-class Writer:
-    """A fork in the making."""
+class ContextWrite:
+    """A write that is under way, and the fork that it works on."""
 
-    def __init__(self, named: Named, context: Context) -> None:
+    def __init__(self, named: NamedContext, context: Context) -> None:
         self.named, self.context = named, context
         self.messages, self.prompt_length = named.messages, named.prompt_length
         self._done = False
 
     def commit(self, context: Context | None = None) -> None:
-        """Let the fork (or another one) be the context from now on."""
+        """Make the fork, or another context, the named context from now on."""
         fresh = self.context if context is None else context
         if context is not None:
             release(self.context)
@@ -217,6 +219,6 @@ class Writer:
         release(old)
 
     def close(self) -> None:
-        """Give the fork back where it was not committed."""
+        """Close the fork, unless it was committed."""
         if not self._done:
             release(self.context)

@@ -1,4 +1,4 @@
-"""Contexts as files: download, upload, and handing one over to another server."""
+"""Contexts as files: download, upload, and moving one to another server."""
 
 from __future__ import annotations
 
@@ -7,28 +7,40 @@ import contextlib
 import errno
 import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from litestar import Request, get, post
 from litestar.types import ASGIApp, Receive, Scope, Send
 from msgspec import Struct
 
+from llamay_models.errors import SnapshotError
 from llamay_server.contexts.moves import Target, check_target, send
-from llamay_server.contexts.routes import check_length, engine, named_of
-from llamay_server.http.answers import Whole, read_json, release
-from llamay_server.http.call import call_of
+from llamay_server.contexts.reading import check_length, engine_work
+from llamay_server.contexts.routes import named_of
+from llamay_server.engine.blocking import release
+from llamay_server.http.answers import WholeAnswer
+from llamay_server.http.bodies import read_json
+from llamay_server.http.described import described
 from llamay_server.http.errors import ApiError, invalid
-from llamay_server.http.uploads import receive
+from llamay_server.http.exchange import exchange_of
+from llamay_server.http.uploads import receive_upload
 from llamay_server.services import Services, services
 
+if TYPE_CHECKING:
+    from llamay_server.engine.protocol import Progress
+
+T = TypeVar("T")
+MEDIA = "application/vnd.llamay.context"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_RESTORE_QUERY = [{"name": name, "schema": {"type": "string"}} for name in ("model", "label", "marking")]
 _CHUNK = 1 << 20
 
 
 @contextlib.asynccontextmanager
 async def _scratch(service: Services) -> AsyncIterator[Path]:
-    """A file of its own, readable by nobody else, gone afterwards."""
+    """A temporary file that only this user may read."""
     try:
         handle, name = tempfile.mkstemp(prefix="llamay-", suffix=".ctx", dir=service.config.ctx_dir or None)
     except OSError as e:
@@ -41,25 +53,39 @@ async def _scratch(service: Services) -> AsyncIterator[Path]:
         path.unlink(missing_ok=True)
 
 
+async def _snapshot_work(work: Callable[[Progress], T], path: Path) -> T:
+    """Blocking work on a snapshot. A full disk becomes a 507, other errors are told without the path of the file."""
+    try:
+        return await engine_work(work, hide=path)
+    except OSError as e:
+        raise _no_room(e) from e
+    except ApiError as e:
+        error = e.__cause__
+        cause = error.__cause__ if isinstance(error, SnapshotError) else None
+        if isinstance(cause, OSError) and cause.errno in _FULL:
+            raise _no_room(cause) from e
+        raise
+
+
 def _no_room(error: OSError) -> ApiError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in _FULL:
         return ApiError("storage", "No space is left for the snapshot.", code="disk_full", retry=False)
     return ApiError("internal", "The snapshot could not be written on the server.")
 
 
 class _Download:
-    """A file as an answer, sent part by part and removed afterwards."""
+    """A file as an answer: sent part by part, and removed at the end."""
 
     def __init__(self, stack: contextlib.AsyncExitStack, path: Path, name: str, metrics: Any) -> None:
         self.stack, self.path, self.name, self.metrics = stack, path, name, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the file."""
         async with self.stack:
             with self.path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 headers = [
-                    (b"content-type", b"application/vnd.llamay.context"),
+                    (b"content-type", MEDIA.encode()),
                     (b"content-length", str(size).encode()),
                     (b"content-disposition", f'attachment; filename="{self.name}.llamay"'.encode()),
                 ]
@@ -67,24 +93,22 @@ class _Download:
                 while part := await asyncio.to_thread(file.read, _CHUNK):
                     self.metrics.labels("out").inc(len(part))
                     await send({"type": "http.response.body", "body": part, "more_body": True})
-            call_of(scope).phase = None
+            exchange_of(scope).phase = None
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-@get("/v1/contexts/{context_id:str}/snapshot")
+@get("/v1/contexts/{context_id:str}/snapshot", opt=described(media=MEDIA))
 async def snapshot(request: Request[Any, Any, Any]) -> ASGIApp:
-    """A context as a file: restore it here, elsewhere, or in Python."""
-    service, call = services(request), call_of(request.scope)
-    named = named_of(request, service, call)
-    labels = service.markings.labels(service.snapshot_owner(call), named.marking)
+    """Download a context as a file, to be restored here, elsewhere, or in Python."""
+    service, exchange = services(request), exchange_of(request.scope)
+    named = named_of(request, service, exchange)
+    labels = service.markings.labels(service.snapshot_owner(exchange), named.marking)
     stack = contextlib.AsyncExitStack()
-    async with stack:
+    async with stack, service.models.use(named.model) as (_, model):
         path = await stack.enter_async_context(_scratch(service))
-        copy = named.context.fork(1)[0]
+        copy = named.context.fork()
         try:
-            await engine(lambda progress: copy.save(path, labels=labels, progress=progress))
-        except OSError as e:
-            raise _no_room(e) from e
+            await _snapshot_work(lambda progress: model.save(copy, path, labels, progress=progress), path)
         finally:
             release(copy)
         service.metrics.context_ops.labels(named.model, "snapshot").inc()
@@ -92,37 +116,41 @@ async def snapshot(request: Request[Any, Any, Any]) -> ASGIApp:
     raise AssertionError("unreachable")
 
 
-@post("/v1/contexts/restore", status_code=201)
+@post(
+    "/v1/contexts/restore",
+    status_code=201,
+    opt=described(body="application/octet-stream", query=_RESTORE_QUERY),
+)
 async def restore(request: Request[Any, Any, Any]) -> ASGIApp:
-    """A context from a snapshot in the body. 409 where other weights or settings made it."""
-    service, call = services(request), call_of(request.scope)
-    service.contexts.check_room(call.owner, 1)
+    """Restore a context from a snapshot in the body; 409 for one of other weights or settings."""
+    service, exchange = services(request), exchange_of(request.scope)
+    service.contexts.check_room(exchange.owner, 1)
     query = request.query_params
     label, marking = query.get("label", "")[:256], query.get("marking", "")[:256]
-    service.markings.check(call.owner, marking)
-    handles, owner = service.markings.of(call.owner), service.snapshot_owner(call)
-    async with service.models.use(query.get("model"), call) as (entry, model), _scratch(service) as path:
-        call.phase = "receive"
+    service.markings.check(exchange.owner, marking)
+    handles, owner = service.markings.of(exchange.owner), service.snapshot_owner(exchange)
+    async with service.models.use(query.get("model"), exchange) as (entry, model), _scratch(service) as path:
+        exchange.phase = "receive"
         await _receive_into(path, request, service)
-        call.phase = "load"
-        context = await engine(
-            lambda progress: model.restore(path, owner=owner, markings=handles, progress=progress)
+        exchange.phase = "load"
+        context = await _snapshot_work(
+            lambda progress: model.restore(path, owner=owner, markings=handles, progress=progress), path
         )
         try:
             check_length(len(context), model)
-            service.contexts.check_room(call.owner, 1, len(context))
+            service.contexts.check_room(exchange.owner, 1, len(context))
         except ApiError:
             release(context)
             raise
         named = service.contexts.add(
-            context, owner=call.owner, model=entry.name, label=label, marking=context.marking or marking
+            context, owner=exchange.owner, model=entry.name, label=label, marking=context.marking or marking
         )
     service.metrics.context_ops.labels(named.model, "restore").inc()
-    return Whole(named.view(), status=201, headers={"location": f"/v1/contexts/{named.id}"})
+    return WholeAnswer(named.view(), status=201, headers={"location": f"/v1/contexts/{named.id}"})
 
 
 async def _receive_into(path: Path, request: Request[Any, Any, Any], service: Services) -> None:
-    """The body into a file."""
+    """Write the body to a file."""
     counted, config = service.metrics.snapshot_bytes.labels("in"), service.config
     with path.open("wb") as file:
 
@@ -131,7 +159,7 @@ async def _receive_into(path: Path, request: Request[Any, Any, Any], service: Se
             counted.inc(len(piece))
 
         try:
-            size = await receive(
+            size = await receive_upload(
                 request, write, what="snapshot", limit=config.max_snapshot, timeout=config.body_timeout
             )
         except OSError as e:
@@ -148,31 +176,32 @@ class MoveContext(Struct, kw_only=True):
     model: str | None = None
 
 
-@post("/v1/contexts/{context_id:str}/move", status_code=200)
+@post("/v1/contexts/{context_id:str}/move", status_code=200, opt=described(body=MoveContext))
 async def move(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Hand a context over to another server; it is given up here once the other one has it."""
-    service, call = services(request), call_of(request.scope)
+    """Move a context to another server; it is closed here once the other server has it."""
+    service, exchange = services(request), exchange_of(request.scope)
     data = await read_json(request, MoveContext)
-    named = named_of(request, service, call)
+    named = named_of(request, service, exchange)
     target = Target(check_target(data.to, service.config.move_targets), data.key or "")
-    labels = service.markings.labels(service.snapshot_owner(call), named.marking)
-    async with service.contexts.writing(named, "move") as writer, _scratch(service) as path:
-        context = writer.context
+    labels = service.markings.labels(service.snapshot_owner(exchange), named.marking)
+    async with (
+        service.contexts.writing(named, "move") as write,
+        service.models.use(named.model) as (_, model),
+        _scratch(service) as path,
+    ):
+        context = write.context
 
-        def work(progress: Any) -> str:
-            context.save(path, labels=labels, progress=progress)
-            model = data.model if data.model is not None else named.model
-            return send(
-                path, target, model=model, label=named.label, marking=named.marking, progress=progress
-            )
+        def work(progress: Progress) -> str:
+            model.save(context, path, labels, progress=progress)
+            name = data.model if data.model is not None else named.model
+            return send(path, target, model=name, label=named.label, marking=named.marking, progress=progress)
 
-        try:
-            new_id = str(await engine(work))
-        except OSError as e:
-            raise _no_room(e) from e
+        new_id = await _snapshot_work(work, path)
         service.contexts.moved(named, target.url, new_id)
     service.metrics.context_ops.labels(named.model, "move").inc()
-    return Whole({"id": named.id, "object": "context.moved", "moved": {"server": target.url, "id": new_id}})
+    return WholeAnswer(
+        {"id": named.id, "object": "context.moved", "moved": {"server": target.url, "id": new_id}}
+    )
 
 
 HANDLERS = [snapshot, restore, move]

@@ -1,14 +1,11 @@
-"""Where the reading of answers meets the formats of calls: the one knows nothing of the other's package."""
+"""The parsers of `llamay_models.answers` with the formats of `llamay_grammar`: neither package imports the other."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llamay_models import answers
-
-if TYPE_CHECKING:
-    from llamay_server.chat.tools import Toolbox
 
 
 def _formats() -> answers.Formats:
@@ -18,12 +15,12 @@ def _formats() -> answers.Formats:
 
 
 def envelope(name: str) -> answers.Envelope:
-    """The format of this name."""
+    """The tool-call format of this name."""
     return answers.envelope(name, _formats())
 
 
 def reasoning_of(template: str | None) -> tuple[str, str] | None:
-    """The marks around the thoughts of a model with this template; None where it does not think first."""
+    """The marks around the reasoning of a model with this template; None where the model does not reason first."""
     return answers.reasoning_of(template, _formats())
 
 
@@ -40,10 +37,11 @@ def prepared(
 
 
 def reader(
-    box: Toolbox,
+    schemas: Mapping[str, Mapping[str, Any]],
     *,
     form: str = answers.DEFAULT,
     index: int = 0,
+    parallel: bool = True,
     thinks: bool = False,
     in_thought: bool = False,
     reasoning: tuple[str, str] = answers.THINK,
@@ -51,13 +49,13 @@ def reader(
     known_ids: Collection[str] = (),
     bound: bool = False,
 ) -> answers.Reader:
-    """What takes an answer apart in which the tools of a request may be called."""
+    """The parser of one choice's text; `schemas` are the tools that may be called, with the schemas of arguments."""
     return answers.Reader(
-        {tool.name: tool.parameters for tool in box.tools} if box.active else {},
+        schemas,
         formats=_formats(),
         form=form,
         index=index,
-        parallel=box.parallel,
+        parallel=parallel,
         thinks=thinks,
         in_thought=in_thought,
         reasoning=reasoning,

@@ -1,4 +1,4 @@
-"""Token constraints by llamay_grammar, over a model's tokens."""
+"""Token constraints by `llamay_grammar`, over a model's vocabulary."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ import numpy.typing as npt
 
 import llamay_grammar
 from llamay_models.tokenizer import token_table
-from llamay_server.engine import protocol as p
+from llamay_server.engine.constraint import OutputConstraint, UnsupportedConstraint
 
 
-class Constraint:
-    """A position in a document, as the engine asks about it."""
+class GrammarConstraint:
+    """A position in a constrained text, as `llamay_models.TokenConstraint` asks about it."""
 
     def __init__(self, matcher: llamay_grammar.Matcher, warnings: tuple[str, ...] = ()) -> None:
-        self._matcher, self.warnings = matcher, warnings
+        self._matcher = matcher
+        self.warnings = warnings
+        """What of the constraint is not enforced, a sentence each."""
 
     def fill_mask(self, mask: npt.NDArray[np.uint32]) -> None:
-        """Write the mask of the tokens that may come next."""
+        """Write the mask of the tokens that may come next: one bit a token, uint32 (ceil(vocabulary / 32),)."""
         self._matcher.fill_mask(mask)
 
     def __llamay_token_constraint__(self) -> object:
-        """The same as a C interface, which the engine fills many masks through at once."""
+        """The C interface, through which the engine fills the masks of many texts in one call."""
         return self._matcher.__llamay_token_constraint__()
 
     def accept(self, token: int) -> None:
@@ -35,13 +37,13 @@ class Constraint:
         """The run of tokens that must come next, whatever the model says."""
         return self._matcher.forced_tokens(limit)
 
-    def fork(self) -> Constraint:
+    def fork(self) -> GrammarConstraint:
         """An independent constraint at the same position."""
-        return Constraint(self._matcher.fork(), self.warnings)
+        return GrammarConstraint(self._matcher.fork(), self.warnings)
 
 
 class Grammars:
-    """The constraints of one vocabulary. Compiled grammars and masks are kept with the vocabulary."""
+    """The constraints of one vocabulary, which keeps compiled grammars and their masks."""
 
     def __init__(self, tokenizer: Any, size: int) -> None:
         self._tokenizer, self._size = tokenizer, size
@@ -58,52 +60,44 @@ class Grammars:
                 )
             return self._vocabulary
 
-    def constraint(self, kind: str, value: Any) -> Constraint:
-        """A fresh constraint. Raises `UnsupportedConstraint` for what cannot be enforced exactly."""
+    def constraint(self, wanted: OutputConstraint) -> GrammarConstraint:
+        """A constraint at its beginning. Raises `UnsupportedConstraint` for what cannot be enforced exactly."""
         try:
-            grammar = self._compile(kind, value)
+            grammar = self._compile(wanted)
         except (ValueError, RecursionError) as e:  # CompileError is a ValueError
-            raise p.UnsupportedConstraint(str(e)) from e
-        return Constraint(grammar.matcher(), grammar.warnings)
+            raise UnsupportedConstraint(str(e)) from e
+        return GrammarConstraint(grammar.matcher(), grammar.warnings)
 
-    def _compile(self, kind: str, value: Any) -> llamay_grammar.Grammar:
-        vocabulary = self.vocabulary()
-        reasoning = None
-        if kind == "after_thoughts":
-            kind, value, reasoning = value["kind"], value["value"], _reasoning(value)
-        match kind:
+    def _compile(self, wanted: OutputConstraint) -> llamay_grammar.Grammar:
+        vocabulary, value = self.vocabulary(), wanted.value
+        reasoning = None if wanted.reasoning is None else llamay_grammar.Reasoning(*wanted.reasoning)
+        match wanted.kind:
             case "json_schema":
-                return llamay_grammar.compile_json_schema(value, vocabulary, reasoning=reasoning)
-            case "json_schema_canonical":
                 return llamay_grammar.compile_json_schema(
-                    value, vocabulary, canonical_escapes=True, reasoning=reasoning
+                    value, vocabulary, canonical_escapes=wanted.canonical_escapes, reasoning=reasoning
                 )
             case "json_object":
-                return llamay_grammar.compile_json_object(vocabulary, reasoning=reasoning)
-            case "json_object_canonical":
                 return llamay_grammar.compile_json_object(
-                    vocabulary, canonical_escapes=True, reasoning=reasoning
+                    vocabulary, canonical_escapes=wanted.canonical_escapes, reasoning=reasoning
                 )
             case "regex":
                 return llamay_grammar.compile_regex(value, vocabulary, whole=True)
             case "grammar":
                 return llamay_grammar.compile_gbnf(value, vocabulary)
             case "tools":
-                form: dict[str, Any] = {key: value[key] for key in ("format", "choice", "parallel", "answer")}
-                # One way to write a call, so that its replay in a later turn is the text that was generated.
-                form |= {"whitespace": "spaced", "property_order": "schema", "canonical_escapes": True}
-                form["reasoning"] = _reasoning(value)
-                try:
-                    return llamay_grammar.compile_tools(value["tools"], vocabulary, **form)
-                except llamay_grammar.CompileError:
-                    if value["strict"]:
-                        raise
-                    return llamay_grammar.compile_tools(
-                        value["tools"], vocabulary, mode="approximate", **form
-                    )
-            case _:
-                raise p.UnsupportedConstraint(f"a constraint of kind {kind} is not available on this server")
+                return _compile_tools(value, vocabulary, reasoning)
 
 
-def _reasoning(value: Any) -> llamay_grammar.Reasoning | None:
-    return None if value["thoughts"] is None else llamay_grammar.Reasoning(*value["thoughts"])
+def _compile_tools(
+    value: Any, vocabulary: llamay_grammar.Vocabulary, reasoning: llamay_grammar.Reasoning | None
+) -> llamay_grammar.Grammar:
+    form: dict[str, Any] = {key: value[key] for key in ("format", "choice", "parallel", "answer")}
+    # One way to write a call, so that its replay in a later turn is the text that was generated.
+    form |= {"whitespace": "spaced", "property_order": "schema", "canonical_escapes": True}
+    form["reasoning"] = reasoning
+    try:
+        return llamay_grammar.compile_tools(value["tools"], vocabulary, **form)
+    except llamay_grammar.CompileError:
+        if value["strict"]:
+            raise
+        return llamay_grammar.compile_tools(value["tools"], vocabulary, mode="approximate", **form)

@@ -1,4 +1,4 @@
-"""What a file of llamay_models says of itself, as the server tells it."""
+"""The facts about a loaded model that the server tells."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import llamay_models
-from llamay_server.engine import protocol as p
 from llamay_server.engine.formats import reasoning_of
+from llamay_server.engine.protocol import ModelInfo
 
 SAMPLING = frozenset(f.name for f in dataclasses.fields(llamay_models.Sampling)) - {"logprobs"}
 
@@ -39,8 +39,8 @@ def _tensors(path: Path) -> list[tuple[str, str, tuple[int, ...]]]:
         return [(name, tensor.format, tuple(tensor.shape)) for name, tensor in file.tensors.items()]
 
 
-def model_info(model: llamay_models.Model) -> p.ModelInfo:
-    """Its facts and abilities."""
+def model_info(model: llamay_models.Model) -> ModelInfo:
+    """A model's facts and abilities, from its file."""
     metadata, words = model.metadata, model.tokenizer
     source = metadata.get("tokenizer.chat_template")
     source = source if isinstance(source, str) and words is not None else None
@@ -51,7 +51,7 @@ def model_info(model: llamay_models.Model) -> p.ModelInfo:
         if words is not None and (token := getattr(words, role)) is not None
     }
     roles = words.roles if words is not None else {}
-    return p.ModelInfo(
+    return ModelInfo(
         name=model.path.name.removesuffix(".gguf"),
         architecture=model.architecture,
         context_length=model.context_size,

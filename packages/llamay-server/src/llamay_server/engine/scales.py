@@ -1,4 +1,4 @@
-"""One model in several scales of its LoRA adapters: made when they are asked for, over the same weights."""
+"""One model with several scales of its LoRA adapters: made when a request asks for them, over the same weights."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import llamay_models
-from llamay_server.engine import protocol as p
-from llamay_server.engine.stats import added, counted, joined, timed
+from llamay_models.errors import QueueFull
+from llamay_server.engine.protocol import DurationHistogram
+from llamay_server.engine.stats import engine_counts, engine_durations, sum_counts, sum_durations
 
 T = TypeVar("T")
 MOST = 8
 """Scales beside the ones that the model was loaded with; each has K/V and a thread of its own."""
 _SETTLED = 10.0
-"""Seconds for which one stays that was just given out and has no work yet."""
+"""Seconds for which a model stays that was just given out and has no work yet."""
 
 
 class Scales(Generic[T]):
-    """What `wrap` makes of `model` in each tuple of scales, one for each adapter.
+    """What `wrap` makes of `model` with each tuple of scales, one scale for each adapter.
 
-    `default` are the scales of those who do not say any. Methods may be called from any thread.
+    `default` are the scales for requests that ask for none. Methods may be called from any thread.
     """
 
     def __init__(
@@ -35,12 +36,15 @@ class Scales(Generic[T]):
         self.loaded = self.default = tuple(adapter.scale for adapter in adapters)
         self._model, self._own, self._wrap = model, own, wrap
         self._made: dict[tuple[float, ...], tuple[llamay_models.Model, T, float]] = {}
-        self._counted: dict[str, float] = {}
-        self._timed: dict[str, p.Times] = {}
+        self._closed_counts: dict[str, float] = {}
+        self._closed_durations: dict[str, DurationHistogram] = {}
         self._lock = threading.Lock()
 
     def at(self, scales: tuple[float, ...] | None) -> T:
-        """Return the one of these scales, made if need be. Raises `p.Busy` where there are too many at work."""
+        """Return the wrapped model with these scales, made if need be.
+
+        Raises `QueueFull` where as many other scales as there may be are in use.
+        """
         scales = self.default if scales is None else scales
         if scales == self.loaded:
             return self._own
@@ -56,6 +60,7 @@ class Scales(Generic[T]):
             return wrapped
 
     def _make_room(self) -> None:
+        """Close the model that was idle for longest, where as many are made as there may be."""
         if len(self._made) < MOST:
             return
         now = time.monotonic()
@@ -65,30 +70,31 @@ class Scales(Generic[T]):
             if now - used > _SETTLED and scales != self.default and model.idle
         ]
         if not idle:
-            raise p.Busy(f"{MOST} other scales of the adapters are at work; try again later")
+            raise QueueFull(f"{MOST} other scales of the adapters are at work; try again later")
         model = self._made.pop(min(idle)[1])[0]
-        # Counters never fall: what it counted stays.
-        self._counted = added(
-            [self._counted, {k: v for k, v in counted(model).items() if k.endswith("_total")}]
-        )
-        self._timed = joined([self._timed, timed(model)])
+        # Counters never fall: what a closed model counted stays in the sum.
+        totals = {k: v for k, v in engine_counts(model).items() if k.endswith("_total")}
+        self._closed_counts = sum_counts([self._closed_counts, totals])
+        self._closed_durations = sum_durations([self._closed_durations, engine_durations(model)])
         model.close()
 
-    def counted(self) -> dict[str, float]:
-        """What all of them count together, those that were closed too."""
+    def counts(self) -> dict[str, float]:
+        """What all engines of this model count, those that were closed included."""
         with self._lock:
-            return added([self._counted, *(counted(model) for model in self._models())])
+            return sum_counts([self._closed_counts, *(engine_counts(model) for model in self._models())])
 
-    def timed(self) -> dict[str, p.Times]:
-        """How their times are distributed."""
+    def durations(self) -> dict[str, DurationHistogram]:
+        """Histograms of durations over all engines of this model, those that were closed included."""
         with self._lock:
-            return joined([self._timed, *(timed(model) for model in self._models())])
+            return sum_durations(
+                [self._closed_durations, *(engine_durations(model) for model in self._models())]
+            )
 
     def _models(self) -> list[llamay_models.Model]:
         return [self._model, *(model for model, _, _ in self._made.values())]
 
     def close(self) -> None:
-        """Close them."""
+        """Close the models of all scales but the loaded ones."""
         with self._lock:
             for model, _, _ in self._made.values():
                 model.close()

@@ -12,7 +12,11 @@ from llamay_server.config import ConfigError
 
 
 def read_key(path: str) -> llamay_kv.Key:
-    """The key in a file: 32 bytes or more, or as many in hexadecimal. Its name tells it from others, not what it is."""
+    """The key in a file of 32 to 1024 bytes, or of 64 hexadecimal digits or more.
+
+    Its name, a digest, tells it from other keys without revealing it. Raises `ConfigError` for a file that cannot be
+    read, that other users may read, or that is too short or too long.
+    """
     try:
         mode, raw = Path(path).stat().st_mode, Path(path).read_bytes()
     except OSError as e:

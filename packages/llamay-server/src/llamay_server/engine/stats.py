@@ -1,4 +1,4 @@
-"""What engines count, and how their times are distributed."""
+"""What engines count, and how long things take in them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 import llamay_models
-from llamay_server.engine import protocol as p
+from llamay_server.engine.protocol import DurationHistogram
 
 
-def counted(model: llamay_models.Model) -> dict[str, float]:
-    """Counters, whose names end in `_total`, and gauges of a model's engine and memory."""
+def engine_counts(model: llamay_models.Model) -> dict[str, float]:
+    """Counters, whose names end in `_total`, and gauges of a model's engine and of its K/V memory."""
     engine, pool = model.engine, model.pool
     out: dict[str, float] = {f"{k}_total": v for k, v in dataclasses.asdict(engine.stats).items()}
     out |= {"queued": engine.queued, "active": engine.active, "kv_bytes": pool.used_bytes}
@@ -19,18 +19,18 @@ def counted(model: llamay_models.Model) -> dict[str, float]:
     return out | {f"spill_{k}": v for k, v in pool.spill_counters().items()}
 
 
-def timed(model: llamay_models.Model) -> dict[str, p.Times]:
-    """How long requests wait, for their first token and between tokens, and how long a step takes."""
+def engine_durations(model: llamay_models.Model) -> dict[str, DurationHistogram]:
+    """Histograms of an engine: time in the queue, to the first token, between tokens, and of a step."""
     found = model.engine.histograms
     out = {}
     for each in dataclasses.fields(found):
         histogram = getattr(found, each.name).copy()
-        out[each.name] = p.Times(histogram.bounds, tuple(histogram.counts), histogram.total)
+        out[each.name] = DurationHistogram(histogram.bounds, tuple(histogram.counts), histogram.total)
     return out
 
 
-def added(all_counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The sums of what several count."""
+def sum_counts(all_counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The sums of what several engines count."""
     out: dict[str, float] = {}
     for counts in all_counts:
         for name, value in counts.items():
@@ -38,14 +38,16 @@ def added(all_counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return out
 
 
-def joined(all_times: Iterable[Mapping[str, p.Times]]) -> dict[str, p.Times]:
-    """The distributions of several as one; their bounds are the same."""
-    out: dict[str, p.Times] = {}
-    for times in all_times:
-        for name, more in times.items():
+def sum_durations(
+    all_durations: Iterable[Mapping[str, DurationHistogram]],
+) -> dict[str, DurationHistogram]:
+    """The histograms of several engines, whose bounds are the same, added up."""
+    out: dict[str, DurationHistogram] = {}
+    for durations in all_durations:
+        for name, more in durations.items():
             known = out.get(name)
             if known is not None:
                 counts = tuple(a + b for a, b in zip(known.counts, more.counts, strict=True))
-                more = p.Times(more.bounds, counts, known.total + more.total)
+                more = DurationHistogram(more.bounds, counts, known.total + more.total)
             out[name] = more
     return out

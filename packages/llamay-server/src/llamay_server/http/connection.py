@@ -1,7 +1,7 @@
-"""HTTP/1.1 on a connection: uvicorn's own, which here also gives up on a head that never ends.
+"""HTTP/1.1 connections: uvicorn's protocol, with a time limit for heads and a shorter path for the frames of streams.
 
-h11 reads and writes heads, and ends messages. What it would do for each part of a stream, and ASGI's way to it, costs
-more than making the part, so that a stream's frames may take a shorter one: `Body`.
+h11 reads and writes heads, and ends messages. Passing one frame of a stream through ASGI and h11 takes longer than
+making the frame, so frames may be written to the connection directly, through `Body`.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ _EXTENSION = "llamay.body"
 
 
 class Body:
-    """The body of an answer that is under way, whose length its head does not tell."""
+    """The body of a streamed answer that is under way: frames written to it go to the connection at once."""
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle, self._flow, self._write = cycle, cycle.flow, cycle.transport.write
-        # To clients of HTTP/1.0 the end of the connection is the end of the body, and nothing frames its parts.
+        # For clients of HTTP/1.0 the body ends with the connection, and its parts are not chunked.
         self._framed = cycle.scope["http_version"] >= "1.1"
         self.last = time.monotonic()
-        """When something was last written."""
+        """When a frame was last written, in `time.monotonic()` seconds."""
 
     @property
     def blocked(self) -> bool:
-        """Whether nothing may be written now: the client reads too slowly, or it is gone, or the body has ended."""
+        """Whether nothing may be written now: the client reads too slowly, or has left, or the body has ended."""
         cycle = self._cycle
         return self._flow.write_paused or cycle.disconnected or cycle.response_complete
 
     def write(self, frame: bytes, now: float) -> None:
-        """Send a part, which must not be empty."""
+        """Write a frame, which must not be empty, as one chunk (RFC 9112, section 7.1)."""
         self.last = now
         self._write(b"%x\r\n%b\r\n" % (len(frame), frame) if self._framed else frame)
 
 
 def body_of(scope: Mapping[str, Any]) -> Body | None:
-    """The body of the answer to a request, where the server below lets us write it."""
+    """The body of the answer to a request; None under a server that offers no direct writing."""
     cycle: RequestResponseCycle | None = scope.get("extensions", {}).get(_EXTENSION)
     return None if cycle is None or cycle.scope["method"] == "HEAD" else Body(cycle)
 
 
 class Protocol(H11Protocol):
-    """One connection. From its first byte, or from being opened, a request has `head_timeout` seconds for its head."""
+    """One connection. A request's head must arrive within `head_timeout` seconds after the connection waits for it."""
 
     head_timeout = 30.0
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a request."""
+        """Begin to wait for the head of a request."""
         super().connection_made(transport)
         self._expect()
 
     def data_received(self, data: bytes) -> None:
-        """Read on, and see whether the head is whole."""
+        """Parse what came, and stop the clock when a head is complete."""
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
             self._expect()
@@ -67,13 +67,13 @@ class Protocol(H11Protocol):
             self._stop()
 
     def handle_events(self) -> None:
-        """Let the request that begins know its answer's way out; it runs only after this."""
+        """Put the connection into the scope of a request that begins; its task starts only after this."""
         super().handle_events()
         if self.cycle is not None:
             self.cycle.scope["extensions"] = {_EXTENSION: self.cycle}  # type: ignore[dict-item]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Stop the clock."""
         self._stop()
         super().connection_lost(exc)
 
@@ -88,11 +88,11 @@ class Protocol(H11Protocol):
 
     def _give_up(self) -> None:
         self._timer = None
-        # Between two requests of a connection that is kept, uvicorn's own timer counts.
+        # Between two requests on one connection, uvicorn's keep-alive time-out counts.
         if self.conn.their_state is h11.IDLE and (self.cycle is None or self.conn.trailing_data[0]):
             self.transport.close()
 
 
 def protocol(head_timeout: float) -> type[Protocol]:
-    """The class of connections with this limit, in seconds."""
+    """The class of connections whose heads must arrive within so many seconds."""
     return type("Protocol", (Protocol,), {"head_timeout": head_timeout})

@@ -1,31 +1,27 @@
-"""One error type inside, four shapes outside.
+"""`ApiError`, the one error type of the server, and the shape that it has in each dialect.
 
-    ApiError
-     └─ shaped by the dialect of the route: OpenAI, llama.cpp, Anthropic, Ollama, or problem+json for our own
+A handler raises `ApiError(kind, message)`. `shape` gives status, headers and body as the clients of a dialect read
+them: OpenAI's, llama.cpp's, Anthropic's, Ollama's, or problem+json (RFC 9457) on the server's own routes.
 
-A handler raises `ApiError(kind, message)`; `shape` gives status, headers and body as that dialect's clients read them.
-SDKs repeat 408, 409, 429 and 5xx by themselves, so a failure that would only fail again never has such a status
-there, or says `x-should-retry: false`.
+SDKs repeat a request by themselves after 408, 409, 429 and 5xx. An error that would only occur again therefore has
+another status, or the header `x-should-retry: false`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from llamay_server.engine import protocol as engine
-
 
 class Dialect(Enum):
-    """Whose clients a route answers."""
+    """The API whose clients a route answers."""
 
     OPENAI = "openai"
     LLAMACPP = "llamacpp"
-    """OpenAI's shapes with llama.cpp's word for a prompt that is too long."""
+    """OpenAI's shapes, but for the `type` of a prompt that is too long, which is llama.cpp's."""
     ANTHROPIC = "anthropic"
     OLLAMA = "ollama"
     OWN = "own"
@@ -61,10 +57,15 @@ _STATUS_EXCEPTIONS = {
 
 
 class ApiError(Exception):
-    """A refusal on its way to a client.
+    """An error as a client is told of it.
 
-    `kind` is a key of the table above; `param` is the field's path; `extra` goes into the error object where the
-    dialect has room for it; `retry` False tells clients not to repeat.
+    Attributes:
+        kind: a key of the table above, which gives the status and the dialects' error types.
+        param: the path of the field that is wrong.
+        code: a short name of the error for programs.
+        extra: members that the error object has beside these, where the dialect has room for them.
+        headers: headers of the answer. `retry=False` adds the one that tells clients not to repeat the request.
+
     """
 
     def __init__(
@@ -93,8 +94,13 @@ class ApiError(Exception):
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """A 400 for the field at `param`."""
+    """A 400 that names the field at `param`."""
     return ApiError("invalid", message, param=param, code=code)
+
+
+def unsupported(name: str, why: str = "this server does not support it") -> ApiError:
+    """A 400 for a field that is known and cannot be honoured."""
+    return ApiError("invalid", f"{name}: {why}; leave it out.", param=name, code="unsupported_parameter")
 
 
 def body(error: ApiError, dialect: Dialect, request_id: str = "") -> dict[str, Any]:
@@ -158,79 +164,3 @@ def shape(error: ApiError, dialect: Dialect, request_id: str = "") -> tuple[int,
     media = "application/problem+json" if dialect is Dialect.OWN else "application/json"
     headers = {"content-type": media} | error.headers
     return error.status(dialect), headers, msgspec.json.encode(body(error, dialect, request_id))
-
-
-def from_engine(exc: BaseException) -> ApiError:
-    """What an engine raised, as a refusal. Anything unforeseen becomes a 500 that gives no internals away."""
-    if isinstance(exc, ApiError):
-        return exc
-    text = str(exc)
-    match exc:
-        case engine.PromptTooLong():
-            numbers = {"n_prompt_tokens": exc.tokens, "n_ctx": exc.limit}
-            return ApiError("overflow", text, code="context_length_exceeded", param="messages", extra=numbers)
-        case engine.UnsupportedConstraint():
-            return ApiError("invalid", text, code="unsupported_constraint", retry=False)
-        case engine.BadPrompt() | engine.BadSnapshot():
-            return ApiError("invalid", text)
-        case engine.SnapshotNotAllowed():
-            return ApiError("permission", text, code="snapshot_not_allowed", retry=False)
-        case engine.IdentityConflict():
-            extra = {"field": exc.field, "expected": exc.expected, "found": exc.found}
-            return ApiError("conflict", text, code="identity_mismatch", extra=extra, retry=False)
-        case engine.OutOfMemory():
-            return ApiError("storage", text, code="out_of_memory", retry=False)
-        case engine.Busy():
-            return ApiError("unavailable", text)
-        case engine.UnusableModel():
-            return ApiError("unusable", text, code="model_unusable")
-        case engine.UnknownArchitecture():
-            return ApiError("not_supported", text, code="model_not_supported", retry=False)
-        case engine.NotSupported():
-            return ApiError("not_supported", text, retry=False)
-        case _:
-            return ApiError("internal", "The server failed on this request; its log has the details.")
-
-
-def from_load(exc: BaseException, name: str, paths: Sequence[Path]) -> ApiError:
-    """Why a model could not be loaded, without where its files are: its own first, then those that are used with it.
-
-    What would fail again asks not to be repeated.
-    """
-    match exc:
-        case FileNotFoundError() | NotADirectoryError():
-            text = f"{_file(exc, name, paths)} is not there any more; pull or add it again."
-            return ApiError("not_found", text, param="model", code="model_not_found")
-        case OSError():
-            text = f"{_file(exc, name, paths)} cannot be read: {exc.strerror or type(exc).__name__}."
-            return ApiError("unusable", text, param="model", code="model_unusable")
-        case MemoryError():
-            text = f"There is not enough memory to load model {name!r}."
-            return ApiError("storage", text, param="model", code="out_of_memory", retry=False)
-        case ApiError():
-            return exc
-    known = from_engine(exc)
-    text = f"Model {name!r} cannot be loaded: {_hidden(known.message, paths)}"
-    return ApiError(known.kind, text, param="model", code=known.code, headers=known.headers)
-
-
-def _file(exc: OSError, name: str, paths: Sequence[Path]) -> str:
-    """The file that could not be read, in words."""
-    beside = [path for path in paths[1:] if exc.filename is not None and str(path) == str(exc.filename)]
-    return (
-        f"The file {beside[0].name} that model {name!r} is used with"
-        if beside
-        else f"The file of model {name!r}"
-    )
-
-
-def _hidden(text: str, paths: Sequence[Path]) -> str:
-    """A message that names files, but not their folders."""
-    known = sorted(
-        {str(each): each for path in paths for each in (path, path.resolve())}.items(), reverse=True
-    )
-    for whole, path in known:  # what lies deeper first: a folder may be in another's
-        text = text.replace(whole, path.name)
-    for _, path in known:
-        text = text.replace(f"{path.parent}/", "")
-    return text

@@ -1,4 +1,4 @@
-"""API keys: kept as digests, compared in constant time over all of them, never shown."""
+"""API keys: kept as digests, compared in constant time, never shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 class Keys:
-    """The keys in force. False when there is none, and then everybody is the one anonymous owner."""
+    """The keys that are accepted, each with its owner. False where there is none: all requests then have one owner."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
         self._digests = [(hashlib.sha256(key.encode()).digest(), owner) for key, owner in keys.items()]
@@ -20,7 +20,10 @@ class Keys:
         return len(self._digests)
 
     def owner(self, headers: Mapping[bytes, bytes]) -> str | None:
-        """Whose key a request carries; every key is compared, so that the time says nothing about which one."""
+        """The owner of the key that a request carries; None for a wrong key or none.
+
+        Every key is compared, so that the time taken tells nothing about which one matched.
+        """
         given = headers.get(b"authorization", b"")
         scheme, _, value = given.partition(b" ")
         key = value.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"").strip()

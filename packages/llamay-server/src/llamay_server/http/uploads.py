@@ -1,4 +1,4 @@
-"""Bodies that may be larger than memory: received part by part, counted, and handed on in large pieces."""
+"""Uploads that may be larger than memory: received part by part, counted, and written in large pieces."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from litestar import Request
 from llamay_server.http.errors import ApiError, invalid
 
 _PIECE = 4 << 20
-"""Bytes that are handed on at once: a hop to a thread for each part of the network costs more than the writing."""
+"""Bytes that are written at once: a switch to a thread for each part from the network takes longer than the writing."""
 
 
-async def receive(
+async def receive_upload(
     request: Request[Any, Any, Any],
     write: Callable[[bytes], Any],
     *,
@@ -22,10 +22,10 @@ async def receive(
     limit: int,
     timeout: float,
 ) -> int:
-    """Give the body of a request to `write`, in a thread, and return its length in bytes.
+    """Pass the body of a request to `write`, in a thread, and return its length in bytes.
 
-    Raises a 413 where it is longer than `limit`, a 408 where its next part takes longer than `timeout` seconds or the
-    client leaves, and whatever `write` raises.
+    `what` names the upload in errors. Raises a 413 where it is longer than `limit`, a 408 where its next part takes
+    longer than `timeout` seconds or the client leaves, and whatever `write` raises.
     """
     if request.headers.get("content-encoding", "identity") != "identity":
         raise invalid(f"Content-Encoding: a {what} is sent as it is, without encoding")

@@ -1,47 +1,51 @@
-"""LoRA adapters beside a model: which there are, and how much of each a request wants."""
+"""LoRA adapters beside a model: which files there are, and the scales that a request asks for."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
-from llamay_server.engine.protocol import Model
 from llamay_server.http.errors import invalid
+
+if TYPE_CHECKING:
+    from llamay_server.engine.protocol import Model
 
 
 class AdapterScale(Struct):
-    """How much of one adapter counts."""
+    """The scale at which an adapter's weights are added."""
 
     id: Annotated[int, Meta(ge=0, le=2**31 - 1)]
     scale: Annotated[float, Meta(ge=-1e6, le=1e6)]
 
 
-def files_of(texts: Sequence[str]) -> list[tuple[Path, float]]:
-    """Files and scales of adapters as settings name them."""
-    from llamay_server.engine.model import (
-        read_adapter,  # the engine alone knows them, and takes a while to import
-    )
+def adapter_files(settings: Sequence[str]) -> list[tuple[Path, float]]:
+    """Files and scales of adapters, as settings name them: FILE or FILE:SCALE."""
+    # Imported here: whoever only reads settings, or a recipe, need not wait for an engine to be imported.
+    from llamay_models.adapters import read_adapter
 
-    return [(Path(path), scale) for path, scale in map(read_adapter, texts)]
+    return [(Path(path), scale) for path, scale in map(read_adapter, settings)]
 
 
 async def adapted(model: Model, wanted: Sequence[AdapterScale] | None) -> Model:
-    """The model with the scales that a request wants, or with those that hold. Raises a 400 naming the place."""
+    """The model with the scales that a request asks for, or with those for requests that ask for none.
+
+    Raises a 400 that names the field.
+    """
     if not model.adapters:
         if wanted:
             raise invalid("lora[0].id: this model has no adapters", "lora[0].id")
         return model
     scales = None if wanted is None else read_scales(model, wanted, "lora")
-    # Making one takes as long as a few steps; the loop has other requests.
+    # A model with new scales takes as long to make as a few steps; the event loop has other requests.
     return await asyncio.to_thread(model.adapted, scales)
 
 
 def read_scales(model: Model, wanted: Sequence[AdapterScale], where: str) -> tuple[float, ...]:
-    """One scale for each adapter; those that are not named count as 0. Raises a 400 naming the place."""
+    """One scale for each adapter, 0 for those that are not named. Raises a 400 that names the field."""
     scales = [0.0] * len(model.adapters)
     for n, each in enumerate(wanted):
         if each.id >= len(scales):

@@ -1,6 +1,7 @@
 """The models that a server offers: found by name, loaded on demand, unloaded when idle.
 
-Loading, room and keep-alive are those of `llamay_models.ModelPool`; here are names, profiles and HTTP's way to wait.
+Loading, memory budget and keep-alive are those of `llamay_models.ModelPool`. This adds names, profiles, what is loaded
+beside a model, and waiting in an event loop.
 """
 
 from __future__ import annotations
@@ -9,85 +10,28 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from llamay_server.config import Config, ConfigError
-from llamay_server.engine.protocol import BadPrompt, Loader, Model, ModelInfo, Progress, Times, UnusableModel
-from llamay_server.http.call import Call
-from llamay_server.http.errors import ApiError, from_load
-from llamay_server.models.lora import AdapterScale, adapted, files_of
-from llamay_server.observability.metrics import Metrics
+from llamay_server.http.errors import ApiError
+from llamay_server.http.refusals import from_load
+from llamay_server.models.entry import Entry
+from llamay_server.models.lora import AdapterScale, adapted, adapter_files
 from llamay_server.store import Profile, Store, StoreError
 
 if TYPE_CHECKING:
-    from llamay_models.pool import Lease, ModelPool, Status
+    from llamay_models.pool import Lease
+    from llamay_server.engine.protocol import DurationHistogram, Loader, Model, Progress
+    from llamay_server.http.exchange import Exchange
+    from llamay_server.observability.metrics import Metrics
 
 log = logging.getLogger("llamay.server")
 
 
-@dataclass(slots=True)
-class Entry:
-    """One model as it is offered; whether it is loaded its pool knows."""
-
-    name: str
-    path: Path | None
-    pool: ModelPool
-    profile: Profile = field(default_factory=Profile)
-    stored: bool = False
-    """Whether its file and all that it adds are those of its name in the store."""
-
-    @property
-    def model(self) -> Model | None:
-        """The model itself, while it is loaded."""
-        return cast("Model | None", self.pool.peek(self.name))
-
-    @property
-    def info(self) -> ModelInfo | None:
-        """What is known of the model while it is loaded. It may be unloaded at any time: read this once."""
-        model = self.model
-        return None if model is None else model.info
-
-    @property
-    def status(self) -> Status:
-        """What the pool has of it."""
-        return self.pool.about(self.name)
-
-    @property
-    def nbytes(self) -> int:
-        """What its weights take, by the size of its file; 0 where that is not known."""
-        try:
-            return 0 if self.path is None else self.path.stat().st_size
-        except OSError:
-            return 0
-
-    @property
-    def modified(self) -> float:
-        """When its file was last changed, in epoch seconds; 0 where that is not known."""
-        try:
-            return 0.0 if self.path is None else self.path.stat().st_mtime
-        except OSError:
-            return 0.0
-
-    @property
-    def expires(self) -> float | None:
-        """When it will be unloaded if nobody uses it from now on, in epoch seconds; None for never."""
-        status = self.status
-        if status.pinned or status.keep_alive < 0:
-            return None
-        at = time.monotonic() + status.keep_alive if status.expires is None else status.expires
-        return time.time() + at - time.monotonic()
-
-    def keep(self, seconds: float) -> None:
-        """Say how long it stays after its last use, this time."""
-        self.pool.keep(self.name, seconds)
-
-
 def _named(text: str) -> tuple[str, str]:
-    """Name and path of `NAME=PATH`; no name of a path alone."""
+    """Name and path of `NAME=PATH`; the name is empty for a path alone."""
     name, equals, path = text.partition("=")
     return (name, path) if equals else ("", text)
 
@@ -100,7 +44,7 @@ def _template(path: str) -> str:
 
 
 class Models:
-    """All entries by name; the first one is the default."""
+    """The models of a server by name; the first one is the default."""
 
     def __init__(
         self, config: Config, metrics: Metrics, loader: Loader | None, store: Store | None = None
@@ -111,13 +55,13 @@ class Models:
         self.entries: dict[str, Entry] = {}
         self.before_unload: list[Callable[[str], None]] = []
         self.starting = False
-        """Whether the server has begun to listen and not yet loaded its default model."""
+        """Whether the server listens already, but has not loaded its default model yet."""
         self.pool = ModelPool(
             budget_bytes=config.model_mem_budget or None,
             max_models=config.max_loaded_models or None,
             keep_alive=config.keep_alive,
-            before_unload=lambda name, _: self._tell(name),
-            loader=self._read,
+            before_unload=lambda name, _: self._before_unload(name),
+            loader=self._load,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         metrics.models_loaded.set_function(lambda: sum(s.loaded for s in self.pool.status().values()))
@@ -167,25 +111,40 @@ class Models:
 
     @contextlib.asynccontextmanager
     async def use(
-        self, name: str | None, call: Call | None = None, lora: Sequence[AdapterScale] | None = None
+        self, name: str | None, exchange: Exchange | None = None, lora: Sequence[AdapterScale] | None = None
     ) -> AsyncIterator[tuple[Entry, Model]]:
-        """The loaded model of a name, in the scales of its adapters that are wanted, for as long as the block runs."""
+        """The loaded model of a name, with the adapter scales of `lora`; it stays loaded while the block runs."""
         entry = self.find(name)
         self._loop = asyncio.get_running_loop()
         lease = self.pool.lease(entry.name)
         try:
-            if call is not None:
-                call.model = entry.name
-            yield entry, await adapted(await self._ready(entry, lease, call), lora)
+            if exchange is not None:
+                exchange.model = entry.name
+            yield entry, await adapted(await self._ready(entry, lease, exchange), lora)
         finally:
             lease.release()
 
-    async def _ready(self, entry: Entry, lease: Lease, call: Call | None) -> Model:
+    async def frames(
+        self,
+        name: str | None,
+        exchange: Exchange,
+        make: Callable[[Entry, Model], AsyncGenerator[bytes, None]],
+        lora: Sequence[AdapterScale] | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """The frames that `make` yields with the model of a name, which stays loaded while they come; see `use`."""
+        async with (
+            self.use(name, exchange, lora) as (entry, model),
+            contextlib.aclosing(make(entry, model)) as frames,
+        ):
+            async for frame in frames:
+                yield frame
+
+    async def _ready(self, entry: Entry, lease: Lease, exchange: Exchange | None) -> Model:
         if lease.model is None:
             from llamay_models.errors import PoolFull
 
-            if call is not None:
-                call.phase = "load"
+            if exchange is not None:
+                exchange.phase = "load"
             try:
                 await asyncio.wrap_future(lease.ready)
             except PoolFull as e:
@@ -197,10 +156,10 @@ class Models:
         return cast("Model", lease.model)
 
     def hold(self, name: str) -> Lease:
-        """Keep a loaded model loaded until this is released."""
+        """A lease that keeps a loaded model loaded until it is released."""
         return self.pool.lease(name)
 
-    def _read(self, path: Path, *, progress: Progress, entry: Entry) -> Any:
+    def _load(self, path: Path, *, progress: Progress, entry: Entry) -> Any:
         """Load a model, in a thread of the pool."""
         if self.loader is None or entry.path is None:
             raise ApiError("internal", f"model {entry.name} cannot be loaded: it has no file")
@@ -212,64 +171,66 @@ class Models:
         if entry.profile.template is not None:
             try:
                 model.use_template(entry.profile.template)
-            except BaseException as e:
+            except BaseException:
                 model.close()
-                if isinstance(e, BadPrompt):
-                    raise UnusableModel(str(e)) from e
                 raise
         return model
 
     def _files(self, entry: Entry) -> list[Path]:
-        """The model's file, and those of what is loaded beside it."""
+        """The model's file, and those that are loaded beside it."""
+        from llamay_models.errors import ModelError
+
         try:
             beside = self._beside(entry)
-        except UnusableModel:
+        except ModelError:
             beside = {}
         adapters = [path for path, _ in beside.get("adapters", ())]
         return [entry.path or Path(), *([beside["draft"]] if "draft" in beside else []), *adapters]
 
     def _beside(self, entry: Entry) -> dict[str, Any]:
-        """What is loaded beside a model: one that guesses for it, and adapters."""
+        """What is loaded beside a model, as arguments of the loader: its draft model and its LoRA adapters."""
+        from llamay_models.errors import ModelError
+
         first = entry is next(iter(self.entries.values()))
         found: dict[str, Any] = {}
         for name, path in map(_named, self.config.drafts):
             if entry.name == name if name else first:
                 found["draft"] = Path(path)
-        texts = [
+        settings = [
             path for name, path in map(_named, self.config.lora) if (entry.name == name if name else first)
         ]
         try:
             own = self.store.adapters(entry.name) if self.store and entry.stored else ()
         except StoreError as e:
-            raise UnusableModel(str(e)) from e
-        if own or texts:
-            found["adapters"] = [*((path, 1.0) for path in own), *files_of(texts)]
+            raise ModelError(str(e)) from e
+        if own or settings:
+            found["adapters"] = [*((path, 1.0) for path in own), *adapter_files(settings)]
         return found
 
-    def _tell(self, name: str) -> None:
-        """Let go of what hangs on a model, which is about to be closed: in the loop's thread, as all that does."""
+    def _before_unload(self, name: str) -> None:
+        """Tell those who hold something of a model that it is about to be closed, in the thread of the event loop."""
         loop = self._loop
         if loop is None or not loop.is_running():
-            return self._let_go(name)
+            return self._tell(name)
         done = threading.Event()
 
-        def let_go() -> None:
+        def tell() -> None:
             try:
-                self._let_go(name)
+                self._tell(name)
             finally:
                 done.set()
 
-        loop.call_soon_threadsafe(let_go)
+        loop.call_soon_threadsafe(tell)
         while not done.wait(0.1) and loop.is_running():
             pass
         return None
 
-    def _let_go(self, name: str) -> None:
-        for tell in self.before_unload:
-            tell(name)
+    def _tell(self, name: str) -> None:
+        for listener in self.before_unload:
+            listener(name)
 
     async def unload(self, entry: Entry) -> bool:
-        """Give the memory back, unless it is in use; the next use loads it again. Returns whether it is gone."""
+        """Unload a model, unless it is in use; its next use loads it again. Returns whether it was unloaded."""
         from llamay_models.errors import PoolFull
 
         self._loop = asyncio.get_running_loop()
@@ -280,7 +241,7 @@ class Models:
         return True
 
     async def drop(self, entry: Entry) -> bool:
-        """Offer a model no more, unless it is in use. Returns whether it is gone."""
+        """Stop offering a model, unless it is in use. Returns whether that was done."""
         if entry.status.users or not await self.unload(entry) or entry.status.users:
             return False
         self.pool.remove(entry.name)
@@ -288,7 +249,7 @@ class Models:
         return True
 
     async def forget(self, name: str) -> None:
-        """Let go of what a name of the store meant, which is about to change. Raises a 409 while it is in use."""
+        """Stop offering what a name of the store stands for, which is to change. Raises a 409 while it is in use."""
         for known in {name, name.removesuffix(":latest"), f"{name}:latest"}:
             entry = self.entries.get(known)
             if entry is None or (entry.path is not None and self.store and self.store.find(known) is None):
@@ -304,14 +265,14 @@ class Models:
                     pass
 
     def stats(self) -> Mapping[str, Mapping[str, float]]:
-        """Each loaded engine's own numbers."""
+        """The counters and gauges of each loaded engine, by model."""
         loaded = [(name, entry.model) for name, entry in list(self.entries.items())]
         return {name: model.stats() for name, model in loaded if model is not None}
 
-    def times(self) -> Mapping[str, Mapping[str, Times]]:
-        """How each loaded engine's times are distributed."""
+    def durations(self) -> Mapping[str, Mapping[str, DurationHistogram]]:
+        """The histograms of durations of each loaded engine, by model."""
         loaded = [(name, entry.model) for name, entry in list(self.entries.items())]
-        return {name: model.times() for name, model in loaded if model is not None}
+        return {name: model.durations() for name, model in loaded if model is not None}
 
     async def close(self) -> None:
         """Unload all."""

@@ -11,7 +11,7 @@ from llamay_server.config import Config
 
 
 def clean(text: str) -> str:
-    """Text that cannot steer a terminal or forge a line."""
+    """Text with control characters escaped, so that it can neither steer a terminal nor forge a line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

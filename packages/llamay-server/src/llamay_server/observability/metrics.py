@@ -1,4 +1,4 @@
-"""Prometheus metrics. Labels hold only names that the operator chose: models served, phases, outcomes."""
+"""Prometheus metrics. Labels hold names of served models, phases and outcomes, never text from requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import accumulate
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from llamay_server.engine.protocol import Times
+from llamay_server.engine.protocol import DurationHistogram
 
 _SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _LONG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -44,8 +44,8 @@ class Metrics:
         self.context_ops = counter("context_operations", "Operations on contexts", "model", "operation")
         self.snapshot_bytes = counter("snapshot_bytes", "Snapshot bytes moved", "direction")
         self.first_token = histogram("time_to_first_token", "From arrival to the first text", _LONG)
-        self._between: dict[str, Spread] = {}
-        registry.register(_Between(self._between))
+        self._gaps: dict[str, GapHistogram] = {}
+        registry.register(_Gaps(self._gaps))
         self.end_to_end = histogram("request_duration", "From arrival to the last text", _LONG)
         self.running = Gauge(
             "llamay_generations_running", "Generations that have given text", registry=registry
@@ -56,64 +56,64 @@ class Metrics:
         self.contexts = Gauge("llamay_contexts", "Named contexts held", registry=registry)
         self.models_loaded = Gauge("llamay_models_loaded", "Models in memory", registry=registry)
 
-    def between(self, model: str) -> Spread:
-        """The times between two pieces of text of one choice."""
-        return self._between.setdefault(model, Spread())
+    def gaps(self, model: str) -> GapHistogram:
+        """The histogram of a model's times between two pieces of text of one choice."""
+        return self._gaps.setdefault(model, GapHistogram())
 
     def watch_engines(
         self,
         stats: Callable[[], Mapping[str, Mapping[str, float]]],
-        times: Callable[[], Mapping[str, Mapping[str, Times]]],
+        durations: Callable[[], Mapping[str, Mapping[str, DurationHistogram]]],
     ) -> None:
-        """Add what each engine says of itself, read when scraped: both give name -> value by model."""
+        """Add the numbers of the engines, read when scraped: both functions return name -> value by model."""
         self._stats = stats
-        self.registry.register(_Engines(stats, times))
+        self.registry.register(_Engines(stats, durations))
 
     def text(self) -> bytes:
         """The exposition text."""
         return generate_latest(self.registry) + self._as_llamacpp()
 
     def _as_llamacpp(self) -> bytes:
-        """The numbers over all models under llama.cpp's names, which its dashboards read."""
-        read, cached = _sum(self.prompt_tokens) - _sum(self.cached_tokens), _sum(self.cached_tokens)
-        made, choices = _sum(self.generated_tokens), _sum(self.generations)
-        reading, making = _sum(self.prompt_seconds), _sum(self.generated_seconds)
+        """The numbers over all models under llama.cpp's names, for dashboards that read those."""
+        computed, cached = _sum(self.prompt_tokens) - _sum(self.cached_tokens), _sum(self.cached_tokens)
+        generated, choices = _sum(self.generated_tokens), _sum(self.generations)
+        prefill, decode = _sum(self.prompt_seconds), _sum(self.generated_seconds)
         engines = list(self._stats().values())
 
         def engine(name: str) -> float:
             return sum(numbers.get(name, 0.0) for numbers in engines)
 
         rows = (
-            ("prompt_tokens_total", "counter", "Prompt tokens computed", read),
+            ("prompt_tokens_total", "counter", "Prompt tokens computed", computed),
             ("prompt_tokens_cached_total", "counter", "Prompt tokens found already computed", cached),
-            ("prompt_seconds_total", "counter", "Time from submission to the first text", reading),
-            ("tokens_predicted_total", "counter", "Tokens generated", made),
-            ("tokens_predicted_seconds_total", "counter", "Time from the first text to the last", making),
+            ("prompt_seconds_total", "counter", "Time from submission to the first text", prefill),
+            ("tokens_predicted_total", "counter", "Tokens generated", generated),
+            ("tokens_predicted_seconds_total", "counter", "Time from the first text to the last", decode),
             ("n_decode_total", "counter", "Steps of the loaded engines", engine("steps_total")),
             ("n_tokens_max", "counter", "Most tokens that a sequence had", self.most_tokens),
             (
                 "spec_decode_num_draft_tokens_total",
                 "counter",
-                "Tokens guessed ahead by the loaded engines",
+                "Draft tokens of the loaded engines",
                 engine("drafted_tokens_total"),
             ),
             (
                 "spec_decode_num_accepted_tokens_total",
                 "counter",
-                "Of those, tokens confirmed",
+                "Draft tokens that were accepted",
                 engine("accepted_tokens_total"),
             ),
             (
                 "prompt_tokens_seconds",
                 "gauge",
                 "Prompt tokens per second",
-                read / reading if reading else 0.0,
+                computed / prefill if prefill else 0.0,
             ),
             (
                 "predicted_tokens_seconds",
                 "gauge",
                 "Tokens per second after the first",
-                max(0.0, made - choices) / making if making else 0.0,
+                max(0.0, generated - choices) / decode if decode else 0.0,
             ),
             ("requests_processing", "gauge", "Generations that have given text", _sum(self.running)),
             ("requests_deferred", "gauge", "Generations without text so far", _sum(self.waiting)),
@@ -126,13 +126,13 @@ class Metrics:
 
 
 def _sum(metric: Counter | Gauge) -> float:
-    """Over all labels."""
+    """The sum over all labels."""
     samples = (sample for family in metric.collect() for sample in family.samples)
     return sum(sample.value for sample in samples if not sample.name.endswith("_created"))
 
 
-class Spread:
-    """How short times are distributed: for what comes with every token, where a library's histogram costs too much."""
+class GapHistogram:
+    """A histogram of short times. It is updated with every token, where the library's histogram takes too long."""
 
     __slots__ = ("counts", "total")
 
@@ -141,41 +141,41 @@ class Spread:
         self.total = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Count a time."""
         self.counts[bisect_left(_SHORT, seconds)] += 1
         self.total += seconds
 
 
-class _Between:
-    """A collector over the times between pieces."""
+class _Gaps:
+    """A collector of the times between pieces of text."""
 
-    def __init__(self, spreads: Mapping[str, Spread]) -> None:
-        self._spreads = spreads
+    def __init__(self, gaps: Mapping[str, GapHistogram]) -> None:
+        self._gaps = gaps
 
     def collect(self) -> Iterator[Metric]:
         """One histogram, labelled by model."""
         family = HistogramMetricFamily(
             "llamay_time_between_pieces_seconds", "Between two pieces of text of one choice", labels=["model"]
         )
-        for model, spread in list(self._spreads.items()):
-            family.add_metric([model], _buckets(_SHORT, spread.counts), spread.total)
+        for model, gaps in list(self._gaps.items()):
+            family.add_metric([model], _buckets(_SHORT, gaps.counts), gaps.total)
         yield family
 
 
 def _buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """As the exposition wants them: each with the counts of those below."""
+    """Buckets as the exposition format has them: cumulative counts by upper bound."""
     return list(zip([*map(str, map(float, bounds)), "+Inf"], map(float, accumulate(counts)), strict=True))
 
 
 class _Engines:
-    """A collector over the engines' own numbers."""
+    """A collector of the engines' own numbers."""
 
     def __init__(
         self,
         stats: Callable[[], Mapping[str, Mapping[str, float]]],
-        times: Callable[[], Mapping[str, Mapping[str, Times]]],
+        durations: Callable[[], Mapping[str, Mapping[str, DurationHistogram]]],
     ) -> None:
-        self._stats, self._times = stats, times
+        self._stats, self._durations = stats, durations
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is known before the engines are asked."""
@@ -195,13 +195,13 @@ class _Engines:
                 family.add_metric([model], value)  # type: ignore[attr-defined]
         yield from families.values()
         histograms: dict[str, HistogramMetricFamily] = {}
-        for model, kinds in self._times().items():
-            for name, times in kinds.items():
+        for model, kinds in self._durations().items():
+            for name, durations in kinds.items():
                 histogram = histograms.setdefault(
                     name,
                     HistogramMetricFamily(
                         f"llamay_engine_{name}_seconds", f"Engine: {name} in seconds", labels=["model"]
                     ),
                 )
-                histogram.add_metric([model], _buckets(times.bounds, times.counts), times.total)
+                histogram.add_metric([model], _buckets(durations.bounds, durations.counts), durations.total)
         yield from histograms.values()

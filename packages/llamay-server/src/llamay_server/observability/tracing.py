@@ -1,7 +1,7 @@
-"""OpenTelemetry: a span for each request, sent to a collector that the operator names. An extra; off without it.
+"""OpenTelemetry traces: a span for each request, sent to a collector that the operator names. Needs the extra `otel`.
 
-Spans hold route, status and times, and of generations the model and the numbers of tokens, in the words of the
-semantic conventions for generative AI (https://opentelemetry.io/docs/specs/semconv/gen-ai/). Never text.
+Spans have route, status and times, and for generations the model and token counts, under the names of the semantic
+conventions for generative AI (https://opentelemetry.io/docs/specs/semconv/gen-ai/). They never have text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _span: Callable[[], Any] | None = None
 
 
 def traced(application: Any, endpoint: str) -> tuple[Any, Callable[[], None]]:
-    """The application with tracing around it, and what sends the last spans at the end.
+    """The application with tracing around it, and a function that sends the last spans at the end.
 
     `endpoint` is where an OTLP/HTTP collector takes traces, such as http://127.0.0.1:4318/v1/traces. Raises
     `ConfigError` where the extra is not installed.
@@ -45,7 +45,7 @@ def traced(application: Any, endpoint: str) -> tuple[Any, Callable[[], None]]:
 
 
 def note(**attributes: Any) -> None:
-    """Add what is known of a generation to the span of its request; nothing where nobody traces."""
+    """Add attributes to the span of the request that is served; nothing happens where requests are not traced."""
     if _span is not None:
         _span().set_attributes(
             {f"gen_ai.{key.replace('__', '.')}": value for key, value in attributes.items()}

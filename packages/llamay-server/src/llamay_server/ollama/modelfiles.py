@@ -1,4 +1,4 @@
-"""A created model written as Ollama's Modelfile writes it."""
+"""Created models, written as Ollama's Modelfile (https://docs.ollama.com/modelfile)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def _pairs(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def parameter_lines(parameters: Mapping[str, Any]) -> str:
-    """One line per value, names in a column: what `/api/show` calls `parameters`."""
+    """One line for each value, with the names in a column: the `parameters` of /api/show."""
     return "\n".join(f"{name:<30} {value}" for name, value in _pairs(parameters))
 
 
 def modelfile(source: str, profile: Profile, adapters: Sequence[str] = ()) -> str:
-    """The text that would make the model again."""
+    """The Modelfile from which the model would be created again."""
     lines = [f"FROM {source}", *(f"ADAPTER {path}" for path in adapters)]
     if profile.template is not None:
         lines.append(f"TEMPLATE {_quoted(profile.template)}")

@@ -1,4 +1,4 @@
-"""Ollama's routes about models: tags, ps, show, copy, delete, pull, and the greeting that its clients probe for."""
+"""Ollama's routes about models: tags, ps, show, copy, delete, pull, and the greeting that its clients look for."""
 
 from __future__ import annotations
 
@@ -7,38 +7,44 @@ import contextlib
 import datetime
 import hashlib
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litestar import Request, delete, get, post
 from litestar.types import ASGIApp
 from msgspec import Struct
 
-from llamay_server.engine.protocol import Model, ModelInfo
-from llamay_server.http.answers import Abandoned, Streamed, Whole, ndjson, read_json
-from llamay_server.http.call import call_of
+from llamay_server.http.answers import StreamedAnswer, WholeAnswer
+from llamay_server.http.bodies import read_json
+from llamay_server.http.described import LINES, described
 from llamay_server.http.errors import ApiError, invalid
-from llamay_server.models.registry import Entry
+from llamay_server.http.exchange import exchange_of
+from llamay_server.http.frames import ndjson
 from llamay_server.ollama.modelfiles import modelfile, parameter_lines
+from llamay_server.ollama.pulls import Pulls
 from llamay_server.pipeline.infill import can_fill
 from llamay_server.services import Services, services
 from llamay_server.store import Store, StoredModel, StoreError
 
-_SPEAKS = "0.13.0"
-"""The version of Ollama whose interface this is."""
+if TYPE_CHECKING:
+    from llamay_server.engine.protocol import Model, ModelInfo
+    from llamay_server.models.entry import Entry
+
+_API_VERSION = "0.13.0"
+"""The version of Ollama whose API this is."""
 
 
-@get("/")
+@get("/", opt=described(media="text/plain"))
 async def greeting(request: Request[Any, Any, Any]) -> ASGIApp:
-    """What Ollama's clients look for; a browser is shown the chat instead."""
+    """Greet as Ollama's clients expect; a browser is sent to the web chat."""
     if services(request).config.web and "text/html" in request.headers.get("accept", ""):
-        return Whole(b"", status=302, headers={"location": "/ui/"}, media="text/html")
-    return Whole(b"Ollama is running", media="text/plain; charset=utf-8")
+        return WholeAnswer(b"", status=302, headers={"location": "/ui/"}, media="text/html")
+    return WholeAnswer(b"Ollama is running", media="text/plain; charset=utf-8")
 
 
 @get("/api/version")
 async def version(request: Request[Any, Any, Any]) -> ASGIApp:
-    """The version of the interface, which clients compare with the oldest one they can use, and this server's own."""
-    return Whole({"version": _SPEAKS, "server": f"llamay {services(request).version}"})
+    """Tell the version of the API, which clients compare with the oldest that they can use, and this server's own."""
+    return WholeAnswer({"version": _API_VERSION, "server": f"llamay {services(request).version}"})
 
 
 def _when(seconds: float) -> str:
@@ -92,7 +98,7 @@ def _capabilities(model: Model) -> list[str]:
 
 
 def _identity(entry: Entry, info: ModelInfo | None) -> tuple[int, float, str]:
-    """Size, time and an id of an entry: it names this file as it is now, without reading all of it."""
+    """Size, time, and an id that names the file as it is now; it is made without reading the file."""
     size, modified = 0, 0.0
     if entry.path is not None:
         with contextlib.suppress(OSError):
@@ -129,18 +135,18 @@ def _stored_tag(stored: StoredModel) -> dict[str, Any]:
 
 @get("/api/tags")
 async def tags(request: Request[Any, Any, Any]) -> ASGIApp:
-    """All models, newest first."""
+    """List all models, newest first."""
     service = services(request)
     listed = {entry.name: _tag(entry, entry.info) for entry in service.models.entries.values()}
     if service.models.store is not None:
         for stored in await asyncio.to_thread(service.models.store.list):
             listed[stored.name] = _stored_tag(stored)
-    return Whole({"models": sorted(listed.values(), key=lambda tag: tag["modified_at"], reverse=True)})
+    return WholeAnswer({"models": sorted(listed.values(), key=lambda tag: tag["modified_at"], reverse=True)})
 
 
 @get("/api/ps")
 async def ps(request: Request[Any, Any, Any]) -> ASGIApp:
-    """The models in memory."""
+    """List the models in memory."""
     out = []
     for entry in services(request).models.entries.values():
         if (info := entry.info) is None:
@@ -152,7 +158,7 @@ async def ps(request: Request[Any, Any, Any]) -> ASGIApp:
         tag["context_length"] = info.context_length
         del tag["modified_at"]
         out.append(tag)
-    return Whole({"models": out})
+    return WholeAnswer({"models": out})
 
 
 class Named(Struct, kw_only=True):
@@ -171,12 +177,12 @@ class Named(Struct, kw_only=True):
         return name
 
 
-@post("/api/show", status_code=200)
+@post("/api/show", status_code=200, opt=described(body=Named))
 async def show(request: Request[Any, Any, Any]) -> ASGIApp:
-    """What a model is and can do."""
+    """Tell what a model is and can do."""
     service = services(request)
     data = await read_json(request, Named)
-    async with service.models.use(data.which(), call_of(request.scope)) as (entry, model):
+    async with service.models.use(data.which(), exchange_of(request.scope)) as (entry, model):
         info, profile = model.info, entry.profile
         _, modified, _ = _identity(entry, model.info)
         facts = {
@@ -190,7 +196,7 @@ async def show(request: Request[Any, Any, Any]) -> ASGIApp:
         shown = service.config.expose_paths
         source = info.path if shown and info.path else entry.name
         adapters = [str(each.path) if shown else each.path.name for each in model.adapters]
-        return Whole(
+        return WholeAnswer(
             {
                 "license": "\n".join(profile.license) or str(info.metadata.get("general.license", "")),
                 "modelfile": modelfile(str(source), profile, adapters),
@@ -210,7 +216,7 @@ async def show(request: Request[Any, Any, Any]) -> ASGIApp:
 
 
 def managed_store(service: Services) -> Store:
-    """The store that clients may change."""
+    """The store that clients may change. Raises a 403 or 501 where there is none."""
     if not service.config.manages_models:
         raise ApiError("permission", "Clients may not change this server's models.")
     if service.models.store is None:
@@ -233,18 +239,18 @@ class CopyRequest(Struct):
     destination: str
 
 
-@post("/api/copy", status_code=200)
+@post("/api/copy", status_code=200, opt=described(body=CopyRequest, media="text/plain"))
 async def copy(request: Request[Any, Any, Any]) -> ASGIApp:
     """Give a model a second name."""
     store = managed_store(services(request))
     data = await read_json(request, CopyRequest)
     await ask_store(lambda: store.copy(data.source, data.destination))
-    return Whole(b"", media="text/plain")
+    return WholeAnswer(b"", media="text/plain")
 
 
-@delete("/api/delete", status_code=200)
+@delete("/api/delete", status_code=200, opt=described(body=Named, media="text/plain"))
 async def remove(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Take a model away; one that is loaded is unloaded first."""
+    """Delete a model; one that is loaded is unloaded."""
     service = services(request)
     store = managed_store(service)
     name = (await read_json(request, Named)).which()
@@ -252,61 +258,7 @@ async def remove(request: Request[Any, Any, Any]) -> ASGIApp:
     entry = service.models.entries.get(name)
     if entry is not None:
         await service.models.drop(entry)
-    return Whole(b"", media="text/plain")
-
-
-class Pulls:
-    """Pulls in progress, by name: two clients that want one model share one download."""
-
-    def __init__(self) -> None:
-        self._running: dict[str, tuple[asyncio.Task[None], list[asyncio.Queue[Any]]]] = {}
-
-    async def follow(
-        self, store: Store, name: str, insecure: bool
-    ) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Status lines of a pull, begun or joined. It ends when its last follower leaves."""
-        queue: asyncio.Queue[Any] = asyncio.Queue()
-        running = self._running.get(name)
-        if running is None:
-            followers = [queue]
-            task = asyncio.ensure_future(self._pull(store, name, insecure, followers))
-            self._running[name] = (task, followers)
-        else:
-            running[1].append(queue)
-            followers = running[1]
-        try:
-            while (item := await queue.get()) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
-        finally:
-            followers.remove(queue)
-
-    async def _pull(
-        self, store: Store, name: str, insecure: bool, followers: list[asyncio.Queue[Any]]
-    ) -> None:
-        loop = asyncio.get_running_loop()
-
-        def tell(item: Any) -> None:
-            for queue in followers:
-                queue.put_nowait(item)
-
-        def status(line: Mapping[str, Any]) -> None:
-            if not followers:
-                raise Abandoned
-            loop.call_soon_threadsafe(tell, dict(line))
-
-        try:
-            await asyncio.to_thread(lambda: store.pull(name, insecure=insecure, status=status))
-            tell(None)
-        except StoreError as e:
-            tell(ApiError("not_found" if e.missing else "invalid", str(e)))
-        except Abandoned:
-            pass
-        except Exception as e:
-            tell(e)
-        finally:
-            self._running.pop(name, None)
+    return WholeAnswer(b"", media="text/plain")
 
 
 _PULLS = Pulls()
@@ -318,26 +270,24 @@ async def _pull_frames(store: Store, name: str, insecure: bool) -> AsyncGenerato
             yield ndjson(line)
 
 
-@post("/api/pull", status_code=200)
+@post("/api/pull", status_code=200, opt=described(body=Named, stream=LINES))
 async def pull(request: Request[Any, Any, Any]) -> ASGIApp:
     """Fetch a model into the store."""
     store = managed_store(services(request))
     data = await read_json(request, Named)
     name, insecure = data.which(), bool(data.insecure)
     if data.stream is not False:
-        return await Streamed.start(
-            _pull_frames(store, name, insecure), media="application/x-ndjson", ping=None, interval=0
-        )
+        return await StreamedAnswer.lines(_pull_frames(store, name, insecure))
     last: Mapping[str, Any] = {"status": "success"}
     async with contextlib.aclosing(_PULLS.follow(store, name, insecure)) as lines:
         async for line in lines:
             last = line
-    return Whole(last)
+    return WholeAnswer(last)
 
 
-@post("/api/push", status_code=200)
+@post("/api/push", status_code=200, opt=described(hidden=True))
 async def push(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Not offered over HTTP."""
+    """Refuse: models are not pushed over HTTP."""
     raise ApiError("not_supported", f"{request.url.path} is not available on this server.")
 
 

@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from llamay_server.engine.protocol import Model
-
 if TYPE_CHECKING:
-    from llamay_server.engine.protocol import TokenScore
+    from llamay_models import TokenScore
+    from llamay_server.engine.protocol import Model
 
-# JSON has no infinity; this is what the original sends for a token that cannot come.
+# JSON has no infinity; OpenAI sends this number for a token that cannot come.
 _FLOOR = -9999.0
 
 
@@ -20,7 +19,7 @@ def _finite(value: float) -> float:
 
 
 def _spelled(raw: bytes, name: str) -> str:
-    """A token as text: its bytes, or where they are no whole text an escape that says which bytes."""
+    """A token as text; where its bytes are no whole characters, an escape that tells the bytes."""
     if not raw:
         return name
     try:
@@ -70,9 +69,9 @@ def legacy_logprobs(scores: Sequence[TokenScore], model: Model, offset: int, cou
 
 
 def prompt_logprobs(scores: Sequence[TokenScore], model: Model) -> list[dict[str, Any] | None]:
-    """VLLM's `prompt_logprobs`: for each token of a prompt it and its likeliest rivals by id, null for the first.
+    """VLLM's `prompt_logprobs`: for each token of a prompt, it and the likeliest alternatives; null for the first.
 
-    The rank of a token that is not among the likeliest ones asked for is null.
+    The rank of a token that is not among these alternatives is null.
     """
 
     def entry(token: int, logprob: float, rank: int | None) -> dict[str, Any]:

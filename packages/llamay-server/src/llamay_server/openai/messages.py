@@ -1,18 +1,74 @@
-"""OpenAI's messages in the neutral form, and what of them cannot be read."""
+"""OpenAI's messages: their schema, and the messages in no dialect that they are read into."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from llamay_server.chat.run import Message
+from msgspec import Struct
+
+from llamay_server.chat.conversation import Message
 from llamay_server.chat.tools import read_arguments
 from llamay_server.http.errors import invalid
-from llamay_server.openai.schema import ChatMessage, RefusalPart, TextPart, ThinkingPart
+
+
+class TextPart(Struct, tag_field="type", tag="text"):
+    """Text."""
+
+    text: str
+    prompt_cache_breakpoint: dict[str, Any] | None = None
+
+
+class RefusalPart(Struct, tag_field="type", tag="refusal"):
+    """The refusal of an earlier answer, replayed."""
+
+    refusal: str
+
+
+class ImagePart(Struct, tag_field="type", tag="image_url"):
+    """An image."""
+
+    image_url: dict[str, Any] | str
+
+
+class AudioPart(Struct, tag_field="type", tag="input_audio"):
+    """Audio."""
+
+    input_audio: dict[str, Any]
+
+
+class FilePart(Struct, tag_field="type", tag="file"):
+    """A file."""
+
+    file: dict[str, Any]
+
+
+class ThinkingPart(Struct, tag_field="type", tag="thinking"):
+    """The reasoning of an earlier answer, replayed inside its content."""
+
+    thinking: str
+
+
+Part = TextPart | RefusalPart | ImagePart | AudioPart | FilePart | ThinkingPart
+
+
+class ChatMessage(Struct):
+    """One message of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[Part] | None = None
+    name: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+    function_call: dict[str, Any] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    audio: dict[str, Any] | None = None
 
 
 def read_messages(messages: Sequence[ChatMessage]) -> list[Message]:
-    """OpenAI's messages in the neutral form. Raises a 400 with the path of what is wrong."""
+    """OpenAI's messages in no dialect. Raises a 400 with the path of what is wrong."""
     out: list[Message] = []
     for n, m in enumerate(messages):
         where = f"messages[{n}]"

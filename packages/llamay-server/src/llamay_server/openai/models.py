@@ -1,4 +1,4 @@
-"""GET /v1/models: one object with the keys of both clients that ask here, OpenAI's and Anthropic's."""
+"""GET /v1/models: objects with the members that OpenAI's clients read, and those that Anthropic's read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from urllib.parse import unquote
 from litestar import Request, get
 from litestar.types import ASGIApp
 
-from llamay_server.http.answers import Whole
-from llamay_server.models.registry import Entry
+from llamay_server.http.answers import WholeAnswer
+from llamay_server.models.entry import Entry
 from llamay_server.services import services
 
 
@@ -43,19 +43,19 @@ def _model(entry: Entry, started: float) -> dict[str, Any]:
 
 @get(["/v1/models", "/models"])
 async def list_models(request: Request[Any, Any, Any]) -> ASGIApp:
-    """All models served here."""
+    """List the models that this server offers."""
     service = services(request)
     data = [_model(entry, service.started) for entry in service.models.entries.values()]
     ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
-    return Whole({"object": "list", "data": data, "has_more": False, **ends})
+    return WholeAnswer({"object": "list", "data": data, "has_more": False, **ends})
 
 
 @get(["/v1/models/{model_id:path}"])
 async def get_model(request: Request[Any, Any, Any]) -> ASGIApp:
-    """One model; its name may hold slashes and colons, escaped or not."""
+    """Describe one model; its name may hold slashes and colons, escaped or not."""
     service = services(request)
     entry = service.models.find(unquote(str(request.path_params["model_id"])).strip("/"))
-    return Whole(_model(entry, service.started))
+    return WholeAnswer(_model(entry, service.started))
 
 
 HANDLERS = [list_models, get_model]

@@ -1,13 +1,24 @@
-"""Objects that several routes of OpenAI's and llama.cpp's write alike: usage, times, and the frames around a stream."""
+"""Objects that several routes of OpenAI's and llama.cpp's share: stream options, usage, timings and progress."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from llamay_server.pipeline.run import Reading, Totals
+from msgspec import Struct
+
+from llamay_server.pipeline.events import PrefillProgress
+from llamay_server.pipeline.totals import Totals
 
 DONE = b"data: [DONE]\n\n"
-PING = b":\n\n"
+"""The frame that ends a stream of OpenAI's."""
+
+
+class StreamOptions(Struct):
+    """What a stream tells beside its text."""
+
+    include_usage: bool | None = None
+    include_obfuscation: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 def usage(totals: Totals) -> dict[str, Any]:
@@ -25,36 +36,39 @@ def usage(totals: Totals) -> dict[str, Any]:
 
 
 def timings(totals: Totals) -> dict[str, Any]:
-    """llama.cpp's timings object; milliseconds. No rate has the first token: it comes with the prompt's last step."""
-    read = totals.prompt_tokens - totals.cached_tokens
+    """llama.cpp's timings object, in milliseconds.
+
+    The rate of generation does not count the first token, which the last step of the prefill gives.
+    """
+    computed = totals.prompt_tokens - totals.cached_tokens
     prompt_ms, predicted_ms = totals.prefill * 1e3, totals.decode * 1e3
-    made = totals.completion_tokens
-    steps = max(made - 1, 0)
+    generated = totals.completion_tokens
+    steps = max(generated - 1, 0)
     return {
         "cache_n": totals.cached_tokens,
-        "prompt_n": read,
+        "prompt_n": computed,
         "prompt_ms": prompt_ms,
-        "prompt_per_token_ms": prompt_ms / read if read else 0.0,
-        "prompt_per_second": 1e3 * read / prompt_ms if prompt_ms else 0.0,
-        "predicted_n": made,
+        "prompt_per_token_ms": prompt_ms / computed if computed else 0.0,
+        "prompt_per_second": 1e3 * computed / prompt_ms if prompt_ms else 0.0,
+        "predicted_n": generated,
         "predicted_ms": predicted_ms,
         "predicted_per_token_ms": predicted_ms / steps if steps else 0.0,
         "predicted_per_second": 1e3 * steps / predicted_ms if predicted_ms else 0.0,
     }
 
 
-def prompt_progress(reading: Reading) -> dict[str, Any]:
+def prompt_progress(report: PrefillProgress) -> dict[str, Any]:
     """llama.cpp's prompt_progress object."""
     return {
-        "total": reading.total,
-        "cache": reading.cached,
-        "processed": reading.processed,
-        "time_ms": reading.seconds * 1e3,
+        "total": report.total,
+        "cache": report.cached,
+        "processed": report.processed,
+        "time_ms": report.seconds * 1e3,
     }
 
 
-def reading_timings(reading: Reading) -> dict[str, Any]:
-    """llama.cpp's timings while the prompt is read."""
+def prefill_timings(report: PrefillProgress) -> dict[str, Any]:
+    """llama.cpp's timings object during the prefill."""
     return timings(
-        Totals(prompt_tokens=reading.processed, cached_tokens=reading.cached, prefill=reading.seconds)
+        Totals(prompt_tokens=report.processed, cached_tokens=report.cached, prefill=report.seconds)
     )

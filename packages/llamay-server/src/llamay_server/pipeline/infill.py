@@ -1,4 +1,4 @@
-"""Prompts for filling in the middle, of models that have tokens for it."""
+"""Prompts for filling in the middle (Bavarian et al. 2022, https://arxiv.org/abs/2207.14255), for models trained to."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from llamay_server.engine.protocol import Model
-from llamay_server.http.call import Call
 from llamay_server.http.errors import ApiError
+from llamay_server.http.exchange import Exchange
 
 _NEEDED = ("fill_prefix", "fill_suffix", "fill_middle")
 
 
 class Extra(Struct):
-    """A piece of another file."""
+    """A piece of another file, which precedes the gap."""
 
     text: str
     filename: str = "tmp"
 
 
 def can_fill(model: Model) -> bool:
-    """Whether a model has the tokens that prefix, suffix and middle are marked with."""
+    """Whether a model has the tokens that mark prefix, suffix and middle."""
     return all(role in model.info.fill_tokens for role in _NEEDED)
 
 
@@ -33,12 +33,22 @@ def fill_prompt(
     begun: str = "",
     extra: Sequence[Extra] = (),
     reserve: int = 0,
-    call: Call | None = None,
+    exchange: Exchange | None = None,
 ) -> list[int]:
-    """The prompt after which a model writes the middle, in the order that llama.cpp has: other files, prefix, suffix.
+    """The prompt after which a model writes the middle, in llama.cpp's order: other files, prefix, suffix.
 
-    Where that does not fit beside `reserve` tokens, the far ends go: first of the other files, then of prefix and
-    suffix, three to one. The call is then told. Raises a 501 for a model without tokens for it.
+    Where that does not fit beside `reserve` tokens, what is furthest from the gap is left out, with a warning: first of
+    the other files, then of prefix and suffix, three to one.
+
+    Args:
+        model: has tokens for filling in the middle; a 501 is raised for one that has none.
+        prefix: the text before the gap.
+        suffix: the text after the gap.
+        begun: the beginning of the middle.
+        extra: pieces of other files.
+        reserve: tokens to leave for the middle.
+        exchange: what is warned.
+
     """
     special = model.info.fill_tokens
     if not can_fill(model):
@@ -64,7 +74,7 @@ def fill_prompt(
             context += tokens("\n\n--- snippet ---\n\n" + piece.text)
     if "fill_file" in special and extra:
         context += [special["fill_file"], *tokens("filename\n")]
-    # A text of nothing but what goes before every text.
+    # The tokens that begin every text of this vocabulary.
     begin = model.encode("", add_special=True, parse_special=False)
     room = model.info.context_length - reserve - len(begin) - len(middle) - len(_NEEDED)
     room = max(room, 0)
@@ -75,8 +85,8 @@ def fill_prompt(
         before = before[len(before) - min(len(before), room - last) :]
     left = room - len(before) - len(after)
     context = context[len(context) - min(len(context), left) :]
-    if call is not None and (cut := wanted - len(before) - len(after) - len(context)):
-        call.warn(f"{cut} tokens furthest from the gap were left out to fit into the model's context")
+    if exchange is not None and (cut := wanted - len(before) - len(after) - len(context)):
+        exchange.warn(f"{cut} tokens furthest from the gap were left out to fit into the model's context")
     return [
         *begin,
         *context,

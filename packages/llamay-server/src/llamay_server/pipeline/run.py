@@ -1,250 +1,135 @@
-"""From a prompt to events: admission, forks for several choices, the race of choices, and the numbers of it all."""
+"""One request on its way through an engine: constraint, prefill, the choices decoded together, and their numbers."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
-from llamay_server.engine.protocol import (
-    Context,
-    Generation,
-    Model,
-    Progress,
-    PromptTooLong,
-    UnsupportedConstraint,
-    Work,
-)
-from llamay_server.http.answers import in_thread, release, watched
-from llamay_server.http.call import Call
-from llamay_server.http.errors import ApiError, from_engine
-from llamay_server.observability.metrics import Metrics, Spread
+from llamay_models.errors import PromptTooLong
+from llamay_server.engine.blocking import in_thread, release
+from llamay_server.engine.constraint import UnsupportedConstraint
+from llamay_server.http.errors import ApiError
+from llamay_server.http.refusals import from_engine
 from llamay_server.observability.tracing import note
-from llamay_server.pipeline.sampling import Bound
+from llamay_server.pipeline.events import ChoiceEnd, PrefillProgress, TextDelta
+from llamay_server.pipeline.merge import merged
+from llamay_server.pipeline.prefill import forks, prefill_tenant, watched_prefill
+from llamay_server.pipeline.totals import Totals
 
 if TYPE_CHECKING:
-    from llamay_server.engine.protocol import TokenScore, Usage
+    from llamay_models import Generation, Request, TokenScore, Usage
+    from llamay_server.engine.protocol import Context, Model, Progress
+    from llamay_server.http.exchange import Exchange
+    from llamay_server.observability.metrics import GapHistogram
+    from llamay_server.pipeline.admission import Admission
+    from llamay_server.pipeline.delivery import Delivery
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """Text of one choice, and the tokens that made it."""
-
-    index: int
-    text: str
-    tokens: tuple[int, ...] = ()
-    scores: tuple[TokenScore, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """A choice is complete: "stop" (the model or a stop string ended it) or "length"."""
-
-    index: int
-    reason: str
-    stop_sequence: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How much of a prompt of `total` tokens is read, `cached` of them without computing, after `seconds`."""
-
-    index: int
-    total: int
-    cached: int
-    processed: int
-    seconds: float
-
-
-@dataclass(slots=True)
-class Spec:
-    """What to run: a prompt of ids or a context to go on from, how often, and how."""
-
-    prompt: Sequence[int] | Context
-    sampling: dict[str, Any]
-    n: int = 1
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    bound: Bound | None = None
-    ignore_eos: bool = False
-    logprobs: int | None = None
-    reuse: bool = True
-    tenant: str = ""
-    priority: int = 0
-    timeout: float | None = None
-    """Seconds for all of it, also where it is submitted in parts."""
-    deadline: float | None = None
-    """When those are over, set with the first submission."""
-    special: tuple[str, ...] = ()
-    """Control tokens that are to be visible in the text."""
-    include_stop: bool = False
-    """Write the stop string that ends a text, too."""
-    progress: bool = False
-    """Tell with `Reading` how far the prompt is read."""
-    first_index: int = 0
-    cached: int | None = None
-    """Where contexts are given: how many of their tokens were computed before this request."""
-    contexts: list[Context] | None = None
-    """One context for each choice, the caller's own, to go on from in place; `prompt` is then the first of them."""
-
-
-@dataclass(slots=True)
-class Totals:
-    """The numbers of one request, over all its prompts and choices. Times are seconds."""
-
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    written_tokens: int = 0
-    """Of the prompt, those that were computed and can be found by later requests."""
-    completion_tokens: int = 0
-    reasoning_tokens: int = 0
-    load: float = 0.0
-    prefill: float = 0.0
-    decode: float = 0.0
-    started: float = field(default_factory=time.monotonic)
-
-
-class Admission:
-    """How many generations run and wait, and when one more is too many."""
-
-    def __init__(self, max_queue: int, max_streams: int, metrics: Metrics) -> None:
-        self.max_queue, self.max_streams, self.metrics = max_queue, max_streams, metrics
-        self.waiting = self.running = 0
-
-    def check(self, n: int) -> None:
-        """Refuse what would overfill the queue."""
-        if self.waiting + n > self.max_queue:
-            self.metrics.refused.labels("queue").inc()
-            raise ApiError(
-                "busy",
-                f"The queue is full ({self.waiting} of {self.max_queue} requests wait); try again later.",
-            )
-        if self.max_streams and self.waiting + self.running + n > self.max_streams:
-            self.metrics.refused.labels("streams").inc()
-            raise ApiError("busy", f"{self.max_streams} generations run already; try again later.")
-
-    def wait(self, n: int) -> None:
-        """Count waiting generations (negative when they are gone)."""
-        self.waiting += n
-        self.metrics.waiting.set(self.waiting)
-
-    def run(self, n: int) -> None:
-        """Count running generations."""
-        self.running += n
-        self.metrics.running.set(self.running)
+RunEvent = TextDelta | ChoiceEnd | PrefillProgress
 
 
 class Run:
-    """One spec on its way through an engine."""
+    """A request on its way through an engine.
+
+    Args:
+        model: the engine.
+        request: what to generate. Its prompt are token ids, or a context, which is then continued in place.
+        delivery: how many choices there are, and how they are delivered.
+        exchange: the HTTP exchange, which is told the phase that the work is in.
+        admission: admits the choices, and has the metrics.
+        totals: where the numbers are added; a record of its own by default.
+        contexts: for each choice a context of the caller's own, to be continued in place; the request's prompt is the
+            first of them.
+        cached: with `contexts`, how many of their tokens were computed before this request.
+
+    """
 
     def __init__(
-        self, model: Model, spec: Spec, call: Call, admission: Admission, totals: Totals | None = None
+        self,
+        model: Model,
+        request: Request,
+        delivery: Delivery,
+        exchange: Exchange,
+        admission: Admission,
+        totals: Totals | None = None,
+        *,
+        contexts: Sequence[Context] | None = None,
+        cached: int | None = None,
     ) -> None:
-        self.model, self.spec, self.call, self.admission = model, spec, call, admission
+        self.model, self.request, self.delivery = model, request, delivery
+        self.exchange, self.admission = exchange, admission
         self.totals = totals if totals is not None else Totals()
         self.metrics = admission.metrics
         self.generations: list[Generation] = []
+        self.deadline: float | None = None
+        """When the request's time is over, in `time.monotonic()` seconds; known from the submission on."""
+        self._contexts, self._cached = contexts, cached
         self._owned: list[Context] = []
         self._waiting = self._running = 0
-        self._prefill = 0.0
+        self._decoding = False
+        self._prefill_seconds = 0.0
         self._began = self._last = time.monotonic()
-        self._gaps: Spread | None = None
-        self._shape: Callable[[Delta], bytes] | None = None
+        self._last_of: list[float] = []
+        self._gaps: GapHistogram | None = None
+        self._write: Callable[[TextDelta], bytes] | None = None
 
-    def shape(self, shape: Callable[[Delta], bytes]) -> None:
-        """Say how a stream writes a piece of the one choice, so that pieces need not pass through `steps` for it.
+    def write_with(self, write: Callable[[TextDelta], bytes]) -> None:
+        """Set the function that makes a stream's frame of a text delta.
 
-        They do only while the client takes them as they come; all others `steps` gives as ever, and in order.
+        With a single choice, deltas are then written to the connection where they arrive, past `events`, as long as the
+        client reads them as fast as they come; `events` yields all others, in order.
         """
-        self._shape = shape
+        self._write = write
 
     def _take(self, text: str, tokens: tuple[int, ...], scores: tuple[TokenScore, ...]) -> bool:
-        body, shape, gaps = self.call.body, self._shape, self._gaps
-        if body is None or shape is None or gaps is None or body.blocked:
+        """Write a piece to the connection at once. False leaves the piece to whoever iterates the generation."""
+        body, write, gaps = self.exchange.body, self._write, self._gaps
+        if body is None or write is None or gaps is None or body.blocked:
             return False
         now = time.monotonic()
-        if frame := shape(Delta(self.spec.first_index, text, tokens, scores)):
+        if frame := write(TextDelta(self.delivery.first_index, text, tokens, scores)):
             body.write(frame, now)
         gaps.add(now - self._last)
         self._last = now
         return True
 
-    def events(self) -> AsyncGenerator[Delta | End, None]:
-        """`steps` of a spec that does not ask for progress."""
-        return cast("AsyncGenerator[Delta | End, None]", self.steps())
+    async def events(self) -> AsyncGenerator[RunEvent, None]:
+        """The events of all choices as they happen; each choice ends with `ChoiceEnd`. Closing this frees everything.
 
-    async def steps(self) -> AsyncGenerator[Delta | End | Reading, None]:
-        """Events of all choices as they happen; each choice ends with `End`. Closing this frees everything."""
-        spec, call = self.spec, self.call
-        length = len(spec.prompt)
-        room = self.model.info.context_length - length
-        if room < 0 or (room == 0 and spec.max_tokens != 0):
-            raise PromptTooLong(length, self.model.info.context_length)
-        self.admission.check(spec.n)
-        self.admission.wait(spec.n)
-        self._waiting = spec.n
+        `PrefillProgress` comes only where the delivery asks for it.
+        """
+        request, delivery, exchange = self.request, self.delivery, self.exchange
+        length, limit = len(request.prompt), self.model.info.context_length
+        room = limit - length
+        if room < 0 or (room == 0 and request.max_tokens != 0):
+            raise PromptTooLong(length, limit)
+        self.admission.check(delivery.choices)
+        self.admission.wait(delivery.choices)
+        self._waiting = delivery.choices
         name = self.model.info.name
         began = self._began = time.monotonic()
         try:
             constraints = await self._compile()
-            if spec.progress and spec.contexts is None:
-                async with contextlib.aclosing(self._read()) as readings:
-                    async for reading in readings:
-                        yield reading
-            call.phase = "queue"
-            prompts = await self._prompts()
-            now = time.monotonic()
-            if spec.timeout is not None and spec.deadline is None:
-                spec.deadline = now + spec.timeout
-            left = None if spec.deadline is None else max(0.0, spec.deadline - now)
-            for i, prompt in enumerate(prompts):
-                work = Work(
-                    prompt=prompt,
-                    sampling=spec.sampling | {"seed": _wrap(spec.sampling.get("seed", 0) + i)},
-                    max_tokens=room if spec.max_tokens is None else min(spec.max_tokens, max(room, 0)),
-                    stop=spec.stop,
-                    constraint=constraints[i],
-                    ignore_eos=spec.ignore_eos,
-                    logprobs=spec.logprobs,
-                    reuse=spec.reuse,
-                    tenant=spec.tenant,
-                    priority=spec.priority,
-                    timeout=left,
-                    special=spec.special,
-                )
-                self.generations.append(self.model.submit(work))
-            call.phase = "prefill"
-            first = True
-            last = [began] * spec.n
-            gaps = self._gaps = self.metrics.between(name)
-            alone = len(self.generations) == 1
-            async with contextlib.aclosing(self._choice(0) if alone else self._merge()) as merged:
-                async for event in merged:
-                    now = time.monotonic()
-                    slot = event.index - spec.first_index
-                    if first:
-                        first = False
-                        call.phase = "decode"
-                        self._prefill = now - began
-                        self.totals.prefill += self._prefill
-                        self.metrics.first_token.labels(name).observe(now - call.started)
-                        if alone and self._shape is not None:
-                            self.generations[0].divert(self._take)
-                    elif isinstance(event, Delta):
-                        gaps.add(now - (max(last[slot], self._last) if alone else last[slot]))
-                    last[slot] = now
-                    if spec.include_stop and isinstance(event, End) and event.stop_sequence:
-                        yield Delta(event.index, event.stop_sequence)
+            if delivery.progress and self._contexts is None:
+                async with contextlib.aclosing(self._prefill_ahead()) as progress:
+                    async for report in progress:
+                        yield report
+            exchange.phase = "queue"
+            self._submit(await self._prompts(), constraints, room)
+            exchange.phase = "prefill"
+            self._gaps, self._last_of = self.metrics.gaps(name), [began] * delivery.choices
+            choices = [self._choice(i) for i in range(len(self.generations))]
+            async with contextlib.aclosing(choices[0] if len(choices) == 1 else merged(choices)) as events:
+                async for event in events:
+                    self._observe(event)
+                    if delivery.include_stop and isinstance(event, ChoiceEnd) and event.stop_sequence:
+                        yield TextDelta(event.index, event.stop_sequence)
                     yield event
-            self._account(began)
+            self._account()
             # Nothing is left to interrupt: a client that leaves now got all it asked for.
-            call.phase = None
+            exchange.phase = None
         finally:
             for generation in self.generations:
                 if generation.finish_reason is None:
@@ -255,123 +140,174 @@ class Run:
             self.admission.wait(-self._waiting)
             self.admission.run(-self._running)
             self._waiting = self._running = 0
-            self.metrics.end_to_end.labels(name).observe(time.monotonic() - call.started)
+            self.metrics.end_to_end.labels(name).observe(time.monotonic() - exchange.started)
+
+    def text_events(self) -> AsyncGenerator[TextDelta | ChoiceEnd, None]:
+        """`events` of a delivery without progress."""
+        return cast("AsyncGenerator[TextDelta | ChoiceEnd, None]", self.events())
+
+    # -- numbers
 
     def cached_tokens(self) -> int:
-        """Tokens of the prompt that were found computed."""
-        if self.spec.cached is not None:
-            return self.spec.cached
+        """Tokens of the prompt that were computed before."""
+        if self._cached is not None:
+            return self._cached
         if self._owned:
             return self._owned[0].cached_tokens
         return self.generations[0].usage.cached_tokens if self.generations else 0
 
     def totals_now(self) -> Totals:
-        """The numbers as far as it has come."""
+        """The numbers so far."""
         usages = [generation.usage for generation in self.generations]
         return Totals(
             prompt_tokens=usages[0].prompt_tokens if usages else 0,
             cached_tokens=self.cached_tokens(),
             completion_tokens=sum(usage.completion_tokens for usage in usages),
-            prefill=self._prefill,
-            decode=max(0.0, time.monotonic() - self._began - self._prefill),
+            prefill=self._prefill_seconds,
+            decode=max(0.0, time.monotonic() - self._began - self._prefill_seconds),
         )
 
-    def settle(self) -> Usage:
-        """The first choice's numbers as they are now."""
+    def usage(self) -> Usage:
+        """The first choice's token counts so far."""
         return self.generations[0].usage
 
     def cancel(self) -> None:
-        """End all choices, from outside."""
+        """Cancel all choices, from outside."""
         for generation in self.generations:
             generation.cancel()
 
+    def _account(self) -> None:
+        """Add the numbers of a run that is complete to the totals, the metrics and the trace."""
+        totals, name, began = self.totals, self.model.info.name, self._began
+        usages = [generation.usage for generation in self.generations]
+        prompt = len(self.request.prompt) if self._contexts is None else usages[0].prompt_tokens
+        cached = self.cached_tokens()
+        generated = sum(usage.completion_tokens for usage in usages)
+        totals.prompt_tokens += prompt
+        totals.cached_tokens += cached
+        totals.written_tokens += prompt - cached if self.request.reuse else 0
+        totals.completion_tokens += generated
+        totals.decode = max(0.0, time.monotonic() - began - totals.prefill)
+        decode = max(0.0, time.monotonic() - began - self._prefill_seconds)
+        self.metrics.prompt_seconds.labels(name).inc(self._prefill_seconds)
+        self.metrics.generated_seconds.labels(name).inc(decode)
+        longest = prompt + max((usage.completion_tokens for usage in usages), default=0)
+        self.metrics.most_tokens = max(self.metrics.most_tokens, longest)
+        self.metrics.prompt_tokens.labels(name).inc(prompt)
+        self.metrics.cached_tokens.labels(name).inc(cached)
+        self.metrics.generated_tokens.labels(name).inc(generated)
+        note(
+            request__model=name,
+            usage__input_tokens=prompt,
+            usage__cache_read__input_tokens=cached,
+            usage__output_tokens=generated,
+        )
+
+    # -- before the generations
+
     async def _compile(self) -> list[Any]:
-        bound, n = self.spec.bound, self.spec.n
-        if bound is None:
+        """A token constraint for each choice."""
+        wanted, n = self.delivery.constraint, self.delivery.choices
+        if wanted is None:
             return [None] * n
-        self.call.phase = "compile"
+        self.exchange.phase = "compile"
         try:
-            made = await in_thread(
-                lambda _: [self.model.constraint(bound.kind, bound.value) for _ in range(n)]
-            )
+            made = await in_thread(lambda _: [self.model.constraint(wanted) for _ in range(n)])
         except UnsupportedConstraint as e:
-            message = f"{bound.param}: {e}"
-            raise ApiError("invalid", message, param=bound.param, code="unsupported_constraint") from e
+            message = f"{wanted.param}: {e}"
+            raise ApiError("invalid", message, param=wanted.param, code="unsupported_constraint") from e
         if warnings := getattr(made[0], "warnings", ()):
-            self.call.warn(f"{bound.param}: not enforced: {'; '.join(warnings)}")
+            self.exchange.warn(f"{wanted.param}: not enforced: {'; '.join(warnings)}")
         return made
 
     async def _prompts(self) -> Sequence[Sequence[int] | Context]:
-        """One prompt per choice; several choices fork one context, so that the prompt is read once."""
-        spec = self.spec
-        if spec.contexts is not None:
-            return spec.contexts
-        if spec.n == 1:
-            return [spec.prompt]
-        if not isinstance(spec.prompt, list | tuple):
-            raise TypeError("several choices from a context need one fork each, in `contexts`")
-        self.call.phase = "prefill"
-        return self._branches(await in_thread(self._reader(spec.prompt)))
+        """A prompt for each choice. Several choices fork one context, so that their prompt is computed once."""
+        if self._contexts is not None:
+            return self._contexts
+        prompt = self.request.prompt
+        if self.delivery.choices == 1:
+            return [cast("Sequence[int]", prompt)]
+        self.exchange.phase = "prefill"
+        return self._branches(await in_thread(self._prefill(self._prompt_tokens())))
 
-    def _reader(self, tokens: Sequence[int]) -> Callable[[Progress], Context]:
-        tenant = reading_tenant(self.spec.tenant, reuse=self.spec.reuse)
+    def _prompt_tokens(self) -> Sequence[int]:
+        prompt = self.request.prompt
+        if not isinstance(prompt, list | tuple):
+            raise TypeError(
+                "a context has been prefilled; several choices from it need one fork each, in `contexts`"
+            )
+        return prompt
+
+    def _prefill(self, tokens: Sequence[int]) -> Callable[[Progress], Context]:
+        tenant = prefill_tenant(self.request.tenant, reuse=self.request.reuse)
         return lambda progress: self.model.context(tokens, tenant=tenant, progress=progress)
 
     def _branches(self, base: Context) -> list[Context]:
         self._owned.append(base)
-        if self.spec.n == 1:
+        if self.delivery.choices == 1:
             return [base]
-        forks = base.fork(self.spec.n)
-        self._owned += forks
-        return forks
+        branches = forks(base, self.delivery.choices)
+        self._owned += branches
+        return branches
 
-    async def _read(self) -> AsyncGenerator[Reading, None]:
-        """Read the prompt ahead of its generations, which then go on from it, and tell how far it is."""
-        spec = self.spec
-        if not isinstance(spec.prompt, list | tuple):
-            raise TypeError("a context's prompt is read already")
-        self.call.phase = "prefill"
+    async def _prefill_ahead(self) -> AsyncGenerator[PrefillProgress, None]:
+        """Prefill the prompt before its generations are submitted, which then continue it, and yield the progress."""
+        tokens = self._prompt_tokens()
+        self.exchange.phase = "prefill"
         made: list[Context] = []
         async with contextlib.aclosing(
-            read_watched(self._reader(spec.prompt), made, len(spec.prompt), index=spec.first_index)
-        ) as readings:
-            async for reading in readings:
-                yield reading
-        spec.contexts = self._branches(made[0])
-        spec.cached = made[0].cached_tokens
+            watched_prefill(self._prefill(tokens), made, len(tokens), index=self.delivery.first_index)
+        ) as progress:
+            async for report in progress:
+                yield report
+        self._contexts = self._branches(made[0])
+        self._cached = made[0].cached_tokens
 
-    async def _merge(self) -> AsyncGenerator[Delta | End, None]:
-        queue: asyncio.Queue[Delta | End | BaseException] = asyncio.Queue()
+    def _submit(self, prompts: Sequence[Any], constraints: Sequence[Any], room: int) -> None:
+        """Submit one generation for each choice: the request with the choice's prompt, seed and constraint."""
+        request, now = self.request, time.monotonic()
+        if request.timeout is not None:
+            self.deadline = now + request.timeout
+        sampling = request.sampling
+        assert sampling is not None
+        wanted = room if request.max_tokens is None else request.max_tokens
+        for i, (prompt, constraint) in enumerate(zip(prompts, constraints, strict=True)):
+            one = replace(
+                request,
+                prompt=prompt,
+                sampling=replace(sampling, seed=((sampling.seed or 0) + i) % 2**64),
+                max_tokens=min(wanted, max(room, 0)),
+                constraint=constraint,
+            )
+            self.generations.append(self.model.submit(one))
 
-        async def pump(slot: int) -> None:
-            try:
-                async for event in self._choice(slot):
-                    queue.put_nowait(event)
-            except Exception as e:
-                queue.put_nowait(e)
+    # -- while they run
 
-        tasks = [asyncio.ensure_future(pump(slot)) for slot in range(len(self.generations))]
-        try:
-            left = len(tasks)
-            while left:
-                item = await queue.get()
-                if isinstance(item, BaseException):
-                    raise item
-                left -= isinstance(item, End)
-                yield item
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    def _observe(self, event: TextDelta | ChoiceEnd) -> None:
+        """Observe when an event comes: the first one ends the prefill, the others have a time since the one before."""
+        now, exchange = time.monotonic(), self.exchange
+        slot = event.index - self.delivery.first_index
+        alone = len(self.generations) == 1
+        if not self._decoding:
+            self._decoding = True
+            exchange.phase = "decode"
+            self._prefill_seconds = now - self._began
+            self.totals.prefill += self._prefill_seconds
+            self.metrics.first_token.labels(self.model.info.name).observe(now - exchange.started)
+            if alone and self._write is not None:
+                self.generations[0].divert(self._take)
+        elif isinstance(event, TextDelta) and self._gaps is not None:
+            self._gaps.add(now - (max(self._last_of[slot], self._last) if alone else self._last_of[slot]))
+        self._last_of[slot] = now
 
-    async def _choice(self, slot: int) -> AsyncGenerator[Delta | End, None]:
-        generation, index = self.generations[slot], slot + self.spec.first_index
+    async def _choice(self, slot: int) -> AsyncGenerator[TextDelta | ChoiceEnd, None]:
+        generation, index = self.generations[slot], slot + self.delivery.first_index
         first = True
         async for piece in generation:
             if first:
                 first = False
                 self._started()
-            yield Delta(index, piece.text, piece.tokens, piece.logprobs)
+            yield TextDelta(index, piece.text, piece.tokens, piece.logprobs)
         match generation.finish_reason:
             case "error":
                 raise from_engine(generation.error or RuntimeError("the engine gave no reason"))
@@ -382,112 +318,17 @@ class Run:
             case reason:
                 if first:
                     self._started()
-                yield End(
-                    index, "length" if reason in ("length", "timeout") else "stop", generation.stop_sequence
-                )
+                by = "length" if reason in ("length", "timeout") else "stop"
+                yield ChoiceEnd(index, by, generation.stop_sequence)
 
     def _started(self) -> None:
+        """Count a choice as running, which has waited until now."""
         self._waiting -= 1
         self._running += 1
         self.admission.wait(-1)
         self.admission.run(1)
 
-    def _account(self, began: float) -> None:
-        totals, name = self.totals, self.model.info.name
-        usages = [generation.usage for generation in self.generations]
-        prompt = len(self.spec.prompt) if self.spec.contexts is None else usages[0].prompt_tokens
-        cached = self.cached_tokens()
-        made = sum(usage.completion_tokens for usage in usages)
-        totals.prompt_tokens += prompt
-        totals.cached_tokens += cached
-        totals.written_tokens += prompt - cached if self.spec.reuse else 0
-        totals.completion_tokens += made
-        totals.decode = max(0.0, time.monotonic() - began - totals.prefill)
-        decode = max(0.0, time.monotonic() - began - self._prefill)
-        self.metrics.prompt_seconds.labels(name).inc(self._prefill)
-        self.metrics.generated_seconds.labels(name).inc(decode)
-        longest = prompt + max((usage.completion_tokens for usage in usages), default=0)
-        self.metrics.most_tokens = max(self.metrics.most_tokens, longest)
-        self.metrics.prompt_tokens.labels(name).inc(prompt)
-        self.metrics.cached_tokens.labels(name).inc(cached)
-        self.metrics.generated_tokens.labels(name).inc(made)
-        note(
-            request__model=name,
-            usage__input_tokens=prompt,
-            usage__cache_read__input_tokens=cached,
-            usage__output_tokens=made,
-        )
 
-
-def reading_tenant(tenant: str, *, reuse: bool) -> str:
-    """Whose a prompt is read as: what may not use what was computed before is read for one who has nothing yet."""
-    return tenant if reuse else f"{tenant}\x00{secrets.token_hex(16)}"
-
-
-async def read_watched(
-    work: Callable[[Progress], T], made: list[T], total: int, *, held: int = 0, index: int = 0
-) -> AsyncGenerator[Reading, None]:
-    """Read a prompt of which `held` tokens are there, and tell how far it is; what the work gave is in `made`."""
-    began = time.monotonic()
-    cached, told = -1, -1
-    async with contextlib.aclosing(watched(work, made)) as reports:
-        async for done, _ in reports:
-            if cached < 0:
-                cached = held + done
-            if held + done > told:
-                told = held + done
-                yield Reading(index, total, cached, told, time.monotonic() - began if told > cached else 0.0)
-
-
-def in_order(runs: Sequence[Run]) -> AsyncGenerator[Delta | End | Reading, None]:
-    """Several runs at once, their events merged."""
-    return runs[0].steps() if len(runs) == 1 else _merged(runs)
-
-
-async def _merged(runs: Sequence[Run]) -> AsyncGenerator[Delta | End | Reading, None]:
-    queue: asyncio.Queue[Delta | End | Reading | BaseException | None] = asyncio.Queue()
-
-    async def pump(run: Run) -> None:
-        try:
-            async with contextlib.aclosing(run.steps()) as events:
-                async for event in events:
-                    queue.put_nowait(event)
-        except Exception as e:
-            queue.put_nowait(e)
-        queue.put_nowait(None)
-
-    tasks = [asyncio.ensure_future(pump(run)) for run in runs]
-    try:
-        left = len(tasks)
-        while left:
-            item = await queue.get()
-            if isinstance(item, BaseException):
-                raise item
-            if item is None:
-                left -= 1
-            else:
-                yield item
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def read_through(admission: Admission, call: Call, work: Callable[[Progress], T]) -> T:
-    """Blocking work of the engine on whole texts: counted as one generation, given up when the client leaves."""
-    admission.check(1)
-    admission.run(1)
-    call.phase = "prefill"
-    try:
-        return await in_thread(work)
-    except (ApiError, OSError):
-        raise
-    except Exception as e:
-        raise from_engine(e) from e
-    finally:
-        admission.run(-1)
-
-
-def _wrap(seed: int) -> int:
-    """A seed as int64: the choice after the greatest one is the least, not an error."""
-    return (seed + 2**63) % 2**64 - 2**63
+def merged_events(runs: Sequence[Run]) -> AsyncGenerator[RunEvent, None]:
+    """The events of several runs at once, as they happen."""
+    return runs[0].events() if len(runs) == 1 else merged([run.events() for run in runs])

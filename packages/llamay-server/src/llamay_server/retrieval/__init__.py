@@ -1,1 +1,1 @@
-"""Rerankers and scores, in the shapes of Jina, Cohere, vLLM and Text Embeddings Inference."""
+"""Embeddings, reranking and scores for retrieval, in the shapes of Text Embeddings Inference, Jina, Cohere and vLLM."""

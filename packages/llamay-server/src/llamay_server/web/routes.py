@@ -1,4 +1,4 @@
-"""The web chat: static files of this package, under a policy that lets them talk to this server only."""
+"""The web chat: static files of this package, under a content security policy that allows this server only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from litestar import Request, get
 from litestar.types import ASGIApp
 
-from llamay_server.http.answers import Whole
+from llamay_server.http.answers import WholeAnswer
+from llamay_server.http.described import described
 from llamay_server.http.errors import ApiError
 from llamay_server.services import services
 
@@ -23,7 +24,7 @@ _POLICY += "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 
 
 def _load() -> dict[str, tuple[bytes, str]]:
-    """All files by name. Only these are ever served: a name from a client is a key here, never a path."""
+    """All files by name. Only these are served: a name from a client is a key of this mapping, never a path."""
     folder = resources.files(__package__) / "static"
     return {
         item.name: (item.read_bytes(), _TYPES[item.name.rsplit(".", 1)[-1]])
@@ -40,17 +41,19 @@ def _serve(name: str) -> ASGIApp:
     if found is None:
         raise ApiError("not_found", f"There is no /ui/{name[:80]} here.", code="unknown_path")
     body, media = found
-    return Whole(body, media=media, headers={"content-security-policy": _POLICY, "cache-control": "no-cache"})
+    return WholeAnswer(
+        body, media=media, headers={"content-security-policy": _POLICY, "cache-control": "no-cache"}
+    )
 
 
-@get(["/ui", "/ui/{name:str}"])
+@get(["/ui", "/ui/{name:str}"], opt=described(hidden=True))
 async def web(request: Request[Any, Any, Any]) -> ASGIApp:
-    """A file of the chat."""
+    """A file of the web chat."""
     if not services(request).config.web:
         raise ApiError("not_found", "The web chat is off; start the server with --web.")
     name = str(request.path_params.get("name", ""))
     if not name and not request.scope["raw_path"].split(b"?")[0].endswith(b"/"):
-        return Whole(b"", status=308, headers={"location": "/ui/"}, media="text/html")
+        return WholeAnswer(b"", status=308, headers={"location": "/ui/"}, media="text/html")
     return _serve(name or "index.html")
 
 

@@ -1,4 +1,4 @@
-"""Items of the Responses API and the neutral messages that they stand for."""
+"""Items of the Responses API, read into messages in no dialect."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from llamay_server.chat.run import Message
+from llamay_server.chat.conversation import Message
 from llamay_server.chat.tools import Tool, make_tool, read_arguments
-from llamay_server.http.call import Call
 from llamay_server.http.errors import ApiError, invalid
+from llamay_server.http.exchange import Exchange
 
 _TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
 Find = Callable[[str], Mapping[str, Any] | None]
@@ -20,7 +20,10 @@ Find = Callable[[str], Mapping[str, Any] | None]
 def read_input(
     value: str | Sequence[Mapping[str, Any]] | None, find: Find
 ) -> tuple[list[Message], list[dict[str, Any]]]:
-    """Messages, and the items as they are kept. `find` looks an item up that is only referred to."""
+    """Messages, and the items as they are kept.
+
+    `find` looks up an item of an earlier response by its id. Raises a 400 with the path of what is wrong.
+    """
     if value is None:
         return [], []
     items = (
@@ -35,15 +38,15 @@ def read_input(
 
 
 class _Reader:
-    """Gathers items into messages: reasoning and calls belong to the assistant message that they stand beside."""
+    """Gathers items into messages: reasoning and calls become parts of the assistant message beside them."""
 
     def __init__(self, find: Find) -> None:
         self.find = find
         self.messages: list[Message] = []
-        self.thought = ""
+        self.reasoning = ""
 
     def read(self, item: Mapping[str, Any], where: str) -> None:
-        """Take one item."""
+        """Add one item."""
         kind = item.get("type") or "message"
         match kind:
             case "message":
@@ -60,7 +63,7 @@ class _Reader:
                 text = _text(item.get("output"), f"{where}.output")
                 self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
             case "reasoning":
-                self.thought += _reasoning(item)
+                self.reasoning += _reasoning(item)
             case "item_reference":
                 found = self.find(str(item.get("id")))
                 if found is None:
@@ -84,14 +87,14 @@ class _Reader:
             self.messages.append({"role": "system" if role == "developer" else role, "content": content})
 
     def _assistant(self, *, with_calls: bool = False) -> Message:
-        """The assistant message in the making: a call joins the words right before it."""
+        """The assistant message that an item becomes part of: a call joins the text right before it."""
         last = self.messages[-1] if self.messages else None
         if not with_calls or last is None or last["role"] != "assistant":
             last = {"role": "assistant", "content": None if with_calls else ""}
             self.messages.append(last)
-        if self.thought:
-            last["reasoning_content"] = last.get("reasoning_content", "") + self.thought
-            self.thought = ""
+        if self.reasoning:
+            last["reasoning_content"] = last.get("reasoning_content", "") + self.reasoning
+            self.reasoning = ""
         return last
 
     def _call(self, item: Mapping[str, Any], where: str) -> None:
@@ -104,7 +107,7 @@ class _Reader:
         message.setdefault("tool_calls", []).append({"id": call_id, "type": "function", "function": function})
 
     def done(self) -> list[Message]:
-        """All messages."""
+        """The messages of all items."""
         return self.messages
 
 
@@ -129,7 +132,7 @@ def _text(value: Any, where: str) -> str:
 
 
 def _reasoning(item: Mapping[str, Any]) -> str:
-    """The words of a replayed reasoning item: in the open, or in what `seal` made."""
+    """The text of a replayed reasoning item: as it is, or out of what `seal` made."""
     content = item.get("content")
     if isinstance(content, list) and content:
         return "".join(
@@ -146,12 +149,12 @@ def _reasoning(item: Mapping[str, Any]) -> str:
 
 
 def seal(text: str) -> str:
-    """Reasoning as one opaque string that a client can carry for us; it is not secret, the client has seen it."""
+    """Reasoning as one opaque string, which a client returns with its next request. It is not encrypted."""
     return base64.b64encode(json.dumps({"text": text}).encode()).decode()
 
 
-def read_tools(tools: Sequence[Mapping[str, Any]] | None, call: Call) -> list[Tool]:
-    """Function tools; hosted and custom ones are left out and named in a warning, because agents always send some."""
+def read_tools(tools: Sequence[Mapping[str, Any]] | None, exchange: Exchange) -> list[Tool]:
+    """Function tools. Hosted and custom tools, of which agents always send some, are left out with a warning."""
     out = []
     left: list[str] = []
     for n, item in enumerate(tools or ()):
@@ -169,5 +172,5 @@ def read_tools(tools: Sequence[Mapping[str, Any]] | None, call: Call) -> list[To
         )
     if left:
         names = ", ".join(dict.fromkeys(left))
-        call.warn(f"tools of type {names} are not available and were left out")
+        exchange.warn(f"tools of type {names} are not available and were left out")
     return out

@@ -1,4 +1,4 @@
-"""Requests of OpenAI's Responses API."""
+"""The body of POST /v1/responses."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from llamay_server.openai.schema import StreamOptions
+from llamay_server.openai.objects import StreamOptions
 from llamay_server.pipeline.sampling import SamplingFields
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ReasoningOptions(Struct):
-    """How much the model thinks, and how it is told."""
+    """How much the model reasons, and how its reasoning is told."""
 
     effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
@@ -21,7 +21,7 @@ class ReasoningOptions(Struct):
 
 
 class TextOptions(Struct):
-    """The form of the text."""
+    """The format of the text."""
 
     format: dict[str, Any] | None = None
     verbosity: Literal["low", "medium", "high"] | None = None

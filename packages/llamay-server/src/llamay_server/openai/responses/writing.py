@@ -1,4 +1,4 @@
-"""One response of OpenAI's Responses API as it grows: its events, and the object that is complete with the last."""
+"""A response as OpenAI's clients read it: events, and the object that is complete with the last of them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import contextlib
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llamay_models.answers import ArgumentsPart, CallBegun, Event, Finished, Reasoning, Text, ToolCall
-from llamay_server.chat.prompt_history import Seen, compare
-from llamay_server.chat.run import ChatRun
-from llamay_server.http.answers import sse
-from llamay_server.http.errors import ApiError
+from llamay_server.chat.prompt_history import SeenPrompt, compare
+from llamay_server.http.frames import sse
 from llamay_server.openai.logprobs import chat_logprobs
 from llamay_server.openai.objects import prompt_progress, timings
 from llamay_server.openai.responses.items import seal
-from llamay_server.openai.responses.schema import ResponsesRequest
-from llamay_server.pipeline.run import Reading
+from llamay_server.openai.responses.reading import prewarms
+from llamay_server.pipeline.events import PrefillProgress
+
+if TYPE_CHECKING:
+    from llamay_server.chat.run import ChatRun
+    from llamay_server.http.errors import ApiError
+    from llamay_server.openai.responses.schema import ResponsesRequest
 
 _SEALED = "reasoning.encrypted_content"
 _REASONS = {
@@ -40,11 +43,11 @@ class ResponseWriter:
         self.run, self.data = run, data
         self.sequence = 0
         self.item: dict[str, Any] | None = None
-        self.compared: Seen | None = None
-        """The prompt that the request wants compared with its own, where it is known."""
+        self.compared: SeenPrompt | None = None
+        """The earlier prompt that the request asks to be compared with, where it is known."""
         self.seals = _SEALED in (data.include or ())
         text = data.text.format if data.text and data.text.format else {"type": "text"}
-        reasoning = data.reasoning
+        reasoning, sampling = data.reasoning, run.request.generation.sampling
         self.response: dict[str, Any] = {
             "id": f"resp_{secrets.token_hex(16)}",
             "object": "response",
@@ -67,12 +70,12 @@ class ResponseWriter:
             },
             "service_tier": "default",
             "store": data.store is not False,
-            "temperature": run.request.sampling.get("temperature", 1.0),
+            "temperature": sampling.temperature if sampling else 1.0,
             "text": {"format": text, "verbosity": (data.text.verbosity if data.text else None) or "medium"},
             "tool_choice": data.tool_choice if data.tool_choice is not None else "auto",
             "tools": [_echo(tool) for tool in data.tools or ()],
             "top_logprobs": data.top_logprobs or 0,
-            "top_p": run.request.sampling.get("top_p", 1.0),
+            "top_p": sampling.top_p if sampling else 1.0,
             "truncation": data.truncation or "disabled",
             "usage": None,
             "user": data.user,
@@ -107,14 +110,15 @@ class ResponseWriter:
             return {}
         return {"timings": timings(run.totals_now())}
 
-    def seen(self) -> Seen:
+    def seen(self) -> SeenPrompt:
         """The prompt of this response, for later ones to be compared with."""
-        run, rendered = self.run, self.run.rendered
+        run, exchange, rendered = self.run, self.run.exchange, self.run.rendered
         length = len(rendered.prompt.tokens) if rendered is not None else 0
-        return Seen(run.call.owner, run.call.model, run.request, length, self.data.prompt_cache_key or "")
+        key = self.data.prompt_cache_key or ""
+        return SeenPrompt(exchange.owner, exchange.model, run.request, length, key)
 
-    async def _look_back(self) -> None:
-        """Say why the prompt could not go on from an earlier one, where the request asks."""
+    async def _diagnose(self) -> None:
+        """Tell why the prompt could not continue an earlier one, where the request asks for that."""
         if not (self.data.prompt_cache_options or {}).get("comparison_response_id"):
             return
         tokens = (await self.run.prepare()).prompt.tokens
@@ -126,14 +130,14 @@ class ResponseWriter:
         if miss is not None:
             told = {
                 "type": "cache_miss",
-                "reason": _REASONS[miss.what],
+                "reason": _REASONS[miss.part],
                 "cache_missed_tokens": miss.missed,
                 "comparison_reusable_tokens": miss.common,
             }
         self.response["prompt_cache_diagnostics"] = told
 
     def _open(self, kind: str, item: dict[str, Any]) -> bytes:
-        """Begin an item where it is not the one already open."""
+        """Begin an item, unless the open item is of its kind and goes on."""
         if self.item is not None and self.item["type"] == kind and kind != "function_call":
             return b""
         out = self._close()
@@ -152,7 +156,7 @@ class ResponseWriter:
         return out
 
     def _close(self, status: str = "completed") -> bytes:
-        """End the open item with its whole content."""
+        """End the open item, with its whole content."""
         item = self.item
         if item is None:
             return b""
@@ -179,13 +183,13 @@ class ResponseWriter:
         self.item = None
         return out
 
-    def _begun(self, event: Event | Reading) -> bytes:
-        """What an event adds to the stream; the first one also begins it."""
+    def _next(self, event: Event | PrefillProgress) -> bytes:
+        """The frames of an event; those of the first one also begin the stream."""
         out = b""
         if self.sequence == 0:
             out = self._event("response.created", response=self.response)
             out += self._event("response.in_progress", response=self.response)
-        if isinstance(event, Reading):
+        if isinstance(event, PrefillProgress):
             told = {"prompt_progress": prompt_progress(event)}
             return out + self._event("response.in_progress", response=self.response, **told)
         return out + self._frame(event)
@@ -260,21 +264,21 @@ class ResponseWriter:
         self.response["usage"] = self._usage()
 
     def failed(self, error: ApiError) -> bytes:
-        """The frame that ends a stream which cannot go on; clients reconnect after a stream without one."""
+        """The frame that ends a stream which fails. Clients reconnect after a stream without such a frame."""
         self.response["status"] = "failed"
         self.response["error"] = {"code": error.code or "server_error", "message": error.message}
         return self._event("response.failed", response=self.response)
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """All events; the object is complete with the last one."""
-        await self._look_back()
+        await self._diagnose()
         end = Finished(0, "stop")
-        self.run.shape(self._begun)
-        async with contextlib.aclosing(self.run.steps()) as events:
+        self.run.write_with(self._next)
+        async with contextlib.aclosing(self.run.events()) as events:
             async for event in events:
                 if isinstance(event, Finished):
                     end = event
-                if out := self._begun(event):
+                if out := self._next(event):
                     yield out
         last = self._close()
         self._finish(end)
@@ -288,11 +292,6 @@ class ResponseWriter:
             async for _ in frames:
                 pass
         return self.response
-
-
-def prewarms(data: ResponsesRequest) -> bool:
-    """Whether only the prompt is to be read."""
-    return (data.prompt_cache_options or {}).get("prewarm") is True
 
 
 def _echo(tool: Mapping[str, Any]) -> dict[str, Any]:

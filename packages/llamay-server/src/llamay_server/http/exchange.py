@@ -1,4 +1,4 @@
-"""What the server knows of one request, kept in the ASGI scope while it is answered."""
+"""What the server knows of one HTTP exchange, a request and its answer, kept in the ASGI scope."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from llamay_server.http.connection import Body
     from llamay_server.http.errors import ApiError
 
-_KEY = "llamay.call"
+_KEY = "llamay.exchange"
 
 
 @dataclass(slots=True)
-class Call:
-    """One request: who asks, in which dialect, and how far it has come.
+class Exchange:
+    """One request and its answer: who asks, in which dialect, and how far the work has come.
 
-    `phase` is what a client that leaves now would interrupt: receive, queue, load, compile, prefill or decode; None
-    once the answer is complete, when leaving is no cancel.
+    `phase` is what a client that leaves now would interrupt: receive, queue, load, compile, prefill or decode. It is
+    None once the answer is complete: a client that leaves then cancels nothing.
     """
 
     request_id: str
@@ -33,31 +33,31 @@ class Call:
     model: str = ""
     started: float = field(default_factory=time.monotonic)
     fail_frame: Callable[[ApiError], bytes] | None = None
-    """How a stream of this request says that it cannot go on, where that differs from its dialect's usual way."""
+    """Writes the frame with which this answer's stream fails, where that is not the usual one of its dialect."""
     body: Body | None = None
-    """Where frames of a stream may go without waiting, once the stream has begun."""
+    """The body of a streamed answer that is under way; frames may be written to it past the framework."""
     notes: dict[str, str] = field(default_factory=dict)
-    """Headers that the answer gets, such as warnings about tools that were left out."""
+    """Headers of the answer that are known while it is made, such as a warning about tools that were left out."""
 
     def warn(self, text: str) -> None:
-        """Say something beside the answer, in its Warning header."""
+        """Tell the client something beside the answer, in its Warning header (RFC 7234, section 5.5)."""
         plain = "".join(c if " " <= c <= "~" and c not in '"\\\\' else "_" for c in text)[:400]
         self.notes["warning"] = f'299 llamay "{plain}"'
 
 
-def attach(scope: Any, call: Call) -> None:
-    """Keep the call in its scope."""
-    scope[_KEY] = call
+def attach(scope: Any, exchange: Exchange) -> None:
+    """Keep an exchange in its ASGI scope."""
+    scope[_KEY] = exchange
 
 
-def call_of(scope: Mapping[str, Any]) -> Call:
-    """The call of a request's scope."""
-    call: Call = scope[_KEY]
-    return call
+def exchange_of(scope: Mapping[str, Any]) -> Exchange:
+    """The exchange that an ASGI scope belongs to."""
+    exchange: Exchange = scope[_KEY]
+    return exchange
 
 
 def dialect_of(path: str, headers: Mapping[bytes, bytes]) -> Dialect:
-    """Whose clients a path belongs to; an Anthropic client is known by its version header on shared paths."""
+    """The dialect of the clients that use a path; on shared paths, Anthropic's clients send a version header."""
     if path.startswith("/v1/contexts"):
         return Dialect.OWN
     if path.startswith("/v1/messages"):

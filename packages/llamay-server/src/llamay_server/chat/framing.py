@@ -1,0 +1,97 @@
+"""How the output of a chat request is constrained, and how it is parsed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llamay_models.answers import THINK, Reader
+from llamay_server.engine.formats import envelope, reader
+
+if TYPE_CHECKING:
+    from llamay_server.chat.conversation import Rendered
+    from llamay_server.chat.request import ChatRequest
+    from llamay_server.chat.tools import Toolbox
+    from llamay_server.engine.constraint import OutputConstraint
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """How the output of a chat request is constrained, and how it is parsed.
+
+    Attributes:
+        toolbox: the tools that may be called.
+        form: the model's tool-call format.
+        marks: those around the model's reasoning.
+        constraint: what the output must match; None where it is free.
+        visible: the names of control tokens that have to be visible in the text for the parser.
+        reasons: whether text before the answer may be reasoning.
+        in_reasoning: whether the text begins inside the reasoning.
+        prompted: whether the prompt ends with what the format begins every answer with.
+        known_ids: ids of calls in the conversation, which new calls may not have.
+        calls_in_parts: whether the arguments of calls are told while they are written.
+
+    """
+
+    toolbox: Toolbox
+    form: str
+    marks: tuple[str, str]
+    constraint: OutputConstraint | None
+    visible: tuple[str, ...]
+    reasons: bool
+    in_reasoning: bool
+    prompted: bool
+    known_ids: frozenset[str]
+    calls_in_parts: bool
+
+    @classmethod
+    def of(
+        cls, request: ChatRequest, rendered: Rendered, form: str, marks: tuple[str, str] | None
+    ) -> Framing:
+        """The framing of a request whose prompt is rendered; `marks` are None for a model that does not reason."""
+        conversation, delivery = request.conversation, request.delivery
+        # A template may open the reasoning whether the request asks for it or not.
+        wanted = marks is not None and (rendered.in_reasoning or conversation.think is not False)
+        reasoning = (*marks, rendered.in_reasoning) if marks is not None and wanted else None
+        constraint = constraint_of(request, form, reasoning)
+        # Expressions and grammars constrain the output from its first character on.
+        free = constraint is None or constraint.after_reasoning
+        kind = None if constraint is None else constraint.kind
+        calls = (call for m in conversation.messages for call in m.get("tool_calls") or ())
+        return cls(
+            toolbox=conversation.toolbox,
+            form=form,
+            marks=marks or THINK,
+            constraint=constraint,
+            visible=envelope(form).visible(marks, calls=conversation.toolbox.active),
+            reasons=marks is not None and free,
+            in_reasoning=rendered.in_reasoning and free,
+            prompted=rendered.prompted and kind in (None, "tools"),
+            known_ids=frozenset(call.get("id") or "" for call in calls),
+            calls_in_parts=delivery.calls_in_parts and kind == "tools",
+        )
+
+    def parser(self, index: int) -> Reader:
+        """The parser of one choice's text."""
+        return reader(
+            self.toolbox.schemas,
+            form=self.form,
+            index=index,
+            parallel=self.toolbox.parallel,
+            thinks=self.reasons,
+            in_thought=self.in_reasoning,
+            reasoning=self.marks,
+            prompted=self.prompted,
+            known_ids=self.known_ids,
+            bound=self.calls_in_parts,
+        )
+
+
+def constraint_of(
+    request: ChatRequest, form: str, reasoning: tuple[str, str, bool] | None = None
+) -> OutputConstraint | None:
+    """What the output of a request must match, with calls in the format `form`; as `Toolbox.constraint`."""
+    # Text beside constrained calls could not hold calls that the model writes in a format of its own.
+    optional = request.delivery.bind_calls and envelope(form).own is None
+    answer = request.delivery.constraint
+    return request.conversation.toolbox.constraint(form, answer, reasoning=reasoning, optional=optional)

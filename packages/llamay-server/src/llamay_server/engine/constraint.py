@@ -1,0 +1,43 @@
+"""What the output of a generation must match, before a grammar is compiled for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["json_schema", "json_object", "regex", "grammar", "tools"]
+JSON_KINDS = frozenset(("json_schema", "json_object"))
+"""The kinds whose documents may stand beside tool calls, and after reasoning that is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputConstraint:
+    """A schema, expression, grammar or set of tools that the output must match, and the field that asked for it.
+
+    Attributes:
+        kind: json_schema (`value` is the schema), json_object (no value), regex, grammar (GBNF), or tools.
+        value: as `kind` says. Of tools a mapping: `tools` in OpenAI's form; `format`, a name of
+            `llamay_grammar.tool_formats`; `choice`, "auto", "required" or a tool's name; `parallel`; `strict`, whether
+            a schema that can be enforced in part only is refused; `answer`, a schema for an answer without a call, or
+            None.
+        param: the path of the field, for errors.
+        canonical_escapes: whether JSON strings are escaped only where they must be.
+        reasoning: for a model that reasons before it answers, the two marks around its reasoning, and whether the
+            prompt has opened it. The reasoning is then free, and the constraint holds for what follows it.
+
+    """
+
+    kind: Kind
+    value: Any
+    param: str
+    canonical_escapes: bool = False
+    reasoning: tuple[str, str, bool] | None = None
+
+    @property
+    def after_reasoning(self) -> bool:
+        """Whether text that stands before what is constrained may be reasoning."""
+        return self.kind == "tools" or self.reasoning is not None
+
+
+class UnsupportedConstraint(ValueError):
+    """A schema, expression or grammar that cannot be enforced exactly; the message is meant for the client."""

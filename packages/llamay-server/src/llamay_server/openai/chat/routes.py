@@ -1,0 +1,56 @@
+"""POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any
+
+from litestar import Request, post
+from litestar.types import ASGIApp
+
+from llamay_server.chat.run import ChatRun
+from llamay_server.http.answers import StreamedAnswer, WholeAnswer
+from llamay_server.http.bodies import read_json
+from llamay_server.http.described import EVENTS, described
+from llamay_server.http.exchange import Exchange, exchange_of
+from llamay_server.openai.chat.reading import read_request
+from llamay_server.openai.chat.schema import ChatCompletionRequest
+from llamay_server.openai.chat.writing import ChatWriter
+from llamay_server.services import Services, services
+
+if TYPE_CHECKING:
+    from llamay_server.engine.protocol import Model
+    from llamay_server.models.entry import Entry
+
+
+@post(
+    ["/v1/chat/completions", "/chat/completions"],
+    status_code=200,
+    opt=described(body=ChatCompletionRequest, stream=EVENTS),
+)
+async def chat_completions(request: Request[Any, Any, Any]) -> ASGIApp:
+    """Answer a conversation."""
+    service, exchange = services(request), exchange_of(request.scope)
+    data = await read_json(request, ChatCompletionRequest)
+    if data.stream:
+
+        def frames(entry: Entry, model: Model) -> AsyncGenerator[bytes, None]:
+            return _writer(service, data, exchange, entry, model).frames()
+
+        held = service.models.frames(data.model, exchange, frames, data.lora)
+        return await StreamedAnswer.events(held, service.config.ping_interval)
+    async with service.models.use(data.model, exchange, data.lora) as (entry, model):
+        return WholeAnswer(await _writer(service, data, exchange, entry, model).whole())
+
+
+def _writer(
+    service: Services, data: ChatCompletionRequest, exchange: Exchange, entry: Entry, model: Model
+) -> ChatWriter:
+    request = read_request(data, entry.profile, model, service, exchange)
+    run = ChatRun(model, request, exchange, service.admission)
+    if data.context:
+        run.resume = service.contexts.for_model(data.context, exchange.owner, entry.name)
+    return ChatWriter(run, entry.name, data)
+
+
+HANDLERS = [chat_completions]

@@ -1,0 +1,132 @@
+"""The fields that ask for a certain form of the output, as one `OutputConstraint`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from llamay_server.engine.constraint import JSON_KINDS, Kind, OutputConstraint
+from llamay_server.http.errors import invalid, unsupported
+
+if TYPE_CHECKING:
+    from llamay_server.pipeline.sampling import SamplingFields
+
+_STRUCTURED: dict[str, Kind | None] = {
+    "json": "json_schema",
+    "regex": "regex",
+    "grammar": "grammar",
+    "choice": None,
+}
+"""The keys of vLLM's `structured_outputs`; a choice becomes a regular expression."""
+
+
+def output_constraint(
+    fields: SamplingFields, response_format: Any = None, param: str = "response_format"
+) -> OutputConstraint | None:
+    """The one constraint that a request asks for; a request that asks for two is refused.
+
+    `response_format` is OpenAI's, and `param` the path of its field.
+    """
+    found: list[OutputConstraint] = []
+    if fields.grammar:
+        found.append(OutputConstraint("grammar", fields.grammar, "grammar"))
+    if fields.json_schema is not None:
+        found.append(OutputConstraint("json_schema", fields.json_schema, "json_schema"))
+    if fields.regex:
+        found.append(OutputConstraint("regex", fields.regex, "regex"))
+    if fields.guided_json is not None:
+        schema = _schema(fields.guided_json, "guided_json")
+        found.append(OutputConstraint("json_schema", schema, "guided_json"))
+    if fields.guided_regex:
+        found.append(OutputConstraint("regex", fields.guided_regex, "guided_regex"))
+    if fields.guided_choice:
+        found.append(_choice(fields.guided_choice, "guided_choice"))
+    if fields.guided_grammar:
+        found.append(OutputConstraint("grammar", fields.guided_grammar, "guided_grammar"))
+    found += _structured(fields.structured_outputs or {})
+    if (form := format_constraint(response_format, param)) is not None:
+        found.append(form)
+    if len(found) > 1:
+        raise invalid(
+            f"{found[1].param}: the output is already constrained by {found[0].param}; use one",
+            found[1].param,
+        )
+    if not found:
+        return None
+    canonical = (fields.structured_outputs or {}).get("canonical_escapes") is True
+    return replace(found[0], canonical_escapes=canonical and found[0].kind in JSON_KINDS)
+
+
+def _structured(given: dict[str, Any]) -> list[OutputConstraint]:
+    """The constraints of vLLM's `structured_outputs`."""
+    found = []
+    for key, value in given.items():
+        where = f"structured_outputs.{key[:40]}"
+        if value is None or (key == "canonical_escapes" and isinstance(value, bool)):
+            continue
+        if key == "json_object" and value is True:
+            found.append(OutputConstraint("json_object", value, where))
+        elif key == "choice":
+            found.append(_choice(value, where))
+        elif (kind := _STRUCTURED.get(key)) is not None:
+            found.append(OutputConstraint(kind, _schema(value, where) if key == "json" else value, where))
+        else:
+            raise unsupported(where)
+    return found
+
+
+def _choice(choices: Any, where: str) -> OutputConstraint:
+    """One of several texts, as a regular expression."""
+    if not isinstance(choices, list) or not choices or not all(isinstance(c, str) and c for c in choices):
+        raise invalid(f"{where}: it must be a list of texts, none empty", where)
+    return OutputConstraint("regex", "|".join(escape_regex(c) for c in choices), where)
+
+
+def format_constraint(form: Any, param: str = "response_format") -> OutputConstraint | None:
+    """OpenAI's response_format, or text.format of Responses, as a constraint; None for free text."""
+    if form is None:
+        return None
+    kind = form.get("type") if isinstance(form, dict) else None
+    if kind in (None, "text"):
+        if kind is None:
+            raise invalid(
+                f"{param}.type: it is missing; use text, json_object or json_schema", f"{param}.type"
+            )
+        return None
+    if kind == "json_object":
+        # llama.cpp reads a schema here too, and its clients send one.
+        schema = form.get("schema")
+        return (
+            OutputConstraint("json_object", None, param)
+            if schema is None
+            else OutputConstraint("json_schema", schema, f"{param}.schema")
+        )
+    if kind == "json_schema":
+        # Chat has name and schema one level down, Responses and Messages beside the type.
+        inner, where = form, f"{param}.schema"
+        if "json_schema" in form or param == "response_format":
+            inner, where = form.get("json_schema", form), f"{param}.json_schema.schema"
+        if not isinstance(inner, dict) or "schema" not in inner:
+            raise invalid(f"{where}: it is missing", where)
+        if not isinstance(inner["schema"], dict | bool):
+            raise invalid(f"{where}: it must be an object", where)
+        return OutputConstraint("json_schema", inner["schema"], where)
+    raise invalid(
+        f"{param}.type: {str(kind)[:40]!r} is unknown; use text, json_object or json_schema", f"{param}.type"
+    )
+
+
+def _schema(value: Any, where: str) -> Any:
+    if isinstance(value, str):
+        try:
+            return msgspec.json.decode(value)
+        except msgspec.DecodeError as e:
+            raise invalid(f"{where}: not valid JSON: {e}", where) from None
+    return value
+
+
+def escape_regex(text: str) -> str:
+    """A regular expression that matches just this text."""
+    return "".join("\\" + c if c in r"\^$.|?*+()[]{}/" else c for c in text)
