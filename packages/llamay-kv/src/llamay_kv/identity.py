@@ -34,10 +34,11 @@ def _encode(value: Value) -> bytes:
 class Identity:
     """Named fields, hashed as tagged, length-prefixed pairs in the order of their names.
 
-    Everything beside the tokens on which K/V depends belongs in an identity: `weights` (SHA-256 of the file),
-    `adapter` and `adapter_scale`, `rope_base`, `rope_scaling`, `rope_factors`, `window`, `precision`, `arithmetic` (version
-    of the numeric contract), `operations`, `layer_kinds`, `device`, `tokenizer`, `media`, `tenant`. The names are the
-    caller's; a field that one of two identities lacks makes them differ, but see `implying`.
+    Everything beside the tokens on which K/V depends belongs in an identity: `weights` (SHA-256 of the
+    file), `adapter` and `adapter_scale`, `rope_base`, `rope_scaling`, `rope_factors`, `window`,
+    `precision`, `arithmetic` (version of the numeric contract), `operations`, `layer_kinds`, `device`,
+    `tokenizer`, `media`, `tenant`. The names are the caller's; a field that one of two identities lacks
+    makes them differ, but see `implying`.
 
     >>> Identity(weights=b"...", rope_base=10000.0).difference(Identity(weights=b"...", rope_base=500000.0))
     'rope_base'

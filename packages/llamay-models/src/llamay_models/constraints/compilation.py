@@ -117,8 +117,7 @@ def compile_constraint(
 
 
 def _model(source: Model | Context) -> Model:
-    model: Model = source.model if hasattr(source, "model") else source
-    return model
+    return cast("Model", source.model if hasattr(source, "model") else source)
 
 
 def _marks(source: Model | Context, reasoning: bool | Marks, compiler: Compiler) -> Marks | None:
@@ -134,7 +133,7 @@ def _marks(source: Model | Context, reasoning: bool | Marks, compiler: Compiler)
     from llamay_models.answers import begins_thought, reasoning_of
 
     context = cast("Context", source)
-    marks = reasoning_of(_template(context.model), compiler)
+    marks = reasoning_of(_template(_model(context)), compiler)
     if marks is None:
         return None
     return *marks, begins_thought(context.model.decode(context.tokens[-_TAIL:]), marks)
