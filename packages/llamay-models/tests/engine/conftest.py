@@ -32,6 +32,7 @@ PIECES = "🦙".encode()
 class Letters:
     """A tokenizer of single characters."""
 
+    kind = "letters"
     eog = frozenset({0})
     kind, bos, adds_bos = "bpe", None, False
 
