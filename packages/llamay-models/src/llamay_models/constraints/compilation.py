@@ -11,6 +11,7 @@ from llamay_models.constraints.tools import closed_tools
 if TYPE_CHECKING:
     from llamay_models.constraints.interface import Compiled, Compiler
     from llamay_models.engine import Context
+    from llamay_models.engine._host import Host
     from llamay_models.model import Model
 
 Marks = tuple[str, str, bool]
@@ -146,5 +147,6 @@ def _format(model: Model) -> str:
     return format_of(_template(model))
 
 
-def _template(model: Model) -> str | None:
-    return model.chat_template.source if model.chat_template is not None else None
+def _template(model: Host) -> str | None:
+    template = model.chat_template
+    return None if template is None else str(template.source)
