@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import json
 import threading
 import weakref
@@ -14,7 +13,7 @@ import pytest
 
 import llamay
 import llamay_grammar as lg
-from llamay_models import Context, constraints
+from llamay_models import constraints
 from llamay_models.errors import InterfaceError
 
 THINKS = "{% for m in messages %}<think>{{ m.content }}</think><tool_call>{{ tools }}{% endfor %}"
@@ -253,18 +252,18 @@ def test_a_schema_of_arguments_is_closed_unless_it_says_otherwise() -> None:
         assert constraints.closed_schema(closed) == closed
 
 
-@pytest.mark.skipif(
-    "schema" not in inspect.signature(Context.generate).parameters,
-    reason="Context.generate does not take a schema yet",
-)
 @pytest.mark.model
 def test_generate_takes_a_schema(model_file: Any) -> None:
     with llamay.load(model_file("smollm2")) as model, model.context("A person: ") as context:
-        fork = context.fork()
-        text = context.generate(schema=SCHEMA, max_tokens=60).text  # type: ignore[call-arg]
+        fork, closed, likely = (
+            context.fork(),
+            constraints.closed_schema(SCHEMA),
+            llamay.Sampling(temperature=0),
+        )
+        text = context.generate(likely, schema=closed, max_tokens=200).text
         assert isinstance(json.loads(text)["age"], int)
-        bound = llamay.constraint(fork, schema=SCHEMA)
-        assert fork.generate(constraint=bound, max_tokens=60).text == text
-        assert model.context("Say yes: ").generate(regex="yes|no").text in ("yes", "no")  # type: ignore[call-arg]
+        bound = llamay.constraint(fork, schema=closed)
+        assert fork.generate(likely, constraint=bound, max_tokens=200).text == text
+        assert model.context("Say yes: ").generate(regex="yes|no").text in ("yes", "no")
         with pytest.raises(ValueError, match="not schema and regex"):
-            context.generate(schema=SCHEMA, regex="a")  # type: ignore[call-arg]
+            context.generate(schema=SCHEMA, regex="a")

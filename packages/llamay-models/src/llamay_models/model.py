@@ -15,6 +15,7 @@ import llamay_kv as kv
 from llamay_models.architectures import Config
 from llamay_models.backend import Backend, Plan, Threads, Weight
 from llamay_models.engine import Context, Engine, Progress, Runner
+from llamay_models.engine._constraint import TokenConstraint
 from llamay_models.engine._pace import Stall
 from llamay_models.engine._prefixes import Prefixes
 from llamay_models.engine._reading import Kind, Reader
@@ -305,6 +306,24 @@ class Model:
                 **options,
             )
         )
+
+    def constraint(
+        self,
+        *,
+        schema: Mapping[str, Any] | bool | str | None = None,
+        regex: str | None = None,
+        grammar: str | None = None,
+    ) -> TokenConstraint:
+        """Return what keeps a text to a JSON schema, a regex or a grammar, for `generate`.
+
+        Raises ValueError unless exactly one of them is given, and what the compiler of constraints raises for one that
+        it refuses, or InterfaceError where there is none (`import llamay` brings it).
+        """
+        from llamay_models.constraints import compile_constraint, compiler
+
+        made = compile_constraint(self, compiler(), schema=schema, regex=regex, grammar=grammar)
+        matcher: TokenConstraint = made.matcher()
+        return matcher
 
     # -- what it makes of texts
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from os import PathLike
-from typing import Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 import numpy.typing as npt
 
@@ -219,6 +219,9 @@ class Context:
         max_tokens: int | None = None,
         stop: str | Sequence[str] = (),
         constraint: TokenConstraint | None = None,
+        schema: Mapping[str, Any] | bool | str | None = None,
+        regex: str | None = None,
+        grammar: str | None = None,
         ignore_eos: bool = False,
         priority: int = 0,
         timeout: float | None = None,
@@ -228,8 +231,14 @@ class Context:
         """Continue the text. Returns at once; the generation delivers while it runs.
 
         Every token that is chosen becomes part of this context, a final end token and the tokens of a stop
-        string included. Arguments as in `Request`.
+        string included. Arguments as in `Request`; a JSON schema, a regex or a grammar stands for the constraint
+        that `Model.constraint` makes of it. Raises PromptError for a constraint and one of these, and what
+        `Model.constraint` raises.
         """
+        if schema is not None or regex is not None or grammar is not None:
+            if constraint is not None:
+                raise PromptError("give generate a constraint, or a schema, regex or grammar, not both")
+            constraint = self.model.constraint(schema=schema, regex=regex, grammar=grammar)
         return self.model.engine.submit(
             Request(
                 self,

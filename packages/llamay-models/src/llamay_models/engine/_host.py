@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, MutableSet, Sequence
+from collections.abc import Collection, Mapping, MutableSet, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import llamay_kv as kv
+from llamay_models.engine._constraint import TokenConstraint
 from llamay_models.engine._text import StreamDecoder
 
 if TYPE_CHECKING:
@@ -47,3 +48,10 @@ class Host(Protocol):
         self, text: str, *, add_special: bool = True, parse_special: bool = False, continuation: bool = False
     ) -> list[int]: ...
     def decode(self, tokens: Sequence[int]) -> str: ...
+    def constraint(
+        self,
+        *,
+        schema: Mapping[str, Any] | bool | str | None = None,
+        regex: str | None = None,
+        grammar: str | None = None,
+    ) -> TokenConstraint: ...
