@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,15 +19,14 @@ from ..console.terminal import AnswerStream
 from ..errors import CliError, printable
 from ..options.sampling import SAMPLING_DEFAULTS, make_sampling
 from ..paths import expand
-from ..store import home
 from .answer import write_answer
+from .line_editor import Read, terminal_reader
 from .reasoning import ReasoningStream
 from .report import timing_lines, timings
 
 if TYPE_CHECKING:
     from .session import Session
 
-Read = Callable[[str], str]
 QUOTES = '"""'
 
 
@@ -83,7 +81,7 @@ class Repl:
     ) -> None:
         self.session, self.given, self.generating = session, given, generating
         self.name, self.verbose, self.progress = name, verbose, progress
-        self.read = read or terminal_reader()
+        self.read = read or terminal_reader([f"/{name}" for name in COMMANDS])
         self.out = out or AnswerStream()
         self.hide_thinking = hide_thinking
 
@@ -297,25 +295,3 @@ def _number(name: str, value: str, *, whole: bool) -> float | int:
         raise CliError(
             f"{name.replace('_', '-')} takes a {'whole number' if whole else 'number'}, not {value!r}"
         ) from None
-
-
-def terminal_reader() -> Read:
-    """Return a reader with line editing, completion of commands, and a history that outlives the chat."""
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.completion import WordCompleter
-    from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-    from prompt_toolkit.output import create_output
-
-    history: History = InMemoryHistory()
-    if not os.environ.get("LLAMAY_NOHISTORY"):
-        path = home() / "history"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        history = FileHistory(path)
-    words = WordCompleter([f"/{name}" for name in COMMANDS], sentence=True)
-    # The prompt goes to the terminal even where stdout is a file that collects the answers.
-    output = create_output(sys.stderr) if not sys.stdout.isatty() else None
-    prompts: PromptSession[str] = PromptSession(
-        history=history, completer=words, complete_while_typing=False, output=output
-    )
-    return prompts.prompt

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import ipaddress
 import json
-import os
 import random
 import re
 import time
@@ -293,11 +292,3 @@ def _is_loopback(host: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     return False
-
-
-def offline() -> bool:
-    """Return whether the environment forbids the network (`HF_HUB_OFFLINE`, `LLAMAY_OFFLINE`)."""
-    return any(
-        os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
-        for name in ("HF_HUB_OFFLINE", "LLAMAY_OFFLINE")
-    )
