@@ -115,7 +115,7 @@ nb::object read_leased(const PyLease& self, uint32_t layer, uint32_t begin, std:
   return read_positions(*self.core->view(), layer, begin, to, raw, out);
 }
 
-/// A page that somebody looks into.
+/// A page with a view that keeps it alive.
 struct OpenPage {
   OpenPage(const PyContext& self, uint32_t layer, uint32_t index) {
     auto e = view_of(self);
@@ -155,7 +155,7 @@ nb::object page(const PyContext& self, uint32_t layer, uint32_t index) {
                                   type_of(p.layout->v)));
 }
 
-/// What int8 elements of a page are multiplied with, as (tokens, heads).
+/// The factors of a page's int8 elements, as (tokens, heads).
 nb::object scales(const PyContext& self, uint32_t layer, uint32_t index) {
   const OpenPage p(self, layer, index);
   const auto over = [&](Stored stored, uint64_t offset) -> nb::object {
@@ -319,13 +319,13 @@ void bind_reading(nb::class_<PyContext>& c) {
            nb::sig("def overwrite(self, layer: int, begin: int, k: numpy.ndarray, v: numpy.ndarray) -> None"),
            "Replace K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim) from position begin on, for this "
            "context alone.\n\n"
-           "float32 or float16; rounded to nearest even where the group stores less. Forks keep what they "
-           "had.")
+           "float32 or float16; rounded to nearest even where the group stores less. Forks keep the old "
+           "values.")
       .def("page", &page, "layer"_a, "index"_a,
            nb::sig("def page(self, layer: int, index: int) -> tuple[numpy.ndarray, numpy.ndarray]"),
            "Read-only arrays (tokens, kv_heads, dim) over the memory of a page, K dimension-major, without a "
            "copy.\n\n"
-           "They keep the page alive and as it is, whatever the context does next.")
+           "They keep the page alive and unchanged, even if the context goes on.")
       .def("scales", &scales, "layer"_a, "index"_a,
            nb::sig("def scales(self, layer: int, index: int) -> tuple[numpy.ndarray | None, numpy.ndarray | "
                    "None]"),
@@ -337,7 +337,7 @@ void bind_reading(nb::class_<PyContext>& c) {
            "Read-only arrays over a recurrent state, (heads, k_dim) and (heads, v_dim), without a copy.\n\n"
            "The present one, or that of a checkpoint. ValueError if there is none.")
       .def("checksum", &checksum,
-           "CRC-64/NVME of all that it holds: token ids as a snapshot has them, then for each layer K and V "
+           "CRC-64/NVME of the context: token ids as a snapshot has them, then for each layer K and V "
            "as float32 or, where it "
            "is "
            "recurrent,\n"
@@ -350,8 +350,8 @@ void bind_writing(nb::class_<PyLease>& c) {
         nb::sig(
             "def read(self, layer: int, begin: int = 0, end: int | None = None, *, raw: bool = False, out: "
             "tuple[numpy.ndarray, numpy.ndarray] | None = None) -> tuple[numpy.ndarray, numpy.ndarray]"),
-        "Copies of K and V as Context.read gives them, of reserved positions too: what was written there so "
-        "far, or anything.")
+        "Copies of K and V as Context.read gives them, of reserved positions too: values written so far, "
+        "anything elsewhere.")
       .def("read_state", &read_state, "layer"_a, nb::kw_only(), "after"_a = 0,
            nb::sig("def read_state(self, layer: int, *, after: int = 0) -> tuple[numpy.ndarray, "
                    "numpy.ndarray]"),

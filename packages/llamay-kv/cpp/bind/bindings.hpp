@@ -1,5 +1,5 @@
 #pragma once
-// What the files of the bindings share.
+// Shared declarations of the bindings.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>

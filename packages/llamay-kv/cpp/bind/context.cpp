@@ -1,4 +1,4 @@
-// Contexts and leases, but for what moves arrays.
+// Contexts and leases, without the functions that move arrays.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -15,7 +15,7 @@ nb::capsule to_capsule(std::unique_ptr<Export> e, uint32_t major) {
                  LLAMAY_KV_VIEW_MAJOR, LLAMAY_KV_VIEW_MINOR, major);
     throw nb::python_error();
   }
-  // A capsule holds one pointer, the struct's; what owns it is found through the context of the capsule.
+  // A capsule holds one pointer, the struct's; the context of the capsule is the owner of the struct.
   PyObject* capsule =
       PyCapsule_New(const_cast<llamay_kv_view*>(e->view()), LLAMAY_KV_VIEW_CAPSULE,
                     [](PyObject* o) { delete static_cast<Export*>(PyCapsule_GetContext(o)); });
@@ -107,8 +107,7 @@ nb::object wrap_context(nb::handle type, nb::object pool, std::shared_ptr<Contex
 }
 
 void bind_context(nb::module_& m) {
-  nb::class_<PyContext> c(m, "Context",
-                          "Token ids and the pages of their K/V. llamay_kv.Context is what to use.");
+  nb::class_<PyContext> c(m, "Context", "Token ids and the pages of their K/V. Use llamay_kv.Context.");
   c.def(
        "__init__",
        [](PyContext* self, nb::handle pool) {
@@ -156,13 +155,13 @@ void bind_context(nb::module_& m) {
             return nb::borrow(self);
           },
           nb::sig("def retain(self) -> typing.Self"),
-          "Count one more owner, who closes the context too: its pages go when the last one has. Returns it.")
+          "Count one more owner, and return the context: its pages are released when every owner has closed "
+          "it.")
       .def(
           "close", [](const PyContext& c) { c.core->close(); },
-          "Give all pages up, once every owner has closed it. Views stay valid until they are released. "
-          "Closing "
-          "what is\n"
-          "closed is nothing.")
+          "Give up all pages, once every owner has closed the context. Views stay valid until they are "
+          "released. Closing\n"
+          "twice does nothing.")
       .def_prop_ro(
           "tokens", [](const PyContext& c) { return c.core->tokens(0, c.core->size()); },
           "The token ids, as a list.")
@@ -202,12 +201,12 @@ void bind_context(nb::module_& m) {
            "The pages of a group in position order, -1 for a dropped one; in a recurrent group those of the "
            "checkpoints and the\n"
            "present state.")
-      .def_prop_rw("side", &side, &set_side,
-                   nb::for_getter(nb::sig("def side(self) -> dict[str, tuple[int, bytes]]")),
-                   nb::for_setter(nb::sig("def side(self, value: dict[str, tuple[int, bytes]], /) -> None")),
-                   "Opaque states of this very length, by name: (version, data). Forks carry them; whatever "
-                   "changes the\n"
-                   "tokens or the pages clears them.")
+      .def_prop_rw(
+          "side", &side, &set_side, nb::for_getter(nb::sig("def side(self) -> dict[str, tuple[int, bytes]]")),
+          nb::for_setter(nb::sig("def side(self, value: dict[str, tuple[int, bytes]], /) -> None")),
+          "Opaque states of this very length, by name: (version, data). Forks carry them; every change "
+          "of tokens or\n"
+          "pages clears them.")
       .def_prop_rw(
           "owner", [](const PyContext& c) { return label(c, &Labels::owner); },
           [](const PyContext& c, std::optional<std::string> v) {
@@ -215,7 +214,7 @@ void bind_context(nb::module_& m) {
           },
           nb::for_getter(nb::sig("def owner(self) -> str | None")),
           nb::for_setter(nb::sig("def owner(self, value: str | None, /) -> None")),
-          nb::for_setter(nb::arg().none()), "Whose it is. Forks and snapshots have it too.")
+          nb::for_setter(nb::arg().none()), "The owner, or None. Forks and snapshots inherit it.")
       .def_prop_rw(
           "marking", [](const PyContext& c) { return label(c, &Labels::marking); },
           [](const PyContext& c, std::optional<std::string> v) {
@@ -224,8 +223,9 @@ void bind_context(nb::module_& m) {
           nb::for_getter(nb::sig("def marking(self) -> str | None")),
           nb::for_setter(nb::sig("def marking(self, value: str | None, /) -> None")),
           nb::for_setter(nb::arg().none()),
-          "How confidential it is, in the words of whoever marked it. Forks and snapshots have it too, and "
-          "it stays.")
+          "The confidentiality, in words of the caller, or None. Forks and snapshots inherit it, and it "
+          "cannot "
+          "be removed.")
       .def(
           LLAMAY_KV_VIEW_METHOD,
           [](const PyContext& c, uint32_t major) { return to_capsule(view_of(c), major); },
@@ -277,7 +277,7 @@ void bind_lease(nb::module_& m) {
       .def(
           LLAMAY_KV_VIEW_METHOD,
           [](PyLease& l, uint32_t major) {
-            l.core->states_written();  // whoever asks for this writes what it says is to be written
+            l.core->states_written();  // a kernel with this view writes all states that it lists
             return to_capsule(l.core->view(), major);
           },
           "major"_a = LLAMAY_KV_VIEW_MAJOR, "A view for one step, as abi/llamay/kv_view.h describes it.");

@@ -1,4 +1,4 @@
-// The Python face of the core. Shapes and types are checked here; what they mean is decided in the core.
+// The Python module of the core. The bindings check shapes and types; the core decides their meaning.
 #include "bind/bindings.hpp"
 
 #include <nanobind/stl/string.h>
@@ -38,7 +38,7 @@ NB_MODULE(_kv, m) {
       },
       "data"_a, "previous"_a = 0,
       nb::sig("def crc64(data: bytes | bytearray | memoryview | numpy.ndarray, previous: int = 0) -> int"),
-      "CRC-64/NVME of a buffer, continuing from the CRC of what came before it.");
+      "CRC-64/NVME of a buffer, continuing from the CRC of the bytes before it.");
 
   bind_pool(m);
   bind_context(m);

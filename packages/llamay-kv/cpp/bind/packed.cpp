@@ -1,5 +1,4 @@
-// The functions of contexts and leases that move the bytes of snapshots, and what they share with those for
-// arrays.
+// The functions of contexts and leases that move the bytes of snapshots, and checks for these and for arrays.
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
@@ -144,5 +143,5 @@ void bind_unpacking(nb::class_<PyLease>& c) {
            nb::sig("def packed_target(self, group: int, begin: int, end: int) -> numpy.ndarray | None"),
            "The memory that unpack_from would fill, where one page is exactly that; else None.")
       .def("unpack_state", &unpack_state, "group"_a, "after"_a, "data"_a,
-           "Fill the state that the first `after` reserved tokens leave from what pack_state gave.");
+           "Fill the state after the first `after` reserved tokens from the bytes of pack_state.");
 }

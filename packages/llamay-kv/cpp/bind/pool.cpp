@@ -1,4 +1,4 @@
-// Pools, and what a pool calls back: the store of spilled pages and an allocator.
+// Pools, and the objects that a pool calls back: the store of spilled pages and an allocator.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -14,7 +14,7 @@ namespace {
 using LayerTuple = std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>;
 using GroupTuple = std::tuple<uint32_t, uint32_t, uint32_t, uint32_t, std::vector<LayerTuple>>;
 
-/// A Python object that goes when the last holder does, on whatever thread.
+/// A Python object that is released with its last holder, on any thread.
 std::shared_ptr<nb::object> shared_object(nb::handle o) {
   return {new nb::object(nb::borrow(o)), [](nb::object* p) {
             if (!nb::is_alive()) return;  // the interpreter has gone, and the object with it
@@ -128,7 +128,7 @@ std::shared_ptr<const Allocator> to_allocator(nb::handle o) {
   }
   const auto* given =
       static_cast<const llamay_allocator*>(PyCapsule_GetPointer(capsule.ptr(), LLAMAY_ALLOCATOR_CAPSULE));
-  constexpr size_t kLeast = offsetof(llamay_allocator, copy);  // what 1.0 has
+  constexpr size_t kLeast = offsetof(llamay_allocator, copy);  // the size of 1.0
   llamay_allocator functions{};
   if (given->size >= kLeast) std::memcpy(&functions, given, std::min(given->size, sizeof functions));
   if (!functions.allocate || !functions.release) {
@@ -184,7 +184,7 @@ nb::dict spill_counters(const PyPool& p) {
 }  // namespace
 
 void bind_pool(nb::module_& m) {
-  nb::class_<PyPool>(m, "Pool", "Pages for many contexts. llamay_kv.Pool is what to use.")
+  nb::class_<PyPool>(m, "Pool", "Pages for many contexts. Use llamay_kv.Pool.")
       .def(
           "__init__",
           [](PyPool* self, const std::vector<GroupTuple>& groups, uint32_t page_tokens,
@@ -205,10 +205,10 @@ void bind_pool(nb::module_& m) {
           "page_tokens", [](const PyPool& p) { return p.core->page_tokens(); }, "Positions in a page.")
       .def_prop_ro(
           "budget_bytes", [](const PyPool& p) { return p.core->budget_bytes(); },
-          "What the pages of all groups together may take.")
+          "The most bytes that the pages of all groups together take.")
       .def_prop_ro(
           "used_bytes", [](const PyPool& p) { return p.core->used_bytes(); },
-          "What the pages that somebody holds take, exactly.")
+          "Bytes of all pages with a holder, exactly.")
       .def_prop_ro(
           "peak_bytes", [](const PyPool& p) { return p.core->peak_bytes(); },
           "The highest used_bytes so far.")
@@ -227,7 +227,7 @@ void bind_pool(nb::module_& m) {
             for (size_t g = 0; g < p.core->n_groups(); ++g) pages.push_back(p.core->live_pages(g));
             return nb::tuple(nb::cast(pages));
           },
-          nb::sig("def live_pages(self) -> tuple[int, ...]"), "Pages that somebody holds, for each group.")
+          nb::sig("def live_pages(self) -> tuple[int, ...]"), "Pages with a holder, for each group.")
       .def(
           "packed_bytes",
           [](const PyPool& p, uint32_t group, uint32_t positions) {
@@ -259,10 +259,9 @@ void bind_pool(nb::module_& m) {
             return p.core->spill()->spill(bytes);
           },
           "bytes"_a,
-          "Write pages that nobody is at work on to the spill file until so many bytes are free; returns how "
-          "many "
-          "are.\n\n"
+          "Write idle pages to the spill file until so many bytes are free; returns the bytes that were "
+          "freed.\n\n"
           "A pool that runs out of pages does this by itself. Without a spill file it does nothing.")
       .def("spill_counters", &spill_counters, nb::sig("def spill_counters(self) -> dict[str, int]"),
-           "What is in the spill file, and sums since the pool was made; empty without one.");
+           "Sizes of the spill file, and sums since the pool was made; empty without a spill file.");
 }

@@ -17,7 +17,7 @@ std::string text(nb::bytes b) { return {b.c_str(), b.size()}; }
 }  // namespace
 
 void bind_prefix_tree(nb::module_& m) {
-  nb::class_<PyTree>(m, "PrefixTree", "Prefixes that were computed. llamay_kv.PrefixTree is what to use.")
+  nb::class_<PyTree>(m, "PrefixTree", "Computed prefixes. Use llamay_kv.PrefixTree.")
       .def(
           "__init__",
           [](PyTree* self, nb::handle pool, nb::handle context_class, uint64_t budget_bytes, double per_token,
@@ -76,17 +76,17 @@ void bind_prefix_tree(nb::module_& m) {
           "space"_a,
           nb::sig("def entries_in(self, space: bytes) -> list[tuple[int, int, int, list[int], list[int], "
                   "list[int]]]"),
-          "What is stored, depth first: (begin, owner, pins, tokens, page of each group, lengths with a "
+          "The stored nodes, depth first: (begin, owner, pins, tokens, page of each group, lengths with a "
           "state).\n\n"
-          "Owner 0 is everybody; children come by owner and then by tokens.")
+          "Owner 0 stands for all tenants; children come by owner and then by tokens.")
       .def(
           "unpin", [](const PyTree& self, uint64_t number) { self.core->unpin(number); }, "number"_a)
       .def(
           "reclaim", [](const PyTree& self, uint64_t bytes) { return self.core->reclaim(bytes); }, "bytes"_a,
-          "Give up leaves until so many bytes have become free in the pool; returns how many did.\n\n"
+          "Evict leaves until so many bytes are free in the pool; returns the bytes that were freed.\n\n"
           "A pool that runs out of pages does this by itself.")
       .def(
-          "clear", [](const PyTree& self) { self.core->clear(); }, "Give up everything, pins included.")
+          "clear", [](const PyTree& self) { self.core->clear(); }, "Evict everything, pins included.")
       .def(
           "counters",
           [](const PyTree& self) {

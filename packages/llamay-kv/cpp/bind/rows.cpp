@@ -71,7 +71,7 @@ nb::object resolve_ids(nb::handle ids, nb::bytes table) {
 }  // namespace
 
 void bind_rows(nb::module_& m) {
-  // The id of a position whose token nobody told. It is like no other: prefixes end before it.
+  // The id of a position whose token was not given. It equals no other: prefixes end before it.
   m.attr("UNKNOWN_TOKEN") = kUnknownToken;
   nb::class_<PyRows>(
       m, "Rows",
@@ -87,7 +87,7 @@ void bind_rows(nb::module_& m) {
           nb::sig("def __iter__(self) -> collections.abc.Iterator[int]"))
       .def_prop_ro(
           "digest", [](const PyRows& r) { return to_bytes(r.source->digest); },
-          "The 32 bytes that say what the rows came from.");
+          "The 32 bytes that name the vectors of the rows.");
   nb::class_<PyHeldRows>(m, "HeldRows", "Rows of which an id means the same for as long as this lives.");
   m.def("rows", &rows, "digest"_a, "n"_a, "The first n rows of a digest.");
   m.def("digest_of", &digest_of, "row"_a, nb::sig("def digest_of(row: int) -> tuple[bytes, int] | None"),
@@ -104,5 +104,7 @@ void bind_rows(nb::module_& m) {
   m.def("resolve_ids", &resolve_ids, "ids"_a, "table"_a,
         nb::sig("def resolve_ids(ids: collections.abc.Sequence[int] | numpy.ndarray, table: bytes) -> "
                 "tuple[numpy.ndarray, HeldRows]"),
-        "The ids of this process for what describe_ids gave, and what holds them. ValueError if it did not.");
+        "The ids of this process for the result of describe_ids, and an object that holds their rows. "
+        "ValueError for "
+        "anything else.");
 }

@@ -32,7 +32,7 @@ void Context::enter() const {
         "the context is leased to another thread; fork before the lease begins, or wait for its commit");
 }
 
-void Context::enter_to_change() const {
+void Context::enter_exclusive() const {
   enter();
   if (lease_) throw ContextBusy("the context has an open lease; commit or release it first");
 }
@@ -60,13 +60,13 @@ bool Context::leased() const {
 Context::Pin::~Pin() {
   if (!context_) return;
   std::lock_guard lock(context_->mutex_);
-  // If another table came in its place, `become` has let go of ours, which a fork may still list.
+  // If another table came in its place, `replace_table` has released ours, which a fork may still list.
   if (!context_->table_ || context_->table_->id() != table_) return;
   context_->table_->unpin();
-  --context_->hot_;
+  --context_->resident_pins_;
 }
 
-Context::Pin Context::hot() const {
+Context::Pin Context::pin_resident() const {
   while (pool_->spill()) {
     Ref<Table> table;
     {
@@ -75,22 +75,22 @@ Context::Pin Context::hot() const {
       enter();
       if (!table_->cold()) {
         table_->pin();
-        ++hot_;
+        ++resident_pins_;
         return Pin(*this, *table_);
       }
       table = table_;
     }
-    // No lock is held here: whoever writes to the file may wait for somebody who waits for this context.
+    // No lock is held here: a thread that writes to the file may wait for one that waits for this context.
     try {
       pool_->spill()->thaw(table);
     } catch (const PagesLost& e) {
       std::lock_guard lock(mutex_);
-      if (table_.get() == table.get()) const_cast<Context*>(this)->drop_all();
+      if (table_.get() == table.get()) const_cast<Context*>(this)->release_everything();
       throw PagesLost(std::string(e.what()) + "; the context needs it and was closed");
     }
     std::lock_guard lock(mutex_);
     if (table_.get() == table.get()) {
-      ++hot_;
+      ++resident_pins_;
       return Pin(*this, *table_);
     }
     table->unpin();
@@ -110,7 +110,7 @@ std::shared_ptr<Context> Context::fork() const {
   return fork;
 }
 
-void Context::own(uint32_t begin, uint32_t end, size_t only, std::span<const uint32_t> states) {
+void Context::make_writable(uint32_t begin, uint32_t end, size_t only, std::span<const uint32_t> states) {
   if (begin == end) return;
   const uint32_t P = pool_->page_tokens();
   const uint32_t first = begin / P, last = pages_for(end), have = table_->n_pages();
@@ -137,9 +137,9 @@ void Context::own(uint32_t begin, uint32_t end, size_t only, std::span<const uin
     any |= need[g] != 0;
   }
   if (!any) return;
-  Taken taken(*pool_, {need, n_groups});
+  ReservedPages taken(*pool_, {need, n_groups});
 
-  if (!table_->unique()) become(table_->clone(have));
+  if (!table_->unique()) replace_table(table_->clone(have));
   for (size_t g = 0; g < n_groups; ++g)
     for (uint32_t i = first; i < std::min(last, have); ++i) {
       if ((only != kAllGroups && only != g) || pool_->layout(g).recurrent() || table_->owns(g, i)) continue;
@@ -199,19 +199,19 @@ void Context::trim() {
   if (n && table_->unique())
     table_->shrink(n);
   else
-    become(table_->clone(n));  // a view or a fork may still use the others
+    replace_table(table_->clone(n));  // a view or a fork may still use the others
 }
 
 void Context::drop_behind_windows() {
   for (size_t g = 0; g < pool_->n_groups(); ++g) {
     const uint32_t n = pool_->layout(g).first_needed(n_tokens_) / pool_->page_tokens();
     if (n <= table_->n_dropped(g)) continue;
-    if (!table_->unique()) become(table_->clone(table_->n_pages()));
+    if (!table_->unique()) replace_table(table_->clone(table_->n_pages()));
     table_->drop_front(g, n);
   }
 }
 
-/// Before the first tokens of an empty context: what lies behind a window need never be there.
+/// Before the first tokens of an empty context: positions behind a window need no page.
 void Context::start_at(std::span<const uint32_t> first, uint32_t n) {
   if (n_tokens_) throw std::invalid_argument("first is for a context without tokens");
   if (first.size() != pool_->n_groups())
@@ -222,7 +222,7 @@ void Context::start_at(std::span<const uint32_t> first, uint32_t n) {
       throw std::invalid_argument("group " + std::to_string(g) + " of a context of " + std::to_string(n) +
                                   " tokens needs position " +
                                   std::to_string(pool_->layout(g).first_needed(n)));
-  if (!table_->unique()) become(table_->clone(0));
+  if (!table_->unique()) replace_table(table_->clone(0));
   for (size_t g = 0; g < first.size(); ++g) table_->start_at(g, first[g]);
 }
 
@@ -252,9 +252,9 @@ std::vector<uint32_t> Context::checkpoints() const {
 void Context::checkpoint() {
   std::lock_guard lock(mutex_);
   const Gate gate(*pool_);
-  enter_to_change();
+  enter_exclusive();
   if (!pool_->has_states() || n_tokens_ == 0) return;
-  if (!table_->unique()) become(table_->clone(table_->n_pages()));
+  if (!table_->unique()) replace_table(table_->clone(table_->n_pages()));
   table_->states().mark(n_tokens_);
   table_->states().thin(pool_->most_checkpoints());
 }
@@ -262,20 +262,20 @@ void Context::checkpoint() {
 void Context::forget_checkpoint(uint32_t n) {
   std::lock_guard lock(mutex_);
   const Gate gate(*pool_);
-  enter_to_change();
+  enter_exclusive();
   const Checkpoints* list = table_->states().checkpoints();
   if (!list || list->states.find(n) == list->states.size())
     throw std::invalid_argument("there is no checkpoint at " + std::to_string(n) + " tokens");
-  if (!table_->unique()) become(table_->clone(table_->n_pages()));
+  if (!table_->unique()) replace_table(table_->clone(table_->n_pages()));
   table_->states().forget(n);
 }
 
 void Context::forget_checkpoints(uint32_t n) {
   std::lock_guard lock(mutex_);
   const Gate gate(*pool_);
-  enter_to_change();
+  enter_exclusive();
   if (!table_->states().checkpoints()) return;
-  if (!table_->unique()) become(table_->clone(table_->n_pages()));
+  if (!table_->unique()) replace_table(table_->clone(table_->n_pages()));
   table_->states().forget_before(n);
 }
 
@@ -305,7 +305,7 @@ uint32_t Context::nearest(uint32_t n) const {
 void Context::truncate(uint32_t n) {
   std::lock_guard lock(mutex_);
   const Gate gate(*pool_);
-  enter_to_change();
+  enter_exclusive();
   if (n > n_tokens_)
     throw std::invalid_argument("cannot truncate to " + std::to_string(n) + " tokens: the context has " +
                                 std::to_string(n_tokens_));
@@ -321,7 +321,7 @@ void Context::truncate(uint32_t n) {
   }
   if (pool_->has_states()) {
     require_state(n);
-    if (!table_->unique()) become(table_->clone(table_->n_pages()));
+    if (!table_->unique()) replace_table(table_->clone(table_->n_pages()));
     table_->states().go_back(n);
   }
   if (!tokens_->unique()) tokens_ = tokens_->clone(n);
@@ -331,8 +331,8 @@ void Context::truncate(uint32_t n) {
   trim();
 }
 
-void Context::drop_all() {
-  become({});
+void Context::release_everything() {
+  replace_table({});
   tokens_ = {};
   side_.reset();
   n_tokens_ = 0;
@@ -352,7 +352,7 @@ void Context::close() {
   if (--owners_) return;
   const Gate gate(*pool_);
   if (lease_ && pool_->spill()) table_->unpin();
-  drop_all();
+  release_everything();
 }
 
 std::vector<int32_t> Context::tokens(uint32_t begin, uint32_t end) const {
@@ -366,7 +366,7 @@ std::vector<int32_t> Context::tokens(uint32_t begin, uint32_t end) const {
 
 std::unique_ptr<Export> Context::view() const {
   for (;;) {
-    const Pin pin = hot();
+    const Pin pin = pin_resident();
     std::lock_guard lock(mutex_);
     const Gate gate(*pool_);
     enter();
@@ -401,7 +401,7 @@ std::shared_ptr<const SideStates> Context::side() const {
 
 void Context::set_side(std::shared_ptr<const SideStates> side) {
   std::lock_guard lock(mutex_);
-  enter_to_change();
+  enter_exclusive();
   side_ = std::move(side);
 }
 

@@ -15,7 +15,7 @@
 
 namespace llamay::kv {
 
-/// Somebody else is at work on the context: a lease is open, or another thread holds one.
+/// The context is in use: a lease is open, or another thread holds one.
 struct ContextBusy : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -32,8 +32,8 @@ struct SideState {
 };
 using SideStates = std::map<std::string, SideState>;
 
-/// Whose the context is and how confidential. Forks have them too, and nothing that is done to the tokens
-/// loses them.
+/// The owner of the context and its confidentiality. Forks inherit them, and no operation on tokens loses
+/// them.
 struct Labels {
   std::string owner, marking;  // empty if there is none
 };
@@ -53,7 +53,7 @@ auto with_reclaim(Pool& pool, F&& f) {
   }
 }
 
-/// What a kernel reads and writes through: a kv_view and what keeps its pages alive and in memory.
+/// The access of a kernel: a kv_view, with the table that keeps its pages alive and in memory.
 class Export {
  public:
   /// The table must not be cold, and the gate held.
@@ -82,7 +82,7 @@ class Lease;
 ///
 /// Between reserve and commit the table lists the reserved pages too; at any other time exactly those that
 /// hold tokens. Every operation takes the context's mutex for as long as it touches the table, so threads may
-/// fork one parent at will. Whoever holds a lease owns the context: other threads are refused, and so is a
+/// fork one parent at will. The holder of a lease owns the context: other threads are refused, and so is a
 /// second lease.
 class Context {
   struct Private {};
@@ -93,7 +93,7 @@ class Context {
   Context(Private, std::shared_ptr<Pool> pool, Ref<Table> table, Ref<Tokens> tokens, uint32_t n_tokens,
           std::shared_ptr<const SideStates> side);
 
-  /// A context over a table and tokens that nobody else has.
+  /// A context over a table and tokens without another holder.
   static std::shared_ptr<Context> adopt(std::shared_ptr<Pool> pool, Ref<Table> table, Ref<Tokens> tokens,
                                         uint32_t n_tokens);
 
@@ -125,29 +125,29 @@ class Context {
   /// table, and forget side state.
   template <class Write>
   void overwrite(uint32_t begin, uint32_t end, Write&& write, size_t group = kAllGroups) {
-    const Pin pin = hot();
+    const Pin pin = pin_resident();
     with_reclaim(*pool_, [&] {
       std::lock_guard lock(mutex_);
       const Gate gate(*pool_);
-      enter_to_change();
+      enter_exclusive();
       if (begin > end || end > n_tokens_) throw_range(begin, end, n_tokens_);
       require_present(begin, end, group);
-      own(begin, end, group);
+      make_writable(begin, end, group);
       write(*table_);
       side_.reset();
     });
   }
 
-  /// One more owner, who closes it too.
+  /// Count one more owner, each of whom closes the context.
   void retain();
-  /// Give everything up, once every owner has closed it. Views stay valid until they are released. An open
-  /// lease ends. Closing what is closed is nothing.
+  /// Give up pages and tokens, once every owner has closed the context. Views stay valid until they are
+  /// released. An open lease ends. Closing twice does nothing.
   void close();
 
   std::vector<int32_t> tokens(uint32_t begin, uint32_t end) const;
-  /// A view for reading: it stays as it is whatever the context does next.
+  /// A view for reading: later operations of the context do not change it.
   std::unique_ptr<Export> view() const;
-  /// What the tables say, without touching the pages: they need not be in memory.
+  /// The page table, without touching the pages: they need not be in memory.
   struct Peek {
     Ref<Table> table;
     uint32_t n_tokens;
@@ -182,17 +182,18 @@ class Context {
     uint64_t table_ = 0;
   };
   /// Bring pages back that are in the spill file, and keep them. Throws PagesLost, and the context is closed.
-  Pin hot() const;
-  /// Take another table. What `hot` pinned stays behind with the old one, so it is let go.
-  void become(Ref<Table> next) {
-    for (; hot_; --hot_) table_->unpin();
+  Pin pin_resident() const;
+  /// Take another table. The pins of `pin_resident` are on the old one, so they are released.
+  void replace_table(Ref<Table> next) {
+    for (; resident_pins_; --resident_pins_) table_->unpin();
     table_ = std::move(next);
   }
-  void drop_all();
+  void release_everything();
 
   void enter() const;            // refuses a closed context, and other threads during a lease
-  void enter_to_change() const;  // refuses an open lease as well
-  void own(uint32_t begin, uint32_t end, size_t group = kAllGroups, std::span<const uint32_t> states = {});
+  void enter_exclusive() const;  // refuses an open lease as well
+  void make_writable(uint32_t begin, uint32_t end, size_t group = kAllGroups,
+                     std::span<const uint32_t> states = {});
   std::vector<uint32_t> states_to_write(uint32_t n, std::optional<std::span<const uint32_t>> wanted) const;
   void require_present(uint32_t begin, uint32_t end, size_t group) const;
   void require_state(uint32_t n) const;
@@ -204,7 +205,7 @@ class Context {
     if (pool_->spill()) table_->unpin();
     lease_ = 0;
     if (pool_->has_states()) {
-      if (!table_->unique()) become(table_->clone(table_->n_pages()));
+      if (!table_->unique()) replace_table(table_->clone(table_->n_pages()));
       table_->states().settle(n_tokens_, keep);
       table_->states().thin(pool_->most_checkpoints());
     }
@@ -225,7 +226,7 @@ class Context {
   std::shared_ptr<const SideStates> side_;
   std::shared_ptr<const Labels> labels_;
   uint32_t n_tokens_ = 0;
-  mutable uint32_t hot_ = 0;  // pins of `hot` on the table
+  mutable uint32_t resident_pins_ = 0;  // pins of `pin_resident` on the table
   uint32_t owners_ = 1;
   uint64_t lease_ = 0;  // number of the open lease, or 0
   uint64_t leases_ = 0;
@@ -249,17 +250,18 @@ class Lease {
   /// The view of a step: [0, begin) readable, [begin, begin + n) writable. Costs the same at any length.
   std::unique_ptr<Export> view() const;
 
-  /// Whoever writes the recurrent state at a position, or all of them, says so; others cannot be committed.
+  /// Note that the recurrent state at a position, or all of them, were written; others cannot be committed.
   void state_written(uint32_t at) { written_.push_back(at); }
   void states_written() { all_written_ = true; }
   bool written(uint32_t at) const;
   /// Numbers of reserved tokens after which a recurrent state is to be written.
   std::vector<uint32_t> states() const;
 
-  /// The ids become tokens of the context; reserved positions beyond them are given up. Ends the lease. In a
-  /// context with recurrent groups there must be a state at their end; with `checkpoints` those before it
-  /// that were reserved are kept, otherwise only those on the groups' stride. Throws std::invalid_argument,
-  /// and the lease stays open, if an id is neither a token, unknown nor a row that is held.
+  /// The ids become tokens of the context; reserved positions beyond them are given up. Ends the
+  /// lease. In a context with recurrent groups there must be a state at their end; with `checkpoints` those
+  /// before it that were reserved are kept, otherwise only those on the groups' stride. Throws
+  /// std::invalid_argument, and the lease stays open, if an id is neither a token, unknown nor a row that is
+  /// held.
   void commit(std::span<const int32_t> ids, bool checkpoints = false);
 
   /// End the lease and keep nothing. Nothing happens if it has ended.

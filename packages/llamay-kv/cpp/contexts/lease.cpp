@@ -35,14 +35,14 @@ Lease Context::open_lease(const std::shared_ptr<Context>& self, uint32_t n, std:
                           std::optional<std::span<const uint32_t>> states) {
   std::lock_guard lock(mutex_);
   const Gate gate(*pool_);
-  enter_to_change();
+  enter_exclusive();
   if (n > std::numeric_limits<int32_t>::max() - n_tokens_)
     throw std::invalid_argument("cannot reserve " + std::to_string(n) + " tokens after " +
                                 std::to_string(n_tokens_) + ": a context holds at most 2147483647");
   const std::vector<uint32_t> at = states_to_write(n, states);
   if (!first.empty()) start_at(first, n);
   try {
-    own(n_tokens_, n_tokens_ + n, kAllGroups, at);
+    make_writable(n_tokens_, n_tokens_ + n, kAllGroups, at);
   } catch (...) {
     trim();
     throw;
@@ -55,7 +55,7 @@ Lease Context::open_lease(const std::shared_ptr<Context>& self, uint32_t n, std:
 
 Lease reserve(const std::shared_ptr<Context>& context, uint32_t n, std::span<const uint32_t> first,
               std::optional<std::span<const uint32_t>> states) {
-  const Context::Pin pin = context->hot();
+  const Context::Pin pin = context->pin_resident();
   return with_reclaim(*context->pool(), [&] { return context->open_lease(context, n, first, states); });
 }
 

@@ -27,7 +27,7 @@ uint32_t number(const char* bytes) {
 }  // namespace
 
 RowTable& RowTable::process() {
-  static auto* const table = new RowTable;  // never destroyed: what holds rows may outlive everything
+  static auto* const table = new RowTable;  // never destroyed: holders of rows may outlive all else
   return *table;
 }
 
@@ -35,7 +35,7 @@ std::shared_ptr<const RowSource> RowTable::intern(const Digest& digest, uint32_t
   std::shared_ptr<RowSource> source;  // goes after the lock: its end takes it again
   std::lock_guard lock(mutex_);
   const auto known = sources_.find(digest);
-  // One whose last holder has just gone is about to be removed: it gets a successor.
+  // A source whose last holder has just gone is about to be removed: it gets a successor.
   if (known != sources_.end()) source = known->second->weak_from_this().lock();
   if (!source) {
     source = {new RowSource(digest), [this](RowSource* gone) {
@@ -134,7 +134,7 @@ HeldRows RowTable::hold(std::span<const int32_t> ids) const {
     if (!source)
       throw std::invalid_argument(
           "id " + std::to_string(ids[i]) +
-          " is neither a token nor a row that is held; keep what Pool.rows() returned "
+          " is neither a token nor a row that is held; keep the result of Pool.rows() "
           "for as long as its ids are in use");
     // Most often the rows of a source follow one another.
     while (i < ids.size() && is_row(ids[i]) && magnitude(ids[i]) - span->first < span->second.count) ++i;
@@ -207,7 +207,8 @@ std::pair<std::vector<int32_t>, HeldRows> resolve(std::span<const int32_t> ids, 
     Digest digest;
     std::memcpy(digest.data(), table.data(), digest.size());
     const uint32_t first = number(table.data() + 32), count = number(table.data() + 36);
-    // Before any id is taken: each row is there at least once, so that ids bound what a table can ask for.
+    // Before any id is taken: each row is there at least once, so the number of ids bounds the rows of a
+    // table.
     if (count == 0 || count > ids.size() - rows.size() || first >= kEnd || count >= kEnd - first)
       throw refuse("has an entry that no list of ids has");
     auto source = RowTable::process().intern(digest, first, first + count);

@@ -12,16 +12,16 @@
 
 namespace llamay::kv {
 
-/// What a position of a context holds when it is no token: row `index` of the vectors that `digest` names.
-/// Contexts list such a row as a negative id, so that ids stay 32-bit integers that are compared and nothing
-/// else: a token id is 0 or more, -1 is a position whose token nobody told, and rows are -2 and below.
+/// A position of a context that is no token holds row `index` of the vectors that a digest names. Contexts
+/// list such a row as a negative id, so that ids stay 32-bit integers that are only compared: a token id is 0
+/// or more, -1 is a position whose token was not given, and rows are -2 and below.
 using Digest = std::array<uint8_t, 32>;
 
 constexpr int32_t kUnknownToken = -1;
 
 class RowTable;
 
-/// One digest and the ids of its rows. Whoever holds it keeps these ids from meaning anything else.
+/// One digest and the ids of its rows. While it has a holder, these ids mean nothing else.
 class RowSource : public std::enable_shared_from_this<RowSource> {
  public:
   explicit RowSource(const Digest& digest) : digest(digest) {}
@@ -38,8 +38,8 @@ class RowSource : public std::enable_shared_from_this<RowSource> {
 /// The sources of the rows among some ids, each once.
 using HeldRows = std::vector<std::shared_ptr<const RowSource>>;
 
-/// The ids of rows, exact in both directions: a row has one id and an id one row, for as long as somebody
-/// holds the row's source. One table serves the whole process, so that ids mean the same in all pools. Thread
+/// The ids of rows, exact in both directions: a row has one id and an id one row, for as long as the row's
+/// source has a holder. One table serves the whole process, so that ids mean the same in all pools. Thread
 /// safe; its lock is the innermost.
 class RowTable {
  public:
@@ -70,7 +70,7 @@ class RowTable {
   mutable std::mutex mutex_;
   std::map<Digest, RowSource*> sources_;
   std::map<uint32_t, Span> spans_;  // by their first id without its sign
-  uint32_t next_ = 2;               // where the search for free ids begins: what was given back waits longest
+  uint32_t next_ = 2;               // where the search for free ids begins: released ids are reused last
 };
 
 /// Add a source unless it is there.
@@ -82,7 +82,7 @@ inline bool is_row(int32_t id) { return id < kUnknownToken; }
 bool any_row(std::span<const int32_t> ids);
 
 /// Ids that mean the same in every process: rows are numbered -2, -3, … as they first appear, and `table`
-/// says what each is. A list of ids has one such form.
+/// lists their meanings. A list of ids has exactly one such form.
 struct DescribedIds {
   std::vector<int32_t> ids;
   std::string table;  // for each run of numbers: the digest, the index of the first row, the number of rows
@@ -91,8 +91,8 @@ constexpr size_t kDescribedRun = 40;
 
 DescribedIds describe(std::span<const int32_t> ids);
 
-/// The ids of this process, and what holds them. Throws std::invalid_argument unless it is the form that
-/// describe() gives.
+/// The ids of this process, and the sources that hold them. Throws std::invalid_argument unless the arguments
+/// have the form that describe() gives.
 std::pair<std::vector<int32_t>, HeldRows> resolve(std::span<const int32_t> ids, std::string_view table);
 
 }  // namespace llamay::kv

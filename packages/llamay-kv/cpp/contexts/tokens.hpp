@@ -9,8 +9,8 @@
 
 namespace llamay::kv {
 
-/// The ids of a context's positions in chunks that forks share, and what holds the rows among them. Like a
-/// Table: only a list with a single holder may be changed.
+/// The ids of a context's positions in chunks that forks share; a chunk holds the sources of the rows in it.
+/// Like a Table: only a list with a single holder may be changed.
 class Tokens : public Counted {
  public:
   static constexpr uint32_t kChunk = 4096;

@@ -8,7 +8,8 @@ namespace llamay::kv {
 /// IEEE 754 binary16 to binary32. Exact; a signalling NaN becomes quiet, as the conversion instructions do
 /// it.
 inline float half_to_float(uint16_t h) {
-  // Every case is computed and one is chosen, without a branch, so that loops over it become vector code.
+  // Every case is computed and one is chosen, without a branch, so that loops over it become vector
+  // code.
   const uint32_t sign = uint32_t(h & 0x8000) << 16, exponent = (h >> 10) & 31, mantissa = h & 0x3ff;
   const uint32_t special = 0x7f800000 | mantissa << 13 | (mantissa ? 0x400000 : 0);
   const uint32_t normal = (exponent + 112) << 23 | mantissa << 13;

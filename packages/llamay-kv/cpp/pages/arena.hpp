@@ -6,7 +6,7 @@
 
 namespace llamay::kv {
 
-/// An allocator that was handed in, and what keeps it alive.
+/// An allocator that was handed in, with the object that keeps it alive.
 struct Allocator {
   llamay_allocator functions;
   std::shared_ptr<void> owner;

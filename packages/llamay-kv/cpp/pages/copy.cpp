@@ -89,8 +89,8 @@ void store_int8(int8_t* stored, size_t stride, float* scale_out, size_t n, const
     const size_t count = std::min(kPiece, n - begin);
     if (scale > 0) {
       for (size_t i = 0; i < count; ++i) {
-        // To nearest, ties to even: what is added leaves no room for a fraction. |x / scale| exceeds 127 only
-        // where the scale is subnormal.
+        // To nearest, ties to even: the added number leaves no room for a fraction. |x / scale| exceeds 127
+        // only where the scale is subnormal.
         const float q = std::clamp(to_float(in[begin + i]) / scale, -127.0f, 127.0f);
         piece[i] = int8_t((q + 0x1.8p23f) - 0x1.8p23f);
       }
@@ -162,8 +162,8 @@ void move_v(S* page, float* scale, size_t n, size_t V, T* array, size_t outside)
   }
 }
 
-/// Move positions of a layer between pages and arrays of [position][head][dimension]. KS and VS are what is
-/// stored, T is what the caller has.
+/// Move positions of a layer between pages and arrays of [position][head][dimension]. KS and VS are the
+/// stored types, T is the caller's.
 template <bool to_page, class KS, class VS, class T>
 void move_positions(const Table& table, Pool::Place place, uint32_t begin, uint32_t end, T* k_array,
                     T* v_array) {

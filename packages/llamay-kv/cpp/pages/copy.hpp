@@ -8,8 +8,8 @@ namespace llamay::kv {
 
 // Positions [begin, end) of a group in packed form: for each layer K as [head][dimension][position], then V
 // as [head][position][dimension], each followed by its scales as [head][position] where it is int8; without
-// padding, in the group's precision. For 64 whole positions this is what a page of 64 holds; it is the
-// payload of a snapshot's chunk. The caller makes sure that the pages are there and his.
+// padding, in the group's precision. For 64 whole positions these are the bytes of a page of 64; they are the
+// payload of a snapshot's chunk. The caller makes sure that the pages are present and writable.
 
 /// Returns a pointer to the page's own bytes if they are the packed form already, or null.
 const std::byte* packed_in_place(const Table& table, size_t g, uint32_t begin, uint32_t end);
@@ -20,7 +20,7 @@ void unpack(const Table& table, size_t g, uint32_t begin, uint32_t end, const st
 void pack_page(const GroupLayout& layout, const std::byte* page, std::byte* out);
 void unpack_page(const GroupLayout& layout, const std::byte* in, std::byte* page);
 
-/// What a caller's array holds.
+/// The elements of a caller's array.
 enum class Element { f32, f16 };
 
 /// n numbers from an array to f32 or f16 elements, rounded to nearest even.

@@ -21,7 +21,7 @@ enum class Precision : uint32_t { f32 = LLAMAY_KV_F32, f16 = LLAMAY_KV_F16, vq8 
 enum class Stored : uint32_t { f32, f16, int8 };
 
 /// One layer of the model, by its index there. Dimensions are elements per head. A latent layer has no V; a
-/// recurrent one has in K what its convolution carries over, in V its state.
+/// recurrent one has in K the last inputs of its convolution, in V its state.
 struct LayerSpec {
   uint32_t layer = 0, kv_heads = 0, k_dim = 0, v_dim = 0;
 };
@@ -39,7 +39,7 @@ struct GroupSpec {
 using PlacedLayer = llamay_kv_layer_int8;
 
 /// A part of a page that is `rows` rows, and in each of them `unit` bytes for every slot. K has a row for
-/// each head and dimension, V and scales have one for each head. Whatever only copies needs to know no more
+/// each head and dimension, V and scales have one for each head. Code that only copies needs to know no more
 /// than this.
 struct Plane {
   size_t offset, rows, unit;
@@ -48,7 +48,7 @@ struct Plane {
 /// Where everything of a group lies inside a page of page_tokens positions. kv_view.h states the order of
 /// elements.
 struct GroupLayout {
-  /// A page of a recurrent group is one state, whatever the size of the others.
+  /// A page of a recurrent group is one state; page_tokens concerns the other groups.
   GroupLayout(GroupSpec spec, uint32_t page_tokens);
 
   bool recurrent() const { return spec.kind == Kind::state; }

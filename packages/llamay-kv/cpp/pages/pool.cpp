@@ -70,7 +70,7 @@ void Pool::take(std::span<const uint32_t> need, std::vector<std::vector<int32_t>
   uint64_t bytes = 0;
   for (size_t g = 0; g < groups_.size(); ++g) {
     bytes += need[g] * groups_[g]->layout.page_bytes;
-    out[g].reserve(need[g]);  // whatever can fail for lack of memory, fails before a page is taken
+    out[g].reserve(need[g]);  // a failure for lack of memory comes before a page is taken
   }
   std::lock_guard lock(mutex_);
   const uint64_t used = used_bytes();

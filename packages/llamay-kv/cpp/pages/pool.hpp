@@ -14,7 +14,7 @@
 
 namespace llamay::kv {
 
-/// The budget does not reach. Whoever throws it has changed nothing.
+/// The budget does not suffice. The function that throws it has changed nothing.
 struct OutOfPages : std::runtime_error {
   OutOfPages(const std::string& what, uint64_t missing) : std::runtime_error(what), missing_bytes(missing) {}
   uint64_t missing_bytes;
@@ -28,7 +28,7 @@ class Holder {
   virtual uint64_t reclaim(uint64_t bytes) = 0;
   /// Call f for every page it holds, with the tick of its last use.
   virtual void visit(const std::function<void(size_t group, int32_t page, uint64_t used)>& f) const = 0;
-  /// Add what it holds, for audit. Throws std::logic_error if its own sums are wrong.
+  /// Add the pages that it holds, for audit. Throws std::logic_error if its own sums are wrong.
   virtual void count(std::vector<std::vector<uint32_t>>& holders) const = 0;
 };
 
@@ -36,13 +36,13 @@ class Table;
 class Spill;
 class SpillStore;
 
-/// What a pool may be given beside its layout.
+/// Options of a pool beside its layout.
 struct PoolOptions {
-  uint64_t budget_bytes;                       // what pages may take in memory
+  uint64_t budget_bytes;                       // the most bytes that pages take in memory
   std::shared_ptr<SpillStore> spill;           // where they go when that does not reach, if anywhere
-  uint64_t spill_bytes = 0;                    // what they may take there
+  uint64_t spill_bytes = 0;                    // the most bytes that they take there
   std::shared_ptr<const Allocator> allocator;  // null for memory of the system
-  uint64_t checkpoint_bytes = UINT64_MAX;      // what the checkpoints of one context may take
+  uint64_t checkpoint_bytes = UINT64_MAX;      // the most that checkpoints of one context take
 };
 
 /// Pages for many contexts: per group an arena, a free list and, for each page, the number of its holders.
@@ -88,14 +88,14 @@ class Pool {
   /// Take need[g] pages of every group, each with one holder, or throw OutOfPages having taken none.
   void take(std::span<const uint32_t> need, std::vector<std::vector<int32_t>>& out);
   void share(size_t g, int32_t page) { groups_[g]->holders[page].fetch_add(1, std::memory_order_relaxed); }
-  /// The same, unless nobody holds it.
+  /// The same, unless the page has no holder.
   bool share_if_held(size_t g, int32_t page) {
     auto& holders = groups_[g]->holders[page];
     for (uint32_t n = holders.load(std::memory_order_relaxed); n;)
       if (holders.compare_exchange_weak(n, n + 1, std::memory_order_relaxed)) return true;
     return false;
   }
-  /// Whether anybody but the caller holds it. Acquire: what the others did to it happened before.
+  /// Whether the page has a holder beside the caller. Acquire: writes of other holders happened before.
   bool shared(size_t g, int32_t page) const {
     return groups_[g]->holders[page].load(std::memory_order_acquire) > 1;
   }
@@ -114,13 +114,13 @@ class Pool {
   /// Whether the page was spilled and could not be read back.
   bool lost(size_t g, int32_t page) const;
 
-  /// Spill, and ask whoever has enlisted to give pages up. True if anything came free. Hold no lock.
+  /// Spill, and ask the enlisted holders to give pages up. True if anything came free. Hold no lock.
   bool reclaim(uint64_t bytes);
   bool reclaim_from_holders(uint64_t bytes);
   void enlist(std::weak_ptr<Holder> holder);
 
   /// Recount everything from the live tables and throw std::logic_error at the first difference. For quiet
-  /// moments: the caller makes sure that nobody changes the pool meanwhile.
+  /// moments: the caller makes sure that no thread changes the pool meanwhile.
   void audit() const;
   uint64_t live_tables() const;
 
@@ -163,15 +163,15 @@ class Pool {
 };
 
 /// Pages that have been taken and are not yet in a table: they go back unless popped.
-class Taken {
+class ReservedPages {
  public:
-  Taken(Pool& pool, std::span<const uint32_t> need) : pool_(pool) { pool.take(need, pages_); }
-  ~Taken() {
+  ReservedPages(Pool& pool, std::span<const uint32_t> need) : pool_(pool) { pool.take(need, pages_); }
+  ~ReservedPages() {
     for (size_t g = 0; g < pages_.size(); ++g)
       for (int32_t page : pages_[g]) pool_.drop(g, page);
   }
-  Taken(const Taken&) = delete;
-  Taken& operator=(const Taken&) = delete;
+  ReservedPages(const ReservedPages&) = delete;
+  ReservedPages& operator=(const ReservedPages&) = delete;
   int32_t next(size_t g) const { return pages_[g].back(); }
   void pop(size_t g) { pages_[g].pop_back(); }
 

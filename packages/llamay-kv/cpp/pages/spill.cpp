@@ -87,7 +87,7 @@ std::vector<Spill::Victim> Spill::choose(uint64_t bytes) {
   uint64_t sum = 0;
   for (const Victim& victim : candidates) {
     if (sum >= bytes) break;
-    // A tree may have let it go since it was visited; nobody takes pages while we have the gate.
+    // A tree may have released it since the visit; no page is taken while we have the gate.
     if (!pool_.share_if_held(victim.group, victim.page)) continue;
     uses[victim.group][size_t(victim.page)].chosen = true;
     chosen.push_back(victim);
@@ -193,7 +193,7 @@ void Spill::thaw(const Ref<Table>& table) {
       uint64_t bytes = 0;
       for (const Victim& page : pages) bytes += pool_.layout(page.group).page_bytes;
 
-      table->pin();  // what is still here stays while room is made for the rest
+      table->pin();  // resident pages stay while room is made for the rest
       try {
         missing = pool_.charge(bytes);
         if (missing && spill_locked(missing)) missing = pool_.charge(bytes);

@@ -12,30 +12,30 @@
 namespace llamay::kv {
 
 /// Where the bytes of spilled pages are. A slot holds one page of its group. Serials number the writes, so
-/// that a store can tell a slot's present contents from what it held before.
+/// that a store can tell a slot's present contents from earlier ones.
 ///
 /// Called without any lock that another operation of the pool waits for, by one thread at a time.
 class SpillStore {
  public:
   virtual ~SpillStore() = default;
-  /// What a slot takes beyond the page itself.
+  /// The bytes of a slot beyond those of the page.
   virtual size_t overhead() const = 0;
-  /// False if there is no room for it, whatever the budget says. Throws if it cannot be written.
+  /// False if there is no room for it, even within the budget. Throws if it cannot be written.
   virtual bool write(size_t group, uint32_t slot, uint64_t serial, std::span<const std::byte> page) = 0;
-  /// Throws if it cannot be read, or is not what was written.
+  /// Throws if it cannot be read, or differs from the page that was written.
   virtual void read(size_t group, uint32_t slot, uint64_t serial, std::span<std::byte> page) = 0;
 };
 
-/// A page could not be read back. What needed it is of no use any more.
+/// A page could not be read back. Contexts that need it are lost.
 struct PagesLost : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Moves pages that nobody is at work on to a file, and back when somebody wants to be.
+/// Moves idle pages to a file, and back when they are used.
 ///
 /// A spilled page keeps its number, its holders and its address; only the memory behind it is given back. So
-/// page tables stay as they are. What keeps a page in memory is a pinned table that lists it: tables are
-/// pinned by leases and views. A table that may list spilled pages is cold, and is thawed before it is
+/// page tables stay as they are. A page stays in memory while a pinned table lists it: leases and views pin
+/// tables. A table that may list spilled pages is cold, and is thawed before it is
 /// pinned.
 ///
 /// Locks, in this order: a context's or mutex_ (never both), the gate, a tree's, the pool's. Everything that

@@ -21,7 +21,7 @@ void make_room(std::vector<T>& v) {
 }
 
 void append(Pool& pool, States& states, uint32_t at, const States& from, size_t i) {
-  // What can fail for lack of memory comes before the first count.
+  // Allocations, which can fail, come before the first count.
   make_room(states.at);
   for (auto& pages : states.pages) make_room(pages);
   states.at.push_back(at);
@@ -84,7 +84,7 @@ void StateList::settle_at(uint32_t n) {
 void StateList::add_checkpoint(size_t i) {
   const uint32_t at = live_.at[i];
   if (checkpoints_ && !checkpoints_->states.at.empty() && checkpoints_->states.at.back() >= at) return;
-  own().add(at, live_, i);
+  exclusive().add(at, live_, i);
 }
 
 void StateList::mark(uint32_t n) {
@@ -116,17 +116,17 @@ void StateList::forget_before(uint32_t n) {
   if (count == at.size())
     checkpoints_ = {};
   else if (count)
-    own().drop_front(count);
+    exclusive().drop_front(count);
 }
 
 void StateList::forget(uint32_t n) {
-  own().drop(checkpoints_->states.find(n));
+  exclusive().drop(checkpoints_->states.find(n));
   if (checkpoints_->states.size() == 0) checkpoints_ = {};
 }
 
 void StateList::thin(size_t most) {
   while (checkpoints_ && checkpoints_->states.size() > most) {
-    const auto& at = own().states.at;
+    const auto& at = exclusive().states.at;
     // hole / distance, compared without a division.
     const auto hole = [&](size_t i) { return uint64_t(at[i + 1] - (i ? at[i - 1] : 0)); };
     const auto distance = [&](size_t i) { return uint64_t(at.back() - at[i]); };
@@ -137,7 +137,7 @@ void StateList::thin(size_t most) {
   }
 }
 
-Checkpoints& StateList::own() {
+Checkpoints& StateList::exclusive() {
   if (!checkpoints_)
     checkpoints_ = Ref<Checkpoints>::adopt(new Checkpoints(pool_));
   else if (!checkpoints_->unique())

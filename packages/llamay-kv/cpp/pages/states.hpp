@@ -8,7 +8,7 @@
 namespace llamay::kv {
 
 /// Recurrent states in increasing position: after at[i] tokens, in group g, it is page pages[g][i]. Groups
-/// without states have empty lists. Whoever has it holds one count of each page.
+/// without states have empty lists. Each list holds one count of each page.
 struct States {
   explicit States(size_t n_groups) : pages(n_groups) {}
   size_t size() const { return at.size(); }
@@ -39,8 +39,7 @@ struct Checkpoints : Counted {
   States states;
 };
 
-/// What a table has of recurrent states: the one its tokens end at, those that a lease writes, and
-/// checkpoints.
+/// The recurrent states of a table: the present one, those that a lease writes, and checkpoints.
 class StateList {
  public:
   explicit StateList(Pool& pool) : pool_(pool), live_(pool.n_groups()) {}
@@ -57,8 +56,8 @@ class StateList {
   /// Append room for a state; the caller hands over a count of each page in pages[g] that is not
   /// negative.
   void push(uint32_t at, const std::vector<int32_t>& pages);
-  /// The context has n tokens now: the state there becomes the current one, what lies before it is dropped,
-  /// or kept as a checkpoint where keep(at) says so, and what lies behind it is dropped.
+  /// The context has n tokens now: the state there becomes the present one, earlier states are dropped, or
+  /// kept as checkpoints where keep(at) is true, and later ones are dropped.
   template <class Keep>
   void settle(uint32_t n, Keep&& keep) {
     for (size_t i = 0; i < live_.size() && live_.at[i] <= n; ++i)
@@ -93,7 +92,7 @@ class StateList {
  private:
   void settle_at(uint32_t n);
   void add_checkpoint(size_t i);
-  Checkpoints& own();
+  Checkpoints& exclusive();
   void cut(size_t n);
 
   Pool& pool_;

@@ -11,7 +11,7 @@ int32_t* new_block() {
   return block->pages;
 }
 
-/// The first n page numbers of a block, in a block of one's own.
+/// A new block with the first n page numbers of another.
 int32_t* clone_block(Pool& pool, size_t g, const int32_t* from, uint32_t n) {
   int32_t* copy = new_block();
   for (uint32_t i = 0; i < n; ++i) {
@@ -70,7 +70,7 @@ Ref<Table> Table::clone(uint32_t n_pages, uint32_t n_tokens) const {
   return copy;
 }
 
-int32_t* Table::own_block(size_t g, size_t b) {
+int32_t* Table::exclusive_block(size_t g, size_t b) {
   Group& group = groups_[g];
   int32_t*& block = group.blocks[b];
   if (Block::of(block)->holders.load(std::memory_order_acquire) != 1) {
@@ -97,12 +97,12 @@ void Table::push(size_t g, int32_t page) {
       throw;
     }
   }
-  own_block(g, group.blocks.size() - 1)[slot] = page;
+  exclusive_block(g, group.blocks.size() - 1)[slot] = page;
   ++group.n_pages;
 }
 
 void Table::replace(size_t g, uint32_t i, int32_t page) {
-  int32_t& place = own_block(g, i / kBlockPages)[i % kBlockPages];
+  int32_t& place = exclusive_block(g, i / kBlockPages)[i % kBlockPages];
   pool_->drop(g, std::exchange(place, page));
 }
 
@@ -117,7 +117,7 @@ void Table::shrink(uint32_t n_pages) {
     const size_t n_blocks = (n_pages + kBlockPages - 1) / kBlockPages;
     // Own the block that stays in part before anything is dropped: it is the only step that can fail.
     const uint32_t slot = n_pages % kBlockPages;
-    int32_t* last = slot ? own_block(g, n_blocks - 1) : nullptr;
+    int32_t* last = slot ? exclusive_block(g, n_blocks - 1) : nullptr;
     for (size_t b = n_blocks; b < group.blocks.size(); ++b) release_block(*pool_, g, group.blocks[b]);
     group.blocks.resize(n_blocks);
     for (uint32_t i = slot; last && i < kBlockPages; ++i)
@@ -130,7 +130,7 @@ void Table::shrink(uint32_t n_pages) {
 void Table::drop_front(size_t g, uint32_t n) {
   Group& group = groups_[g];
   for (uint32_t i = n_dropped(g); i < n; ++i) {
-    int32_t& place = own_block(g, i / kBlockPages)[i % kBlockPages];
+    int32_t& place = exclusive_block(g, i / kBlockPages)[i % kBlockPages];
     pool_->drop(g, std::exchange(place, kDropped));
     group.first = (i + 1) * pool_->page_tokens();
   }

@@ -22,8 +22,8 @@ struct Block {
 };
 
 /// The page table of a context: per group, blocks of page numbers. Blocks are shared between tables and
-/// tables between forks, so that a fork is one count. Whoever changes a table first makes it, the block and
-/// the page his own.
+/// tables between forks, so that a fork is one count. Before a change the table, the block and the page are
+/// cloned unless they have a single holder (copy-on-write).
 class Table : public Counted {
  public:
   explicit Table(std::shared_ptr<Pool> pool);
@@ -70,13 +70,13 @@ class Table : public Counted {
 
   void audit() const;
 
-  // Only where the pool spills. A table is pinned while somebody may touch its pages' memory, and those pages
-  // then stay. A cold one may list pages that are in the file; thaw it first.
+  // Only where the pool spills. A table is pinned while the memory of its pages may be accessed, and those
+  // pages then stay. A cold one may list pages that are in the file; thaw it first.
   void pin() {
     used_.store(pool_->tick(), std::memory_order_relaxed);
     pins_.fetch_add(1, std::memory_order_relaxed);
   }
-  // Release: what was done to the pages happened before they are written to the file.
+  // Release: accesses to the pages happened before they are written to the file.
   void unpin() { pins_.fetch_sub(1, std::memory_order_release); }
   bool pinned() const { return pins_.load(std::memory_order_acquire) != 0; }
   bool cold() const { return cold_.load(std::memory_order_acquire); }
@@ -88,7 +88,7 @@ class Table : public Counted {
  private:
   friend class Pool;
   friend class Spill;
-  int32_t* own_block(size_t g, size_t b);
+  int32_t* exclusive_block(size_t g, size_t b);
 
   std::shared_ptr<Pool> pool_;
   std::vector<Group> groups_;

@@ -5,7 +5,7 @@
 namespace llamay::kv {
 namespace {
 
-constexpr uint32_t kShared = 0;  // the owner of what all tenants may use
+constexpr uint32_t kShared = 0;  // the owner of nodes for all tenants
 
 uint32_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   const auto n = std::min(a.size(), b.size());
@@ -183,7 +183,7 @@ std::shared_ptr<Context> PrefixTree::match(std::span<const int32_t> tokens, cons
   auto table = Ref<Table>::adopt(new Table(pool_));
   auto ids = Ref<Tokens>::adopt(new Tokens);
   const Gate gate(*pool_);
-  table->set_cold(pool_->spill() != nullptr);  // what only the tree held may be in the file
+  table->set_cold(pool_->spill() != nullptr);  // pages of the tree alone may be in the file
   std::lock_guard lock(mutex_);
   const uint32_t owner = find_owner(tenant);
   Path path = walk(find_root(space), owner, tokens);
@@ -238,7 +238,7 @@ uint32_t PrefixTree::insert(const Context& context, const std::string& space, co
   const auto frozen = context.fork();
   const auto [table, n_tokens] = frozen->peek();
   const std::vector<int32_t> ids = frozen->tokens(0, n_tokens);
-  // What nobody told is like nothing else: nothing from there on can be found by its ids.
+  // An unknown token equals no other: no position from there on can be found by its ids.
   const std::span known(ids.begin(), std::find(ids.begin(), ids.end(), kUnknownToken));
   const uint32_t P = pool_->page_tokens();
   if (frozen->pool() != pool_) throw std::invalid_argument("the context's pages are in another pool");
@@ -281,9 +281,9 @@ uint32_t PrefixTree::insert(const Context& context, const std::string& space, co
       node->children.insert(child);
       if (owner == kShared) absorb(child);
     } else if (child->tokens.size() == tokens.size()) {
-      // It may lack what lay behind a window, or a state; if it fits, well.
+      // The node may lack pages that lay behind a window, or a state; they are added if there is room.
       hold_beside(child, child, source, end, false);
-    } else if (pool_->has_states()) {  // more of a page than we have: its states are what it may lack
+    } else if (pool_->has_states()) {  // the node has more of the page: it may lack our states
       hold_beside(child, child, {*table, source.states}, end, false);
     }
     list_states(child);
@@ -295,8 +295,8 @@ uint32_t PrefixTree::insert(const Context& context, const std::string& space, co
   return done;
 }
 
-/// A page has become everybody's: what tenants have of the same page becomes that one, and what hangs below
-/// it stays theirs. Otherwise a tenant who follows the shared page would not find his own continuation.
+/// A page is shared now: nodes of tenants with the same tokens are merged into it, and their children stay
+/// the tenants'. Otherwise a tenant that follows the shared page would not find its own continuation.
 void PrefixTree::absorb(Node* shared) {
   Node* parent = shared->parent;
   for (auto it = parent->children.begin(); it != parent->children.end();) {

@@ -12,13 +12,13 @@
 
 namespace llamay::kv {
 
-/// What a page costs to compute again: seconds for a token, and more for each position before it.
+/// The cost of computing a page again: seconds for a token, and more for each position before it.
 struct RecomputeCost {
   double per_token = 1;
   double per_token_and_position = 1.0 / 4096;
 };
 
-/// Prefixes that were computed, as a radix tree over token ids whose edges are pages.
+/// Computed prefixes, as a radix tree over token ids whose edges are pages.
 ///
 /// A node is one page of tokens under its parent's; only a leaf may hold fewer than a page. It may also hold
 /// recurrent states after some of its tokens; with such groups only what ends at a state can be used, and any
@@ -35,9 +35,9 @@ class PrefixTree : public Holder {
                                           RecomputeCost cost);
   ~PrefixTree() override;
 
-  /// Keep what the context holds, its first `shared` tokens (rounded down to pages) for all tenants. Returns
-  /// how many of its tokens are in the tree afterwards; fewer than it has if the budget is taken by what must
-  /// stay.
+  /// Keep the pages of the context, those of its first `shared` tokens (rounded down to pages) for all
+  /// tenants. Returns how many of its tokens are in the tree afterwards; fewer than it has if pages that must
+  /// stay take up the budget.
   uint32_t insert(const Context& context, const std::string& space, const std::string& tenant,
                   uint32_t shared);
 
@@ -46,7 +46,7 @@ class PrefixTree : public Holder {
   std::shared_ptr<Context> match(std::span<const int32_t> tokens, const std::string& space,
                                  const std::string& tenant);
 
-  /// What match would find, and where the tree and the tokens part.
+  /// The length that match would find, and the place where the tree and the tokens part.
   struct Trace {
     uint32_t equal = 0;   // tokens that are in the tree
     uint32_t usable = 0;  // those that a context could be made of
@@ -61,7 +61,7 @@ class PrefixTree : public Holder {
                                     const std::string& tenant);
   void unpin(uint64_t number);
 
-  /// What is stored, depth first, children by owner and then by tokens.
+  /// The stored nodes, depth first, children by owner and then by tokens.
   struct Entry {
     uint32_t begin, owner, pins;
     std::vector<int32_t> tokens, pages;
@@ -69,8 +69,8 @@ class PrefixTree : public Holder {
   };
   std::vector<Entry> entries(const std::string& space) const;
 
-  /// Give up leaves until so many bytes have become free in the pool, or nothing is left to give. Returns the
-  /// bytes.
+  /// Give up leaves until so many bytes have become free in the pool, or nothing is left to give.
+  /// Returns the bytes.
   uint64_t reclaim(uint64_t bytes) override;
   void count(std::vector<std::vector<uint32_t>>& holders) const override;
   void visit(const std::function<void(size_t, int32_t, uint64_t)>& f) const override;
@@ -126,7 +126,7 @@ class PrefixTree : public Holder {
   Usable usable(const Path& path, uint32_t owner) const;
   Usable usable_state(const Path& path, uint32_t owner) const;
 
-  /// What insert has of a context: its table, and the recurrent states in it by position.
+  /// The parts of a context that insert uses: its table, and the recurrent states in it by position.
   struct Source {
     const Table& table;
     std::vector<std::pair<uint32_t, std::vector<int32_t>>> states;
@@ -159,7 +159,7 @@ class PrefixTree : public Holder {
   std::vector<std::vector<uint32_t>> nodes_of_page_;  // for each group and page, how many nodes hold it
   std::set<Node*, ByPriority> leaves_;                // those that may be given up
   std::map<uint64_t, Node*> pins_;
-  double inflation_ = 0;  // GreedyDual's L: the priority of what was given up last
+  double inflation_ = 0;  // GreedyDual's L: the priority of the last evicted leaf
   uint64_t used_bytes_ = 0, nodes_ = 0, next_pin_ = 0, serial_ = 0;
   uint64_t lookups_ = 0, hits_ = 0, matched_tokens_ = 0, evicted_pages_ = 0;
 };

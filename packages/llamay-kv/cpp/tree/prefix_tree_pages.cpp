@@ -1,4 +1,4 @@
-// What the nodes of the tree hold, and what they give up.
+// The pages and states of the tree's nodes: holding, evicting and counting them.
 #include <algorithm>
 
 #include "tree/prefix_tree_node.hpp"
@@ -22,9 +22,9 @@ bool PrefixTree::hold_beside(Node* keep, Node* node, const Source& source, uint3
 bool PrefixTree::hold(Node* node, const Source& source, uint32_t end, bool replace) {
   const size_t n_groups = pool_->n_groups();
   const uint32_t page = node->begin / pool_->page_tokens();
-  const bool whole = end - node->begin >= node->tokens.size();  // what the source has of the page is enough
+  const bool whole = end - node->begin >= node->tokens.size();  // the source has all positions of the node
   const auto wanted = [&](size_t g) {
-    // A page that is only partly filled at its front came from a snapshot; it is no use to anybody else.
+    // A page whose first slots are empty came from a snapshot; no other context can use it.
     if (pool_->layout(g).recurrent() || !whole || source.table.group(g).first > node->begin) return kDropped;
     const int32_t number = source.table.page(g, page);
     return has(g, number) && (replace || !has(g, node->pages[g])) ? number : kDropped;
@@ -91,7 +91,7 @@ void PrefixTree::unlist_states(Node* node) {
   for (const auto& [at, pages] : node->states) node->parent->stated.erase({node, at});
 }
 
-/// It was of use: its priority is what it costs to have again, above what was given up last.
+/// Record a use: the priority is the cost of recomputing for the bytes, above that of the last evicted leaf.
 void PrefixTree::touch(Node* node) {
   delist(node);
   double bytes = 0;

@@ -25,11 +25,11 @@ class Closed(ValueError):
 
 def crc64(data: bytes | bytearray | memoryview | numpy.ndarray, previous: int = 0) -> int:
     """
-    CRC-64/NVME of a buffer, continuing from the CRC of what came before it.
+    CRC-64/NVME of a buffer, continuing from the CRC of the bytes before it.
     """
 
 class Pool:
-    """Pages for many contexts. llamay_kv.Pool is what to use."""
+    """Pages for many contexts. Use llamay_kv.Pool."""
 
     def __init__(self, groups: Sequence[tuple[int, int, int, int, Sequence[tuple[int, int, int, int]]]], page_tokens: int, budget_bytes: int | None, pages: int | None, spill: object = None, spill_bytes: int = 0, allocator: object = None, checkpoint_bytes: int | None = None) -> None: ...
 
@@ -39,11 +39,11 @@ class Pool:
 
     @property
     def budget_bytes(self) -> int:
-        """What the pages of all groups together may take."""
+        """The most bytes that the pages of all groups together take."""
 
     @property
     def used_bytes(self) -> int:
-        """What the pages that somebody holds take, exactly."""
+        """Bytes of all pages with a holder, exactly."""
 
     @property
     def peak_bytes(self) -> int:
@@ -55,7 +55,7 @@ class Pool:
 
     @property
     def live_pages(self) -> tuple[int, ...]:
-        """Pages that somebody holds, for each group."""
+        """Pages with a holder, for each group."""
 
     def packed_bytes(self, group: int, positions: int) -> int:
         """Bytes of payload in so many positions of a group."""
@@ -75,20 +75,18 @@ class Pool:
 
     def spill_out(self, bytes: int) -> int:
         """
-        Write pages that nobody is at work on to the spill file until so many bytes are free; returns how many are.
+        Write idle pages to the spill file until so many bytes are free; returns the bytes that were freed.
 
         A pool that runs out of pages does this by itself. Without a spill file it does nothing.
         """
 
     def spill_counters(self) -> dict[str, int]:
         """
-        What is in the spill file, and sums since the pool was made; empty without one.
+        Sizes of the spill file, and sums since the pool was made; empty without a spill file.
         """
 
 class Context:
-    """
-    Token ids and the pages of their K/V. llamay_kv.Context is what to use.
-    """
+    """Token ids and the pages of their K/V. Use llamay_kv.Context."""
 
     def __init__(self, pool: object) -> None: ...
 
@@ -148,13 +146,13 @@ class Context:
 
     def retain(self) -> Self:
         """
-        Count one more owner, who closes the context too: its pages go when the last one has. Returns it.
+        Count one more owner, and return the context: its pages are released when every owner has closed it.
         """
 
     def close(self) -> None:
         """
-        Give all pages up, once every owner has closed it. Views stay valid until they are released. Closing what is
-        closed is nothing.
+        Give up all pages, once every owner has closed the context. Views stay valid until they are released. Closing
+        twice does nothing.
         """
 
     @property
@@ -187,8 +185,8 @@ class Context:
     @property
     def side(self) -> dict[str, tuple[int, bytes]]:
         """
-        Opaque states of this very length, by name: (version, data). Forks carry them; whatever changes the
-        tokens or the pages clears them.
+        Opaque states of this very length, by name: (version, data). Forks carry them; every change of tokens or
+        pages clears them.
         """
 
     @side.setter
@@ -196,7 +194,7 @@ class Context:
 
     @property
     def owner(self) -> str | None:
-        """Whose it is. Forks and snapshots have it too."""
+        """The owner, or None. Forks and snapshots inherit it."""
 
     @owner.setter
     def owner(self, value: str | None, /) -> None: ...
@@ -204,7 +202,7 @@ class Context:
     @property
     def marking(self) -> str | None:
         """
-        How confidential it is, in the words of whoever marked it. Forks and snapshots have it too, and it stays.
+        The confidentiality, in words of the caller, or None. Forks and snapshots inherit it, and it cannot be removed.
         """
 
     @marking.setter
@@ -225,14 +223,14 @@ class Context:
         """
         Replace K (n, kv_heads, k_dim) and V (n, kv_heads, v_dim) from position begin on, for this context alone.
 
-        float32 or float16; rounded to nearest even where the group stores less. Forks keep what they had.
+        float32 or float16; rounded to nearest even where the group stores less. Forks keep the old values.
         """
 
     def page(self, layer: int, index: int) -> tuple[numpy.ndarray, numpy.ndarray]:
         """
         Read-only arrays (tokens, kv_heads, dim) over the memory of a page, K dimension-major, without a copy.
 
-        They keep the page alive and as it is, whatever the context does next.
+        They keep the page alive and unchanged, even if the context goes on.
         """
 
     def scales(self, layer: int, index: int) -> tuple[numpy.ndarray | None, numpy.ndarray | None]:
@@ -249,7 +247,7 @@ class Context:
 
     def checksum(self) -> int:
         """
-        CRC-64/NVME of all that it holds: token ids as a snapshot has them, then for each layer K and V as float32 or, where it is recurrent,
+        CRC-64/NVME of the context: token ids as a snapshot has them, then for each layer K and V as float32 or, where it is recurrent,
         for each checkpoint and the present state its length and its two parts.
         """
 
@@ -311,7 +309,7 @@ class Lease:
 
     def read(self, layer: int, begin: int = 0, end: int | None = None, *, raw: bool = False, out: tuple[numpy.ndarray, numpy.ndarray] | None = None) -> tuple[numpy.ndarray, numpy.ndarray]:
         """
-        Copies of K and V as Context.read gives them, of reserved positions too: what was written there so far, or anything.
+        Copies of K and V as Context.read gives them, of reserved positions too: values written so far, anything elsewhere.
         """
 
     def read_state(self, layer: int, *, after: int = 0) -> tuple[numpy.ndarray, numpy.ndarray]:
@@ -343,11 +341,11 @@ class Lease:
 
     def unpack_state(self, group: int, after: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
         """
-        Fill the state that the first `after` reserved tokens leave from what pack_state gave.
+        Fill the state after the first `after` reserved tokens from the bytes of pack_state.
         """
 
 class PrefixTree:
-    """Prefixes that were computed. llamay_kv.PrefixTree is what to use."""
+    """Computed prefixes. Use llamay_kv.PrefixTree."""
 
     def __init__(self, pool: object, context_class: object, budget_bytes: int, per_token: float, per_token_and_position: float) -> None: ...
 
@@ -361,22 +359,22 @@ class PrefixTree:
 
     def entries_in(self, space: bytes) -> list[tuple[int, int, int, list[int], list[int], list[int]]]:
         """
-        What is stored, depth first: (begin, owner, pins, tokens, page of each group, lengths with a state).
+        The stored nodes, depth first: (begin, owner, pins, tokens, page of each group, lengths with a state).
 
-        Owner 0 is everybody; children come by owner and then by tokens.
+        Owner 0 stands for all tenants; children come by owner and then by tokens.
         """
 
     def unpin(self, number: int) -> None: ...
 
     def reclaim(self, bytes: int) -> int:
         """
-        Give up leaves until so many bytes have become free in the pool; returns how many did.
+        Evict leaves until so many bytes are free in the pool; returns the bytes that were freed.
 
         A pool that runs out of pages does this by itself.
         """
 
     def clear(self) -> None:
-        """Give up everything, pins included."""
+        """Evict everything, pins included."""
 
     def counters(self) -> dict[str, int]:
         """Sizes, and sums since the tree was made."""
@@ -403,7 +401,7 @@ class Rows:
 
     @property
     def digest(self) -> bytes:
-        """The 32 bytes that say what the rows came from."""
+        """The 32 bytes that name the vectors of the rows."""
 
 class HeldRows:
     """Rows of which an id means the same for as long as this lives."""
@@ -426,5 +424,5 @@ def describe_ids(ids: Sequence[int] | numpy.ndarray) -> tuple[numpy.ndarray, byt
 
 def resolve_ids(ids: Sequence[int] | numpy.ndarray, table: bytes) -> tuple[numpy.ndarray, HeldRows]:
     """
-    The ids of this process for what describe_ids gave, and what holds them. ValueError if it did not.
+    The ids of this process for the result of describe_ids, and an object that holds their rows. ValueError for anything else.
     """
