@@ -32,9 +32,14 @@
  *   - the one with state_at[i] == n_tokens is to be read; there is none if n_tokens is 0, and it is all
  * zeros;
  *   - those with state_at[i] > n_tokens are to be written. The last one is after all reserved positions;
- * there may be others that the owner wants on the way. A commit ends at one of them. For each layer K of head
- * h, element d is what a short convolution carries over, at h * k_dim + d; V is the recurrent state, at h *
- * v_dim + d. Either may be absent (dimension 0).
+ * there may be others that the owner wants on the way. A commit ends at one of them.
+ *
+ * A step of fewer rows than are reserved writes the states up to its own end. Steps may follow one another
+ * within a lease: the holder advances its copy of the view by the k tokens that are written, n_tokens + k and
+ * n_reserved - k. States with state_at[i] < n_tokens lie behind it then, and are neither read nor written.
+ *
+ * For each layer K of head h, element d is the last inputs of a short convolution, at h * k_dim + d; V is the
+ * recurrent state, at h * v_dim + d. Either may be absent (dimension 0).
  *
  * Compatibility. A change of meaning bumps MAJOR, and with it the capsule's name. A new field goes at the end
  * of its struct and bumps MINOR: a reader asks whether it is there with LLAMAY_HAS. Arrays of structs are

@@ -140,10 +140,13 @@ class StoredDriver(Driver):
         full = saved.full.fork()
         n = len(full.tokens)
         full.most_kept = self.other_most if pool is self.other else self.most_kept
-        last = full.kept.pop(n, None)  # those before it are committed first
+        stride = max(group.stride for group in self.layout.groups)
+        if not stride or n % stride:  # then the checkpoints before the end are committed, and thinned, first
+            last = full.kept.pop(n, None)
+            full.thin()
+            if last is not None:
+                full.checkpoint()
         full.thin()
-        if last is not None:
-            full.checkpoint()
         full.first = [first_needed(group, n) for group in self.layout.groups]
         full.known = None
         for group in self.layout.groups:
