@@ -11,10 +11,18 @@ PACKAGES = Path(__file__).parents[1] / "packages"
 
 
 def borrowed(package: str, name: str) -> ModuleType:
-    """Return the module `name` of the tests of a package, loaded once."""
-    known = f"{package.replace('-', '_')}_tests_{name}"
+    """Return the module `name` of the tests of a package, loaded once.
+
+    Its folder stands for a package, so that it may import modules that lie beside it.
+    """
+    folder = PACKAGES / package / "tests"
+    around = f"{package.replace('-', '_')}_tests"
+    if around not in sys.modules:
+        sys.modules[around] = ModuleType(around)
+        sys.modules[around].__path__ = [str(folder)]
+    known = f"{around}.{name}"
     if known not in sys.modules:
-        spec = importlib.util.spec_from_file_location(known, PACKAGES / package / "tests" / f"{name}.py")
+        spec = importlib.util.spec_from_file_location(known, folder / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
         sys.modules[known] = importlib.util.module_from_spec(spec)
