@@ -106,12 +106,9 @@ def test_ag04_a_limit_above_the_context_is_clamped_on_every_route(start):
 def test_ag06_an_agent_that_is_killed_in_its_stream_frees_its_place(start, path, body):
     server = start()
     server.model.decode_delay = 0.01
-    leaver = threading.Thread(
-        target=leave, args=(server, path, body | {"stream": True, "ignore_eos": True}, 0.3)
-    )
-    leaver.start()
-    server.wait(lambda: server.app.services.admission.running == 1)
-    leaver.join()
+    admission = server.app.services.admission
+    body = body | {"stream": True, "ignore_eos": True}
+    leave(server, path, body, when=lambda: admission.running == 1)
     assert server.wait(lambda: server.model.live == 0) < 0.25
     server.wait(lambda: server.model.contexts == 0 and server.app.services.admission.running == 0)
     assert not server.app.services.responses._kept

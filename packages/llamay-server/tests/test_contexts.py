@@ -364,7 +364,8 @@ def test_t06_leaving_in_a_generation_leaves_the_context_as_it_was(start):
     server = start()
     server.model.decode_delay = 0.01
     a = make(server)
-    leave(server, f"/v1/contexts/{a['id']}/generate", {"max_tokens": 3000, "ignore_eos": True})
+    body = {"max_tokens": 3000, "ignore_eos": True}
+    leave(server, f"/v1/contexts/{a['id']}/generate", body, when=lambda: server.model.live == 1)
     server.wait(lambda: server.model.live == 0 and server.model.contexts == 1)
     got = server.client.get(f"/v1/contexts/{a['id']}").json()
     assert (got["tokens"], got["busy"]) == (a["tokens"], None)

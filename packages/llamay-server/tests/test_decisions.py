@@ -130,7 +130,8 @@ def test_t06_m01_leaving_frees_what_a_decision_read(start):
 
     server = start()
     server.model.prefill_delay = 0.05
-    leave(server, "/v1/decisions", {"input": "word " * 400, "questions": [PREDICATE, CHOICE]})
+    body = {"input": "word " * 400, "questions": [PREDICATE, CHOICE]}
+    leave(server, "/v1/decisions", body, when=lambda: server.app.services.admission.running == 1)
     server.wait(lambda: server.model.contexts == 0 and server.app.services.admission.running == 0)
     assert server.metric("llamay_cancelled_total", phase="prefill") == 1
 

@@ -724,7 +724,8 @@ def test_lc15_t06_leaving_while_progress_is_told_frees_the_prompt(start):
     server = start()
     server.model.prefill_delay = 0.05
     long = [{"role": "user", "content": "word " * 200}]
-    leave(server, "/v1/chat/completions", {"messages": long, "stream": True, "return_progress": True})
+    body = {"messages": long, "stream": True, "return_progress": True}
+    leave(server, "/v1/chat/completions", body, when=lambda: server.app.services.admission.waiting == 1)
     server.wait(lambda: server.model.contexts == 0 and server.app.services.admission.waiting == 0)
     server.wait(lambda: server.metric("llamay_cancelled_total", phase="prefill") == 1)
 

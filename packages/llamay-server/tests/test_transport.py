@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 import zlib
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -85,11 +86,15 @@ def test_t05_an_error_after_the_first_byte_is_a_frame_and_ends_the_stream(start,
     assert last["error"]["message"] == "the engine stumbled"
 
 
-def leave(server, path: str, body: dict, after: float = 0.15) -> None:
-    """Send a request and close the connection while it is worked on."""
+def leave(
+    server, path: str, body: dict, after: float = 0.15, *, when: Callable[[], bool] | None = None
+) -> None:
+    """Send a request, and close the connection so many seconds later, or later than the condition holds."""
     host, port = server.url.removeprefix("http://").rsplit(":", 1)
-    connection = http.client.HTTPConnection(host, int(port), timeout=5)
+    connection = http.client.HTTPConnection(host, int(port), timeout=30)
     connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    if when is not None:
+        server.wait(when)
     time.sleep(after)
     connection.close()
 
@@ -111,10 +116,7 @@ def test_t06_a_client_that_leaves_cancels_within_250_ms(start, stream, phase):
         model.prefill_delay = 0.05
     else:
         model.decode_delay = 0.01
-    leaver = threading.Thread(target=leave, args=(server, "/v1/chat/completions", body))
-    leaver.start()
-    server.wait(lambda: model.live == 1)
-    leaver.join()
+    leave(server, "/v1/chat/completions", body, when=lambda: model.live == 1)
     assert server.wait(lambda: model.live == 0) < 0.25
     server.wait(
         lambda: (
@@ -127,28 +129,26 @@ def test_t06_a_client_that_leaves_cancels_within_250_ms(start, stream, phase):
 def test_t06_a_client_that_leaves_while_several_choices_run_frees_all_of_them(start):
     server = start()
     server.model.decode_delay = 0.01
-    leave(server, "/v1/chat/completions", CHAT | {"n": 4, "max_tokens": 4000, "ignore_eos": True})
+    body = CHAT | {"n": 4, "max_tokens": 4000, "ignore_eos": True}
+    leave(server, "/v1/chat/completions", body, when=lambda: server.model.live == 4)
     server.wait(lambda: server.model.live == 0 and server.model.contexts == 0 and server.model.ended == 4)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_t06_a_client_that_leaves_while_a_grammar_compiles_frees_its_place(start, stream):
     server = start()
+    admission = server.app.services.admission
     begun, end = threading.Event(), threading.Event()
 
     def slow(wanted):
+        assert admission.waiting == 1
         begun.set()
         assert end.wait(10)
         return server.model.constraint_made(wanted)
 
     server.model.constraint_made, server.model.constraint = server.model.constraint, slow
     body = CHAT | {"regex": "yes", "stream": stream}
-    leaver = threading.Thread(target=leave, args=(server, "/v1/chat/completions", body))
-    leaver.start()
-    assert begun.wait(5)
-    admission = server.app.services.admission
-    server.wait(lambda: admission.waiting == 1)
-    leaver.join()
+    leave(server, "/v1/chat/completions", body, when=begun.is_set)
     assert server.wait(lambda: admission.waiting == admission.running == 0) < 0.25
     server.wait(lambda: server.metric("llamay_cancelled_total", phase="compile") == 1)
     # The compiler is not waited for, and nothing was submitted.
@@ -176,12 +176,8 @@ def test_t06_a_client_that_leaves_while_the_model_loads_abandons_the_load(start,
         return FakeModel("slow")
 
     server = start(FakeModel(), f"slow={tmp_path / 'slow.gguf'}", loader=loader)
-    leaver = threading.Thread(
-        target=leave, args=(server, "/v1/chat/completions", CHAT | {"model": "slow", "stream": stream})
-    )
-    leaver.start()
-    server.wait(lambda: state["steps"] > 0)
-    leaver.join()
+    body = CHAT | {"model": "slow", "stream": stream}
+    leave(server, "/v1/chat/completions", body, when=lambda: state["steps"] > 0)
     assert server.wait(lambda: state["abandoned"]) < 0.25
     server.wait(lambda: server.metric("llamay_cancelled_total", phase="load") == 1)
     # The next request begins anew and is answered.
