@@ -192,3 +192,30 @@ def test_a_forked_child_can_let_go_of_a_step(begin):
         os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
     assert begun.finish([DRAW])[1] == [FIRST]
+
+
+def test_one_thread_ends_a_step():
+    """Two would both be the first thread of it."""
+    table, square = weight(np.ones((4, 512))), weight(np.full((512, 512), 0.01))
+    records = [("embed", (0,), (), (0,), {})]
+    records += [("linear", (i + 1,), (i,), (1,), {}) for i in range(24)]
+    plan = Plan(records, [512] * 25, [table, square], max_rows=64)
+    threads, told = Threads(2, grain=0), []
+    for _ in range(20):
+        out = np.zeros((64, 512), np.float32)
+        begun = plan.begin_rows([(None, [1] * 64, 0, 64)], out, threads)
+
+        def end(begun=begun):
+            try:
+                begun.finish()
+            except RuntimeError as error:
+                told.append(str(error))
+
+        others = [threading.Thread(target=end) for _ in range(3)]
+        for other in others:
+            other.start()
+        for other in others:
+            other.join()
+        assert (out == out[0, 0]).all()
+    assert len(told) == 40
+    assert set(told) <= {"another thread is ending this step", "this step has ended"}

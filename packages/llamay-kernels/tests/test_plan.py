@@ -319,3 +319,19 @@ def test_an_isa_can_be_switched_between_runs_of_one_plan():
     finally:
         lk.use_isa(before)
     assert all(same_bits(results[0], r) for r in results)
+
+
+def test_rows_that_no_run_could_lay_out_are_refused():
+    """Each width is allowed; what wrapped around was their sum times the rows."""
+    records = [("embed", (0,), (), (0,), {})]
+    widths = [1]
+    for i in range(31):
+        records.append(("concat", (i + 1,), (i, i), (), {"heads": 1}))
+        widths.append(2 * widths[-1])
+    for _ in range(40):
+        n = len(widths)
+        records.append(("scale", (n,), (n - 1,), (), {"by": 2.0}))
+        widths.append(widths[-1])
+    with pytest.raises(PlanError, match="more than a run can lay out"):
+        Plan(records, widths, [weight(np.ones((1, 1)))], max_rows=1 << 20)
+    assert Plan(records[:3], widths[:3], [weight(np.ones((1, 1)))], max_rows=1 << 20).output_width == 4

@@ -92,10 +92,13 @@ class BegunRows {
   Followed finish(const std::vector<Draw>& draws, std::optional<const Brake*> brake,
                   const std::vector<int64_t>& ends) {
     if (!running_) throw std::runtime_error("this step has ended");
-    return complete(work(draws), brake.value_or(nullptr), ends);
+    std::vector<BatchRow> rows = work(draws);
+    const Ending ending(*this);
+    return complete(std::move(rows), brake.value_or(nullptr), ends);
   }
 
   void leave() {
+    const Ending ending(*this);
     if (running_) {
       const nb::gil_scoped_release nogil;
       running_->leave();
@@ -104,6 +107,21 @@ class BegunRows {
   }
 
  private:
+  /// One thread ends a step. Made and gone with the GIL held, which is given up in between.
+  class Ending {
+   public:
+    explicit Ending(BegunRows& step) : step_(step) {
+      if (step.ending_) throw std::runtime_error("another thread is ending this step");
+      step.ending_ = true;
+    }
+    ~Ending() { step_.ending_ = false; }
+    Ending(const Ending&) = delete;
+    Ending& operator=(const Ending&) = delete;
+
+   private:
+    BegunRows& step_;
+  };
+
   /// Begins the step whose rows there now are; without the GIL.
   bool follow() {
     try {
@@ -131,6 +149,7 @@ class BegunRows {
   Matrix out_;
   Rows rows_;
   std::chrono::steady_clock::time_point began_;
+  bool ending_ = false;
   std::optional<Running> running_;  // last: it goes first
 };
 

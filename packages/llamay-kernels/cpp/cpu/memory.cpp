@@ -263,7 +263,8 @@ void bind_lease(const MemoryNeeds& needs, const llamay_kv_view& view, uint32_t c
 bool leaves_state(const llamay_kv_view& view, uint32_t at) {
   for (uint32_t i = 0; i < view.n_groups; ++i) {
     const llamay_kv_group& g = element(view.groups, view.group_stride, i);
-    if (g.kind == LLAMAY_KV_STATE && view.group_stride >= kStateGroupBytes &&
+    if (g.kind != LLAMAY_KV_STATE) continue;
+    if (view.group_stride < kStateGroupBytes || !g.n_states || !g.state_at ||
         !std::binary_search(g.state_at, g.state_at + g.n_states, at))
       return false;
   }

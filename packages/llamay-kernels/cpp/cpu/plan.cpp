@@ -35,6 +35,14 @@ Plan::Plan(const std::vector<Record>& records, const std::vector<int64_t>& width
   for (const std::vector<AttentionShape>* shapes : {&cpu_.memory.shapes, &cpu_.memory.whole_shapes})
     for (const AttentionShape& s : *shapes)
       attention_scratch_ = std::max(attention_scratch_, attention_scratch(s));
+  // Widths are bounded one by one; what a run lays out is their sum times its rows.
+  constexpr std::size_t most = std::size_t{1} << 44;
+  std::size_t row = rope_floats_.back() * sizeof(float);
+  for (const std::size_t bytes : schedule_.row_bytes)
+    if (__builtin_add_overflow(row, bytes, &row)) row = most + 1;
+  if (row > most / max_rows_)
+    throw PlanError("a row takes " + text(row) + " bytes between records; with max_rows of " +
+                    text(max_rows_) + " that is more than a run can lay out");
 }
 
 Plan::~Plan() = default;

@@ -197,6 +197,9 @@ def rerank(
     progress: Progress | None = None,
 ) -> Floats:
     """Return float32 (n,): how well each document answers the query; see `Model.rerank`."""
+    if isinstance(documents, str | bytes) or not hasattr(documents, "__iter__"):
+        raise PromptError("documents must be a list of texts; for one text give a list with it")
+    documents = list(documents)
     if not documents:
         return np.zeros(0, np.float32)
     head = model.rank_head

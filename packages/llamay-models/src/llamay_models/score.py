@@ -63,25 +63,28 @@ def score(
     model.engine.check_writes()
     if not 0 <= top <= MAX_LOGPROBS:
         raise PromptError(f"top must be from 0 to {MAX_LOGPROBS}, not {top}")
+    # What counts are the ids, of lists and arrays alike.
+    before: list[int] = []
     if isinstance(given, str):
-        given = model.encode(given) if given else ()
+        before = model.encode(given) if given else []
+    elif len(given):
+        before = list(model.engine.check(given))
+    after: list[int] = []
     if isinstance(text, str):
         # What comes first has the beginning token, which the model is not asked for.
         words = model.tokenizer
-        goes_on = bool(given) and words is not None and not words.is_special(given[-1])
-        head = (
-            [words.bos]
-            if not given and words is not None and words.adds_bos and words.bos is not None
-            else []
-        )
-        given = [*given, *head]
-        text = model.encode(text, add_special=False, continuation=goes_on)
-    tokens = [*given, *text]
-    if not text:
+        goes_on = bool(before) and words is not None and not words.is_special(before[-1])
+        if not before and words is not None and words.adds_bos and words.bos is not None:
+            before = [words.bos]
+        after = model.encode(text, add_special=False, continuation=goes_on)
+    elif len(text):
+        after = list(model.engine.check(text))
+    tokens = [*before, *after]
+    if not after:
         raise PromptError("there is no text to score; give at least one token")
-    n = len(given)
-    logprobs: Doubles = np.full(len(text), np.nan)
-    tops: list[tuple[tuple[int, float], ...]] = [()] * len(text)
+    n = len(before)
+    logprobs: Doubles = np.full(len(after), np.nan)
+    tops: list[tuple[tuple[int, float], ...]] = [()] * len(after)
     first = max(0, n - 1)
 
     logprobs_of = model.backend.logprobs
@@ -95,7 +98,7 @@ def score(
     if ids:
         model.reader.read([Reading("logits", ids, first, take, tenant)], None)
     if progress is not None:
-        progress("scoring", len(text), len(text))
+        progress("scoring", len(after), len(after))
     return Score(tuple(tokens[n:]), logprobs, tuple(tops))
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from llamay_models.architectures import ARCHITECTURES, Experts, find
+from llamay_models.architectures import ARCHITECTURES, Experts, Keys, find
 from llamay_models.errors import ArchitectureError, MetadataError
 from llamay_models.plan import Linear, Llama3, Yarn, memories
 
@@ -426,3 +426,20 @@ class TestGemma3:
 def test_every_architecture_is_registered_under_its_name():
     assert list(ARCHITECTURES) == sorted(ARCHITECTURES)
     assert all(name == a.name for name, a in ARCHITECTURES.items())
+
+
+@pytest.mark.parametrize("tokens", [7, 1.5, True])
+def test_a_vocabulary_that_is_no_list_is_named(tokens):
+    with pytest.raises(MetadataError, match=r"tokenizer\.ggml\.tokens must be a list of strings"):
+        Keys({"tokenizer.ggml.tokens": tokens}, "llama").vocabulary()
+
+
+def test_a_type_of_file_that_is_a_list_is_no_adapter():
+    with pytest.raises(MetadataError, match=r"general\.architecture is missing"):
+        find({"general.type": np.array([1, 2])})
+
+
+def test_a_list_may_ask_for_what_is_not_built():
+    with pytest.raises(MetadataError, match="is not supported for gpt2"):
+        Keys({"gpt2.expert_count": np.array([0, 2])}, "gpt2").refuse("expert_count", "a mixture of experts")
+    Keys({"gpt2.expert_count": np.array([0, 0])}, "gpt2").refuse("expert_count", "a mixture of experts")

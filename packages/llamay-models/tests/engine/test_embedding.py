@@ -350,3 +350,12 @@ def test_a_stream_gets_the_memory_that_texts_can_do_without(make_model):
     assert results == [expected] * 4
     assert np.array_equal(vectors[0], plain.embed([TEXTS[3]] * 6, "mean"))
     assert model.pool.used_bytes == 0
+
+
+def test_documents_are_a_list(make_model):
+    model = make_model()
+    for wrong in ("abc", b"abc", None, 3):
+        with pytest.raises(PromptError, match="documents must be a list of texts"):
+            model.rerank("ab", wrong)
+    assert np.array_equal(model.rerank("ab", np.array(["cd", "e"])), model.rerank("ab", ["cd", "e"]))
+    assert len(model.rerank("ab", [])) == 0

@@ -61,3 +61,14 @@ def test_a_beginning_token_takes_the_place_of_each_window_s_first(make_model, mo
     windows = [[3, *TOKENS[i + 1 : i + 20]] for i in (0, 20, 40)]
     losses = -np.concatenate([score.log_likelihoods(model, w, 10) for w in windows])
     assert score.perplexity(model, TOKENS, 20).value == pytest.approx(math.exp(losses.mean()))
+
+
+def test_ids_count_and_not_what_holds_them(make_model, monkeypatch):
+    """An array of one 0 is not nothing, and arrays of several have no truth value."""
+    model = make_model()
+    monkeypatch.setattr(model.tokenizer, "bos", 3)
+    monkeypatch.setattr(model.tokenizer, "adds_bos", True)
+    for given in ([0], [5], [5, 16], ()):
+        wanted = model.score("ab", given=given).log_likelihood
+        assert model.score("ab", given=np.array(given, np.int64)).log_likelihood == wanted
+    assert model.score(np.array(TOKENS)).log_likelihood == model.score(TOKENS).log_likelihood

@@ -225,7 +225,7 @@ def test_positions_of_several_axes_turn_them_and_what_follows_goes_on(make_model
         ({"digest": b"short"}, "must be 32 bytes"),
         ({"positions": [0, 1]}, r"positions of 3 vectors must be of shape \(3,\) or \(3, 1\)"),
         ({"positions": [0.5, 1, 2]}, "must be whole numbers"),
-        ({"positions": [0, -1, 2]}, "must be from 0 to 2147483647"),
+        ({"positions": [0, -1, 2]}, "must be from 0 to 536870911"),
     ],
 )
 def test_what_does_not_fit_is_told_and_changes_nothing(make_model, how, message):

@@ -68,6 +68,7 @@ def bench(
             speculation=False,  # nor a confirmed draft decoded by itself
             progress=report,
         )
+        loaded.engine.check_writes()
         load = time.perf_counter() - began
         found = []
         with loaded:

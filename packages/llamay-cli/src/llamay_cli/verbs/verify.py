@@ -65,6 +65,7 @@ def verify(
     subject = Subject(resolved.path, Setup(threads=threads, kv=kv), resolved.sha256)
     results = []
     with reporting(cast(Mode, progress)) as report, subject.loaded(report) as loaded:
+        loaded.engine.check_writes()  # the checks compare texts that a model writes
         text = text_tokens(loaded, tokens)
         for result in run_checks(subject, loaded, text, report):
             results.append(result)

@@ -71,7 +71,8 @@ def find(metadata: Mapping[str, Any]) -> tuple[Architecture, Config]:
     Raises MetadataError if a key is missing or wrong, ArchitectureError if the architecture is not one of
     ours.
     """
-    if metadata.get("general.type") == "adapter":
+    kind = metadata.get("general.type")
+    if isinstance(kind, str) and kind == "adapter":
         raise ArchitectureError(
             "this file is an adapter, not a model; load the model that it adapts, and it beside it"
         )

@@ -76,6 +76,8 @@ class Keys:
     def vocabulary(self) -> int:
         """Return how many tokens there are: those of the tokenizer, or `vocab_size` without one."""
         tokens = self.metadata.get("tokenizer.ggml.tokens")
+        if tokens is not None and not hasattr(tokens, "__len__"):
+            raise MetadataError(f"tokenizer.ggml.tokens must be a list of strings, not {tokens!r}")
         return len(tokens) if tokens is not None and len(tokens) else int(self.integer("vocab_size"))
 
     def token_types(self) -> int:
@@ -89,7 +91,8 @@ class Keys:
 
     def refuse(self, key: str, feature: str) -> None:
         """Raise if the key asks for something that is not built; a wrong answer would be worse than none."""
-        if value := self._raw(key, None):
+        value = self._raw(key, None)
+        if value is not None and bool(np.any(value)):
             raise MetadataError(
                 f"{self.name(key)} is {value!r}, but {feature} is not supported for {self.architecture}"
             )

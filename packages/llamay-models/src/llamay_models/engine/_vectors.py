@@ -91,8 +91,9 @@ def _positions(given: npt.ArrayLike, n: int, axes: int) -> Ints:
         array = np.repeat(array[:, None], axes, axis=1)
     if array.shape != (n, axes):
         raise PromptError(f"positions of {n} vectors must be of shape ({n},) or ({n}, {axes})")
-    if (array < 0).any() or (array >= 1 << 31).any():
-        raise PromptError("positions of vectors must be from 0 to 2147483647")
+    # Rotations are exact up to 2^30, and what follows goes on from the largest.
+    if (array < 0).any() or (array >= 1 << 29).any():
+        raise PromptError(f"positions of vectors must be from 0 to {(1 << 29) - 1}")
     return np.ascontiguousarray(array, np.int32)
 
 
