@@ -165,6 +165,9 @@ class FakeEngine:
             context.way = "batch" if context.way == "read" else context.way
         return function()
 
+    def check_writes(self) -> None:
+        """A fake model writes text: nothing is raised."""
+
 
 class FakeModel:
     """What the command sees of llamay_models.Model."""
