@@ -19,21 +19,18 @@ constexpr std::size_t kGroupBytes = offsetof(llamay_kv_group, dtype) + sizeof(ui
 /// With what 1.2 added for states.
 constexpr std::size_t kStateGroupBytes = offsetof(llamay_kv_group, n_states) + sizeof(uint64_t);
 
-template <class Layers>
-int32_t find_layer(const Layers& layers, uint32_t layer) {
-  for (std::size_t i = 0; i < layers.size(); ++i)
-    if (layers[i].layer == layer) return static_cast<int32_t>(i);
-  return -1;
+/// The number of a layer in one of the tables of MemoryNeeds; -1: the plan has no use for it.
+int32_t number_of(const std::vector<int32_t>& numbers, uint32_t layer) {
+  return layer < numbers.size() ? numbers[layer] : -1;
 }
 
-bool same(const AttentionShape& a, const AttentionShape& b) {
-  return a.heads == b.heads && a.kv_heads == b.kv_heads && a.k_dim == b.k_dim && a.v_dim == b.v_dim &&
-         a.window == b.window && a.scale == b.scale && a.softcap == b.softcap && a.v_from_k == b.v_from_k;
+void enter(std::vector<int32_t>& numbers, uint32_t layer, std::size_t number) {
+  if (numbers.size() <= layer) numbers.resize(layer + 1, -1);
+  numbers[layer] = static_cast<int32_t>(number);
 }
 
-std::size_t number_of(std::vector<AttentionShape>& shapes, const AttentionShape& shape) {
-  const auto found =
-      std::find_if(shapes.begin(), shapes.end(), [&](const AttentionShape& s) { return same(s, shape); });
+std::size_t index_of(std::vector<AttentionShape>& shapes, const AttentionShape& shape) {
+  const auto found = std::find(shapes.begin(), shapes.end(), shape);
   const auto index = static_cast<std::size_t>(found - shapes.begin());
   if (found == shapes.end()) shapes.push_back(shape);
   return index;
@@ -75,7 +72,7 @@ class Binder {
   }
 
   void attention_group(const llamay_kv_group& g) {
-    if (!wanted(g, needs_.attentions)) return;
+    if (!wanted(g, needs_.attention_of)) return;
     if (g.page_tokens < 16 || !std::has_single_bit(g.page_tokens) || !std::has_single_bit(g.block_pages))
       fail("its pages have " + std::to_string(g.page_tokens) + " positions in blocks of " +
            std::to_string(g.block_pages) + " pages; both must be powers of two, and a page 16 or more");
@@ -91,7 +88,7 @@ class Binder {
     bool used = false;
     for (uint32_t l = 0; l < g.n_layers; ++l) {
       const llamay_kv_layer& layer = element(g.layers, g.layer_stride, l);
-      const int32_t number = find_layer(needs_.attentions, layer.layer);
+      const int32_t number = number_of(needs_.attention_of, layer.layer);
       if (number < 0) continue;
       const auto i = static_cast<std::size_t>(number);
       const AttentionShape& shape = needs_.attentions[i].shape;
@@ -119,10 +116,9 @@ class Binder {
     return g.dtype == LLAMAY_KV_VQ8 || g.dtype == LLAMAY_KV_Q8;
   }
 
-  template <class Layers>
-  bool wanted(const llamay_kv_group& g, const Layers& layers) const {
+  static bool wanted(const llamay_kv_group& g, const std::vector<int32_t>& numbers) {
     for (uint32_t l = 0; l < g.n_layers; ++l)
-      if (find_layer(layers, element(g.layers, g.layer_stride, l).layer) >= 0) return true;
+      if (number_of(numbers, element(g.layers, g.layer_stride, l).layer) >= 0) return true;
     return false;
   }
 
@@ -167,7 +163,7 @@ class Binder {
   }
 
   void state_group(const llamay_kv_group& g) {
-    if (!wanted(g, needs_.states)) return;
+    if (!wanted(g, needs_.state_of)) return;
     if (view_.group_stride < kStateGroupBytes) fail("its groups are shorter than kv_view 1.2 says");
     if (g.dtype != LLAMAY_KV_F32)
       fail("its recurrent states have the precision " + std::to_string(g.dtype) +
@@ -191,7 +187,7 @@ class Binder {
       fail("it has no recurrent state after its " + std::to_string(view_.n_tokens) + " tokens");
     for (uint32_t l = 0; l < g.n_layers; ++l) {
       const llamay_kv_layer& layer = element(g.layers, g.layer_stride, l);
-      const int32_t number = find_layer(needs_.states, layer.layer);
+      const int32_t number = number_of(needs_.state_of, layer.layer);
       if (number < 0) continue;
       const auto i = static_cast<std::size_t>(number);
       const MemoryNeeds::State& wanted = needs_.states[i];
@@ -230,23 +226,25 @@ class Binder {
 }  // namespace
 
 std::size_t MemoryNeeds::shape_of(const AttentionShape& shape) {
-  const std::size_t index = number_of(shapes, shape);
+  const std::size_t index = index_of(shapes, shape);
   of_shape.resize(shapes.size());
   return index;
 }
 
-std::size_t MemoryNeeds::whole_shape(const AttentionShape& shape) { return number_of(whole_shapes, shape); }
+std::size_t MemoryNeeds::whole_shape(const AttentionShape& shape) { return index_of(whole_shapes, shape); }
 
 std::size_t MemoryNeeds::add(uint32_t layer, const AttentionShape& shape) {
   of_shape[shape_of(shape)].push_back(attentions.size());
+  enter(attention_of, layer, attentions.size());
   attentions.push_back({layer, shape});
   return attentions.size() - 1;
 }
 
 std::size_t MemoryNeeds::add_state(uint32_t layer, std::size_t carried, std::size_t floats) {
-  int32_t found = find_layer(states, layer);
+  int32_t found = number_of(state_of, layer);
   if (found < 0) {
     found = static_cast<int32_t>(states.size());
+    enter(state_of, layer, states.size());
     states.push_back({layer, 0, 0});
   }
   State& state = states[static_cast<std::size_t>(found)];

@@ -22,6 +22,7 @@ struct MemoryNeeds {
   };
   std::vector<Attention> attentions;               // in the order of the plan
   std::vector<State> states;                       // likewise
+  std::vector<int32_t> attention_of, state_of;     // model layer -> number above, or -1
   std::vector<AttentionShape> shapes;              // that differ
   std::vector<std::vector<std::size_t>> of_shape;  // numbers of the attentions
   std::vector<AttentionShape> whole_shapes;        // of attentions over a text that keep nothing

@@ -35,6 +35,10 @@ Plan::Plan(const std::vector<Record>& records, const std::vector<int64_t>& width
   for (const std::vector<AttentionShape>* shapes : {&cpu_.memory.shapes, &cpu_.memory.whole_shapes})
     for (const AttentionShape& s : *shapes)
       attention_scratch_ = std::max(attention_scratch_, attention_scratch(s));
+  for (const Prepared& n : cpu_.nodes) {
+    if (n.work->cost) priced_.push_back(&n);
+    if (n.work->scratch) roomy_.push_back(&n);
+  }
   // Widths are bounded one by one; what a run lays out is their sum times its rows.
   constexpr std::size_t most = std::size_t{1} << 44;
   std::size_t row = rope_floats_.back() * sizeof(float);

@@ -85,6 +85,7 @@ class Plan {
   std::size_t max_rows_;
   std::vector<std::size_t> rope_floats_;  // of one row, before each rotation's table and, at the end, of all
   std::size_t attention_scratch_ = 0;     // floats
+  std::vector<const Prepared*> priced_, roomy_;  // nodes whose work has a cost or scratch of its own
   mutable Cutting cutting_;
   mutable Portions portions_;
   mutable std::mutex idle_mutex_;

@@ -5,11 +5,6 @@
 #include "cpu/sharing.hpp"
 
 namespace llamay {
-namespace {
-
-std::size_t whole_lines(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-}  // namespace
 
 Run::Run(const Plan& plan, const Step& step, Scratch& scratch, Threads& threads, Profile* profile)
     : plan_(plan),
@@ -89,8 +84,7 @@ const AttentionWork::Lease& Run::text_of(std::size_t row) const {
 
 void Run::choose_threads() {
   work_ = uint64_t{program_.multiplications} * step_.rows;
-  for (const Prepared& n : plan_.cpu_.nodes)
-    if (n.work->cost) work_ += n.work->cost(*this, n);
+  for (const Prepared* n : plan_.priced_) work_ += n->work->cost(*this, *n);
   n_threads_ = threads_.useful(work_);
   shares_ = plan_.cutting_.shares(learns_cutting());
   copies_ = step_.rows == 1 && step_.wanted <= 1 && n_threads_ > 1 && n_threads_ <= Phase::kHomes;
@@ -129,9 +123,8 @@ void Run::lay_out() {
   if (!copies_) take_spaces(true);
   for (const std::vector<AttentionWork>* works : {&scratch_.attention, &scratch_.whole_attention})
     for (const AttentionWork& work : *works) partial_floats = std::max(partial_floats, work.partial_floats);
-  for (const Prepared& n : plan_.cpu_.nodes)
-    if (n.work->scratch)
-      extra_bytes = std::max(extra_bytes, n.work->scratch(n, std::max(step_.rows, step_.wanted)));
+  for (const Prepared* n : plan_.roomy_)
+    extra_bytes = std::max(extra_bytes, n->work->scratch(*n, std::max(step_.rows, step_.wanted)));
   const std::size_t partials = take(partial_floats * sizeof(float));
   const std::size_t own = total;
   if (copies_) take_spaces(true);
@@ -170,7 +163,7 @@ void Run::thread(unsigned t) {
     if (const std::size_t n = rows(stage.selected); !stage.rows.empty() && n) {
       // A few rows go through all steps of the stage while they are near.
       const std::size_t chunk = std::clamp<std::size_t>(n / (4 * n_threads_), 1, 16);
-      share_rows(phases[0], (n + chunk - 1) / chunk, 1, own, [&](std::size_t c) {
+      share_rows(phases[0], ceil_divide(n, chunk), 1, own, [&](std::size_t c) {
         const std::size_t from = c * chunk, to = std::min(from + chunk, n);
         if (i == 0) fill_ropes(from, to, own);
         whole_rows(stage, from, to, own);

@@ -43,7 +43,7 @@ void Run::quantize(int index, std::size_t from, std::size_t to, const Own& own) 
 }
 
 void Run::last_columns(const Prepared& n, const Own& own, Sharing& sharing) const {
-  const std::size_t width = this->width(n.outs[0]), chunks = (width + kColumnChunk - 1) / kColumnChunk;
+  const std::size_t width = this->width(n.outs[0]), chunks = ceil_divide(width, kColumnChunk);
   const bool all = !selected(n.ins[0]);
   sharing.pieces(chunks * step_.wanted, [&](std::size_t item) {
     const std::size_t row = item / chunks, first = item % chunks * kColumnChunk;

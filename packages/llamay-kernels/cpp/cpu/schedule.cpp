@@ -5,8 +5,6 @@
 namespace llamay {
 namespace {
 
-std::size_t whole_lines(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 /// One space: hands out stretches and takes them back, best fit, neighbours joined.
 class Shelf {
  public:
@@ -116,7 +114,7 @@ class Scheduler {
     p_.widths.push_back(p_.widths[static_cast<std::size_t>(out)]);
     p_.selected.push_back(true);
     direct_ = static_cast<int>(p_.widths.size() - 1);
-    nodes_.push_back({.work = &copy_work, .record = maker(out)->record, .ins = {out}, .outs = {direct_}});
+    nodes_.push_back(copy_node(out, direct_, maker(out)->record));
     final_ = static_cast<int>(nodes_.size() - 1);
   }
 

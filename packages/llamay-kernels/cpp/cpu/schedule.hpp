@@ -12,6 +12,10 @@ namespace llamay {
 enum class Space : uint8_t { rows, rows_selected, products, products_selected, output, none };
 constexpr std::size_t kSpaces = 4;  // that need memory
 
+constexpr std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+/// So many bytes as whole lines of a cache.
+constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 constexpr bool selected(Space s) { return s == Space::rows_selected || s == Space::products_selected; }
 /// What whole-row steps make.
 constexpr bool of_whole_rows(Space s) { return s == Space::rows || s == Space::rows_selected; }

@@ -73,7 +73,7 @@ struct Prepared {
   bool shared() const { return work->share != nullptr; }
 };
 
-/// Copies rows: how an output gets into the caller's buffer where nothing else writes it there.
-extern const CpuWork copy_work;
+/// Copies rows of a value: how an output gets into the caller's buffer where nothing else writes it there.
+Prepared copy_node(int from, int to, int record);
 
 }  // namespace llamay

@@ -30,18 +30,6 @@ void map_columns(const Run& run, const Prepared& n, std::size_t row, std::size_t
 
 constexpr CpuWork map_work{.primitive = {"elementwise"}, .rows = map_rows, .columns = map_columns};
 
-void copy_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
-  run.ops().elementwise(Elementwise::copy, run.row(n.ins[0], from, own), nullptr, 0,
-                        run.value(n.outs[0], own) + from * run.width(n.outs[0]),
-                        (to - from) * run.width(n.outs[0]));
-}
-
-void copy_columns(const Run& run, const Prepared& n, std::size_t row, std::size_t from, std::size_t first,
-                  std::size_t count, const Own& own) {
-  run.ops().elementwise(Elementwise::copy, run.row(n.ins[0], from, own) + first, nullptr, 0,
-                        run.value(n.outs[0], own) + row * run.width(n.outs[0]) + first, count);
-}
-
 void add_map(Checker& c, Elementwise op, std::vector<int> ins, float by, int out) {
   c.expect_width(out, c.width(ins[0]), "its input has");
   if (ins.size() > 1) {
@@ -103,6 +91,12 @@ UnaryKind unary_kind(const Checker& c, const Record& r, const char* name) {
   return static_cast<UnaryKind>(c.one_of(r, name, kUnaryNames));
 }
 
-const CpuWork copy_work{.primitive = {"copy"}, .rows = copy_rows, .columns = copy_columns};
+Prepared copy_node(int from, int to, int record) {
+  return {.work = &map_work,
+          .record = record,
+          .ins = {from},
+          .outs = {to},
+          .data = std::make_shared<const Map>(Map{Elementwise::copy, 0})};
+}
 
 }  // namespace llamay

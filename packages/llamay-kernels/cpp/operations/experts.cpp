@@ -73,11 +73,6 @@ struct Experts {
   std::size_t groups() const { return rows / 16; }
 };
 
-// Rows whose activations are gathered and multiplied with one chunk of an expert's groups.
-constexpr std::size_t kRowTile = 64;
-constexpr std::size_t kGroupChunk = 16;
-constexpr std::size_t kTileFloats = kRowTile * kGroupChunk * 16;
-
 /// Which rows go to which expert, in a thread's own memory. Every thread works out the same.
 class Routing {
  public:
@@ -100,7 +95,7 @@ class Routing {
       entries_[tile_[static_cast<std::size_t>(ids[i])]++] = static_cast<uint32_t>(i);
     tile_[0] = 0;
     for (std::size_t e = 0; e < experts; ++e)
-      tile_[e + 1] = tile_[e] + static_cast<uint32_t>((first_[e + 1] - first_[e] + kRowTile - 1) / kRowTile);
+      tile_[e + 1] = tile_[e] + static_cast<uint32_t>(ceil_divide(first_[e + 1] - first_[e], kRowTile));
   }
 
   std::size_t tiles() const { return tile_[experts_]; }
@@ -132,8 +127,6 @@ void prepare_experts(Preparation& p, const Node& n, Prepared& out) {
   }
 }
 
-std::size_t whole_lines(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 std::size_t gathered_bytes(const Prepared& n) {
   std::size_t most = 0;
   for (const Read& read : n.reads) most = std::max(most, activation_bytes(read.kind, read.cols));
@@ -143,7 +136,7 @@ std::size_t gathered_bytes(const Prepared& n) {
 /// A tile for each product, the gathered activations, then the routing.
 std::size_t scratch_bytes(const Prepared& n, std::size_t rows) {
   const Experts& e = n.as<Experts>();
-  return 2 * kTileFloats * sizeof(float) + gathered_bytes(n) + Routing::bytes(e.experts, rows * e.k);
+  return 2 * kProductFloats * sizeof(float) + gathered_bytes(n) + Routing::bytes(e.experts, rows * e.k);
 }
 
 /// Which rows' activations a thread has gathered: it often takes several pieces of one tile after each other.
@@ -157,7 +150,7 @@ void expert_tile(const Run& run, const Stage& stage, const Prepared& n, const Ro
                  std::size_t begin, std::size_t end, const Own& own, Gathered& now) {
   const Experts& e = n.as<Experts>();
   auto* products = reinterpret_cast<float*>(own.extra);
-  std::byte* gathered = own.extra + 2 * kTileFloats * sizeof(float);
+  std::byte* gathered = own.extra + 2 * kProductFloats * sizeof(float);
   const std::size_t columns = (end - begin) * 16, first = (tile.expert * e.groups() + begin) * 16;
   for (std::size_t i = 0; i < n.products.size(); ++i) {
     const int a = stage.activations[i];
@@ -174,7 +167,7 @@ void expert_tile(const Run& run, const Stage& stage, const Prepared& n, const Ro
     }
     // Columns are counted from the matrix's first; only this chunk's are written.
     run.matmul().matmul(*n.products[i].matrix, from, tile.count, first / 16, first / 16 + (end - begin),
-                        products + i * kTileFloats - first, columns, nullptr, nullptr, 0);
+                        products + i * kProductFloats - first, columns, nullptr, nullptr, 0);
   }
   float* out = run.value(n.outs[0], own);
   const UnaryTable& unary = unary_tables[run.isa()];
@@ -182,7 +175,7 @@ void expert_tile(const Run& run, const Stage& stage, const Prepared& n, const Ro
     float* to = out + tile.entries[t] * e.rows + begin * 16;
     const float* product = products + t * columns;
     if (e.gated)
-      unary.apply_mul(e.act, product, product + kTileFloats, to, columns);
+      unary.apply_mul(e.act, product, product + kProductFloats, to, columns);
     else if (e.acts)
       unary.apply(e.act, product, to, columns);
     else
@@ -197,11 +190,11 @@ void share_experts(Run& run, const Stage& stage, const Prepared& n, const Own& o
   if (sharing.one_row()) {
     // Each expert that the row goes to is a tile; the ids are known once a thread has prepared.
     const float* ids = run.value(n.ins[1], own);
-    const std::size_t wanted = 4 * run.n_threads(), pieces = (wanted + e.k - 1) / e.k;
+    const std::size_t wanted = 4 * run.n_threads(), pieces = ceil_divide(wanted, e.k);
     const std::size_t chunk =
                           std::clamp<std::size_t>((groups / pieces + 1) / 2 * 2,
                                                   std::min<std::size_t>(2, groups), kGroupChunk * kRowTile),
-                      chunks = (groups + chunk - 1) / chunk;
+                      chunks = ceil_divide(groups, chunk);
     return sharing.pieces(e.k * chunks, [&](std::size_t k) {
       const auto entry = static_cast<uint32_t>(k / chunks);
       const std::size_t begin = k % chunks * chunk;
@@ -211,13 +204,13 @@ void share_experts(Run& run, const Stage& stage, const Prepared& n, const Own& o
   }
   // As many pieces as any ids could need: what a thread that comes late finds in their place may be something
   // else. Who holds a piece keeps the stage from ending, and the ids where they are.
-  const std::size_t entries = n_rows * e.k, chunks = (groups + kGroupChunk - 1) / kGroupChunk,
+  const std::size_t entries = n_rows * e.k, chunks = ceil_divide(groups, kGroupChunk),
                     most = std::min(entries, entries / kRowTile + e.experts);
   std::optional<Routing> routing;
   sharing.pieces(most * chunks, [&](std::size_t k) {
     if (!routing)
       routing.emplace(run.value(n.ins[1], own), n_rows, e.k, e.experts,
-                      own.extra + 2 * kTileFloats * sizeof(float) + gathered_bytes(n));
+                      own.extra + 2 * kProductFloats * sizeof(float) + gathered_bytes(n));
     if (k / chunks >= routing->tiles()) return;
     const std::size_t begin = k % chunks * kGroupChunk;
     expert_tile(run, stage, n, routing->tile(k / chunks), begin, std::min(begin + kGroupChunk, groups), own,

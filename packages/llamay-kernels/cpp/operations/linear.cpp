@@ -9,16 +9,7 @@
 namespace llamay {
 namespace {
 
-// Rows whose activations stay near while weights go by, and groups of weights that do while tiles of rows go
-// by. With 64 and 16, both fit into a second-level cache of 1 MiB for widths up to about 5,000. Tiles of 128
-// to 512 rows and chunks of 2 to 32 groups were as fast within what repetitions differ by; tiles of 32 rows a
-// fifth slower.
-constexpr std::size_t kRowTile = 64;
-constexpr std::size_t kGroupChunk = 16;
 constexpr std::size_t kFewRows = 4;  // decoding: weights are what takes time
-static_assert(kProductFloats >= kRowTile * kGroupChunk * 16);
-
-std::size_t ceil_divide(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 /// A product cut into tiles of rows and chunks of groups.
 struct Cut {

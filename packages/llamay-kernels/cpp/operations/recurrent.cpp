@@ -39,7 +39,7 @@ constexpr std::size_t kChannels = 512;
 
 void share_conv(Run& run, const Stage&, const Prepared& n, const Own& own, Sharing& sharing) {
   const Convolution& c = n.as<Convolution>();
-  const std::size_t width = c.conv.channels, chunks = (width + kChannels - 1) / kChannels;
+  const std::size_t width = c.conv.channels, chunks = ceil_divide(width, kChannels);
   const float* x = run.value(n.ins[0], own);
   float* out = run.value(n.outs[0], own);
   sharing.pieces(run.texts().size() * chunks, [&](std::size_t k) {
@@ -101,7 +101,7 @@ constexpr std::size_t kStateRows = 64;
 
 void share_scan(Run& run, const Stage&, const Prepared& n, const Own& own, Sharing& sharing) {
   const Recurrence& s = n.as<Recurrence>();
-  const std::size_t chunks = (s.v_dim + kStateRows - 1) / kStateRows;
+  const std::size_t chunks = ceil_divide(s.v_dim, kStateRows);
   const ScanTable& table = scan_tables[run.isa()];
   sharing.pieces(run.texts().size() * s.heads * chunks, [&](std::size_t k) {
     const std::size_t text = k / (s.heads * chunks), head = k / chunks % s.heads,

@@ -21,6 +21,8 @@ struct AttentionShape {
   // only. 0: they hold values, too.
   uint32_t v_from_k = 0;
 
+  bool operator==(const AttentionShape&) const = default;
+
   constexpr uint32_t group() const { return heads / kv_heads; }
   /// Tokens of one task, at most kAttentionRows.
   constexpr uint32_t tile() const { return group() < kAttentionRows ? kAttentionRows / group() : 1; }

@@ -17,20 +17,8 @@ void elementwise(Elementwise op, const float* a, const float* b, float by, float
       return map(a, b, out, n, [](f32x16 x, f32x16 y) { return x * y; });
     case Elementwise::scale:
       return map(a, out, n, [c](f32x16 x) { return x * c; });
-    case Elementwise::silu:
-      return map(a, out, n, [](f32x16 x) { return silu(x); });
-    case Elementwise::gelu_tanh:
-      return map(a, out, n, [](f32x16 x) { return gelu_tanh(x); });
     case Elementwise::softcap:
       return map(a, out, n, [c](f32x16 x) { return softcap(x, c); });
-    case Elementwise::silu_mul:
-      return map(a, b, out, n, [](f32x16 x, f32x16 y) { return silu(x) * y; });
-    case Elementwise::gelu_mul:
-      return map(a, b, out, n, [](f32x16 x, f32x16 y) { return gelu_tanh(x) * y; });
-    case Elementwise::exp:
-      return map(a, out, n, [](f32x16 x) { return exp(x); });
-    case Elementwise::tanh:
-      return map(a, out, n, [](f32x16 x) { return tanh(x); });
     case Elementwise::copy:
       memmove(out, a, n * sizeof *a);
       return;

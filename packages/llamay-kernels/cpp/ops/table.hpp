@@ -8,19 +8,7 @@
 namespace llamay {
 
 /// What maps a row to a row of the same width, or two rows to one.
-enum class Elementwise : uint8_t {
-  add,
-  mul,
-  scale,
-  silu,
-  gelu_tanh,
-  softcap,
-  silu_mul,
-  gelu_mul,
-  copy,
-  exp,
-  tanh
-};
+enum class Elementwise : uint8_t { add, mul, scale, softcap, copy };
 
 /// Row operations, one table a kernel set; docs/arithmetic.md has each one's order of work.
 struct OpsTable {
@@ -28,8 +16,8 @@ struct OpsTable {
   /// took effect.
   const char* compiled_for;
 
-  /// out[i] = op(a[i], b[i]) or op(a[i]) for i < n; `by` is scale's factor or softcap's cap. silu_mul is
-  /// silu(a) * b. out may be a or b.
+  /// out[i] = op(a[i], b[i]) or op(a[i]) for i < n; `by` is scale's factor or softcap's cap. out
+  /// may be a or b.
   void (*elementwise)(Elementwise op, const float* a, const float* b, float by, float* out, size_t n);
 
   /// groups times: `width` values of x, normalised by their root mean square and multiplied by w unless that
