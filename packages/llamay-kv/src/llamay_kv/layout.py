@@ -163,6 +163,11 @@ class Layout:
         ]
 
     @property
+    def recurrent(self) -> bool:
+        """Whether a group is recurrent, so that a context can be cut only where a state was kept."""
+        return any(group.kind == "state" for group in self.groups)
+
+    @property
     def position_bytes(self) -> int:
         """Bytes of one position of all groups."""
         return sum(group.position_bytes for group in self.groups)

@@ -19,12 +19,11 @@ def kv_pool(
     """Return a pool in the backend's memory. One of a layout that keeps nothing takes none."""
     if not layout.groups:
         return llamay_kv.Pool(layout, page_tokens, budget_bytes=0)
-    recurrent = any(group.kind == "state" for group in layout.groups)
     return llamay_kv.Pool(
         layout,
         page_tokens,
         budget_bytes=budget_bytes,
-        checkpoint_bytes=int(budget_bytes * _CHECKPOINTS) if recurrent else None,
+        checkpoint_bytes=int(budget_bytes * _CHECKPOINTS) if layout.recurrent else None,
         spill=spill,
         allocator=None if backend.memory is None else backend.memory(),
     )

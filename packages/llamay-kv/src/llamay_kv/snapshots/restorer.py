@@ -106,7 +106,7 @@ def _read_frames(reader: SnapshotReader, lease: Lease, layout: Layout) -> dict[s
     converters = [ChunkConverter(stored) if converts(stored, held) else None for stored, held in pairs]
     side: dict[str, tuple[int, bytes]] = {}
     states = iter(reader.manifest.side)
-    recurrent = any(group.kind == "state" for group in layout.groups)
+    recurrent = layout.recurrent
     buffer = np.empty(0, np.uint8)
     for frame, offset in reader.frames():
         if frame.kind in (fmt.TOKENS, fmt.TABLE):

@@ -52,7 +52,7 @@ class Prefixes:
         self.chunk_on_disk = 0 if disk is None else _CHUNK
         """The lengths at which the disk can keep a state are its multiples; 0 without a disk."""
         windows = [group.window for group in pool.layout.groups if group.window]
-        self.recurrent = any(group.kind == "state" for group in pool.layout.groups)
+        self.recurrent = pool.layout.recurrent
         """Whether a prefix can only be used where a state was kept."""
         self.windowed = bool(windows)
         """Whether a prefix can only be used where the pages inside a window were kept."""
@@ -86,7 +86,7 @@ class Prefixes:
 
     def parting(self, tokens: list[int], tenant: str) -> int:
         """Return how many tokens, from the first on, some other text begins with, whether it can be used so or not."""
-        return self.tree.explain_miss(tokens, tenant=tenant).equal
+        return self.tree.known(tokens, tenant=tenant)[0]
 
     def save(self, context: kv.Context, tenant: str) -> None:
         """Have the disk keep what a context holds. Takes microseconds: another thread writes."""

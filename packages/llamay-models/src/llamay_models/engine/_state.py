@@ -115,14 +115,10 @@ class State:
         """Keep n tokens, of which the last is not computed: its logits, which nobody kept, are wanted."""
         back = self.kv.nearest(max(0, n - 1))
         rest = self.kv.token_slice(back, n) if n else []
-        if back < n - 1 and not self._recurrent:
+        if back < n - 1 and not self.kv.pool.layout.recurrent:
             raise ContextError(
                 f"cannot go back to {n} tokens: a sliding window has dropped what is before them; "
                 f"fork the context before it goes on, and truncate that"
             )
         self.kv.truncate(back)
         self.pending = rest
-
-    @property
-    def _recurrent(self) -> bool:
-        return any(group.kind == "state" for group in self.kv.pool.layout.groups)
