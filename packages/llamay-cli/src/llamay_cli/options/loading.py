@@ -12,7 +12,7 @@ import click
 
 from ..console.progress import Mode
 from ..errors import CliError
-from .shared import offline_option, progress_option, threads_option
+from .shared import kv_option, offline_option, progress_option, threads_option
 
 if TYPE_CHECKING:
     from llamay_models import Model
@@ -34,13 +34,7 @@ def model_options(command: F) -> F:
                 help=_CTX_SIZE,
             ),
             threads_option(_THREADS),
-            click.option(
-                "--kv",
-                type=click.Choice(["f16", "f32", "vq8", "q8"]),
-                envvar="LLAMAY_KV",
-                default="f16",
-                help=_KV,
-            ),
+            kv_option(_KV, envvar="LLAMAY_KV"),
             click.option(
                 "--packed-cache",
                 type=click.Path(file_okay=False, path_type=Path),

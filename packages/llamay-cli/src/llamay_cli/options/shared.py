@@ -20,6 +20,12 @@ def threads_option(text: str = "CPU threads.") -> Callable[[F], F]:
     return click.option("-t", "--threads", type=click.IntRange(1, 1024), envvar=names, help=text)
 
 
+def kv_option(text: str = "Precision of keys and values.", *, envvar: str | None = None) -> Callable[[F], F]:
+    """Add the precision of keys and values."""
+    kinds = click.Choice(["f16", "f32", "vq8", "q8"])
+    return click.option("--kv", type=kinds, envvar=envvar, default="f16", help=text)
+
+
 def offline_option(text: str = "Pull nothing from the network.") -> Callable[[F], F]:
     """Add the option that forbids the network."""
     return click.option("--offline", is_flag=True, envvar=["LLAMAY_OFFLINE", "LLAMA_OFFLINE"], help=text)

@@ -11,7 +11,7 @@ import click
 from ..console.progress import Mode, reporting
 from ..models import resolve
 from ..options.completion import complete_model
-from ..options.shared import offline_option, progress_option, threads_option
+from ..options.shared import kv_option, offline_option, progress_option, threads_option
 
 if TYPE_CHECKING:
     from ..verification import Precision
@@ -29,12 +29,7 @@ if TYPE_CHECKING:
     help="Repetitions; the best counts.  [default: 3]",
 )
 @threads_option()
-@click.option(
-    "--kv",
-    type=click.Choice(["f16", "f32", "vq8", "q8"]),
-    default="f16",
-    help="Precision of keys and values.",
-)
+@kv_option()
 @offline_option()
 @progress_option()
 def bench(
