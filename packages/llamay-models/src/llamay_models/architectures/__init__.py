@@ -34,7 +34,8 @@ class Architecture:
 
     Attributes:
         name: as files have it.
-        build: `build(g, config, weights)` is the model.
+        build: `build(g, config, weights)` is the model in operations of g: logits of a row, or the hidden states of an
+            encoder.
         read: takes its config from a file's metadata.
         kind: a "decoder" says what comes next, its rows seeing only those before them; in an "encoder" each row sees
             its whole text, which must be one step, and hidden states come out (see `config.output`).

@@ -51,7 +51,7 @@ class Keys:
         return value if value is default else self._real(key, value, positive)
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return whether something is so."""
+        """Return whether a key is true, as bool or as 0 or 1; `default` where the file lacks it."""
         return self._flag(key, self._raw(key, default))
 
     def local_layers(self, key: str, layers: int, period: int) -> tuple[bool, ...]:
@@ -67,7 +67,7 @@ class Keys:
         return tuple(i % period < period - 1 for i in range(layers))
 
     def text(self, key: str, default: str | None = _REQUIRED) -> Any:
-        """Return a string."""
+        """Return a string, or `default` where the file lacks the key."""
         value = self._raw(key, default)
         if value is not default and not isinstance(value, str):
             raise MetadataError(f"{self.name(key)} must be a string, not {value!r}")
@@ -98,11 +98,11 @@ class Keys:
             )
 
     def has(self, key: str) -> bool:
-        """Whether the file says anything of it."""
+        """Return whether the file has the key, whatever its value."""
         return self.name(key) in self.metadata
 
     def name(self, key: str) -> str:
-        """Return the key's full name."""
+        """Return the key's full name, with the architecture in front."""
         return f"{self.architecture}.{key}"
 
     def _raw(self, key: str, default: Any) -> Any:

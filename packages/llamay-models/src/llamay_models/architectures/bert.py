@@ -1,6 +1,6 @@
-"""BERT (Devlin et al.
+"""BERT (Devlin et al. 2018, https://arxiv.org/abs/1810.04805), and the sentence encoders that are made of it.
 
-2018, https://arxiv.org/abs/1810.04805) and the sentence encoders made of it: MiniLM, BGE, GTE, E5, XLM-RoBERTa.
+Such as MiniLM, BGE, GTE, E5 and XLM-RoBERTa (Reimers and Gurevych 2019, https://arxiv.org/abs/1908.10084).
 
 Every row sees its whole text, so a text is one step and nothing is kept. Positions and types of tokens are learned;
 norms come after attention and MLP; the MLP has no gate. What comes out is not logits but hidden states: of each row, or
@@ -34,7 +34,7 @@ class Bert(Transformer):
 
 
 def bert(g: Trace, c: Bert, w: Weights) -> Value:
-    """Return the model, for one row."""
+    """Return hidden states, of width c.width, of rows or pooled of texts: the whole model in operations of g."""
     x = g.given(g.embed(w["token_embd"], c.vocab, c.width))
     x = g.add(x, g.embed_positions(w["position_embd"], c.context_length, c.width))
     if (types := w.get("token_types")) is not None:
@@ -59,7 +59,7 @@ def bert(g: Trace, c: Bert, w: Weights) -> Value:
 
 
 def config(keys: Keys) -> Bert:
-    """Hyper-parameters of a file."""
+    """Return the hyper-parameters that metadata has. Raises MetadataError that names the key."""
     if keys.flag("attention.causal", False):
         raise MetadataError(
             f"{keys.name('attention.causal')} is true, but rows of {keys.architecture} see their whole text"

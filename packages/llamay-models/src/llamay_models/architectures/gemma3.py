@@ -25,7 +25,7 @@ class Gemma3(Transformer):
 
 
 def gemma3(g: Trace, c: Gemma3, w: Weights) -> Value:
-    """Return the model, for one row."""
+    """Return the logits that follow one row, of width c.vocab: the whole model in operations of g."""
     x = g.given(g.scale(g.embed(w["token_embd"], c.vocab, c.width), math.sqrt(c.width)))
     for i, b in enumerate(c.blocks):
         h = g.rms_norm(x, w[i, "attn_norm"], c.eps)
@@ -44,7 +44,7 @@ def gemma3(g: Trace, c: Gemma3, w: Weights) -> Value:
 
 
 def config(keys: Keys) -> Gemma3:
-    """Hyper-parameters of a file.
+    """Return the hyper-parameters that metadata has. Raises MetadataError that names the key.
 
     Which layers are local, and their base, have defaults: the first files of this architecture lack both keys.
     """

@@ -1,6 +1,6 @@
-"""GPT-2 (Radford et al.
+"""GPT-2 (Radford et al. 2019, Language Models are Unsupervised Multitask Learners).
 
-2019, https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf).
+https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf
 
 What differs from Llama: positions are learned and added to the embeddings, so a context is never longer
 than their table; layer norms and biases everywhere; queries, keys and values are one matrix; the MLP has
@@ -13,7 +13,7 @@ from llamay_models.plan import Trace, Value, Weights
 
 
 def gpt2(g: Trace, c: Transformer, w: Weights) -> Value:
-    """Return the model, for one row."""
+    """Return the logits that follow one row, of width c.vocab: the whole model in operations of g."""
     x = g.given(g.embed(w["token_embd"], c.vocab, c.width))
     x = g.add(x, g.embed_positions(w["position_embd"], c.context_length, c.width))
     for i, b in enumerate(c.blocks):
@@ -30,5 +30,5 @@ def gpt2(g: Trace, c: Transformer, w: Weights) -> Value:
 
 
 def config(keys: Keys) -> Transformer:
-    """Hyper-parameters of a file."""
+    """Return the hyper-parameters that metadata has. Raises MetadataError that names the key."""
     return Transformer(**read_transformer(keys, None, eps="attention.layer_norm_epsilon"))

@@ -21,7 +21,7 @@ class Jamba(Transformer):
 
 
 def jamba(g: Trace, c: Jamba, w: Weights) -> Value:
-    """Return the model, for one row."""
+    """Return the logits that follow one row, of width c.vocab: the whole model in operations of g."""
     x = g.given(g.embed(w["token_embd"], c.vocab, c.width))
     for i, b in enumerate(c.blocks):
         h = g.rms_norm(x, w[i, "attn_norm"], c.eps)
@@ -41,6 +41,6 @@ def jamba(g: Trace, c: Jamba, w: Weights) -> Value:
 
 
 def config(keys: Keys) -> Jamba:
-    """Hyper-parameters of a file."""
+    """Return the hyper-parameters that metadata has. Raises MetadataError that names the key."""
     fields = read_transformer(keys, None, router=Router("softmax", norm=False), hybrid=True)
     return Jamba(**fields, mixer=read_mixer(keys, normed=True))

@@ -20,7 +20,7 @@ class Lfm2(Transformer):
 
 
 def lfm2(g: Trace, c: Lfm2, w: Weights) -> Value:
-    """Return the model, for one row."""
+    """Return the logits that follow one row, of width c.vocab: the whole model in operations of g."""
     x = g.given(g.embed(w["token_embd"], c.vocab, c.width))
     for i, b in enumerate(c.blocks):
         h = g.rms_norm(x, w[i, "attn_norm"], c.eps)
@@ -41,13 +41,16 @@ def lfm2(g: Trace, c: Lfm2, w: Weights) -> Value:
 
 
 def short_conv(g: Trace, h: Value, c: Lfm2, w: Weights, i: int) -> Value:
-    """`out(after * conv(before * inner))`, with both gates and the inner values from one product."""
+    """Return `out(after * conv(before * inner))`, of width c.width.
+
+    Both gates and the inner values come from one product.
+    """
     before, after, inner = g.linear_split(h, w[i, "shortconv.in_proj"], (c.width,) * 3)
     y = g.conv(i, g.mul(before, inner), w[i, "shortconv.conv"], c.taps)
     return g.linear(g.mul(after, y), w[i, "shortconv.out_proj"], c.width)
 
 
 def config(keys: Keys) -> Lfm2:
-    """Hyper-parameters of a file."""
+    """Return the hyper-parameters that metadata has. Raises MetadataError that names the key."""
     fields = read_transformer(keys, "half", hybrid=True)
     return Lfm2(**fields, taps=keys.integer("shortconv.l_cache", low=2, high=MAX_HEADS))

@@ -1,7 +1,7 @@
-"""Llama (Touvron et al.
+"""Llama (Touvron et al. 2023, https://arxiv.org/abs/2302.13971), and all that followed its shape.
 
-2023, https://arxiv.org/abs/2302.13971), and all that followed its shape: Mistral, SmolLM, TinyLlama; with experts in
-place of the MLP, Mixtral (Jiang et al. 2024, https://arxiv.org/abs/2401.04088).
+Such as Mistral, SmolLM and TinyLlama; with experts in place of the MLP, Mixtral (Jiang et al. 2024,
+https://arxiv.org/abs/2401.04088).
 
 Pre-norm, rotary positions, grouped-query attention, gated SiLU. GGUF files of this architecture keep
 Meta's order of the rotated pairs; Llama 3.1's scaled frequencies come as the tensor `rope_freqs`; some
@@ -15,7 +15,7 @@ from llamay_models.plan import Trace, Value, Weights
 
 
 def llama(g: Trace, c: Transformer, w: Weights) -> Value:
-    """Return the model, for one row."""
+    """Return the logits that follow one row, of width c.vocab: the whole model in operations of g."""
     factors = w.get("rope_freqs")
     x = g.given(g.embed(w["token_embd"], c.vocab, c.width))
     for i, b in enumerate(c.blocks):
@@ -31,5 +31,5 @@ def llama(g: Trace, c: Transformer, w: Weights) -> Value:
 
 
 def config(keys: Keys) -> Transformer:
-    """Hyper-parameters of a file."""
+    """Return the hyper-parameters that metadata has. Raises MetadataError that names the key."""
     return Transformer(**read_transformer(keys, "pairs", router=Router("softmax", norm=True)))

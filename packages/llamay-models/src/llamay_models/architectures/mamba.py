@@ -40,7 +40,7 @@ class Mamba(Config):
 
 
 def mamba(g: Trace, c: Mamba, w: Weights) -> Value:
-    """Return the model, for one row."""
+    """Return the logits that follow one row, of width c.vocab: the whole model in operations of g."""
     x = g.given(g.embed(w["token_embd"], c.vocab, c.width))
     for i in range(c.layers):
         x = g.add(x, mixer(g, g.rms_norm(x, w[i, "attn_norm"], c.eps), c.mixer, c.eps, w, i))
@@ -48,9 +48,10 @@ def mamba(g: Trace, c: Mamba, w: Weights) -> Value:
 
 
 def mixer(g: Trace, h: Value, c: Mixer, eps: float, w: Weights, i: int) -> Value:
-    """The state `s = s e^(dt A) + dt x B` of each channel, read as `s C + D x`.
+    """Return what a mixer adds to the row that h is the norm of, of h's width.
 
-    Step sizes and projections may be normalised, with weights where a file has them.
+    The state of each channel is `s = s e^(dt A) + dt x B`, read as `s C + D x`. Step sizes and projections may be
+    normalised, with weights where a file has them.
     """
     x, z = g.linear_split(h, w[i, "ssm_in"], (c.inner, c.inner))
     x = g.silu(g.conv(i, x, w[i, "ssm_conv1d"], c.taps, w.get((i, "ssm_conv1d", "bias"))))
@@ -67,7 +68,7 @@ def mixer(g: Trace, h: Value, c: Mixer, eps: float, w: Weights, i: int) -> Value
 
 
 def repeat(g: Trace, x: Value, times: int) -> Value:
-    """Return each number of x so many times in a row."""
+    """Return each number of x so many times in a row, of width `x.width * times`."""
     heads, out, doubled = x.width, None, x
     while times:
         if times % 2:
@@ -80,7 +81,7 @@ def repeat(g: Trace, x: Value, times: int) -> Value:
 
 
 def config(keys: Keys) -> Mamba:
-    """Hyper-parameters of a file."""
+    """Return the hyper-parameters that metadata has. Raises MetadataError that names the key."""
     normed = keys.flag("ssm.dt_b_c_rms", False)
     return Mamba(**read_config(keys, "attention.layer_norm_rms_epsilon"), mixer=read_mixer(keys, normed))
 

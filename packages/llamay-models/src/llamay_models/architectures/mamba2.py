@@ -35,7 +35,7 @@ class Mamba2(Config):
 
 
 def mamba2(g: Trace, c: Mamba2, w: Weights) -> Value:
-    """Return the model, for one row."""
+    """Return the logits that follow one row, of width c.vocab: the whole model in operations of g."""
     x = g.given(g.embed(w["token_embd"], c.vocab, c.width))
     for i in range(c.layers):
         x = g.add(x, mixer(g, g.rms_norm(x, w[i, "attn_norm"], c.eps), c, w, i))
@@ -43,7 +43,10 @@ def mamba2(g: Trace, c: Mamba2, w: Weights) -> Value:
 
 
 def mixer(g: Trace, h: Value, c: Mamba2, w: Weights, i: int) -> Value:
-    """The state `S = S e^(dt A) + (dt x) B^T` of each head, read as `S C + D x`."""
+    """Return what a mixer adds to the row that h is the norm of, of h's width.
+
+    The state of each head is `S = S e^(dt A) + (dt x) B^T`, read as `S C + D x`.
+    """
     projection = c.groups * c.state
     mixed = c.inner + 2 * projection
     z, xbc, dt = g.linear_split(h, w[i, "ssm_in"], (c.inner, mixed, c.heads))
@@ -60,7 +63,7 @@ def mixer(g: Trace, h: Value, c: Mamba2, w: Weights, i: int) -> Value:
 
 
 def config(keys: Keys) -> Mamba2:
-    """Hyper-parameters of a file."""
+    """Return the hyper-parameters that metadata has. Raises MetadataError that names the key."""
     c = Mamba2(
         **read_config(keys, "attention.layer_norm_rms_epsilon"),
         taps=keys.integer("ssm.conv_kernel", low=2, high=MAX_HEADS),

@@ -1,8 +1,6 @@
-"""Qwen2 and Qwen2.5 (Yang et al.
+"""Qwen2 and Qwen2.5 (Yang et al. 2024, https://arxiv.org/abs/2407.10671 and https://arxiv.org/abs/2412.15115).
 
-2024, https://arxiv.org/abs/2407.10671): Llama whose queries, keys and values have a bias.
-
-Rotated pairs lie half a head apart.
+Llama whose queries, keys and values have a bias. Rotated pairs lie half a head apart.
 """
 
 from llamay_models.architectures._blocks import feed_forward, head
@@ -12,7 +10,7 @@ from llamay_models.plan import Trace, Value, Weights
 
 
 def qwen2(g: Trace, c: Transformer, w: Weights) -> Value:
-    """Return the model, for one row."""
+    """Return the logits that follow one row, of width c.vocab: the whole model in operations of g."""
     x = g.given(g.embed(w["token_embd"], c.vocab, c.width))
     for i, b in enumerate(c.blocks):
         h = g.rms_norm(x, w[i, "attn_norm"], c.eps)
@@ -27,5 +25,5 @@ def qwen2(g: Trace, c: Transformer, w: Weights) -> Value:
 
 
 def config(keys: Keys) -> Transformer:
-    """Hyper-parameters of a file."""
+    """Return the hyper-parameters that metadata has. Raises MetadataError that names the key."""
     return Transformer(**read_transformer(keys, "half"))

@@ -24,29 +24,26 @@ _TWO_PI = 2 * Decimal("3.1415926535897932384626433832795028841971693993751058209
 
 @dataclass(frozen=True)
 class Linear:
-    """Position interpolation: every frequency divided by `factor` (Chen et al.
-
-    2023, https://arxiv.org/abs/2306.15595).
-    """
+    """Position interpolation (Chen et al. 2023, https://arxiv.org/abs/2306.15595): frequencies divided by `factor`."""
 
     factor: float
 
     def apply(self, frequencies: list[Decimal], rope: Rope) -> list[Decimal]:
-        """Return the frequencies, interpolated."""
+        """Return the frequencies, in radians a position for each pair, divided by the factor."""
         return [f / Decimal(self.factor) for f in frequencies]
 
     def attention_factor(self) -> Decimal:
-        """Interpolation leaves the rotation's length alone."""
+        """Return 1: interpolation leaves the length of rotated values alone."""
         return Decimal(1)
 
 
 @dataclass(frozen=True)
 class Yarn:
-    """YaRN (Peng et al.
+    """YaRN (Peng et al. 2023, https://arxiv.org/abs/2309.00071).
 
-    2023, https://arxiv.org/abs/2309.00071): fast pairs keep their frequency, slow ones are divided by
-    `factor`, between `beta_fast` and `beta_slow` turns in the original context the two are mixed. The rotated
-    values are lengthened by `0.1 ln(factor) + 1`, unless the file says otherwise.
+    Fast pairs keep their frequency, and that of slow ones is divided by `factor`; between `beta_fast` and `beta_slow`
+    turns in the original context the two are mixed. Rotated values are lengthened by `0.1 ln(factor) + 1`, unless the
+    file says otherwise.
     """
 
     factor: float
@@ -56,7 +53,7 @@ class Yarn:
     log_multiplier: float = 0.0
 
     def apply(self, frequencies: list[Decimal], rope: Rope) -> list[Decimal]:
-        """Return the frequencies, each mixed by where it lies between fast and slow."""
+        """Return the frequencies, in radians a position for each pair, mixed by where a pair lies from fast to slow."""
         last = Decimal(rope.dims - 1)
         low = max(Decimal(0), self._dimension(self.beta_fast, rope).to_integral_value(ROUND_FLOOR))
         high = min(last, self._dimension(self.beta_slow, rope).to_integral_value(ROUND_CEILING))
@@ -67,7 +64,7 @@ class Yarn:
         return mixed
 
     def attention_factor(self) -> Decimal:
-        """How much longer rotated values become, so that attention stays as sharp over more positions."""
+        """Return how much longer rotated values become, so that attention stays as sharp over more positions."""
         if self.factor <= 1:
             return Decimal(1)
         log = Decimal(self.factor).ln()
@@ -87,10 +84,11 @@ class Yarn:
 
 @dataclass(frozen=True)
 class Llama3:
-    """Llama 3.1's rule: pairs that turn slowly are divided by `factor`, fast ones stay.
+    """Llama 3.1's rule (Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783): slow pairs divided by `factor`.
 
-    Between `low_frequency_factor` and `high_frequency_factor` turns in the original context the two are
-    mixed. Files made by llama.cpp's converter carry the result as the tensor `rope_freqs.weight` instead.
+    Fast pairs keep their frequency; between `low_frequency_factor` and `high_frequency_factor` turns in the original
+    context the two are mixed. Files made by llama.cpp's converter carry the result as the tensor `rope_freqs.weight`
+    instead.
     """
 
     factor: float
@@ -99,7 +97,7 @@ class Llama3:
     high_frequency_factor: float = 4.0
 
     def apply(self, frequencies: list[Decimal], rope: Rope) -> list[Decimal]:
-        """Return the frequencies, each mixed by its wavelength."""
+        """Return the frequencies, in radians a position for each pair, mixed by their wavelength."""
         low, high = Decimal(self.low_frequency_factor), Decimal(self.high_frequency_factor)
         mixed = []
         for f in frequencies:
@@ -109,13 +107,13 @@ class Llama3:
         return mixed
 
     def attention_factor(self) -> Decimal:
-        """Return the rule leaves the rotation's length alone."""
+        """Return 1: the rule leaves the length of rotated values alone."""
         return Decimal(1)
 
 
 @dataclass(frozen=True)
 class Rope:
-    """How positions turn the values of a head.
+    """How positions turn the values of a head (Su et al. 2021, https://arxiv.org/abs/2104.09864).
 
     `style` "half" pairs value `i` with `i + dims / 2` (GPT-NeoX, most files); "pairs" pairs `2i` with `2i
     + 1` (Meta's own order, which GGUF files of the architecture `llama` keep). Only the first `dims`
@@ -135,7 +133,7 @@ class Rope:
             object.__setattr__(self, "factor", float(factor * Decimal(self.length)))
 
     def frequencies(self, factors: Floats | None = None) -> Doubles:
-        """Radians a position for each pair, float64 of shape (dims / 2,), scaling and `factors` applied. Read-only."""
+        """Return radians a position for each pair, float64 (dims / 2,), scaling and `factors` applied. Read-only."""
         return _frequencies(self, None if factors is None else tuple(factors.tolist()))
 
 
