@@ -16,7 +16,8 @@ from llamay_models.errors import ArchitectureError, IdentityMismatch, MetadataEr
 from llamay_models.plan import Program, evaluate, fuse
 from llamay_models.plan._adapt import Update, adapt, outline
 
-NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
+from .architecture_names import DENSE
+
 TOKENS = [1, 20, 33, 47, 8, 5, 7, 11, 2, 60, 31]
 Pairs = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
@@ -85,7 +86,7 @@ def product(name: str, update: Update) -> np.ndarray:
 
 
 @pytest.mark.parametrize("untied", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DENSE)
 def test_an_adapted_program_computes_what_merged_weights_compute(
     small_model: Any, tmp_path: Path, name: str, untied: bool
 ) -> None:

@@ -11,6 +11,8 @@ from llamay_models.architectures import ARCHITECTURES, Experts, Keys, find
 from llamay_models.errors import ArchitectureError, MetadataError
 from llamay_models.plan import Linear, Llama3, Yarn, memories
 
+from ..architecture_names import DENSE
+
 COMMON = {
     "block_count": 12,
     "context_length": 4096,
@@ -77,7 +79,7 @@ class TestLayers:
         c = read(block_count=2, attention__head_count=[12, 8], attention__key_length=64)
         assert [b.kv_heads for b in c.blocks] == [12, 8]
 
-    @pytest.mark.parametrize("name", ["gemma3", "gpt2", "llama", "qwen2", "qwen3"])
+    @pytest.mark.parametrize("name", DENSE)
     def test_the_plan_follows_them(self, small_model, name):
         keys = {"block_count": 2, "attention.head_count": [4, 6], "attention.head_count_kv": [2, 3]}
         keys |= {"attention.key_length": [16, 8], "attention.value_length": [8, 8]}

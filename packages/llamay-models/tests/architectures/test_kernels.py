@@ -4,36 +4,17 @@ import numpy as np
 import pytest
 
 import llamay_kernels as kernels
-import llamay_kv
 from llamay_models import gguf
-from llamay_models._cache_layout import cache_layout
 from llamay_models.architectures import ARCHITECTURES, find
 from llamay_models.embedding import take_rank_head
-from llamay_models.plan import TABLE, Operation, Trace, Weights, evaluate, fuse, whole_text
-from llamay_models.tensors import file_tensors, pack
+from llamay_models.plan import TABLE, Operation, Trace, Weights, evaluate
+from llamay_models.tensors import file_tensors
+
+from ..architecture_names import LOGITS_FILES, TEXT
+from .kernel_steps import computed
 
 MANY = 40
-TOKENS = [1, 20, 33, 47, 301, 8, 99, 100]
-FILES = ("bert", "falcon-mamba", "gemma3", "jamba", "lfm2", "mamba", "mamba2", "mixtral", "qwen3", "qwen3moe")
-
-
-def computed(program, tokens, steps):
-    """Return what the kernels make of a text that comes in steps: float32 (rows, output width)."""
-    threads = kernels.Threads(2)
-    fused = fuse(program)
-    plan = kernels.Plan(fused.records, fused.widths, pack(fused.tensors, threads), max_rows=32)
-    out, done = np.zeros((len(tokens), fused.output_width), np.float32), 0
-    if whole_text(program):
-        plan.run_rows([(None, tokens, 0, len(tokens))], out, threads)
-        return out
-    context = llamay_kv.Pool(cache_layout(fused, "f32"), 16, budget_bytes=64 << 20).context()
-    for size in steps:
-        step, rows = tokens[done : done + size], np.zeros((size, fused.output_width), np.float32)
-        with context.reserve(size) as lease:
-            plan.run_rows([(lease, step, done, size)], rows, threads)
-            lease.commit(step)
-        out[done : done + size], done = rows, done + size
-    return out
+FILES = ("bert", *LOGITS_FILES)
 
 
 @pytest.mark.parametrize("steps", [(8,), (3, 1, 4), (1,) * 8])
@@ -46,7 +27,7 @@ def test_files_of_random_weights_give_the_logits_of_transformers(shared_data, na
         take_rank_head(tensors, config.width)
         trace = Trace()
         architecture.build(trace, config, Weights(tensors))
-        out = computed(trace.program(), TOKENS, steps)
+        out = computed(trace.program(), TEXT, steps)
     expected = np.load(path.with_suffix(".hidden.npy" if name == "bert" else ".logits.npy"))
     np.testing.assert_allclose(out, expected, atol=2e-5 if name == "falcon-mamba" else 5e-6)
 

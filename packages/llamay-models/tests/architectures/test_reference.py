@@ -9,8 +9,9 @@ from llamay_models.embedding import take_rank_head
 from llamay_models.plan import Reference, Rows, Watch, Weights, check
 from llamay_models.tensors import file_tensors
 
-DECODERS = sorted(a.name for a in ARCHITECTURES.values() if a.kind == "decoder")
-TOKENS = [1, 20, 33, 47, 301, 8, 99, 100]
+from ..architecture_names import DECODERS, LOGITS_FILES, STATES_FILES, TEXT
+
+TOKENS = list(TEXT)
 
 
 def reference(path, rows, g=None):
@@ -22,16 +23,14 @@ def reference(path, rows, g=None):
         return architecture.build(g or Reference(rows), config, Weights(tensors)).array
 
 
-@pytest.mark.parametrize(
-    "name", ["falcon-mamba", "gemma3", "jamba", "lfm2", "mamba", "mamba2", "mixtral", "qwen3", "qwen3moe"]
-)
+@pytest.mark.parametrize("name", LOGITS_FILES)
 def test_logits_are_those_of_transformers(shared_data, name):
     logits = reference(shared_data / "models" / f"{name}.gguf", TOKENS)
     expected = np.load(shared_data / "models" / f"{name}.logits.npy")
     np.testing.assert_allclose(logits, expected, atol=2e-5 if name == "falcon-mamba" else 3e-6)
 
 
-@pytest.mark.parametrize("name", ["bert", "xlm-roberta"])
+@pytest.mark.parametrize("name", STATES_FILES)
 def test_hidden_states_are_those_of_transformers(shared_data, name):
     states = reference(shared_data / "models" / f"{name}.gguf", [2, *TOKENS[1:]] if "xlm" in name else TOKENS)
     expected = np.load(shared_data / "models" / f"{name}.hidden.npy")

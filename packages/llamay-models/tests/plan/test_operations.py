@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamay_models.architectures import ARCHITECTURES
 from llamay_models.errors import PlanError
 from llamay_models.plan import (
     ArrayTensor,
@@ -25,7 +24,8 @@ from llamay_models.plan import (
     whole_text,
 )
 
-DECODERS = sorted(a.name for a in ARCHITECTURES.values() if a.kind == "decoder")
+from ..architecture_names import DECODERS
+
 TOKENS = [5, 2, 7, 7, 0, 3]
 
 
