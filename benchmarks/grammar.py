@@ -24,8 +24,8 @@ import importlib.util
 import itertools
 import json
 import multiprocessing
-import os
 import platform
+import runpy
 import sys
 import tarfile
 import time
@@ -143,8 +143,8 @@ class Case:
 
 def schemas_with_tests() -> Iterator[tuple[str, Any, list[dict[str, Any]]]]:
     """Name, schema and tests (``{"data": ..., "valid": bool}``) of MaskBench, by name."""
-    named = os.environ.get("LLAMAY_TEST_DATA")
-    archive = (Path(named) if named else ROOT.parent / "shared" / "data") / "maskbench-half.tar.xz"
+    data = runpy.run_path(str(ROOT / "tests" / "larger_data.py"))["data_folder"]()
+    archive = data / "maskbench-half.tar.xz"
     if not archive.is_file():
         sys.exit(f"no schemas at {archive}; set LLAMAY_TEST_DATA")
     with tarfile.open(archive) as tar:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import runpy
 import sys
 from collections import Counter
 from pathlib import Path
@@ -25,7 +25,8 @@ from jsonschema_specifications import REGISTRY
 import llamay_grammar as lg
 
 DRAFTS = ("4", "6", "7", "2019-09", "2020-12")
-DATA = Path(os.environ.get("LLAMAY_TEST_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+ROOT = Path(__file__).resolve().parents[1]
+DATA: Path = runpy.run_path(str(ROOT / "tests" / "larger_data.py"))["data_folder"]()
 
 
 def accepts(grammar: lg.Grammar, text: bytes) -> bool:

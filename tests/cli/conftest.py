@@ -8,14 +8,10 @@ from pathlib import Path
 
 import pytest
 
-DATA = Path(os.environ.get("LLAMAY_TEST_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
-
 
 @pytest.fixture(scope="session")
-def data() -> Path:
-    if not (DATA / "models").is_dir():
-        pytest.skip(f"needs the test data, which is not at {DATA} (LLAMAY_TEST_DATA says where)")
-    return DATA
+def data(shared_data: Path) -> Path:
+    return shared_data
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,29 +13,7 @@ import pytest
 
 import llamay
 
-ROOT = Path(__file__).parents[2]
-FILES = {"smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf", "gemma3-270m": "gemma-3-270m-q4_k_m.gguf"}
-
-
-def _folders() -> Iterator[Path]:
-    if named := os.environ.get("LLAMAY_TEST_MODELS"):
-        yield from (Path(p) for p in named.split(os.pathsep))
-    home = Path(os.environ.get("LLAMAY_HOME") or Path.home() / ".local" / "share" / "llamay")
-    yield home
-    yield ROOT.parent / "models"
-
-
-@pytest.fixture(scope="session")
-def model_file() -> Callable[[str], Path]:
-    """`model_file("smollm2")`: where the file is; tests are skipped where it is not."""
-
-    def find(key: str) -> Path:
-        for folder in _folders():
-            if folder.is_dir() and (found := next(folder.rglob(FILES[key]), None)):
-                return found
-        pytest.skip(f"{FILES[key]} is not here: set LLAMAY_TEST_MODELS to the folder that holds it")
-
-    return find
+from ..larger_data import REAL_MODELS
 
 
 @dataclass
@@ -56,7 +33,7 @@ class Figures:
 
     @property
     def text_ids(self) -> list[int]:
-        name = Path(FILES[self.key]).stem
+        name = Path(REAL_MODELS[self.key]).stem
         ids: list[int] = json.loads((self.folder.parent / "tokens" / f"tok_{name}.json").read_text())
         return ids
 
@@ -65,16 +42,15 @@ class Figures:
 
 
 @pytest.fixture(scope="session")
-def figures() -> Callable[[str], Figures]:
-    named = os.environ.get("LLAMAY_TEST_DATA")
-    folder = (Path(named) if named else ROOT.parent / "shared" / "data") / "reference"
+def figures(shared_data: Path) -> Callable[[str], Figures]:
+    folder = shared_data / "reference"
     if not folder.is_dir():
-        pytest.skip("no reference figures: set LLAMAY_TEST_DATA to the folder that holds reference/")
+        pytest.skip(f"no reference figures at {folder}")
     models = json.loads((folder / "reference.json").read_text())["models"]
     return lambda key: Figures(key, models[key], folder)
 
 
-@pytest.fixture(scope="module", params=FILES)
+@pytest.fixture(scope="module", params=REAL_MODELS)
 def key(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

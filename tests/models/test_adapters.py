@@ -14,9 +14,7 @@ from llamay_models import gguf, load
 sys.path.insert(0, str(Path(__file__).parent))
 from llamacpp_peer import ask
 
-DATA = Path(
-    os.environ.get("LLAMAY_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data"
-).resolve()
+DATA = Path(os.environ["LLAMAY_TEST_DATA"])
 STORIES = DATA / "models" / "stories260K.gguf"
 pytestmark = pytest.mark.skipif(not STORIES.is_file(), reason=f"{STORIES} is not there")
 PROMPTS = ["Once upon a time, there was a little", "Lily and her dog went to the"]

@@ -14,7 +14,7 @@ import llamay
 sys.path.insert(0, str(Path(__file__).parent))
 from llamacpp_peer import ask
 
-DATA = Path(os.environ.get("LLAMAY_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data")
+DATA = Path(os.environ["LLAMAY_TEST_DATA"])
 pytestmark = pytest.mark.model
 TEXTS = [
     "Once upon a time, there was a little girl named Lily.",

@@ -124,11 +124,8 @@ def test_an_architecture_is_one_file(tmp_path: Path) -> None:
     run(written + block("architectures.md", "import numpy as np\nfrom llamay_models.plan"), tmp_path)
 
 
-def test_the_architecture_of_the_page_computes_what_transformers_does() -> None:
-    named = os.environ.get("LLAMAY_TEST_DATA")
-    models = (Path(named) if named else DOCS.parents[1] / "shared" / "data") / "models"
-    if not models.is_dir():
-        pytest.skip("no test data: set LLAMAY_TEST_DATA to the folder that holds models/")
+def test_the_architecture_of_the_page_computes_what_transformers_does(shared_data: Path) -> None:
+    models = shared_data / "models"
     names: dict[str, object] = {"__name__": "smollm3"}
     exec(block("architectures.md", "# llamay_models/architectures/"), names)
     build, read = names["smollm3"], names["config"]

@@ -17,7 +17,7 @@ from llamay import Request, Sampling
 sys.path.insert(0, str(Path(__file__).parent))
 from llamacpp_peer import ask
 
-DATA = Path(os.environ.get("LLAMAY_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data")
+DATA = Path(os.environ["LLAMAY_TEST_DATA"])
 STORIES = DATA / "models" / "stories260K.gguf"
 pytestmark = [
     pytest.mark.model,

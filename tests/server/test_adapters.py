@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 
 gguf = pytest.importorskip("llamay_models").gguf
-DATA = Path(
-    os.environ.get("LLAMAY_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data"
-).resolve()
+DATA = Path(os.environ["LLAMAY_TEST_DATA"])
 STORIES = DATA / "models" / "stories260K.gguf"
 pytestmark = pytest.mark.skipif(not STORIES.is_file(), reason=f"{STORIES} is not there")
 PROMPT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park with her dog."

@@ -13,9 +13,7 @@ import pytest
 
 pytest.importorskip("llamay_models")
 cli = pytest.importorskip("llamay_cli.store")
-DATA = Path(
-    os.environ.get("LLAMAY_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data"
-).resolve()
+DATA = Path(os.environ["LLAMAY_TEST_DATA"])
 STORIES = DATA / "models" / "stories260K.gguf"
 pytestmark = pytest.mark.skipif(not STORIES.is_file(), reason=f"{STORIES} is not there")
 DIGEST = f"sha256:{hashlib.sha256(STORIES.read_bytes()).hexdigest()}" if STORIES.is_file() else ""

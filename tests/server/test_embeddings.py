@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 llamay_models = pytest.importorskip("llamay_models")
-DATA = Path(
-    os.environ.get("LLAMAY_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data"
-).resolve()
+DATA = Path(os.environ["LLAMAY_TEST_DATA"])
 STORIES = DATA / "models" / "stories260K.gguf"
 pytestmark = pytest.mark.skipif(not STORIES.is_file(), reason=f"{STORIES} is not there")
 TEXTS = ["Once upon a time there was a dog.", "Lily saw a big cat.", "x", "The end. " * 20]

@@ -15,9 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-DATA = Path(
-    os.environ.get("LLAMAY_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data"
-).resolve()
+DATA = Path(os.environ["LLAMAY_TEST_DATA"])
 STORIES = DATA / "models" / "stories260K.gguf"
 pytestmark = pytest.mark.skipif(not STORIES.is_file(), reason=f"{STORIES} is not there")
 PROMPT = "Once upon a time, there was a little girl named Lily. She liked to play in the park. " * 8

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("llamay_models")
-DATA = Path(
-    os.environ.get("LLAMAY_TEST_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data"
-).resolve()
+DATA = Path(os.environ["LLAMAY_TEST_DATA"])
 STORIES = DATA / "models" / "stories260K.gguf"
 pytestmark = pytest.mark.skipif(not STORIES.is_file(), reason=f"{STORIES} is not there")
 PROMPT = "Once upon a time, there was a little girl named Lily."

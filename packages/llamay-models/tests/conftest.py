@@ -1,4 +1,4 @@
-"""What tests of this package share: where data, models and llama.cpp's files are, and small random models."""
+"""What tests of this package share: where real models and llama.cpp's files are, and small random models."""
 
 from __future__ import annotations
 
@@ -28,16 +28,6 @@ SDIST = "llama-cpp-python==0.3.36"
 def backend(request: pytest.FixtureRequest) -> Backend:
     """What computes: llamay_kernels, and then a second one that shares nothing with it but its samplers."""
     return request.param
-
-
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """Return the folder of test data; tests that need it are skipped where it is not."""
-    named = os.environ.get("LLAMAY_TEST_DATA")
-    folder = Path(named) if named else Path(__file__).parents[4] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("no test data: set LLAMAY_TEST_DATA to the folder that holds models/ and reference/")
-    return folder
 
 
 @pytest.fixture(scope="session")
