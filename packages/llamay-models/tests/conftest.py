@@ -33,9 +33,9 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 @pytest.fixture(scope="session")
 def real_models(request: pytest.FixtureRequest) -> Path:
     """The folder of real models; tests that need it are skipped where it is not."""
-    named = os.environ.get("LLAMAY_TEST_MODELS")
-    folder = Path(named) if named else Path(__file__).parents[4] / "models"
-    if not folder.is_dir():
+    named = os.environ.get("LLAMAY_TEST_MODELS", "").split(os.pathsep)
+    folder = next((Path(p) for p in named if p and Path(p).is_dir()), None)
+    if folder is None:
         pytest.skip("no real models: set LLAMAY_TEST_MODELS to a folder of GGUF files")
     return folder
 
