@@ -24,6 +24,7 @@ from unittest import mock
 import gguf
 import numpy as np
 import torch
+import transformers
 from attention_models import ATTENTION_MODELS
 from family import CONTEXT, VOCABULARY, WIDTH, Family
 from layouts import Array, as_it_is, tensor_name
@@ -189,6 +190,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Tiny models, and what transformers computes with them.")
     parser.add_argument("--check", action="store_true", help="write nothing; compare with what lies there")
     torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
     if not parser.parse_args().check:
         FOLDER.mkdir(parents=True, exist_ok=True)
         make(FOLDER)
