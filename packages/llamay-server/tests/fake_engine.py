@@ -64,8 +64,13 @@ def next_token(tokens: Sequence[int], seed: int) -> int:
 class FakeConstraint:
     """Makes the output a given text."""
 
+    warnings = ()
+
     def __init__(self, text: str | None) -> None:
         self.text = text
+
+    def matcher(self) -> FakeConstraint:
+        return FakeConstraint(self.text)
 
 
 def sample(schema: Any) -> Any:
@@ -395,10 +400,10 @@ class FakeModel:
             say("<|im_start|>assistant\n", special=True)
         return p.Prompt("".join(texts), ids)
 
-    def constraint(self, wanted: OutputConstraint) -> FakeConstraint:
+    def compile(self, wanted: OutputConstraint) -> FakeConstraint:
         kind, value = wanted.kind, wanted.value
         if wanted.reasoning is not None and kind != "tools":
-            answer = self.constraint(dataclasses.replace(wanted, reasoning=None))
+            answer = self.compile(dataclasses.replace(wanted, reasoning=None))
             return FakeConstraint(f"hm</think>\n{answer.text}" if wanted.reasoning[2] else answer.text)
         if kind == "json_schema":
             return FakeConstraint(json.dumps(sample(value)))

@@ -6,9 +6,12 @@ import threading
 import time
 
 import pytest
+from byte_model import byte_model, writes
 from fake_engine import FakeModel
 
 from llamay_server.chat.tools import Tool, Toolbox
+from llamay_server.engine.constraint import UnsupportedConstraint
+from llamay_server.engine.grammar import compile_output
 
 from .test_openai import call_text
 from .test_transport import leave
@@ -28,50 +31,31 @@ SCHEMA = {
 }
 
 
-def bytes_vocabulary():
-    llamay_grammar = pytest.importorskip("llamay_grammar")
-    tokens = [bytes([i]) for i in range(256)] + [b""]
-    return llamay_grammar.Vocabulary(tokens, special={256: "</s>"}, end=[256])
-
-
 def tools_constraint(tools, mode="required"):
     constraint = Toolbox(tuple(tools), mode).constraint("hermes", None)
     assert constraint is not None
     return constraint
 
 
-def compiled(vocabulary, constraint):
-    """As the server compiles it: to the letter for strict tools, else as far as it goes."""
-    from llamay_server.engine.grammar import Grammars
-
-    grammars = Grammars(None, 257)
-    grammars._vocabulary = vocabulary
-    return grammars.constraint(constraint)
-
-
 def test_ag03_the_schemas_of_agents_compile_and_what_is_loosened_is_told():
-    vocabulary = bytes_vocabulary()
-    made = compiled(vocabulary, tools_constraint([Tool("edit", "", SCHEMA)]))
-    for text in (b'<tool_call>\n{"name": "edit", "arguments": {"path": "/ab"',):
-        for byte in text:
-            made.accept(byte)
+    model = byte_model()
+    made = compile_output(model, tools_constraint([Tool("edit", "", SCHEMA)]))
+    assert writes(made, '<tool_call>\n{"name": "edit", "arguments": {"path": "/ab"')
     odd = {"type": "object", "properties": {"x": {"type": "string", "pattern": r"^(a)\1$"}}}
-    loose = compiled(vocabulary, tools_constraint([Tool("f", "", odd)]))
+    loose = compile_output(model, tools_constraint([Tool("f", "", odd)]))
     assert loose.warnings, "a word that is not enforced is told"
-    from llamay_server.engine.constraint import UnsupportedConstraint
-
     with pytest.raises(UnsupportedConstraint):
-        compiled(vocabulary, tools_constraint([Tool("f", "", odd, strict=True)]))
+        compile_output(model, tools_constraint([Tool("f", "", odd, strict=True)]))
 
 
 def test_ag05_two_hundred_tools_compile_in_seconds_and_are_kept():
-    vocabulary = bytes_vocabulary()
+    model = byte_model()
     constraint = tools_constraint([Tool(f"tool_{i}", "does", SCHEMA) for i in range(200)])
     began = time.process_time()
-    compiled(vocabulary, constraint)
+    compile_output(model, constraint)
     first = time.process_time() - began
     began = time.process_time()
-    compiled(vocabulary, constraint)
+    compile_output(model, constraint)
     assert first < 10
     assert time.process_time() - began < max(first / 2, 0.05)
 

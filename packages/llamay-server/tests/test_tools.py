@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from byte_model import byte_model, writes
 
-from llamay_server.chat.tools import Tool, Toolbox, closed
+from llamay_models.constraints import closed_schema
+from llamay_server.chat.tools import Tool, Toolbox
 from llamay_server.engine.constraint import OutputConstraint
+from llamay_server.engine.grammar import compile_output
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
+CALL_OF_CITY = '<tool_call>\n{"name": "weather", "arguments": {"city": "'
+CALL_OF_ZIP = '<tool_call>\n{"name": "weather", "arguments": {"zip": '
 
 
 @pytest.mark.parametrize(
@@ -23,7 +28,7 @@ CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
     ],
 )
 def test_an_object_that_says_more_stays_as_open_as_it_says(said: dict[str, Any]) -> None:
-    assert closed({**CITY, **said}) == {**CITY, **said}
+    assert closed_schema({**CITY, **said}) == {**CITY, **said}
 
 
 def test_arguments_are_closed_at_every_depth_and_free_objects_stay_free() -> None:
@@ -35,7 +40,7 @@ def test_arguments_are_closed_at_every_depth_and_free_objects_stay_free() -> Non
             "any": {"type": "object"},
         },
     }
-    shut = closed(schema)
+    shut = closed_schema(schema)
     assert shut["additionalProperties"] is False
     assert shut["properties"]["places"]["items"]["additionalProperties"] is False
     assert shut["properties"]["one"]["anyOf"][0]["additionalProperties"] is False
@@ -60,7 +65,14 @@ def test_an_optional_call_is_bound_in_its_form_alone_and_only_where_nothing_else
         for found in (loose, strict, document)
         if found is not None
     ]
-    assert parameters == [{"type": "object"}, *[{**CITY, "additionalProperties": False}] * 2]
+    assert parameters == [{"type": "object"}, CITY, CITY]
+    assert [
+        writes(compile_output(byte_model(), found), CALL_OF_ZIP) for found in (loose, strict, document)
+    ] == [
+        True,
+        False,
+        False,
+    ]
     assert loose is not None
     assert (loose.value["choice"], loose.value["strict"]) == ("auto", False)
 
@@ -69,5 +81,7 @@ def test_oa26_a_grammar_knows_the_described_arguments_only_and_the_template_the_
     box = Toolbox((Tool("weather", "", CITY),), "required")
     found = box.constraint("hermes", None)
     assert isinstance(found, OutputConstraint)
-    assert found.value["tools"][0]["function"]["parameters"] == {**CITY, "additionalProperties": False}
+    compiled = compile_output(byte_model(), found)
+    assert writes(compiled, CALL_OF_CITY)
+    assert not writes(compiled, CALL_OF_ZIP)
     assert box.tools[0].as_openai()["function"]["parameters"] == CITY

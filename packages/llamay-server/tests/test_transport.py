@@ -144,16 +144,16 @@ def test_t06_a_client_that_leaves_while_a_grammar_compiles_frees_its_place(start
         assert admission.waiting == 1
         begun.set()
         assert end.wait(10)
-        return server.model.constraint_made(wanted)
+        return compile_at_once(wanted)
 
-    server.model.constraint_made, server.model.constraint = server.model.constraint, slow
+    compile_at_once, server.model.compile = server.model.compile, slow
     body = CHAT | {"regex": "yes", "stream": stream}
     leave(server, "/v1/chat/completions", body, when=begun.is_set)
     assert server.wait(lambda: admission.waiting == admission.running == 0) < 0.25
     server.wait(lambda: server.metric("llamay_cancelled_total", phase="compile") == 1)
     # The compiler is not waited for, and nothing was submitted.
     end.set()
-    server.model.constraint = server.model.constraint_made
+    server.model.compile = compile_at_once
     assert server.model.ended == 0
     assert "yes" in server.client.post("/v1/chat/completions", json=CHAT | {"regex": "yes"}).text
 

@@ -94,8 +94,7 @@ class Toolbox:
         loose = auto and not strict and schema is None
         value = {
             "tools": [
-                replace(tool, parameters=_OBJECT if loose else closed(tool.parameters)).as_openai()
-                for tool in self.tools
+                (replace(tool, parameters=_OBJECT) if loose else tool).as_openai() for tool in self.tools
             ],
             "format": form,
             "choice": "auto" if auto else self.tools[0].name if len(self.tools) == 1 else "required",
@@ -104,41 +103,6 @@ class Toolbox:
             "answer": schema,
         }
         return OutputConstraint("tools", value, "tools", reasoning=reasoning)
-
-
-# Beside one of these keywords, `properties` does not list all names of an object.
-_OPENERS = frozenset(
-    (
-        *("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames", "allOf"),
-        *("anyOf", "oneOf", "if", "dependentSchemas", "dependencies", "$ref", "$dynamicRef"),
-    )
-)
-
-
-def closed(schema: Any) -> Any:
-    """A schema whose objects have no members but the described ones, unless it says otherwise.
-
-    JSON Schema allows members that it does not describe. For the arguments of a function the opposite is meant: a name
-    that the function does not know is an error of the call. Subschemas that describe an object together with others
-    stay as they are.
-    """
-    if isinstance(schema, list):
-        return [closed(item) for item in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    out: dict[str, Any] = dict(schema)
-    for key in ("items", "prefixItems", "additionalProperties"):
-        if key in out:
-            out[key] = closed(out[key])
-    if isinstance(out.get("properties"), Mapping):
-        out["properties"] = {name: closed(value) for name, value in out["properties"].items()}
-        if _OPENERS.isdisjoint(out):
-            out["additionalProperties"] = False
-    elif "allOf" not in out:
-        for key in ("anyOf", "oneOf"):
-            if key in out:
-                out[key] = closed(out[key])
-    return out
 
 
 def make_tool(name: Any, description: Any, parameters: Any, where: str, strict: Any = False) -> Tool:

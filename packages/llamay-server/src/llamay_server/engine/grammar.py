@@ -1,103 +1,56 @@
-"""Token constraints by `llamay_grammar`, over a model's vocabulary."""
+"""An `OutputConstraint`, compiled for a model.
+
+What a schema, an expression, a grammar or tools mean for a model's tokens is decided in `llamay_models.constraints`, for
+the server as for Python and the command. Here is only what the server adds: the compiler, and its refusals in the words
+that a client gets. Compiled grammars are cached with the model's vocabulary, so that requests share them.
+"""
 
 from __future__ import annotations
 
-import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+from llamay_server.engine.constraint import JSON_KINDS, OutputConstraint, UnsupportedConstraint
 
-import llamay_grammar
-from llamay_models.tokenizer import token_table
-from llamay_server.engine.constraint import OutputConstraint, UnsupportedConstraint
+if TYPE_CHECKING:
+    import llamay_models
+    from llamay_models.constraints import Compiled
 
 
-class GrammarConstraint:
-    """A position in a constrained text, as `llamay_models.TokenConstraint` asks about it."""
+def compile_output(model: llamay_models.Model, wanted: OutputConstraint) -> Compiled:
+    """The grammar of `wanted` over the model's vocabulary (blocking).
 
-    def __init__(self, matcher: llamay_grammar.Matcher, warnings: tuple[str, ...] = ()) -> None:
-        self._matcher = matcher
-        self.warnings = warnings
-        """What of the constraint is not enforced, a sentence each."""
-
-    def fill_mask(self, mask: npt.NDArray[np.uint32]) -> None:
-        """Write the mask of the tokens that may come next: one bit a token, uint32 (ceil(vocabulary / 32),)."""
-        self._matcher.fill_mask(mask)
-
-    def __llamay_token_constraint__(self) -> object:
-        """The C interface, through which the engine fills the masks of many texts in one call."""
-        return self._matcher.__llamay_token_constraint__()
-
-    def accept(self, token: int) -> None:
-        """Move past a token."""
-        self._matcher.accept(token)
-
-    def forced_tokens(self, limit: int = 64) -> list[int]:
-        """The run of tokens that must come next, whatever the model says."""
-        return self._matcher.forced_tokens(limit)
-
-    def fork(self) -> GrammarConstraint:
-        """An independent constraint at the same position."""
-        return GrammarConstraint(self._matcher.fork(), self.warnings)
-
-
-class Grammars:
-    """The constraints of one vocabulary, which keeps compiled grammars and their masks."""
-
-    def __init__(self, tokenizer: Any, size: int) -> None:
-        self._tokenizer, self._size = tokenizer, size
-        self._vocabulary: llamay_grammar.Vocabulary | None = None
-        self._lock = threading.Lock()
-
-    def vocabulary(self) -> llamay_grammar.Vocabulary:
-        """The tokens as the compiler needs them, made when the first grammar is."""
-        with self._lock:
-            if self._vocabulary is None:
-                table = token_table(self._tokenizer, self._size)
-                self._vocabulary = llamay_grammar.Vocabulary(
-                    table.tokens, special=table.special, end=table.end
-                )
-            return self._vocabulary
-
-    def constraint(self, wanted: OutputConstraint) -> GrammarConstraint:
-        """A constraint at its beginning. Raises `UnsupportedConstraint` for what cannot be enforced exactly."""
-        try:
-            grammar = self._compile(wanted)
-        except (ValueError, RecursionError) as e:  # CompileError is a ValueError
-            raise UnsupportedConstraint(str(e)) from e
-        return GrammarConstraint(grammar.matcher(), grammar.warnings)
-
-    def _compile(self, wanted: OutputConstraint) -> llamay_grammar.Grammar:
-        vocabulary, value = self.vocabulary(), wanted.value
-        reasoning = None if wanted.reasoning is None else llamay_grammar.Reasoning(*wanted.reasoning)
-        match wanted.kind:
-            case "json_schema":
-                return llamay_grammar.compile_json_schema(
-                    value, vocabulary, canonical_escapes=wanted.canonical_escapes, reasoning=reasoning
-                )
-            case "json_object":
-                return llamay_grammar.compile_json_object(
-                    vocabulary, canonical_escapes=wanted.canonical_escapes, reasoning=reasoning
-                )
-            case "regex":
-                return llamay_grammar.compile_regex(value, vocabulary, whole=True)
-            case "grammar":
-                return llamay_grammar.compile_gbnf(value, vocabulary)
-            case "tools":
-                return _compile_tools(value, vocabulary, reasoning)
-
-
-def _compile_tools(
-    value: Any, vocabulary: llamay_grammar.Vocabulary, reasoning: llamay_grammar.Reasoning | None
-) -> llamay_grammar.Grammar:
-    form: dict[str, Any] = {key: value[key] for key in ("format", "choice", "parallel", "answer")}
-    # One way to write a call, so that its replay in a later turn is the text that was generated.
-    form |= {"whitespace": "spaced", "property_order": "schema", "canonical_escapes": True}
-    form["reasoning"] = reasoning
+    Raises `UnsupportedConstraint` for what cannot be enforced exactly, and for a model without a tokenizer.
+    """
+    if model.tokenizer is None:
+        raise UnsupportedConstraint("this model has no tokenizer, so the output cannot be constrained")
     try:
-        return llamay_grammar.compile_tools(value["tools"], vocabulary, **form)
-    except llamay_grammar.CompileError:
-        if value["strict"]:
-            raise
-        return llamay_grammar.compile_tools(value["tools"], vocabulary, mode="approximate", **form)
+        import llamay_grammar
+    except ImportError:
+        raise UnsupportedConstraint(
+            "llamay-grammar is not installed, so the output cannot be constrained"
+        ) from None
+    from llamay_models.constraints import compile_constraint
+
+    try:
+        return compile_constraint(model, llamay_grammar, **_arguments(wanted))
+    except (ValueError, RecursionError) as e:  # CompileError is a ValueError
+        raise UnsupportedConstraint(str(e)) from e
+
+
+def _arguments(wanted: OutputConstraint) -> dict[str, Any]:
+    """The arguments of `compile_constraint` that stand for a constraint."""
+    match wanted.kind:
+        case "json_schema":
+            # The compiler refuses null as a schema, where None would stand for an absent one.
+            arguments = {"schema": "null" if wanted.value is None else wanted.value}
+        case "json_object":
+            arguments = {"schema": {"type": "object"}}
+        case "tools":
+            arguments = dict(wanted.value)
+        case kind:
+            arguments = {kind: wanted.value}
+    if wanted.kind in JSON_KINDS:
+        arguments["canonical_escapes"] = wanted.canonical_escapes
+    if wanted.reasoning is not None:
+        arguments["reasoning"] = wanted.reasoning
+    return arguments

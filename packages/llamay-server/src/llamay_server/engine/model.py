@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import llamay_models
 from llamay_models.errors import LlamayError, PromptError
-from llamay_server.engine.constraint import OutputConstraint, UnsupportedConstraint
+from llamay_server.engine.constraint import OutputConstraint
 from llamay_server.engine.formats import reasoning_of
+from llamay_server.engine.grammar import compile_output
 from llamay_server.engine.info import model_info
 from llamay_server.engine.protocol import (
     Context,
@@ -28,6 +29,7 @@ from llamay_server.engine.stats import engine_counts, engine_durations
 if TYPE_CHECKING:
     import llamay_kv
     from llamay_models.chat import ChatTemplate
+    from llamay_models.constraints import Compiled
 
 
 class ServedModel:
@@ -45,8 +47,6 @@ class ServedModel:
         self.model, self._key, self._strict = model, key, strict
         self.info = model_info(model)
         self._scales = Scales(model, adapters, self, self._over) if adapters else None
-        tokenizer = model.tokenizer
-        self._grammars = _grammars(tokenizer, model.vocab_size) if tokenizer is not None else None
         self._template: ChatTemplate | None = None
 
     def _over(self, model: llamay_models.Model) -> ServedModel:
@@ -157,15 +157,9 @@ class ServedModel:
 
     # -- generations and contexts
 
-    def constraint(self, wanted: OutputConstraint) -> llamay_models.TokenConstraint:
-        """A token constraint, compiled for the model's vocabulary (blocking)."""
-        if self._grammars is None:
-            lacks = "llamay-grammar is not installed"
-            if self.model.tokenizer is None:
-                lacks = "this model has no tokenizer"
-            raise UnsupportedConstraint(f"{lacks}, so the output cannot be constrained")
-        constraint: llamay_models.TokenConstraint = self._grammars.constraint(wanted)
-        return constraint
+    def compile(self, wanted: OutputConstraint) -> Compiled:
+        """A constraint, compiled for the model's vocabulary (blocking)."""
+        return compile_output(self.model, wanted)
 
     def submit(self, request: llamay_models.Request) -> llamay_models.Generation:
         """Queue a generation. A context goes on with the adapter scales that it was made with."""
@@ -247,11 +241,3 @@ class ServedModel:
         if self._scales is not None:
             self._scales.close()
         self.model.close()
-
-
-def _grammars(tokenizer: Any, size: int) -> Any:
-    try:
-        from llamay_server.engine.grammar import Grammars
-    except ImportError:
-        return None
-    return Grammars(tokenizer, size)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     # Only named here: the settings of a server can be read before an engine is loaded.
-    from llamay_models import Generation, Request, TokenConstraint, TokenScore
+    from llamay_models import Generation, Request, TokenScore
+    from llamay_models.constraints import Compiled
     from llamay_server.engine.constraint import OutputConstraint
 
 Floats: TypeAlias = "npt.NDArray[np.float32]"
@@ -201,10 +202,10 @@ class Model(Protocol):
     def use_template(self, source: str) -> None:
         """Write conversations with this Jinja template from now on. Raises `PromptError` for one that is faulty."""
 
-    def constraint(self, wanted: OutputConstraint) -> TokenConstraint:
-        """A token constraint, compiled for the model's vocabulary (blocking).
+    def compile(self, wanted: OutputConstraint) -> Compiled:
+        """A constraint, compiled for the model's vocabulary (blocking). Its `matcher()` constrains one text.
 
-        What of it is not enforced is told in its `warnings`, where it has that attribute.
+        What of it is not enforced is told in its `warnings`.
         Raises `UnsupportedConstraint`, with one sentence that names the keyword, for what cannot be enforced exactly.
         """
 

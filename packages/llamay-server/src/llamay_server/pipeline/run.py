@@ -211,14 +211,19 @@ class Run:
         if wanted is None:
             return [None] * n
         self.exchange.phase = "compile"
+
+        def compile_all(_: Progress) -> tuple[tuple[str, ...], list[Any]]:
+            compiled = self.model.compile(wanted)
+            return compiled.warnings, [compiled.matcher() for _ in range(n)]
+
         try:
-            made = await in_thread(lambda _: [self.model.constraint(wanted) for _ in range(n)])
+            warnings, matchers = await in_thread(compile_all)
         except UnsupportedConstraint as e:
             message = f"{wanted.param}: {e}"
             raise ApiError("invalid", message, param=wanted.param, code="unsupported_constraint") from e
-        if warnings := getattr(made[0], "warnings", ()):
+        if warnings:
             self.exchange.warn(f"{wanted.param}: not enforced: {'; '.join(warnings)}")
-        return made
+        return matchers
 
     async def _prompts(self) -> Sequence[Sequence[int] | Context]:
         """A prompt for each choice. Several choices fork one context, so that their prompt is computed once."""
