@@ -25,6 +25,30 @@ ROOMS: dict[str, list[str]] = {
         "verbs",
         "command",
     ],
+    "llamay_server": [
+        "version",
+        "config",
+        "settings",
+        "store",
+        "engine",
+        "observability",
+        "http",
+        "models",
+        "pipeline",
+        "chat",
+        "contexts",
+        # The record of a running server's parts names the rooms that the parts are in, so it is above them.
+        "services",
+        # Dialects. OpenAI's forms of messages, tools and scores are read and written by others, too.
+        "openai",
+        "anthropic",
+        "ollama",
+        "llamacpp",
+        "retrieval",
+        "contexts_api",
+        "web",
+        "app",
+    ],
 }
 
 

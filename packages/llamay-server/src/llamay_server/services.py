@@ -1,7 +1,4 @@
-"""The parts of a running server that its routes share.
-
-Only types are imported here: `Services` names parts of rooms above, and needs none of them.
-"""
+"""The parts of a running server that its routes share."""
 
 from __future__ import annotations
 

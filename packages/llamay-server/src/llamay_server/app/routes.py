@@ -6,9 +6,9 @@ from typing import Any
 
 from llamay_server.anthropic import routes as anthropic
 from llamay_server.app import openapi
-from llamay_server.contexts import generate as contexts_generate
-from llamay_server.contexts import routes as contexts
-from llamay_server.contexts import snapshots as contexts_snapshots
+from llamay_server.contexts_api import generate as contexts_generate
+from llamay_server.contexts_api import routes as contexts
+from llamay_server.contexts_api import snapshots as contexts_snapshots
 from llamay_server.llamacpp import adapters as llamacpp_adapters
 from llamay_server.llamacpp import completion as llamacpp_completion
 from llamay_server.llamacpp import embeddings as llamacpp_embeddings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,20 +15,30 @@ from llamay_server.pipeline.totals import Totals
 
 if TYPE_CHECKING:
     from llamay_models import Request
-    from llamay_models.answers import Event
+    from llamay_models.answers import Event, Reader
     from llamay_server.chat.framing import Framing
-    from llamay_server.chat.run import ChatRun
+    from llamay_server.chat.request import ChatRequest
 
 
-async def within_budget(chat: ChatRun, run: Run, framing: Framing) -> AsyncGenerator[Event, None]:
+async def within_budget(
+    request: ChatRequest, run: Run, framing: Framing, parser: Reader, prompt: Sequence[int], totals: Totals
+) -> AsyncGenerator[Event, None]:
     """The events of one choice whose reasoning is closed once `run` has written as many tokens as the budget allows.
 
-    What is written so far, and the mark that closes the reasoning, are then the prompt of a second generation, of the
-    answer.
+    The prompt, what is written so far, and the mark that closes the reasoning are then the prompt of a second
+    generation, of the answer.
+
+    Args:
+        request: says what the answer must match.
+        run: the run of the first generation, which begins with the reasoning.
+        framing: how its output is constrained and parsed.
+        parser: the parser of the choice.
+        prompt: the tokens that the first generation continues.
+        totals: the numbers of the chat request, of both generations together.
+
     """
     budget = run.delivery.reasoning_budget
     assert budget is not None
-    parser = chat.parsers[0]
     written: list[int] = []
     async with contextlib.aclosing(run.text_events()) as events:
         async for event in events:
@@ -36,7 +46,7 @@ async def within_budget(chat: ChatRun, run: Run, framing: Framing) -> AsyncGener
                 written += event.tokens
                 parsed = parser.feed(event.text, event.scores, event.tokens)
             else:
-                chat.totals.reasoning_tokens = parser.reasoning_tokens
+                totals.reasoning_tokens = parser.reasoning_tokens
                 parsed = parser.finish(event.reason, event.stop_sequence)
             for item in parsed:
                 yield item
@@ -54,14 +64,13 @@ async def within_budget(chat: ChatRun, run: Run, framing: Framing) -> AsyncGener
         for item in parser.finish("length", None):
             yield item
         return
-    closing = chat.model.encode(end, add_special=False, parse_special=True)
-    prompt = [*chat.rendered.prompt.tokens, *written, *closing] if chat.rendered is not None else []
+    closing = run.model.encode(end, add_special=False, parse_special=True)
     answer = Run(
-        chat.model,
-        _rest(run, prompt, left),
-        replace(run.delivery, constraint=constraint_of(chat.request, framing.form)),
-        chat.exchange,
-        chat.admission,
+        run.model,
+        _rest(run, [*prompt, *written, *closing], left),
+        replace(run.delivery, constraint=constraint_of(request, framing.form)),
+        run.exchange,
+        run.admission,
         Totals(),
     )
     async with contextlib.aclosing(answer.text_events()) as events:
@@ -69,14 +78,13 @@ async def within_budget(chat: ChatRun, run: Run, framing: Framing) -> AsyncGener
             if isinstance(event, TextDelta):
                 parsed = parser.feed(event.text, event.scores, event.tokens)
             else:
-                chat.totals.reasoning_tokens = parser.reasoning_tokens
+                totals.reasoning_tokens = parser.reasoning_tokens
                 parsed = parser.finish(event.reason, event.stop_sequence)
             for item in parsed:
                 yield item
-    totals = answer.totals
-    chat.totals.prompt_tokens, chat.totals.cached_tokens = first.prompt_tokens, first.cached_tokens
-    chat.totals.completion_tokens = len(written) + totals.completion_tokens
-    chat.totals.decode += totals.prefill + totals.decode
+    totals.prompt_tokens, totals.cached_tokens = first.prompt_tokens, first.cached_tokens
+    totals.completion_tokens = len(written) + answer.totals.completion_tokens
+    totals.decode += answer.totals.prefill + answer.totals.decode
 
 
 def _rest(run: Run, prompt: list[int], max_tokens: int | None) -> Request:

@@ -111,7 +111,11 @@ class ChatRun:
             run.write_with(lambda delta: b"".join(map(write, feed(delta.text, delta.scores, delta.tokens))))
         done = False
         try:
-            parsed = within_budget(self, run, framing) if budgeted else self._parsed(run)
+            parsed: AsyncGenerator[Event | PrefillProgress, None]
+            if budgeted:
+                parsed = within_budget(request, run, framing, self.parsers[0], tokens, self.totals)
+            else:
+                parsed = self._parsed(run)
             async with contextlib.aclosing(parsed) as events:
                 async for event in events:
                     yield event

@@ -1,1 +1,1 @@
-"""llamay's own routes: contexts as values over HTTP."""
+"""The contexts that clients hold by name: their owners, their bounds and their markings."""

@@ -57,7 +57,7 @@ async def ollama_embed(request: Request[Any, Any, Any]) -> ASGIApp:
         embeddings: list[list[float]] = []
         tokens = 0
         if texts:
-            vectors, tokens = await embed(service, exchange, model, texts, dimensions=data.dimensions)
+            vectors, tokens = await embed(service.admission, exchange, model, texts, dimensions=data.dimensions)
             embeddings = vectors.tolist()
         return WholeAnswer(
             {
@@ -82,7 +82,7 @@ async def ollama_embeddings(request: Request[Any, Any, Any]) -> ASGIApp:
             return WholeAnswer({"embedding": []})
         (ids,) = read_texts([data.prompt], model, "prompt")
         texts = [ids[: model.info.context_length]]
-        vectors, _ = await embed(service, exchange, model, texts, normalize=False)
+        vectors, _ = await embed(service.admission, exchange, model, texts, normalize=False)
         return WholeAnswer({"embedding": vectors[0].tolist()})
 
 

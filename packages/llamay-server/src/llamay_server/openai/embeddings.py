@@ -35,7 +35,7 @@ async def embeddings(request: Request[Any, Any, Any]) -> ASGIApp:
     async with service.models.use(data.model, exchange) as (entry, model):
         check_dimensions(data.dimensions, model)
         texts = read_texts(data.input, model, "input")
-        vectors, tokens = await embed(service, exchange, model, texts, dimensions=data.dimensions)
+        vectors, tokens = await embed(service.admission, exchange, model, texts, dimensions=data.dimensions)
         return WholeAnswer(
             {
                 "object": "list",

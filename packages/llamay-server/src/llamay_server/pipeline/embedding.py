@@ -12,7 +12,7 @@ from llamay_server.pipeline.prompts import read_native_prompts
 if TYPE_CHECKING:
     from llamay_server.engine.protocol import Floats, Model
     from llamay_server.http.exchange import Exchange
-    from llamay_server.services import Services
+    from llamay_server.pipeline.admission import Admission
 
 MAX_TEXTS = 2048
 """Texts in one request, as at OpenAI."""
@@ -45,7 +45,7 @@ def _content_text(value: Any, where: str) -> Any:
 
 
 async def embed(
-    service: Services, exchange: Exchange, model: Model, texts: Sequence[Sequence[int]], **options: Any
+    admission: Admission, exchange: Exchange, model: Model, texts: Sequence[Sequence[int]], **options: Any
 ) -> tuple[Floats, int]:
     """One embedding of each text, float32 (n, dimensions), and the number of tokens in all.
 
@@ -63,10 +63,10 @@ async def embed(
                 extra={"n_prompt_tokens": len(ids), "n_ctx": limit},
             )
     vectors = await run_on_texts(
-        service.admission, exchange, lambda progress: model.embed(texts, progress=progress, **options)
+        admission, exchange, lambda progress: model.embed(texts, progress=progress, **options)
     )
     tokens = sum(map(len, texts))
-    service.metrics.prompt_tokens.labels(model.info.name).inc(tokens)
+    admission.metrics.prompt_tokens.labels(model.info.name).inc(tokens)
     exchange.phase = None
     return vectors, tokens
 

@@ -38,7 +38,7 @@ async def tei_embed(request: Request[Any, Any, Any]) -> ASGIApp:
             texts = [ids[: model.info.context_length] for ids in texts]
         normalize = data.normalize is not False
         vectors, _ = await embed(
-            service, exchange, model, texts, normalize=normalize, dimensions=data.dimensions
+            service.admission, exchange, model, texts, normalize=normalize, dimensions=data.dimensions
         )
         return WholeAnswer(vectors.tolist())
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from llamay_server.chat.conversation import Message
     from llamay_server.contexts.registry import ContextWrite, NamedContext
-    from llamay_server.contexts.schema import GenerateFromContext, PromptFields
+    from llamay_server.contexts_api.schema import GenerateFromContext, PromptFields
     from llamay_server.engine.protocol import Model, Progress
     from llamay_server.http.exchange import Exchange
     from llamay_server.services import Services

@@ -16,9 +16,9 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from msgspec import Struct
 
 from llamay_models.errors import SnapshotError
-from llamay_server.contexts.moves import Target, check_target, send
-from llamay_server.contexts.reading import check_length, engine_work
-from llamay_server.contexts.routes import named_of
+from llamay_server.contexts_api.moves import Target, check_target, send
+from llamay_server.contexts_api.reading import check_length, engine_work
+from llamay_server.contexts_api.routes import named_of
 from llamay_server.engine.blocking import release
 from llamay_server.http.answers import WholeAnswer
 from llamay_server.http.bodies import read_json

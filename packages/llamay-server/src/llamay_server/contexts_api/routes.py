@@ -9,14 +9,14 @@ from litestar import Request, delete, get, post
 from litestar.types import ASGIApp
 
 from llamay_server.chat.conversation import common_prefix, render
-from llamay_server.contexts.reading import (
+from llamay_server.contexts_api.reading import (
     check_length,
     engine_work,
     given_tokens,
     prefill_more,
     read_conversation,
 )
-from llamay_server.contexts.schema import (
+from llamay_server.contexts_api.schema import (
     CreateContext,
     ExplainMiss,
     ExtendContext,

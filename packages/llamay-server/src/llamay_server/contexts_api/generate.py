@@ -22,9 +22,9 @@ from llamay_models.answers import (
     begins_thought,
     format_of,
 )
-from llamay_server.contexts.reading import prefill_more
-from llamay_server.contexts.routes import child_of, named_of
-from llamay_server.contexts.schema import GenerateFromContext
+from llamay_server.contexts_api.reading import prefill_more
+from llamay_server.contexts_api.routes import child_of, named_of
+from llamay_server.contexts_api.schema import GenerateFromContext
 from llamay_server.engine.blocking import release
 from llamay_server.engine.formats import envelope, reader, reasoning_of
 from llamay_server.http.answers import StreamedAnswer, WholeAnswer

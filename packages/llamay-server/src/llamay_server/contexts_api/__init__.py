@@ -1,0 +1,1 @@
+"""llamay's own routes: contexts as values over HTTP."""
