@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import llamay_kv
-from llamay_kv import DiskCache, Identity, Key, PrefixTree, diff, inspect, rekey, sweep, verify
+from llamay_kv import BlockStore, DiskCache, Identity, Key, PrefixTree, diff, inspect, rekey, sweep, verify
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -18,11 +18,12 @@ def blocks(name):
 def test_the_examples_run_in_the_order_of_the_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("snapshots").mkdir()
-    first, rows, recurrent, spill, snapshots, tree, cache, s3, compare = blocks("state.md")
+    first, rows, recurrent, spill, snapshots, tree, cache, s3, backend, uses, compare = blocks("state.md")
     assert "write_state" in recurrent, "that one needs a recurrent layout"
     assert "Spill" in spill, "that one takes 64 GiB of disk"
     assert "obstore" in s3, "that one needs a bucket"
     names = {
+        "BlockStore": lambda path, **options: BlockStore(path, **options | {"min_free_bytes": 0}),
         "DiskCache": lambda path, **options: DiskCache(tmp_path / "cache", **options | {"min_free_bytes": 0}),
         "Key": Key,
         "PrefixTree": PrefixTree,
@@ -48,6 +49,9 @@ def test_the_examples_run_in_the_order_of_the_page(tmp_path, monkeypatch):
     for name in ("a.kv", "b.kv"):
         fork.save(name)
     exec(compare, names)
+    exec(backend, names)
+    exec(uses, names)
+    assert Path("state.db").exists()
 
 
 def test_every_public_name_is_described():

@@ -12,7 +12,7 @@ from llamay_kv.prefix_tree import Miss, Pin, PrefixTree
 from llamay_kv.snapshots.format import Manifest
 from llamay_kv.storage.crypto import Key
 from llamay_kv.storage.spill import Spill
-from llamay_kv.storage.vfs import File, LocalVfs, Vfs
+from llamay_kv.storage.vfs import File, Listed, LocalVfs, Vfs
 
 if TYPE_CHECKING:
     from llamay_kv.snapshots.maintenance import Difference, diff, sweep
@@ -77,6 +77,7 @@ __all__ = [
     "Layout",
     "Lease",
     "LegacyWarning",
+    "Listed",
     "LocalVfs",
     "Manifest",
     "Miss",
