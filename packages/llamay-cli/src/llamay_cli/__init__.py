@@ -1,6 +1,6 @@
 """The `llamay` command: verbs, the model store, pulling, progress, reports.
 
-`main` is the console entry. `llamay_cli.store` and `llamay_cli.pull` are the model store and what fills it;
+`main` is the console entry. `llamay_cli.store` and `llamay_cli.pull` are the model store and the pulls that fill it;
 both are usable from Python. Every other module serves the command alone.
 """
 

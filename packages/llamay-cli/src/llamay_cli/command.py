@@ -34,14 +34,14 @@ class App(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb; what the user's file of settings says of it becomes its defaults."""
+        """Find the verb; its settings in the user's file become its defaults."""
         name, command, rest = super().resolve_command(ctx, args)
         if name is None or command is None or ctx.resilient_parsing:
             return name, command, rest
         name = ALIASES.get(name, name)
         from .options.settings import UserSettings
 
-        # `config` works with a faulty file, too: it says what is wrong there.
+        # `config` works with a faulty file, too: it names the fault.
         if name != "config" and (settings := UserSettings.read(frozenset(COMMANDS))):
             ctx.default_map = {name: settings.defaults(name, command)}
         return name, command, rest

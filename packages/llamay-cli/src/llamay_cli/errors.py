@@ -30,7 +30,7 @@ class Exit(enum.IntEnum):
 
 
 class CliError(Exception):
-    """One line of what was wrong and where, perhaps a second one of what to do, and the exit code."""
+    """An error: one line with the fault and its place, perhaps a hint, and the exit code."""
 
     code = Exit.ERROR
 
@@ -57,7 +57,7 @@ class UnreachableError(CliError):
 
 
 class RefusedError(CliError):
-    """What needs a permission first: a licence to accept, a token to give, a flag to set.
+    """A refusal for want of a permission: a licence to accept, a token to give, a flag to set.
 
     `reason` is the server's own word for it, where it gives one.
     """
@@ -70,5 +70,5 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    """Return `text` with its control characters written as escapes; text from elsewhere cannot steer a terminal."""
+    """Return `text` with its control characters written as escapes; foreign text must not control the terminal."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

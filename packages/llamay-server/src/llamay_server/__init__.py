@@ -1,8 +1,8 @@
 """llamay over HTTP, in the dialects that clients already speak.
 
-The names here are what other packages use. The rooms below them, from the ground up: `config`, `settings`, `store` and
-`services`; `engine`, `observability`, `http`, `models`, `pipeline` and `chat`; `openai`, `anthropic`, `ollama`,
-`llamacpp` and `retrieval`; `contexts`; `web`; `app`. A room imports only rooms below it.
+Other packages use the names here. The rooms below them, from the ground up: `config`, `settings` and `store`; `engine`,
+`observability`, `http`, `models`, `pipeline`, `chat` and `contexts`; `services`; `openai`, `anthropic`, `ollama`,
+`llamacpp` and `retrieval`; `contexts_api`; `web`; `app`. A room imports only rooms below it.
 """
 
 from importlib import import_module

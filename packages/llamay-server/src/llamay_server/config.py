@@ -1,4 +1,4 @@
-"""Everything that can be set about a server, and the keys that it accepts."""
+"""The configuration of a server, and the API keys that it accepts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class ConfigError(ValueError):
 def _setting(
     default: Any, text: str, *, env: tuple[str, ...] = (), secret: bool = False, unit: str = ""
 ) -> Any:
-    """A field with what its flag, its variable and `--show-config` need."""
+    """A field, with the metadata for its flag, its variable and `--show-config`."""
     meta = {"help": text, "env": env, "secret": secret, "unit": unit}
     return field(default=default, metadata=meta)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Everything that can be set about a server. Sizes are bytes and times seconds once read."""
+    """The configuration of a server. Sizes are bytes and times seconds once read."""
 
     models: tuple[str, ...] = _setting(
         (), "model files to serve, as PATH or NAME=PATH; the first is the default"
@@ -201,7 +201,7 @@ class Config:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name is one of this machine alone."""
+    """Whether an address or name is a loopback one."""
     name = host.strip("[]").lower().rstrip(".")
     if name == "localhost" or name.endswith(".localhost"):
         return True

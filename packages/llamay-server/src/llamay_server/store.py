@@ -1,4 +1,4 @@
-"""What the server needs of a model store: names, files, and changes of both. Another package implements it."""
+"""The server's interface to a model store: names, files, and changes of both. Another package implements it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StoreError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a name in a store adds to its file: a system prompt, a template and settings of its own.
+    """The profile of a name in a store, beside its file: a system prompt, a template and settings of its own.
 
     `parameters` have the names of Ollama's `options`; `messages`, in Ollama's form, begin every conversation.
     """
@@ -81,7 +81,7 @@ class Store(Protocol):
         """Fetch a model."""
 
     def profile(self, name: str) -> Profile | None:
-        """The profile of a name; None where it adds nothing to its file."""
+        """The profile of a name; None where the name has only its file."""
 
     def adapters(self, name: str) -> Sequence[Path]:
         """The LoRA adapters that a model is used with."""

@@ -1,4 +1,4 @@
-"""Writing an answer while it is generated, and what came of it."""
+"""Writing an answer while it is generated, and its result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class WrittenAnswer:
-    """What came of a generation: the answer, the reasoning before it, the pieces, and whether Ctrl-C ended it."""
+    """The result of a generation: the answer, the reasoning before it, the pieces, and whether Ctrl-C ended it."""
 
     text: str = ""
     reasoning: str = ""
@@ -32,8 +32,8 @@ def write_answer(
 ) -> WrittenAnswer:
     """Write the pieces of a generation as they come: the answer to `out`, the reasoning to `reasoning_out`.
 
-    `splitter` tells the two apart; None takes everything for the answer. However the writing ends, the engine is told
-    to stop, and has stopped when this returns.
+    `splitter` tells the two apart; None takes all text for the answer. The generation has ended when this returns, also
+    after an error or Ctrl-C.
     """
     texts: tuple[list[str], list[str]] = [], []
     streams = out, reasoning_out
@@ -63,7 +63,7 @@ def write_answer(
         generation.wait()
         raise
     finally:
-        # However it ended: a terminal must not stay dim.
+        # In any case: a terminal must not stay dim.
         if splitter is not None:
             write(splitter.finish())
         if reasoning_out is not None:

@@ -1,4 +1,4 @@
-"""`Prefill`: what computing a prompt took."""
+"""`Prefill`: the cost of a prompt's prefill."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Prefill:
-    """How many tokens of a turn were computed, how many were known before, and the seconds it took."""
+    """The prefill of a turn: tokens computed, tokens found in the context or the cache, and seconds."""
 
     tokens: int
     cached: int

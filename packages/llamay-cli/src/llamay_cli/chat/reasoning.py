@@ -1,4 +1,4 @@
-"""A model's reasoning: asked for or not, and written beside the answer, never into it."""
+"""A model's reasoning: requested or not, and written beside the answer, never into it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from llamay_models import Model
     from llamay_models.answers import Thoughts
 
-# The marks around reasoning hold one of these words, and looking closer takes a while to import.
+# The marks around reasoning contain one of these words; the exact search needs an import that takes long.
 _PERHAPS = re.compile("think|channel", re.IGNORECASE)
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
 def reasoning_splitter(model: Model, tokens: Sequence[int]) -> Thoughts | None:
-    """Return what tells the reasoning from the answer that follows these tokens; None for a model without reasoning."""
+    """Return the splitter of reasoning and answer after these tokens; None for a model without reasoning."""
     template = model.chat_template
     if template is None or not _PERHAPS.search(template.source):
         return None
@@ -39,7 +39,7 @@ def visible_tokens(model: Model, splitter: Thoughts | None) -> list[int]:
 
 
 def template_options(think: bool | None) -> dict[str, Any]:
-    """Return how templates are asked for reasoning, or for none: each template knows one of these names."""
+    """Return the template options that ask for reasoning, or for none: each template knows one of these names."""
     return {} if think is None else {"enable_thinking": think, "thinking": think}
 
 

@@ -32,7 +32,7 @@ QUOTES = '"""'
 
 @dataclass(frozen=True)
 class Command:
-    """A slash command: how it is written, what it does, and the method that does it."""
+    """A slash command: its syntax, its help, and its method."""
 
     usage: str
     text: str
@@ -86,7 +86,7 @@ class Repl:
         self.hide_thinking = hide_thinking
 
     def run(self) -> None:
-        """Talk until /bye, Ctrl-D, or Ctrl-C twice at the prompt."""
+        """Run the chat until /bye, Ctrl-D, or Ctrl-C twice at the prompt."""
         kind = " (no chat template: text is continued as it is)" if self.session.raw else ""
         self._say(f"{self.name}{kind}. /help shows the commands, /bye leaves.")
         with Interrupts() as interrupts:
@@ -157,7 +157,7 @@ class Repl:
                 self._say(line)
 
     def _fresh(self) -> dict[str, Any]:
-        """Return the options of one generation. A generation uses its constraint up, so each gets a fork."""
+        """Return the options of one generation. A constraint serves one generation, so each generation gets a fork."""
         constraint = self.generating.get("constraint")
         return {**self.generating, "constraint": constraint.fork() if constraint is not None else None}
 
@@ -210,7 +210,7 @@ class Repl:
                 changed[name] = _number(
                     name, value, whole=name == "seed" or isinstance(SAMPLING_DEFAULTS[name], int)
                 )
-            make_sampling(changed)  # refuses what is out of range before it takes effect
+            make_sampling(changed)  # refuses a value out of range before it takes effect
             self.given = changed
         else:
             raise CliError(f"there is no option {name.replace('_', '-')}", "/set shows the options")

@@ -1,4 +1,4 @@
-"""A conversation and the context that holds it: what the chat does, without a terminal.
+"""A conversation and the context that holds it: the chat without its terminal.
 
 Each turn renders the whole conversation with the model's template and keeps the longest prefix that is
 computed already, so that only the new turn is prefilled, also with a template that rewrites earlier turns.
@@ -73,9 +73,9 @@ class Session:
         self.raw = raw or model.chat_template is None
         self.system = system
         self.think = think
-        """Whether the model is asked to think first; None leaves it to the template."""
+        """Whether the model is asked to reason first; None leaves the choice to the template."""
         self.splitter: Thoughts | None = None
-        """What tells the reasoning of the running answer from the answer."""
+        """The splitter of reasoning and text for the running answer."""
         self.opening = list(opening)
         """Messages that every conversation with this model begins with."""
         self.branches: dict[str, Branch] = {"main": Branch()}
@@ -93,7 +93,7 @@ class Session:
         return self.branches[self.name]
 
     def ask(self, text: str, sampling: Any, report: Report | None = None, **options: Any) -> Generation:
-        """Send `text` and return the running answer; afterwards call `answered` with what was written.
+        """Send `text` and return the running answer; afterwards call `answered` with the text that was written.
 
         Raises PromptError (and forgets `text`) when it does not fit.
         """
@@ -102,7 +102,7 @@ class Session:
         branch.messages.append({"role": "user", "content": text})
         try:
             context = self._prefill(text, report)
-            # A constraint binds the text from its first character on: there is no room for reasoning.
+            # A constraint holds from the first character on, so reasoning cannot come first.
             free = not self.raw and options.get("constraint") is None
             self.splitter = reasoning_splitter(self.model, context.tokens) if free else None
             if special := visible_tokens(self.model, self.splitter):
@@ -123,7 +123,7 @@ class Session:
         self.branch.messages.append(said | {"reasoning_content": reasoning} if reasoning else said)
 
     def again(self) -> str:
-        """Take back the last turn and return what the user said in it."""
+        """Take back the last turn and return the user's message of it."""
         branch = self.branch
         if not branch.messages or branch.before_turn is None:
             raise CliError("there is no turn to take back")
@@ -217,7 +217,7 @@ class Session:
         self.prefill = Prefill(len(ids), known, time.perf_counter() - began)
 
     def _go_back(self, context: Context, length: int) -> bool:
-        """Cut the context to `length`; False where a sliding window no longer has what that needs."""
+        """Truncate the context to `length`; False where a sliding window has dropped positions that it needs."""
         from llamay_models.errors import ContextError
 
         if length == len(context):
@@ -248,8 +248,8 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
 def next_turn(model: Model, tokens: Sequence[int], text: str) -> list[int]:
     """Return the ids that say `text` after a context whose messages are not known.
 
-    What a template writes for one more turn is the difference between a conversation with it and one
-    without; what ends the model's own turn may be in the context already, wholly or in part.
+    The text of one more turn is the difference between the rendered conversations with it and without it;
+    the end of the model's own turn may be in the context already, wholly or in part.
     """
     before: list[Message] = [{"role": "user", "content": "a"}]
     answer: Message = {"role": "assistant", "content": "b"}

@@ -1,1 +1,1 @@
-"""What the command shows a person: progress, a model's text on a terminal, tables, errors, and Ctrl-C."""
+"""The terminal: progress, a model's text, tables, errors, and Ctrl-C."""

@@ -59,7 +59,7 @@ def describe(error: Exception) -> tuple[str | None, str | None, Exit]:
 
 
 def _of_a_file(error: click.UsageError) -> str:
-    """Name the user's file where the value that is refused came from there."""
+    """Name the user's file where the refused value came from it."""
     name = error.param.name if isinstance(error, click.BadParameter) and error.param else None
     if name is None or error.ctx is None:
         return ""

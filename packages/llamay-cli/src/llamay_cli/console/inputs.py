@@ -1,4 +1,4 @@
-"""Texts that a person hands over: as arguments, in files, on stdin."""
+"""Texts that a user gives: as arguments, in files, on stdin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_text(path: str) -> str:
 
 
 def gather(prompt: str | None, option: str | None, files: tuple[str, ...]) -> str | None:
-    """Return the prompt that arguments, files and stdin make together; None where a chat is meant."""
+    """Return the prompt that arguments, files and stdin make together; None for a chat."""
     parts = [part for part in (prompt, option) if part is not None]
     parts += [read_text(path) for path in files]
     if "-" not in files and option is None and piped(sys.stdin, expected=not parts):
@@ -38,7 +38,7 @@ def gather(prompt: str | None, option: str | None, files: tuple[str, ...]) -> st
             return None
         raise click.UsageError("there is no prompt, and no terminal to chat in")
     text = "\n\n".join(part.rstrip("\n") if i + 1 < len(parts) else part for i, part in enumerate(parts))
-    # The newline at the end of a file or of `echo` is not part of what is asked.
+    # The newline at the end of a file or of `echo` is not part of the prompt.
     text = text.removesuffix("\n") if len(parts) > 1 or (prompt is None and option is None) else text
     if not text:
         raise CliError("the prompt is empty")

@@ -39,7 +39,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def acknowledge(self) -> None:
-        """Forget the key: the exception was caught."""
+        """Acknowledge the key: the exception was caught."""
         self._pending = False
 
     def _remember(self, number: int, frame: FrameType | None) -> None:

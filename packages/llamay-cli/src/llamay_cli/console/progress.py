@@ -35,7 +35,7 @@ class Report(Protocol):
 
 @contextlib.contextmanager
 def reporting(mode: Mode = "auto", *, unit: Literal["bytes", "steps"] = "steps") -> Iterator[Report]:
-    """Yield the function that shows progress in `mode`; what is shown on a terminal is cleared at the end."""
+    """Yield the function that shows progress in `mode`; the display on a terminal is cleared at the end."""
     if mode == "auto":
         terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         mode = "bar" if terminal else "plain"

@@ -1,4 +1,4 @@
-"""Writing a model's text where a person reads it: at once, and without letting it steer the terminal.
+"""Writing a model's text to a terminal: at once, and without control sequences.
 
 A model can be talked into printing escape sequences, and a terminal obeys them: OSC 52 writes the
 clipboard, OSC 8 disguises links, CSI moves the cursor over what was printed before. So on a terminal
@@ -12,9 +12,9 @@ from typing import Literal, TextIO
 
 _State = Literal["text", "escape", "csi", "string", "string_escape"]
 _LONGEST = 1024
-"""Characters after which a control string without an end is text again: none may swallow an answer."""
+"""Characters after which a control string without an end is text again, so that it cannot hide an answer."""
 _STRINGS = "]PX^_"
-"""What follows ESC where a control string begins: OSC, DCS, SOS, PM, APC."""
+"""The characters after ESC that begin a control string: OSC, DCS, SOS, PM, APC."""
 _C1_STRINGS = "\x9d\x90\x98\x9e\x9f"
 
 
@@ -26,7 +26,7 @@ class Cleaner:
         self._length = 0
 
     def feed(self, text: str) -> str:
-        """Return what of `text` may be shown."""
+        """Return the part of `text` that may be shown."""
         if self._state == "text" and text.isprintable():
             return text
         return "".join(self._next(character) for character in text)
@@ -43,7 +43,7 @@ class Cleaner:
                 if "@" <= character <= "~":
                     self._state = "text"
             case "string_escape":
-                # ESC ends a string; what follows belongs to that end.
+                # ESC ends a control string; the next character belongs to that end.
                 self._state = "text"
                 return "" if character == "\\" else self._after_escape(character)
             case _:

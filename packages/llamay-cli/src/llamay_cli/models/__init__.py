@@ -1,4 +1,4 @@
-"""What MODEL means: a name in a store, a source to pull from, or a path; and models made of other models."""
+"""The resolution of MODEL: a name in a store, a source to pull from, or a path; and models made of other models."""
 
 from .resolution import Resolved, fetch, resolve
 

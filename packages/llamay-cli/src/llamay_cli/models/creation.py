@@ -164,7 +164,7 @@ def _quantized(store: Store, files: list[File], kind: str, status: Status) -> li
 
 
 def ollama_progress(status: Status) -> Callable[[str, int, int], None]:
-    """Return a progress callback that words stages as Ollama does."""
+    """Return a progress callback that names stages as Ollama does."""
 
     def progress(stage: str, done: int, total: int) -> None:
         line: dict[str, Any] = {"status": str(stage), "completed": done}

@@ -1,4 +1,4 @@
-"""From what a user writes for MODEL to a file: a name in the store, a source to pull from, or a path."""
+"""Resolves MODEL, as a user writes it, to a file: a name in the store, a source to pull from, or a path."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def resolve(
             return Resolved(path, path.name)
         if found := foreign.find(model):
             return Resolved(found.path, found.name, foreign=found)
-        store.get(model)  # raises the error that says what is wrong with the name
+        store.get(model)  # raises the error that names the fault
         raise NotFoundError(f"no model named {model}")
     if isinstance(source, Local):
         if not source.path.exists():

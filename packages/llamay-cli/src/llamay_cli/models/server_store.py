@@ -1,4 +1,4 @@
-"""The model store as the server asks about it: Ollama's names and status lines over `Store` and `pull_model`."""
+"""The server's interface to the model store: Ollama's names and status lines over `Store` and `pull_model`."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ServerStore:
         status({"status": "success"})
 
     def profile(self, name: str) -> Profile | None:
-        """Return what a created model adds to its file."""
+        """Return the profile of a created model."""
         try:
             entry = self._entry(name)
             if entry is not None:

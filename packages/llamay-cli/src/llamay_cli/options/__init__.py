@@ -1,1 +1,1 @@
-"""Options that several verbs share, and what they become; the user's own file of defaults for them."""
+"""Options that several verbs share, and their values for the engine; the user's own file of defaults for them."""

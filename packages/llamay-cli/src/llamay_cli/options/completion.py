@@ -1,4 +1,4 @@
-"""What completes MODEL in a shell."""
+"""Shell completion of MODEL."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def build_constraint(
     model: Model, kind: str, text: str, *, canonical_escapes: bool = False
 ) -> TokenConstraint:
-    """Return the constraint of `--schema`, `--grammar` (GBNF) or `--regex`; refuses what cannot be exact."""
+    """Return the constraint of `--schema`, `--grammar` (GBNF) or `--regex`; refuses one that cannot be exact."""
     read = {"schema": _schema, "grammar": _grammar}.get(kind)
     source: dict[str, Any] = {kind: read(text) if read is not None else text}
     try:

@@ -1,4 +1,4 @@
-"""Options for how long an answer may be, and what form it has."""
+"""Options for the length and the form of an answer."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Loading:
 
     @classmethod
     def take(cls, options: dict[str, Any]) -> Loading:
-        """Take the model options out of what click collected."""
+        """Take the model options out of the options that click collected."""
         return cls(
             options.pop("ctx_size"),
             options.pop("threads"),
@@ -180,7 +180,7 @@ class Loading:
         return found
 
     def _engine(self) -> dict[str, Any]:
-        """Return what `engine_options` collected as arguments of `load`."""
+        """Return the options of `engine_options` as arguments of `load`."""
         found: dict[str, Any] = {}
         if self.draft is not None:
             found["draft"] = self.resolve(self.draft).path

@@ -1,4 +1,4 @@
-"""Options for how tokens are chosen."""
+"""Options of sampling."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ def sampling_options(command: F) -> F:
 
 
 def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
-    """Take the sampling options that the user gave out of what click collected."""
+    """Take the sampling options that the user gave out of the options that click collected."""
     names = ("seed", *SAMPLING_DEFAULTS, "samplers")
     taken = {name: options.pop(name) for name in names}
     letters = options.pop("sampling_seq")
     if letters is not None and taken["samplers"] is not None:
         raise click.UsageError("--samplers and --sampling-seq exclude each other")
     taken["samplers"] = letters if letters is not None else taken["samplers"]
-    # An empty list is what click makes of an option that was not given.
+    # Click gives an empty list for an option that the user did not give.
     taken["logit_bias"] = options.pop("logit_bias") or None
     breakers = options.pop("dry_sequence_breakers") or None
     taken["dry_sequence_breakers"] = () if breakers == ("none",) else breakers
@@ -124,7 +124,7 @@ def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_sampling(given: Mapping[str, Any]) -> Sampling:
-    """Return the engine's Sampling with what the user gave."""
+    """Return the engine's Sampling with the options that the user gave."""
     from llamay_models import Sampling
 
     return Sampling(**given)

@@ -10,7 +10,7 @@
     ctx-size = 8192
 
 Flags take precedence over the environment, and the environment over this file. The server's settings have a file of
-their own, because the person who sets a server up is often another than the one who types.
+their own, because the operator of a server and the user of the command are often different people.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class UserSettings:
         return cls(path, table, verbs)
 
     def defaults(self, verb: str, command: click.Command) -> dict[str, Any]:
-        """Return what the file says of `verb`, as click's `default_map` of it."""
+        """Return the file's settings for `verb`, as its `default_map` of click."""
         return self._defaults(verb, command, self._verbs.get(verb, {}))
 
     def _defaults(self, where: str, command: click.Command, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def configurable(command: click.Command) -> Iterator[click.Option]:
 
 
 def _options_of(command: click.Command) -> Iterator[tuple[str, click.Option]]:
-    """Every long flag of what a file may set, as `_name` writes it."""
+    """Every long flag that a file may set, as `_name` writes it."""
     for option in configurable(command):
         for flag in option.opts:
             if flag.startswith("--"):

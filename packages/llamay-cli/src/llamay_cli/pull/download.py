@@ -105,7 +105,7 @@ class Download:
         self.etag: str | None = None
 
     def run(self) -> Downloaded:
-        """Fetch to the end and verify; raises CliError kinds, and keeps what arrived unless it is wrong."""
+        """Fetch to the end and verify; raises CliError kinds, and keeps the received bytes unless they are wrong."""
         if self.size is not None:
             self.limits.check(self.size, self.store, self.stage)
         self._resume()
@@ -134,7 +134,7 @@ class Download:
         return self._finish()
 
     def _resume(self) -> None:
-        """Continue what an earlier process left, if it recorded the version of the file."""
+        """Continue the download of an earlier process, if it recorded the version of the file."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             state = json.loads(self.state.read_text())
             if state["url"] != self.url or (not state["etag"] and self.sha256 is None):
@@ -158,7 +158,7 @@ class Download:
 
     def _attempt(self) -> bool:
         """Request the missing bytes; True when the file is whole."""
-        # Any content coding would make offsets and digests mean something else.
+        # With a content coding, offsets and digests would be those of the coded bytes.
         headers = {"Accept-Encoding": "identity", **_bearer(self.token)}
         if self.done:
             headers["Range"] = f"bytes={self.done}-"
@@ -179,7 +179,7 @@ class Download:
         return self.size is None or self.done == self.size
 
     def _align(self, response: httpx.Response) -> None:
-        """Bring file, size and version in line with what the server is about to send."""
+        """Bring file, size and version in line with the response that the server begins."""
         etag = response.headers.get("etag")
         if response.status_code == 206:
             match = _RANGE.fullmatch(response.headers.get("content-range", ""))

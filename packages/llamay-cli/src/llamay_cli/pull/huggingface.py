@@ -211,7 +211,7 @@ def _explain(error: RefusedError, hub: str, source: HuggingFace, token: str | No
             f"accept it at {page}, then set HF_TOKEN",
         )
     if error.reason == "RepoNotFound" or (not error.reason and not token and "answers 401" in error.message):
-        # The hub answers alike for what does not exist and what may not be seen.
+        # The hub gives the same answer for a missing repository and for a private one.
         return NotFoundError(
             f"{source.owner}/{source.repo} does not exist on {hub}, or is private",
             "HF_TOKEN opens private ones",

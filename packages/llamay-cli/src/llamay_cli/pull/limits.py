@@ -1,4 +1,4 @@
-"""How much a pull may take, checked before it takes it."""
+"""Limits of a pull, checked before it downloads."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _ACCEPT = "application/vnd.docker.distribution.manifest.v2+json"
 
 
 class Stage(str):
-    """What is being pulled, in words, and its digest, by which Ollama's clients tell their progress bars apart."""
+    """The layer that is pulled: its description, and its digest, by which Ollama's clients name progress bars."""
 
     digest: str
 

@@ -99,7 +99,7 @@ class _Pip:
         self.store, self.folder, self.options, self.progress = store, folder, options, progress
 
     def download(self, spec: str) -> Path:
-        """Return the wheel of `spec`; what an interrupted pull left is taken (its RECORD is checked)."""
+        """Return the wheel of `spec`; the wheel of an interrupted pull is taken (its RECORD is checked)."""
         target = self.folder / f"wheel-{hashlib.sha256(spec.encode()).hexdigest()[:16]}"
         if not list(target.glob("*.whl")):
             self._run(spec, target)
@@ -111,7 +111,7 @@ class _Pip:
 
     def _run(self, spec: str, target: Path) -> None:
         scratch = self.folder / "pip"
-        # What an interrupted pip left is of no use: it begins anew.
+        # Files of an interrupted pip are of no use: it begins anew.
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
         # --only-binary, because a source distribution would run its own code to describe itself.
@@ -158,7 +158,7 @@ class _Pip:
             if match := _RAW.search(line):
                 done, total = int(match[1]), int(match[2])
                 if not checked and total:
-                    # The wheel, and then what comes out of it.
+                    # The wheel, and then the files unpacked from it.
                     self.options.limits.check(total, self.store, spec, copies=2)
                     checked = True
                 self.progress(spec, done, total)

@@ -1,4 +1,4 @@
-"""What a pull may do, and what it has fetched."""
+"""The permissions of a pull, and the files that it has fetched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may decide about a pull.
+    """A user's choices for a pull.
 
     `sha256` is the digest that the (one) GGUF file must have; `insecure` allows plain http to other machines;
     `offline` forbids any network.
@@ -29,7 +29,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Fetched:
-    """Verified files in the download folder, and what is known about where they came from."""
+    """Verified files in the download folder, and the facts about their origin."""
 
     files: list[Incoming]
     details: dict[str, str]

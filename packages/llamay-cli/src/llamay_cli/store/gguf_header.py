@@ -1,4 +1,4 @@
-"""What the stores ask of a GGUF file's header."""
+"""Reading a GGUF file's header for the stores."""
 
 from __future__ import annotations
 

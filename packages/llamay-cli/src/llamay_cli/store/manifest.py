@@ -1,4 +1,4 @@
-"""What a name in the store means: its manifest."""
+"""The manifest of a name in the store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class File:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a name in the store means."""
+    """The manifest of a name: source, files and details."""
 
     name: str
     source: str
@@ -58,7 +58,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """Parse strictly; raises ValueError saying what is wrong."""
+        """Parse strictly; raises ValueError, which names the fault."""
         document = json.loads(text)
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             raise ValueError(f"schema is not {SCHEMA}")

@@ -56,7 +56,7 @@ class Store:
                 yield self.get(name)
 
     def names(self) -> list[str]:
-        """Return the names, sorted, without opening anything: what completion needs."""
+        """Return the names, sorted, without opening a manifest, for shell completion."""
         try:
             found = [path.stem for path in self.manifests.iterdir() if path.suffix == ".json"]
         except (FileNotFoundError, NotADirectoryError):
@@ -64,7 +64,7 @@ class Store:
         return sorted(stem.replace("!", "/").replace("@", ":") for stem in found if not stem.startswith("."))
 
     def get(self, name: str) -> Entry:
-        """Return what `name` means; raises NotFoundError or BrokenManifestError."""
+        """Return the entry of `name`; raises NotFoundError or BrokenManifestError."""
         path = self._manifest_path(name)
         try:
             with path.open("rb") as file:
@@ -83,7 +83,7 @@ class Store:
         return Entry(manifest, hashlib.sha256(raw).hexdigest())
 
     def find(self, name: str) -> Entry | None:
-        """Return what `name` means, or None where it means nothing (or is not a name)."""
+        """Return the entry of `name`, or None where there is none (or the text is not a name)."""
         try:
             return self.get(check_name(name))
         except NotFoundError:
@@ -135,7 +135,7 @@ class Store:
         return view / entry.models[0].name
 
     def add(self, name: str, source: str, files: Sequence[Incoming], details: Mapping[str, str]) -> Entry:
-        """Move verified files in, and then let `name` mean them in one atomic step."""
+        """Move verified files in, and then point `name` at them in one atomic step."""
         path = self._manifest_path(check_name(name))
         self.blobs.mkdir(parents=True, exist_ok=True)
         self.manifests.mkdir(parents=True, exist_ok=True)
@@ -211,7 +211,7 @@ class Store:
         return Entry(manifest, hashlib.sha256(text).hexdigest())
 
     def copy(self, source: str, destination: str) -> Entry:
-        """Let `destination` mean what `source` means; no bytes are copied."""
+        """Point `destination` at the manifest of `source`; no bytes are copied."""
         manifest = self.get(source).manifest
         path = self._manifest_path(check_name(destination))
         with self.lock():
@@ -243,7 +243,7 @@ class Store:
         """Hold the folder for the download of `key`; a second process that pulls the same waits.
 
         The folder is left when the block is interrupted, so that the next attempt resumes, and deleted when
-        it ends well or when what was fetched is wrong.
+        it ends well or when the fetched bytes are wrong.
         """
         from filelock import FileLock
 
@@ -260,7 +260,7 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from changing what names mean."""
+        """Lock the store against changes by other processes."""
         from filelock import FileLock
 
         self.root.mkdir(parents=True, exist_ok=True)

@@ -124,7 +124,7 @@ Source = PyPI | HuggingFace | Url | Local | Ollama
 
 
 def ollama_name(name: str) -> tuple[str, ...] | None:
-    """Return host, namespace, model and tag, with Ollama's defaults; None for what cannot be a name."""
+    """Return host, namespace, model and tag, with Ollama's defaults; None for a text that cannot be a name."""
     path, _, tag = name.rpartition(":") if ":" in name.rsplit("/", 1)[-1] else (name, "", "latest")
     parts = path.removeprefix("https://").split("/")
     if len(parts) > 3:
@@ -139,7 +139,7 @@ def ollama_name(name: str) -> tuple[str, ...] | None:
 
 
 def ollama_source(name: str) -> Ollama | None:
-    """Return what a name means to Ollama; None for what cannot be one."""
+    """Return Ollama's source of a name; None for a text that cannot be a name."""
     parts = ollama_name(name)
     return None if parts is None else Ollama(*parts)
 

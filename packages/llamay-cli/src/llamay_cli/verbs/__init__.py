@@ -36,5 +36,5 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
 COMMANDS: dict[str, tuple[str, str]] = {
     name: target for section in SECTIONS.values() for name, target in section.items()
 }
-"""By verb: where its command is (module below this package: attribute), and what `llamay --help` says of it."""
+"""By verb: where its command is (module below this package: attribute), and its line in `llamay --help`."""
 ALIASES = {"chat": "run", "ls": "list"}

@@ -51,7 +51,7 @@ def path() -> None:
 def show(verb: tuple[str, ...], origin: bool, as_json: bool) -> None:
     """Print the settings that are not defaults, or all of VERB: `run`, `ctx build`, `serve`.
 
-    The file is checked as a whole; what is printed is TOML that it could hold.
+    The file is checked as a whole; the output is TOML that the file could hold.
     """
     root = click.get_current_context().find_root()
     app = root.command
@@ -106,7 +106,7 @@ def variables() -> set[str]:
 
 @dataclass(frozen=True)
 class _Setting:
-    """One option of a verb as it stands; its value is None where nothing sets it."""
+    """One option of a verb as it stands; its value is None where it is not set."""
 
     verb: str
     name: str
@@ -147,7 +147,7 @@ def _resolved(verb: str, command: click.Command, context: click.Context) -> Iter
         if option.multiple:
             value = list(value) if isinstance(value, list | tuple) and value else None
         elif not isinstance(value, bool | int | float | str):
-            # Newer versions of click have an object of their own for what nothing sets.
+            # Newer versions of click have an object of their own for an option that is not set.
             value = SAMPLING_DEFAULTS.get(option.name or "")
         yield _Setting(verb, name, value, _origin(option, source))
     if isinstance(command, click.Group):

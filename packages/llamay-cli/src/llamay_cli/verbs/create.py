@@ -109,7 +109,7 @@ def _cli_error(error: StoreError) -> CliError:
 
 
 def _resolve_from(source: str, base: Path, store: Store, offline: bool, mode: Mode) -> dict[str, Any]:
-    """Return what FROM names: a model of the store, or files, which are copied into it."""
+    """Return the source that FROM names: a model of the store, or files, which are copied into it."""
     from ..models import resolve
     from ..pull import Local, parse
 

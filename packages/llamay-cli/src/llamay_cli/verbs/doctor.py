@@ -1,4 +1,4 @@
-"""`doctor`: what makes llamay slow on this machine, or keeps it from working."""
+"""`doctor`: reasons why llamay is slow or does not work on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LITTLE_SPACE = 1 << 30
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found: `fail` keeps something from working, `warn` is worth knowing."""
+    """A finding of a check: `fail` keeps something from working, `warn` is worth knowing."""
 
     state: State
     about: str
@@ -94,7 +94,7 @@ def packages() -> Iterator[Finding]:
 
 
 def processor() -> Iterator[Finding]:
-    """Which kernels run, and on how many cores."""
+    """The kernel set that runs, and the number of cores."""
     import llamay_kernels
     from llamay_models.machine import usable_processors
 
@@ -111,7 +111,7 @@ def processor() -> Iterator[Finding]:
 
 
 def memory() -> Iterator[Finding]:
-    """How much memory there is; a container's own limit counts."""
+    """The memory of the machine; a container's own limit counts."""
     from llamay_models.machine import usable_memory
 
     size = usable_memory()
@@ -169,7 +169,7 @@ def settings() -> Iterator[Finding]:
         yield Finding("fail", "settings", str(error))
 
 
-# What is read beside the options of verbs and the settings of the server.
+# Variables that are read beside the options of verbs and the settings of the server.
 _KNOWN = {
     "LLAMAY_API_KEY",
     "LLAMAY_CONFIG",
@@ -182,7 +182,7 @@ _KNOWN = {
 
 
 def environment() -> Iterator[Finding]:
-    """A variable that nothing reads is a misspelt one."""
+    """Find misspelt variables: those that no option and no setting reads."""
     from .config import variables
 
     unknown = sorted(

@@ -139,7 +139,7 @@ def _reason(answer: httpx.Response) -> str:
 
 
 def _processor(model: Mapping[str, Any]) -> str:
-    """Return where the parts of a model are computed, as Ollama words it."""
+    """Return the processor that computes a model, as Ollama words it."""
     size, device = model["size"], model.get("size_vram", 0)
     if not device or not size:
         return "100% CPU"

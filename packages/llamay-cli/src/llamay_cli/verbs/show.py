@@ -1,4 +1,4 @@
-"""`show`: what a model is, from its file's header and its manifest."""
+"""`show`: a model's facts, from its file's header and its manifest."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _summary(resolved: Resolved, file: Any) -> Iterator[str]:
 
 
 def _facts(file: Any) -> dict[str, Any]:
-    """Return what a GGUF header says, under the names that the field uses."""
+    """Return the facts in a GGUF header, under the usual names."""
     meta = file.metadata
     architecture = file.architecture
     formats: dict[str, int] = {}
@@ -254,7 +254,7 @@ def _brief(value: Any) -> str:
 
 
 def _jsonable(value: Any) -> Any:
-    """Return scalars as they are, and of an array what it is: a summary holds no vocabulary."""
+    """Return scalars as they are, and of an array its type and length: a summary holds no vocabulary."""
     if isinstance(value, str | int | float | bool):
         return value
     return {"elements": len(value), "first": [_plain(item) for item in value[:_LISTED]]}

@@ -1,4 +1,4 @@
-"""The checks. Each gets the tokens of the reference and those of the way that is tested.
+"""The checks. Each gets the tokens of the reference and the tokens of the tested way.
 
 They are the same, except in the control, where one token differs and the check has to see it.
 """
@@ -92,7 +92,7 @@ def verify(
 
 
 def prefill_equals_decode(subject: Subject, model: Model, expected: Tokens, actual: Tokens) -> Iterator[Pair]:
-    """Prefill at once, in uneven pieces, and token by token; then generate, and prefill what was generated."""
+    """Prefill at once, in uneven pieces, and token by token; then generate, and prefill the generated tokens."""
     n = len(expected)
     lengths = sorted({n - SINGLE, n - SINGLE + 1, n - SINGLE // 2, n - 1, n})
     whole, single, pieces = Observation(), Observation(), Observation()

@@ -1,4 +1,4 @@
-"""What is verified: a model file, loaded in any setup, in this process or a new one."""
+"""The subject of verification: a model file, loaded in any setup, in this process or a new one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Subject:
             page_tokens=setup.page_tokens,
             kv=setup.kv,
             sha256=self.sha256,
-            # One way must not be answered by what another computed.
+            # One way must not reuse the K/V that another way computed.
             prefix_cache=0,
             progress=progress,
         ) as model:
@@ -78,7 +78,7 @@ class Subject:
         prompt: Sequence[int] = (),
         more: Sequence[int] = (),
     ) -> tuple[Observation, str]:
-        """Observe in a new process, from a snapshot or a prompt; return what was seen and the kernel set."""
+        """Observe in a new process, from a snapshot or a prompt; return the observation and the kernel set."""
         with tempfile.TemporaryDirectory(prefix="llamay-verify-") as folder:
             out = Path(folder) / "observation.npz"
             request = {

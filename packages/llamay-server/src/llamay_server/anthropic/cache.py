@@ -1,6 +1,7 @@
-"""What Anthropic's answers tell about the prompt cache: tokens written up to a breakpoint, and why a prompt missed.
+"""The prompt cache in Anthropic's answers: tokens written up to a breakpoint, and the reason why a prompt missed.
 
-Every prompt is kept and found, marked or not. A `cache_control` only says which part of it counts as written.
+The prefix cache keeps and finds every prompt, marked or not. A `cache_control` only says how much of a prompt is
+counted as written.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ def last_breakpoint(data: MessagesRequest) -> tuple[int, CacheControl] | None:
 
 
 def marked_tokens(run: ChatRun, data: MessagesRequest, count: int) -> int:
-    """How many tokens of the prompt come from its first `count` messages. Renders them: blocks."""
+    """The number of the prompt's tokens that come from its first `count` messages (blocking: it renders them)."""
     conversation, rendered = run.request.conversation, run.rendered
     assert rendered is not None
     messages, tokens = conversation.messages, rendered.prompt.tokens
     calls = {c["id"] for m in messages for c in m.get("tool_calls", ())}
     end = len(messages) - len(read_messages(data.messages[count:], None, calls))
-    # Templates write no conversation without a turn: the beginning of an empty one still belongs to what was marked.
+    # Templates write no conversation without a turn: the beginning of an empty turn still belongs to the marked part.
     turns = messages[:end] if count else [*messages[:end], {"role": "user", "content": ""}]
     marked = replace(conversation, messages=turns, continue_final=False, open_turn=False)
     try:

@@ -19,7 +19,7 @@ from llamay_server.anthropic.schema import (
 from llamay_server.chat.conversation import Message
 from llamay_server.http.errors import invalid
 
-# A line that changes with every build of the client: in the prompt, it would make every turn miss the prefix cache.
+# This line changes with every build of the client; in the prompt, it would make every turn miss the prefix cache.
 _BILLING = "x-anthropic-billing-header:"
 
 
@@ -28,7 +28,7 @@ def read_messages(
 ) -> list[Message]:
     """Anthropic's messages in no dialect: results become tool messages, in the order of their blocks.
 
-    `call_ids` are the ids of calls made before these messages. Raises a 400 with the path of what is wrong.
+    `call_ids` are the ids of calls made before these messages. Raises a 400 with the path of the field that is wrong.
     """
     out: list[Message] = []
     text = (

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MessageInput:
-    """What counting and answering read alike.
+    """The part of a body that counting tokens and answering read alike.
 
     Attributes:
         conversation: in no dialect.
@@ -46,7 +46,7 @@ class MessageInput:
 def read_input(
     data: CountTokensRequest, profile: Profile, service: Services, exchange: Exchange
 ) -> MessageInput:
-    """The conversation of a body. Raises a 400 for what is wrong, and a 404 for a thread that is not kept."""
+    """The conversation of a body. Raises a 400 for a wrong field, and a 404 for a thread that is not kept."""
     thread = _thread(data, service, exchange)
     if not data.messages:
         raise invalid("messages: at least one message is required", "messages")
@@ -119,7 +119,7 @@ def _tools(tools: Sequence[dict[str, Any]] | None, exchange: Exchange) -> list[T
     for n, item in enumerate(tools or ()):
         kind = item.get("type") or "custom"
         if kind != "custom":
-            # Tools that run on Anthropic's own machines. Agents always list some: they are left out with a warning.
+            # These tools run on Anthropic's own machines. Agents always list some; they are left out with a warning.
             exchange.warn(f"tools of type {kind} are not available and were left out")
             continue
         out.append(

@@ -17,7 +17,7 @@ class CacheControl(Struct):
 
 
 class Diagnostics(Struct):
-    """Asks why the prompt missed what was computed for an earlier message, if there is one."""
+    """Asks why the prompt did not find the K/V of an earlier message in the prefix cache."""
 
     previous_message_id: str | None = None
 
@@ -104,7 +104,7 @@ class InputMessage(Struct):
 
 
 class Thinking(Struct):
-    """Whether the model reasons before it answers, for how many tokens, and how that is shown."""
+    """Whether the model reasons before it answers, the limit of tokens for the reasoning, and how it is shown."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: Count | None = None

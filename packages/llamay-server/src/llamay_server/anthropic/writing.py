@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from llamay_server.anthropic.schema import MessagesRequest
     from llamay_server.chat.run import ChatRun
 
-# Clients return it with the reasoning. Nothing here depends on it: the text of the reasoning comes back beside it.
+# Clients return the signature with the text of the reasoning. The server reads the text alone.
 SIGNATURE = "bGxhbWF5"
 
 
@@ -126,7 +126,7 @@ class MessageWriter:
                 content.append(_tool_block(event, given))
 
     def shown(self) -> list[dict[str, Any]]:
-        """The content as the client gets it: without the text of the reasoning where it does not want to see that."""
+        """The content as the client gets it: without the text of the reasoning where the request omits it."""
         if self.shows_thinking:
             return self.content
         return [b | {"thinking": ""} if b["type"] == "thinking" else b for b in self.content]

@@ -46,7 +46,7 @@ class Application:
     def __init__(self, gate: Gate, litestar: Litestar, services: Services) -> None:
         self.gate, self.litestar, self.services = gate, litestar, services
         self.flush_traces: Callable[[], None] = lambda: None
-        """Sends the spans that are not sent yet, where requests are traced."""
+        """Sends the remaining spans to the collector, where requests are traced."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI event."""
@@ -67,9 +67,9 @@ def create_app(
     """An ASGI application that serves models.
 
     Args:
-        models: loaded ones, files, or NAME=FILE; those of `config.models` come after them.
-        config: the defaults where it is None.
-        loader: loads a model from a file; `llamay_models` does where it is None.
+        models: loaded ones, files, or NAME=FILE; the models of `config.models` come after them.
+        config: the configuration; None for the defaults.
+        loader: loads a model from a file; None for `llamay_models`.
         store: knows more models by name.
 
     Raises:
@@ -173,7 +173,7 @@ def _as_error(exc: Exception, request: Request[Any, Any, Any]) -> ApiError:
 
 
 class _Refusal:
-    """What Litestar expects of an exception handler: an object that gives an ASGI application."""
+    """The answer of an exception handler as Litestar expects it: an object that gives an ASGI application."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

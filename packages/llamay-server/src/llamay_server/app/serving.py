@@ -24,11 +24,11 @@ from llamay_server.store import Store
 
 log = logging.getLogger("llamay.server")
 _SWITCH_SECONDS = 0.0005
-"""How long this thread may keep the interpreter from an engine that has a step to begin.
+"""Seconds for which the serving thread may hold the interpreter while an engine waits to begin a step.
 
 A step is prepared in less than a millisecond, and writing the tokens of 32 streams takes two. With Python's 5 ms, both
-happen in turn, at the cost of a twentieth of all tokens; with this interval, tokens are written while the next step is
-computed.
+happen in turn, at the cost of a twentieth of all tokens; with this interval, tokens are written during the next step's
+computation.
 """
 
 
@@ -65,7 +65,7 @@ class Server(uvicorn.Server):
             log.error("the default model could not be loaded: %s", e)
         finally:
             self.application.services.models.starting = False
-        # Vocabularies and merges stay from now on: a full collection that walks them stops every stream for long.
+        # Vocabularies and merges are never freed from here on: collecting garbage among them would stop every stream.
         gc.collect()
         gc.freeze()
 
@@ -127,7 +127,7 @@ def make_server(application: Application) -> Server:
             date_header=True,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=5,
-            http=protocol(config.head_timeout),  # whichever others are installed: this one limits heads
+            http=protocol(config.head_timeout),  # other installed protocols do not limit heads
             h11_max_incomplete_event_size=64 << 10,
             lifespan="on",
             ws="none",
@@ -145,7 +145,7 @@ def _readable(name: str, path: str) -> None:
 
 
 def _clear_socket(path: Path) -> None:
-    """Remove the socket of a server that ended. Raises `ConfigError` for that of one that still listens."""
+    """Remove the socket of a server that has ended. Raises `ConfigError` where a server still listens on it."""
     if path.is_socket():
         import socket
 

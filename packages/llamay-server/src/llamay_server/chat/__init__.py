@@ -1,1 +1,1 @@
-"""Conversations in no dialect: what all chat dialects are read into, and the events that all are written from."""
+"""Conversations in no dialect: all chat dialects are read into one request and written from one stream of events."""

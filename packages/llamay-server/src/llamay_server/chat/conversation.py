@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 """Holds role and content (text or None), and where it has them reasoning_content, tool_calls (with arguments as
 objects), tool_call_id and name."""
-# What a client may hand to a template. Everything else that a template reads is the server's own to set (J-08).
+# The template variables that a client may set. The server alone sets all others (J-08).
 TEMPLATE_OPTIONS = frozenset(
     ("enable_thinking", "thinking", "reasoning_effort", "thinking_budget", "date_string", "documents")
 )
@@ -31,8 +31,8 @@ class Conversation:
     Attributes:
         messages: in no dialect; see `Message`.
         toolbox: the tools that are offered.
-        think: whether the model is to reason first; None leaves that to its template.
-        template_options: what the template is told beside messages and tools.
+        think: whether the model is to reason first; None leaves the choice to its template.
+        template_options: variables of the template beside messages and tools.
         continue_final: whether the last message, the assistant's, is continued.
         open_turn: whether the prompt ends with the beginning of the assistant's turn.
         drop_turns: whether the oldest turns are dropped where the conversation is longer than the model's context.
@@ -50,13 +50,13 @@ class Conversation:
 
 @dataclass(slots=True)
 class Rendered:
-    """A prompt, and what the parser of the answer must know of it.
+    """A prompt, and the facts about it that the parser of the answer needs.
 
     Attributes:
         prompt: text and ids.
         in_reasoning: whether the prompt ends with the mark that opens the reasoning.
-        prompted: whether it ends with what the model's tool-call format begins every answer with.
-        dropped: how many messages were dropped to make it fit.
+        prompted: whether the prompt ends with the text that begins every answer in the model's tool-call format.
+        dropped: how many messages were dropped to make the prompt fit.
 
     """
 

@@ -1,4 +1,4 @@
-"""How likely a model finds each of several answers to a question: the computation of decisions and systemone.
+"""The probability of each of several answers to a question: the computation of decisions and systemone.
 
 Nothing is generated. Input and question become a chat turn that lists the options under keys of one token, and the
 answer is the model's own probability of each key as the next token, normalized over the keys. The common beginning of
@@ -51,7 +51,7 @@ class Decisions:
     Attributes:
         answers: one list of probabilities for each question.
         input_tokens: the tokens of the common beginning, counted once, and of all questions.
-        cached_tokens: how many of them were computed before.
+        cached_tokens: how many of these tokens were found in the prefix cache.
 
     """
 
@@ -87,7 +87,7 @@ def decide(
                 each = iter(chances)
                 weights = [sum(next(each) for _ in tokens) for _, tokens in keys][: len(question.options)]
                 total = sum(weights)
-                # Where all of them are impossible in this arithmetic, none is likelier than another.
+                # Where the probabilities of all keys underflow, no key is likelier than another.
                 answers.append([w / total if total else 1 / len(weights) for w in weights])
             return Decisions(answers, computed, base.cached_tokens)
         finally:
@@ -138,7 +138,7 @@ def _prompt(model: Model, messages: Sequence[Message], question: str) -> list[in
         said = "\n\n".join(m["content"] or "" for m in messages)
         return model.encode(f"{said}\n\n{question}\nAnswer:", add_special=True, parse_special=False)
     *earlier, last = messages
-    # Templates want turns to alternate, so a question about what the user said stands in the same turn.
+    # Templates expect alternating turns, so a question about a user's message is appended to the same turn.
     if last["role"] == "user":
         turns = [*earlier, {**last, "content": f"{last['content']}\n\n{question}"}]
     else:

@@ -22,14 +22,14 @@ class Framing:
     Attributes:
         toolbox: the tools that may be called.
         form: the model's tool-call format.
-        marks: those around the model's reasoning.
-        constraint: what the output must match; None where it is free.
+        marks: the marks around the model's reasoning.
+        constraint: the constraint of the output; None where the output is free.
         visible: the names of control tokens that have to be visible in the text for the parser.
         reasons: whether text before the answer may be reasoning.
         in_reasoning: whether the text begins inside the reasoning.
-        prompted: whether the prompt ends with what the format begins every answer with.
+        prompted: whether the prompt ends with the text that begins every answer in the tool-call format.
         known_ids: ids of calls in the conversation, which new calls may not have.
-        calls_in_parts: whether the arguments of calls are told while they are written.
+        calls_in_parts: whether the arguments of calls are delivered while they are generated.
 
     """
 
@@ -90,8 +90,8 @@ class Framing:
 def constraint_of(
     request: ChatRequest, form: str, reasoning: tuple[str, str, bool] | None = None
 ) -> OutputConstraint | None:
-    """What the output of a request must match, with calls in the format `form`; as `Toolbox.constraint`."""
-    # Text beside constrained calls could not hold calls that the model writes in a format of its own.
+    """The constraint of a request's output, with calls in the tool-call format `form`; see `Toolbox.constraint`."""
+    # A constraint of calls in one format would forbid the calls of a model that has a format of its own.
     optional = request.delivery.bind_calls and envelope(form).own is None
     answer = request.delivery.constraint
     return request.conversation.toolbox.constraint(form, answer, reasoning=reasoning, optional=optional)

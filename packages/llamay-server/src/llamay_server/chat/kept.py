@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class KeptAnswer:
-    """One answer and what a later request needs of it.
+    """One answer, and the data that a later request needs to continue it.
 
     Attributes:
         owner, model: of the request.
         response: the object that the client got; its `id` names the answer.
         items: the request's input items (of OpenAI's Responses), or its tools (of Anthropic's threads).
         messages: the conversation up to the answer, and the answer.
-        context: the context that holds this conversation, as long as it is kept.
-        task: what still generates the answer in the background.
-        seen: the prompt, for a later one to be compared with.
+        context: the context that holds this conversation; None once it is closed.
+        task: the background task that still generates the answer.
+        seen: the prompt, for the comparison with a later prompt.
 
     """
 
@@ -65,7 +65,7 @@ class KeptAnswers:
             _release_context(oldest)
 
     def find(self, answer_id: str, owner: str) -> KeptAnswer | None:
-        """As `get`, but None for an answer that is not there."""
+        """As `get`, but None where there is no such answer."""
         try:
             return self.get(answer_id, owner)
         except ApiError:

@@ -1,7 +1,7 @@
-"""What a model that was created from another adds to requests of OpenAI's, Anthropic's and llama.cpp's routes.
+"""The profile of a created model, added to requests of OpenAI's, Anthropic's and llama.cpp's routes.
 
-The request wins: a setting of the profile holds where the request has none, and a conversation with a system message
-keeps it.
+The request takes precedence: a setting of the profile applies where the request has none, and a conversation keeps its
+own system message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prompts of earlier requests, and why a new prompt missed what was computed for one of them.
+"""Prompts of earlier requests, and the reasons why a new prompt did not find their K/V in the prefix cache.
 
 One comparison serves Anthropic's `diagnostics` and OpenAI's `prompt_cache_diagnostics`. It looks at the parts of a
 prompt in the order in which a difference costs most, and counts tokens of the two prompts as rendered.
@@ -27,8 +27,8 @@ class SeenPrompt:
 
     Attributes:
         owner, model: of the request.
-        request: what was asked.
-        prompt_tokens: how long the prompt was.
+        request: the request itself.
+        prompt_tokens: the length of the prompt.
         key: the client's `prompt_cache_key`.
 
     """
@@ -42,7 +42,7 @@ class SeenPrompt:
 
 @dataclass(frozen=True, slots=True)
 class CacheMiss:
-    """Why a prompt missed: the part that differs first, the earlier prompt's tokens lost by it, and those shared."""
+    """A cache miss: the part that differs first, the tokens of the earlier prompt after it, and the shared tokens."""
 
     part: Part
     missed: int
@@ -50,7 +50,7 @@ class CacheMiss:
 
 
 class PromptHistory:
-    """The prompts of the last `limit` requests that asked to be compared with, by the id of their answer."""
+    """The prompts of the last `limit` requests that asked for a comparison, by the id of their answer."""
 
     def __init__(self, limit: int = 256) -> None:
         self._limit = limit
@@ -69,7 +69,7 @@ class PromptHistory:
 
 
 def compare(before: SeenPrompt, now: SeenPrompt, model: Model, tokens: list[int]) -> CacheMiss | None:
-    """Why `now`, whose prompt is `tokens`, does not continue `before`; None where it does. Renders `before`: blocks."""
+    """The miss of `now`, whose prompt is `tokens`, against `before`; None where it continues it (blocking: renders)."""
     if before.model != now.model:
         return CacheMiss("model", before.prompt_tokens, 0)
     part = _difference(before, now)

@@ -1,4 +1,4 @@
-"""A budget for reasoning: after so many tokens it is closed for the model, which then answers."""
+"""A budget for reasoning: after that many tokens the server closes the reasoning, and the model answers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ async def within_budget(
 ) -> AsyncGenerator[Event, None]:
     """The events of one choice whose reasoning is closed once `run` has written as many tokens as the budget allows.
 
-    The prompt, what is written so far, and the mark that closes the reasoning are then the prompt of a second
-    generation, of the answer.
+    The prompt, the tokens generated so far, and the mark that closes the reasoning are then the prompt of a second
+    generation, which writes the answer.
 
     Args:
-        request: says what the answer must match.
+        request: the chat request; it has the constraint of the answer.
         run: the run of the first generation, which begins with the reasoning.
         framing: how its output is constrained and parsed.
         parser: the parser of the choice.
@@ -88,6 +88,6 @@ async def within_budget(
 
 
 def _rest(run: Run, prompt: list[int], max_tokens: int | None) -> Request:
-    """The run's request for what comes after the reasoning, with the time that is left."""
+    """The run's request for the answer after the reasoning, with the remaining time."""
     timeout = None if run.deadline is None else max(0.0, run.deadline - time.monotonic())
     return replace(run.request, prompt=prompt, max_tokens=max_tokens, timeout=timeout)

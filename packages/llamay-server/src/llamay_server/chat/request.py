@@ -1,4 +1,4 @@
-"""A chat request in no dialect: what all chat dialects are read into."""
+"""A chat request in no dialect: all chat dialects are read into it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ChatRequest:
-    """A chat request: the conversation that becomes the prompt, what is generated from it, and how it is delivered.
+    """A chat request: the conversation that becomes the prompt, the generation, and the delivery of the answer.
 
     The prompt of `generation` is set when the conversation has been rendered.
     """

@@ -1,7 +1,7 @@
 """A chat request on its way: its prompt, its generations, and the parsed events that all dialects are written from.
 
-There is one path for all dialects. That is why they agree: the same request has the same tokens, the same usage and the
-same end, streamed or not, whichever API it came through.
+All dialects take this one path, and therefore agree: the same request has the same tokens, the same usage and the same
+finish reason, streamed or not, in every API.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ChatRun:
         totals: the numbers, complete after the last event.
         rendered: the prompt, once it is rendered.
         run: the run of its generations, once they are submitted.
-        resume: a context with a computed conversation that this one may continue; it is forked, never changed.
+        resume: a context with a computed conversation that this request may continue; it is forked, never changed.
         keep_context: whether the context with prompt and answer is kept at the end, for `take_context`.
         parsers: the parser of each choice.
 
@@ -63,7 +63,7 @@ class ChatRun:
         self._write = write
 
     async def prepare(self) -> Rendered:
-        """Render the prompt off the event loop: a template or a tokenizer may take its time."""
+        """Render the prompt in a thread: a template and a tokenizer may take long."""
         if self.rendered is None:
             self.rendered = await asyncio.to_thread(fit, self.model, self.request.conversation)
             if self.rendered.dropped:
@@ -148,7 +148,7 @@ class ChatRun:
                     yield item
 
     async def _prefill(self, tokens: list[int]) -> AsyncGenerator[PrefillProgress, None]:
-        """Make a context of the prompt, from the one to resume as far as both agree, and note how far that is."""
+        """Make a context of the prompt from the context to resume, and record the number of tokens that both share."""
         self.exchange.phase = "prefill"
         base = self.resume
         held = list(base.tokens) if base is not None else []

@@ -1,4 +1,4 @@
-"""Tools: what a request offers and demands, and how that constrains the output."""
+"""Tools: the calls that a request offers or demands, and the constraint of the output that follows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Toolbox:
         reasoning: tuple[str, str, bool] | None = None,
         optional: bool = False,
     ) -> OutputConstraint | None:
-        """What the output must match; None where it is free.
+        """The constraint of the output; None where the output is free.
 
         A demanded call is constrained. An optional call is constrained where a tool is strict, or where an answer
         without a call has a schema of its own.
@@ -67,7 +67,7 @@ class Toolbox:
             form: the model's tool-call format.
             answer: the constraint of an answer without a call.
             reasoning: of a model that reasons first, the marks around its reasoning, and whether the prompt has opened
-                it. The reasoning is then free.
+                it. The reasoning is then not constrained.
             optional: whether an optional call that nothing else constrains is constrained in its form: one of the
                 names, and an object as arguments.
 
@@ -80,7 +80,7 @@ class Toolbox:
         strict = any(tool.strict for tool in self.tools)
         schema = None
         if auto and answer is not None:
-            # Strings in calls have one spelling anyway, and so have those of the answer beside calls.
+            # Strings in calls always have canonical escapes, and so have the strings of an answer beside calls.
             if answer.kind not in JSON_KINDS:
                 raise ApiError(
                     "invalid",

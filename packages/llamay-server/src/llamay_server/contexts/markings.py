@@ -1,4 +1,4 @@
-"""Classification markings: which owner handles which, and what follows from a marking."""
+"""Classification markings: the markings that an owner handles, and the rules for marked contexts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Named contexts: their owners, what became of those that are gone, and how many an owner may hold.
+"""Named contexts: their owners, the reasons why contexts were closed, and the limits of an owner.
 
 A write (generate, extend, truncate) works on a fork, which replaces the context when the write is complete. A context
 is therefore always in a state that a client asked for: a cancelled generation leaves it as it was, and it may be
@@ -85,7 +85,7 @@ class Contexts:
         return len(self._named)
 
     def check_room(self, owner: str, n: int = 1, tokens: int = 0) -> None:
-        """Refuse `n` more contexts, or so many more tokens, where they exceed an owner's share, with the numbers."""
+        """Refuse `n` more contexts or `tokens` more tokens above an owner's limits; the error has the numbers."""
         own = self._by_owner.get(owner, {})
         if len(own) + n > self.config.max_contexts:
             raise ApiError(
@@ -130,7 +130,7 @@ class Contexts:
         raise ApiError("not_found", f"There is no context {context_id[:64]!r}.", code="context_not_found")
 
     def for_model(self, context_id: str, owner: str, model: str) -> Context:
-        """A context of this owner, for a request to continue: what both have in common is not computed again."""
+        """A context of this owner, for a request to continue: the tokens that both share are not computed again."""
         named = self.get(context_id, owner)
         if named.model != model:
             message = f"context: {context_id} belongs to model {named.model}, not {model}"
@@ -178,7 +178,7 @@ class Contexts:
             write.close()
 
     def moved(self, named: NamedContext, server: str, new_id: str) -> None:
-        """Close a context that another server has now."""
+        """Close a context that was moved to another server."""
         self.drop(named, "moved")
         self._moved[named.id] = {"server": server, "id": new_id}
 

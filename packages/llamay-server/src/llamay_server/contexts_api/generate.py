@@ -66,7 +66,7 @@ class _Choices:
         """Of each choice the sum of its tokens' log-probabilities, and their number."""
 
     def parse(self, event: TextDelta | ChoiceEnd) -> Iterator[Event]:
-        """Yield what an event adds to its choice, and add it."""
+        """Yield the parsed events of a run's event, and add them to its choice."""
         parser, sums = self._parsers[event.index], self.sums[event.index]
         if isinstance(event, ChoiceEnd):
             items = parser.finish(event.reason, event.stop_sequence)
@@ -112,7 +112,7 @@ class _Generating:
         self.form = format_of(model.info.chat_template)
         self.toolbox.constraint(
             self.form, self.constraint
-        )  # refuses what cannot be constrained before the prefill
+        )  # refuses an impossible constraint before the prefill
         self.keeps = data.commit is not False
         self.totals = Totals()
         if self.n > 1 and not data.choose and self.keeps:
@@ -193,7 +193,7 @@ class _Generating:
         yield self._commit(write, contexts, choices)
 
     def _commit(self, write: ContextWrite, contexts: list[Context], choices: _Choices) -> dict[str, Any]:
-        """The complete answer, after what is to be kept has become the context, or contexts of their own."""
+        """The complete answer, after the kept choices have become the context, or contexts of their own."""
         data, named, n = self.data, self.named, self.n
         answer: dict[str, Any] = {"object": "context.generation", "choices": choices.answers}
         if not self.service.contexts.is_live(named):
@@ -262,7 +262,7 @@ def _frame(event: Event | dict[str, Any]) -> bytes:
         case Finished():
             return sse({"index": event.index, "finish_reason": event.reason}, "finish")
         case CallBegun() | ArgumentsPart():
-            return b""  # this route tells calls whole
+            return b""  # this route delivers calls whole
         case dict():
             return sse(event, "done")
 
@@ -285,7 +285,7 @@ async def _frames(
     opt=described(body=GenerateFromContext, stream=EVENTS),
 )
 async def generate(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Continue a context: it then holds what was generated, unless `commit` is false."""
+    """Continue a context, which then holds the generated tokens, unless `commit` is false."""
     service, exchange = services(request), exchange_of(request.scope)
     named = named_of(request, service, exchange)
     data = await read_json(request, GenerateFromContext)

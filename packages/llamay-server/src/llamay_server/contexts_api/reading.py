@@ -57,7 +57,7 @@ def read_conversation(
 
 
 def check_length(tokens: int, model: Model) -> None:
-    """Refuse with a 413 what is longer than the model's context."""
+    """Refuse a prompt that is longer than the model's context with a 413."""
     limit = model.info.context_length
     if tokens > limit:
         error = prompt_too_long(tokens, limit)
@@ -65,7 +65,7 @@ def check_length(tokens: int, model: Model) -> None:
 
 
 async def engine_work(work: Callable[[Progress], T], *, hide: Path | None = None) -> T:
-    """Blocking work of an engine, off the event loop. What it raises becomes an `ApiError`, but for an OSError.
+    """Run blocking work of an engine in a thread. Its exceptions become `ApiError`s, except for OSErrors.
 
     `hide` is a file whose path is left out of the message.
     """
@@ -100,7 +100,7 @@ async def prefill_more(
         else:
             conversation = read_conversation(data, _messages_so_far(named, model))
             wanted = (await asyncio.to_thread(render, model, conversation)).prompt.tokens
-            # Where nothing is left to compute, the last token is computed again: its logits are needed to continue.
+            # Where all tokens are computed, the last one is computed again: its logits are needed to continue.
             keep = min(common_prefix(held, wanted), len(wanted) - 1)
             ids = wanted[keep:]
     check_length(keep + len(ids), model)
@@ -122,7 +122,7 @@ async def prefill_more(
 
 
 def _messages_so_far(named: NamedContext, model: Model) -> list[Message]:
-    """The messages that a context was made from, and what the model has generated after them."""
+    """The messages that a context was made from, and the text that the model has generated after them."""
     messages = named.messages or []
     said = model.decode(list(named.context.tokens)[named.prompt_length :])
     eos = model.info.eos_token
@@ -135,8 +135,8 @@ def _turns_alone(
 ) -> tuple[list[int], int]:
     """The tokens of new turns after a conversation of which only the tokens are known, and how many of those are kept.
 
-    The template writes a stand-in conversation twice, alone and with the new turns behind it: what the second has more
-    than the first are the tokens of the new turns.
+    The template writes a stand-in conversation twice, alone and with the new turns behind it: the tokens that only
+    the second has are the tokens of the new turns.
     """
     stand_in = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
     before = render(model, Conversation(stand_in, continue_final=True)).prompt.tokens

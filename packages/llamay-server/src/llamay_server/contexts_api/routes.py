@@ -100,7 +100,7 @@ async def list_contexts(request: Request[Any, Any, Any]) -> ASGIApp:
 
 @get("/v1/contexts/{context_id:str}", opt=described(query=_READ_QUERY))
 async def read(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Describe a context; `?include=text,tokens,messages` adds what it holds."""
+    """Describe a context; `?include=text,tokens,messages` adds its text, tokens and messages."""
     service, exchange = services(request), exchange_of(request.scope)
     named = named_of(request, service, exchange)
     view = named.view()
@@ -208,7 +208,7 @@ async def extend(request: Request[Any, Any, Any]) -> ASGIApp:
 
 @post("/v1/contexts/{context_id:str}/explain-miss", status_code=200, opt=described(body=ExplainMiss))
 async def explain_miss(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Tell how many tokens a prompt has in common with a context, and what the first difference is."""
+    """Tell how many tokens a prompt shares with a context, and where they first differ."""
     service, exchange = services(request), exchange_of(request.scope)
     data = await read_json(request, ExplainMiss)
     named = named_of(request, service, exchange)

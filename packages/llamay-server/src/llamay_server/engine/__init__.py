@@ -1,1 +1,1 @@
-"""What computes: the interface that the server needs from an engine, and llamay_models behind it."""
+"""The engine: the interface that the server needs, and its implementation over llamay_models."""

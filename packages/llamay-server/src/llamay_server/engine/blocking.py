@@ -1,4 +1,4 @@
-"""Blocking work of an engine, kept off the event loop, and given up when nobody waits for it any more."""
+"""Blocking work of an engine, run in threads, and cancelled when its client has left."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 class Abandoned(Exception):
-    """Raised out of a progress callback to stop work that nobody waits for."""
+    """Raised out of a progress callback to stop work whose client has left."""
 
 
 async def in_thread(work: Callable[[Progress], T]) -> T:
-    """Run `work(progress)` in a thread. Being cancelled makes its progress callback raise, which frees what it holds.
+    """Run `work(progress)` in a thread. On cancellation its progress callback raises, which frees its memory.
 
-    What the work returns after that, because it ended before it noticed, is closed.
+    A result that the work returns after its cancellation is closed.
     """
     stopped = False
 
@@ -47,7 +47,7 @@ async def in_thread(work: Callable[[Progress], T]) -> T:
 async def in_thread_watched(
     work: Callable[[Progress], T], result: list[T]
 ) -> AsyncGenerator[tuple[int, int], None]:
-    """`in_thread`, yielding each report (done, total) of progress. What the work returns goes to `result`."""
+    """`in_thread`, yielding each report (done, total) of progress. The result of the work is appended to `result`."""
     loop = asyncio.get_running_loop()
     reports: asyncio.Queue[tuple[int, int] | None] = asyncio.Queue()
 

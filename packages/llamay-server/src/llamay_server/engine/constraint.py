@@ -1,4 +1,4 @@
-"""What the output of a generation must match, before a grammar is compiled for it."""
+"""The constraint of a generation's output, before a grammar is compiled for it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 Kind = Literal["json_schema", "json_object", "regex", "grammar", "tools"]
 JSON_KINDS = frozenset(("json_schema", "json_object"))
-"""The kinds whose documents may stand beside tool calls, and after reasoning that is free."""
+"""The kinds whose documents may stand beside tool calls, and after reasoning that is not constrained."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputConstraint:
-    """A schema, expression, grammar or set of tools that the output must match, and the field that asked for it.
+    """A schema, expression, grammar or set of tools that the output must match, and the request's field that has it.
 
     Attributes:
         kind: json_schema (`value` is the schema), json_object (no value), regex, grammar (GBNF), or tools.
@@ -23,7 +23,7 @@ class OutputConstraint:
         param: the path of the field, for errors.
         canonical_escapes: whether JSON strings are escaped only where they must be.
         reasoning: for a model that reasons before it answers, the two marks around its reasoning, and whether the
-            prompt has opened it. The reasoning is then free, and the constraint holds for what follows it.
+            prompt has opened it. The reasoning is then not constrained; the text after it is.
 
     """
 
@@ -35,7 +35,7 @@ class OutputConstraint:
 
     @property
     def after_reasoning(self) -> bool:
-        """Whether text that stands before what is constrained may be reasoning."""
+        """Whether text before the constrained text may be reasoning."""
         return self.kind == "tools" or self.reasoning is not None
 
 

@@ -1,8 +1,8 @@
 """An `OutputConstraint`, compiled for a model.
 
-What a schema, an expression, a grammar or tools mean for a model's tokens is decided in `llamay_models.constraints`, for
-the server as for Python and the command. Here is only what the server adds: the compiler, and its refusals in the words
-that a client gets. Compiled grammars are cached with the model's vocabulary, so that requests share them.
+`llamay_models.constraints` compiles schemas, expressions, grammars and tools for a model's tokens, for the server as
+for Python and the command. The server adds the compiler, and refusals that name the reason to the client. Compiled
+grammars are cached with the model's vocabulary, so that requests share them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def compile_output(model: llamay_models.Model, wanted: OutputConstraint) -> Compiled:
     """The grammar of `wanted` over the model's vocabulary (blocking).
 
-    Raises `UnsupportedConstraint` for what cannot be enforced exactly, and for a model without a tokenizer.
+    Raises `UnsupportedConstraint` where the output cannot be constrained exactly, and for a model without a tokenizer.
     """
     if model.tokenizer is None:
         raise UnsupportedConstraint("this model has no tokenizer, so the output cannot be constrained")

@@ -1,4 +1,4 @@
-"""The facts about a loaded model that the server tells."""
+"""The facts about a loaded model that the server tells its clients."""
 
 from __future__ import annotations
 

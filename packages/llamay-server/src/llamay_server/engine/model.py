@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class ServedModel:
-    """A model of `llamay_models` with what a server adds: adapter scales by request, a template, a snapshot key."""
+    """A model of `llamay_models`, with adapter scales by request, a template and a snapshot key."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ServedModel:
         strict: bool = False,
         adapters: Sequence[llamay_models.adapters.Adapter] = (),
     ) -> None:
-        """`key` encrypts snapshots; `strict` refuses snapshots that do not say what computed them."""
+        """`key` encrypts snapshots; `strict` refuses snapshots without the identity of the model that computed them."""
         self.model, self._key, self._strict = model, key, strict
         self.info = model_info(model)
         self._scales = Scales(model, adapters, self, self._over) if adapters else None
@@ -92,7 +92,7 @@ class ServedModel:
         return "" if self.model.tokenizer is None else self.model.tokenizer.token_text(token)
 
     def control_tokens(self, names: Sequence[str]) -> list[int]:
-        """The ids of those names that are control tokens. A name that is none is plain text in the output anyway."""
+        """The ids of those names that are control tokens. The output has other names as plain text anyway."""
         words = self.model.tokenizer
         if words is None or not names:
             return []
@@ -119,7 +119,7 @@ class ServedModel:
             raise PromptError(f"{self.info.name} has no chat template; use a completions route instead.")
         more = dict(options or {})
         if continue_final:
-            # The template writes up to where the answer begins; what the answer begins with is plain text.
+            # The template writes up to the beginning of the answer; the part of the answer that is given is plain text.
             head = self.render(messages[:-1], tools=tools, options=options)
             start = messages[-1].get("content") or ""
             return Prompt(
@@ -186,7 +186,7 @@ class ServedModel:
         markings: Collection[str] = (),
         progress: Progress | None = None,
     ) -> Context:
-        """Read a snapshot (blocking). The enterprise profile refuses one that does not say what computed it."""
+        """Read a snapshot (blocking). The enterprise profile refuses a snapshot without an identity."""
         return self.model.restore(
             path,
             keys=self._key,
@@ -229,7 +229,7 @@ class ServedModel:
     # -- operation
 
     def stats(self) -> Mapping[str, float]:
-        """What the engine counts, the sum over all scales of its adapters."""
+        """The engine's gauges and counters, summed over all scales of its adapters."""
         return engine_counts(self.model) if self._scales is None else self._scales.counts()
 
     def durations(self) -> Mapping[str, DurationHistogram]:

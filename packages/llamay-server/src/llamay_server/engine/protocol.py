@@ -1,8 +1,8 @@
-"""What the server needs from a model: `Model` and `Context`, and the records that pass between the two.
+"""The server's interface to a model: `Model` and `Context`, and the records that pass between the two.
 
-Everything that the server knows of computation passes through these types. `ServedModel` (`model.py`) implements them
-over `llamay_models`; the tests implement them with a deterministic stand-in. What is a record there is used as it is:
-`Request`, `Sampling`, `Generation`, `Piece`, `TokenScore`, and the errors of `llamay_models.errors`.
+The server reaches computation through these types only. `ServedModel` (`model.py`) implements them over
+`llamay_models`; the tests implement them with a deterministic stand-in. Records of `llamay_models` are used as they
+are: `Request`, `Sampling`, `Generation`, `Piece`, `TokenScore`, and the errors of `llamay_models.errors`.
 
 Token ids are integers, times are seconds, sizes are bytes.
 """
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    # Only named here: the settings of a server can be read before an engine is loaded.
+    # For types only: the settings of a server can be read before an engine is imported.
     from llamay_models import Generation, Request, TokenScore
     from llamay_models.constraints import Compiled
     from llamay_server.engine.constraint import OutputConstraint
 
 Floats: TypeAlias = "npt.NDArray[np.float32]"
 Progress = Callable[[str, int, int], None]
-"""`progress(stage, done, total)`. Raising from it abandons the work, and frees whatever the work held."""
+"""`progress(stage, done, total)`. Raising from it abandons the work, and frees its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What a snapshot says of itself: its owner (None: anybody's), and its marking (None: not confidential)."""
+    """The labels in a snapshot: its owner (None: anybody's), and its marking (None: not confidential)."""
 
     owner: str | None = None
     marking: str | None = None
@@ -151,11 +151,11 @@ class Context(Protocol):
 
 
 class Model(Protocol):
-    """A loaded model. What goes wrong is raised as `llamay_models.errors` has it, unless a method says otherwise."""
+    """A loaded model. Failures are raised as errors of `llamay_models.errors`, unless a method says otherwise."""
 
     @property
     def info(self) -> ModelInfo:
-        """The facts that are told about it."""
+        """The facts about it that the dialects tell their clients."""
 
     @property
     def adapters(self) -> Sequence[LoadedAdapter]:
@@ -205,8 +205,8 @@ class Model(Protocol):
     def compile(self, wanted: OutputConstraint) -> Compiled:
         """A constraint, compiled for the model's vocabulary (blocking). Its `matcher()` constrains one text.
 
-        What of it is not enforced is told in its `warnings`.
-        Raises `UnsupportedConstraint`, with one sentence that names the keyword, for what cannot be enforced exactly.
+        Its `warnings` name the parts that are not enforced.
+        Raises `UnsupportedConstraint`, with one sentence that names the keyword, where it cannot be enforced exactly.
         """
 
     def submit(self, request: Request) -> Generation:

@@ -16,11 +16,11 @@ T = TypeVar("T")
 MOST = 8
 """Scales beside the ones that the model was loaded with; each has K/V and a thread of its own."""
 _SETTLED = 10.0
-"""Seconds for which a model stays that was just given out and has no work yet."""
+"""Seconds for which a model that was just given to a request stays open without work."""
 
 
 class Scales(Generic[T]):
-    """What `wrap` makes of `model` with each tuple of scales, one scale for each adapter.
+    """The models that `wrap` makes of `model`, one for each tuple of scales (one scale for each adapter).
 
     `default` are the scales for requests that ask for none. Methods may be called from any thread.
     """
@@ -41,9 +41,9 @@ class Scales(Generic[T]):
         self._lock = threading.Lock()
 
     def at(self, scales: tuple[float, ...] | None) -> T:
-        """Return the wrapped model with these scales, made if need be.
+        """Return the wrapped model with these scales; it is made where it does not exist.
 
-        Raises `QueueFull` where as many other scales as there may be are in use.
+        Raises `QueueFull` where the limit of other scales is in use.
         """
         scales = self.default if scales is None else scales
         if scales == self.loaded:
@@ -60,7 +60,7 @@ class Scales(Generic[T]):
             return wrapped
 
     def _make_room(self) -> None:
-        """Close the model that was idle for longest, where as many are made as there may be."""
+        """Close the model that was idle for longest, where the limit of models is reached."""
         if len(self._made) < MOST:
             return
         now = time.monotonic()
@@ -72,19 +72,19 @@ class Scales(Generic[T]):
         if not idle:
             raise QueueFull(f"{MOST} other scales of the adapters are at work; try again later")
         model = self._made.pop(min(idle)[1])[0]
-        # Counters never fall: what a closed model counted stays in the sum.
+        # Counters never fall: the counts of a closed model stay in the sum.
         totals = {k: v for k, v in engine_counts(model).items() if k.endswith("_total")}
         self._closed_counts = sum_counts([self._closed_counts, totals])
         self._closed_durations = sum_durations([self._closed_durations, engine_durations(model)])
         model.close()
 
     def counts(self) -> dict[str, float]:
-        """What all engines of this model count, those that were closed included."""
+        """Gauges and counters of all engines of this model, closed ones included."""
         with self._lock:
             return sum_counts([self._closed_counts, *(engine_counts(model) for model in self._models())])
 
     def durations(self) -> dict[str, DurationHistogram]:
-        """Histograms of durations over all engines of this model, those that were closed included."""
+        """Histograms of durations over all engines of this model, closed ones included."""
         with self._lock:
             return sum_durations(
                 [self._closed_durations, *(engine_durations(model) for model in self._models())]

@@ -1,4 +1,4 @@
-"""What engines count, and how long things take in them."""
+"""Counters, gauges and histograms of durations of engines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def engine_durations(model: llamay_models.Model) -> dict[str, DurationHistogram]
 
 
 def sum_counts(all_counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The sums of what several engines count."""
+    """The sums of the counters and gauges of several engines."""
     out: dict[str, float] = {}
     for counts in all_counts:
         for name, value in counts.items():

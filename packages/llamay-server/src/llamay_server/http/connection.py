@@ -54,12 +54,12 @@ class Protocol(H11Protocol):
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the head of a request."""
+        """Start the clock for the head of a request."""
         super().connection_made(transport)
         self._expect()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, and stop the clock when a head is complete."""
+        """Parse the bytes that came, and stop the clock when a head is complete."""
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
             self._expect()

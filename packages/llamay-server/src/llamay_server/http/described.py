@@ -1,4 +1,4 @@
-"""What a route says of itself for the OpenAPI document, beside what the framework knows."""
+"""A route's description for the OpenAPI document, beside the facts that the framework has."""
 
 from __future__ import annotations
 

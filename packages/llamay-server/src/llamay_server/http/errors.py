@@ -3,7 +3,7 @@
 A handler raises `ApiError(kind, message)`. `shape` gives status, headers and body as the clients of a dialect read
 them: OpenAI's, llama.cpp's, Anthropic's, Ollama's, or problem+json (RFC 9457) on the server's own routes.
 
-SDKs repeat a request by themselves after 408, 409, 429 and 5xx. An error that would only occur again therefore has
+SDKs repeat a request by themselves after 408, 409, 429 and 5xx. An error that would occur again therefore has
 another status, or the header `x-should-retry: false`.
 """
 
@@ -17,7 +17,7 @@ import msgspec
 
 
 class Dialect(Enum):
-    """The API whose clients a route answers."""
+    """The API that the clients of a route speak."""
 
     OPENAI = "openai"
     LLAMACPP = "llamacpp"
@@ -57,7 +57,7 @@ _STATUS_EXCEPTIONS = {
 
 
 class ApiError(Exception):
-    """An error as a client is told of it.
+    """An error in the form that a client gets.
 
     Attributes:
         kind: a key of the table above, which gives the status and the dialects' error types.
@@ -113,7 +113,7 @@ def body(error: ApiError, dialect: Dialect, request_id: str = "") -> dict[str, A
             message = f"prompt is too long: {error.extra['n_prompt_tokens']} tokens > {error.extra['n_ctx']} maximum"
         detail: dict[str, Any] = {"type": anthropic_type, "message": message}
         if error.code is not None and error.code.startswith("thread_"):
-            # What the client's helpers read to know that they must send the whole conversation again.
+            # The client's helpers read this code, and send the whole conversation again.
             detail["details"] = {"error_code": error.code}
         return {"type": "error", "error": detail, "request_id": request_id}
     if dialect is Dialect.LLAMACPP and error.kind == "overflow":

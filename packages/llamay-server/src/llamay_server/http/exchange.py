@@ -1,4 +1,4 @@
-"""What the server knows of one HTTP exchange, a request and its answer, kept in the ASGI scope."""
+"""The record of one HTTP exchange, a request and its answer, kept in the ASGI scope."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _KEY = "llamay.exchange"
 
 @dataclass(slots=True)
 class Exchange:
-    """One request and its answer: who asks, in which dialect, and how far the work has come.
+    """One request and its answer: its owner, its dialect, and the phase of its work.
 
-    `phase` is what a client that leaves now would interrupt: receive, queue, load, compile, prefill or decode. It is
-    None once the answer is complete: a client that leaves then cancels nothing.
+    `phase` is the phase of the work that a leaving client would interrupt: receive, queue, load, compile, prefill or
+    decode. It is None once the answer is complete: a client that leaves then cancels nothing.
     """
 
     request_id: str

@@ -35,7 +35,7 @@ class EventTemplate:
         self._before, self._after = sse(make(_HOLE)).split(encode(_HOLE))
 
     def fill(self, text: str) -> bytes:
-        """The event with this text, byte for byte what `sse` makes of the same data."""
+        """The event with this text, byte for byte as `sse` makes it of the same data."""
         return self._before + encode(text) + self._after
 
 

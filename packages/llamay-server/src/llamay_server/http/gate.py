@@ -1,4 +1,4 @@
-"""The outermost ASGI middleware: what every request passes before a route sees it, and every answer on its way out.
+"""The outermost ASGI middleware: every request passes its checks before a route, and every answer on its way out.
 
 In order: request id, draining, Host, Origin and preflight, key, body (limit, unpacking, slow senders). Then the route
 runs in a task of its own, and the connection is watched beside it, so that a client that leaves cancels the work in
@@ -74,7 +74,7 @@ class Gate:
                 return
             self._check_key(path, headers, exchange)
             if scope["method"] == "HEAD":
-                # A copy: the server below still has to know that no body follows.
+                # A copy: the server below still has to see that no body follows.
                 scope = {**scope, "method": "GET"}
             if streams_body(scope["method"], path):
                 # The route reads the body itself, part by part, and counts it.
@@ -94,7 +94,7 @@ class Gate:
     async def _run(
         self, scope: Scope, receive: Receive, answer: _Answer, exchange: Exchange, *, watch: bool
     ) -> None:
-        """Run the route; whichever ends first, the work or the connection, ends the other."""
+        """Run the route beside a watch of the connection; the end of either ends the other."""
         work = asyncio.ensure_future(self.app(scope, receive, answer))
         self.active.add(work)
         self.exchanges[work] = exchange

@@ -1,4 +1,4 @@
-"""Who may call from where: Host names, and the origins of web pages."""
+"""The Host names that are answered, and the origins of web pages that may call."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def read_body(
 
 
 def unpack(body: bytes, encoding: str, limit: int) -> bytes:
-    """A body as it was before its `Content-Encoding`. Unpacking stops at `limit` bytes, whatever is packed in it."""
+    """A body as it was before its `Content-Encoding`. Unpacking stops at `limit` bytes."""
     try:
         if encoding in ("gzip", "x-gzip", "deflate"):
             stream = zlib.decompressobj(wbits=47 if encoding != "deflate" else 15)
@@ -116,7 +116,7 @@ async def disconnected(receive: Receive) -> None:
 
 
 async def discard(receive: Receive, *, limit: int = 64 << 20, seconds: float = 5.0) -> None:
-    """Read some of a refused body and drop it: many clients read the answer only after they could send."""
+    """Read some of a refused body and drop it: many clients read the answer only after they have sent the body."""
     size = 0
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""What an engine raises, as the `ApiError` that a client is told."""
+"""The exceptions of an engine, as the `ApiError`s that clients get."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from llamay_server.http.errors import ApiError
 
 
 def from_engine(exc: BaseException, hide: Path | None = None) -> ApiError:
-    """The error that a client is told for what an engine raised.
+    """The error that a client gets for an exception of an engine.
 
-    `hide` is a file whose path is left out of the message: a path on this machine is not the client's to know.
-    Anything unforeseen becomes a 500 that gives no internals away.
+    `hide` is a file whose path is left out of the message: clients must not learn paths on the server.
+    An unforeseen exception becomes a 500 without internals.
     """
     if isinstance(exc, ApiError):
         return exc
-    # Imported here: whoever only reads settings, or a recipe, need not wait for an engine to be imported.
+    # Imported here, because a program that only reads settings or a recipe needs no engine.
     from llamay_models import errors
     from llamay_models.chat import ChatTemplateError
 
@@ -65,10 +65,10 @@ def prompt_too_long(tokens: int, limit: int) -> ApiError:
 
 
 def from_load(exc: BaseException, name: str, paths: Sequence[Path]) -> ApiError:
-    """The error that a client is told for a model that cannot be loaded.
+    """The error that a client gets for a model that cannot be loaded.
 
     `paths` are the model's own file first, then those that it is used with; the message names files, not folders.
-    Statuses are such that a client does not repeat what would fail again.
+    The statuses keep clients from repeating a request that would fail again.
     """
     from llamay_models import errors
 
@@ -99,7 +99,7 @@ def from_load(exc: BaseException, name: str, paths: Sequence[Path]) -> ApiError:
 
 
 def _file(exc: OSError, name: str, paths: Sequence[Path]) -> str:
-    """The file that could not be read, in words."""
+    """The file that could not be read, as the message names it."""
     beside = [path for path in paths[1:] if exc.filename is not None and str(path) == str(exc.filename)]
     return (
         f"The file {beside[0].name} that model {name!r} is used with"

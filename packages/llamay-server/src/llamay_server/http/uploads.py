@@ -25,7 +25,7 @@ async def receive_upload(
     """Pass the body of a request to `write`, in a thread, and return its length in bytes.
 
     `what` names the upload in errors. Raises a 413 where it is longer than `limit`, a 408 where its next part takes
-    longer than `timeout` seconds or the client leaves, and whatever `write` raises.
+    longer than `timeout` seconds or the client leaves, and the exceptions of `write`.
     """
     if request.headers.get("content-encoding", "identity") != "identity":
         raise invalid(f"Content-Encoding: a {what} is sent as it is, without encoding")

@@ -31,7 +31,7 @@ async def completion(request: Request[Any, Any, Any]) -> ASGIApp:
 
 @post("/infill", status_code=200, opt=described(body=InfillRequest, stream=EVENTS))
 async def infill(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Write what belongs between a prefix and a suffix, as llama.cpp does."""
+    """Write the text between a prefix and a suffix, as llama.cpp does."""
     return await _serve(request, await read_json(request, InfillRequest))
 
 

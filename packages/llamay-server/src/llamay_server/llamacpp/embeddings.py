@@ -40,7 +40,9 @@ async def native_embeddings(request: Request[Any, Any, Any]) -> ASGIApp:
         raise invalid("embd_normalize: it must be 2, for length 1, or -1, for none", "embd_normalize")
     async with service.models.use(data.model, exchange) as (_, model):
         texts = read_texts(value, model, where)
-        vectors, _ = await embed(service.admission, exchange, model, texts, normalize=data.embd_normalize != -1)
+        vectors, _ = await embed(
+            service.admission, exchange, model, texts, normalize=data.embd_normalize != -1
+        )
         return WholeAnswer([{"index": i, "embedding": [vector.tolist()]} for i, vector in enumerate(vectors)])
 
 

@@ -28,9 +28,9 @@ class NativeCompletion:
 
     Attributes:
         prompt: its ids.
-        request: what to generate from it.
-        delivery: how that is delivered.
-        options: the sampling options, for the settings that the answer tells.
+        request: the generation from it.
+        delivery: the delivery of the generation.
+        options: the sampling options, for the answer's settings.
         n_predict: the limit of tokens, for these settings; negative for none.
 
     """
@@ -45,7 +45,7 @@ class NativeCompletion:
 def read_completions(
     data: NativeRequest, profile: Profile, model: Model, service: Services, exchange: Exchange
 ) -> list[NativeCompletion]:
-    """One completion for each prompt. Raises a 400 for what is wrong or cannot be honoured."""
+    """One completion for each prompt. Raises a 400 for a field that is wrong or cannot be honoured."""
     prompts = read_native_prompts(data.prompt, model)
     if len(prompts) > service.config.max_n:
         raise invalid(f"prompt: at most {service.config.max_n} prompts, not {len(prompts)}", "prompt")

@@ -34,7 +34,7 @@ class NativeWriter:
         exchange: Exchange,
         admission: Admission,
     ) -> None:
-        """`name` is the model's in the answer."""
+        """`name` is the model's name in the answer."""
         self.data, self.model, self.name = data, model, name
         self.prompt, self.options = completion.prompt, completion.options
         self.index = completion.delivery.first_index
@@ -47,7 +47,7 @@ class NativeWriter:
         self.run = Run(model, completion.request, completion.delivery, exchange, admission, self.totals)
 
     def final(self) -> dict[str, Any]:
-        """The whole object. At the end of a stream it does not repeat what the parts have told."""
+        """The whole object. At the end of a stream it does not repeat the text of the parts."""
         end, streamed = self.end, bool(self.data.stream)
         text = "".join(self.parts)
         tokens = [] if streamed else self.tokens

@@ -1,4 +1,4 @@
-"""LoRA adapters beside a model: which files there are, and the scales that a request asks for."""
+"""LoRA adapters beside a model: their files, and the scales that a request asks for."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class AdapterScale(Struct):
 
 def adapter_files(settings: Sequence[str]) -> list[tuple[Path, float]]:
     """Files and scales of adapters, as settings name them: FILE or FILE:SCALE."""
-    # Imported here: whoever only reads settings, or a recipe, need not wait for an engine to be imported.
+    # Imported here, because a program that only reads settings or a recipe needs no engine.
     from llamay_models.adapters import read_adapter
 
     return [(Path(path), scale) for path, scale in map(read_adapter, settings)]
 
 
 async def adapted(model: Model, wanted: Sequence[AdapterScale] | None) -> Model:
-    """The model with the scales that a request asks for, or with those for requests that ask for none.
+    """The model with the scales that a request asks for, else with the default scales.
 
     Raises a 400 that names the field.
     """

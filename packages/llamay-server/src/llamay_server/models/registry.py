@@ -1,7 +1,7 @@
 """The models that a server offers: found by name, loaded on demand, unloaded when idle.
 
-Loading, memory budget and keep-alive are those of `llamay_models.ModelPool`. This adds names, profiles, what is loaded
-beside a model, and waiting in an event loop.
+`llamay_models.ModelPool` does the loading, and has the memory budget and keep-alive. The registry adds names, profiles,
+draft models and adapters, and waiting in an event loop.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Models:
         return [entry.path or Path(), *([beside["draft"]] if "draft" in beside else []), *adapters]
 
     def _beside(self, entry: Entry) -> dict[str, Any]:
-        """What is loaded beside a model, as arguments of the loader: its draft model and its LoRA adapters."""
+        """The files loaded beside a model, as arguments of the loader: its draft model and its LoRA adapters."""
         from llamay_models.errors import ModelError
 
         first = entry is next(iter(self.entries.values()))
@@ -208,7 +208,7 @@ class Models:
         return found
 
     def _before_unload(self, name: str) -> None:
-        """Tell those who hold something of a model that it is about to be closed, in the thread of the event loop."""
+        """Call the listeners for a model that is about to be closed, in the thread of the event loop."""
         loop = self._loop
         if loop is None or not loop.is_running():
             return self._tell(name)
@@ -249,7 +249,7 @@ class Models:
         return True
 
     async def forget(self, name: str) -> None:
-        """Stop offering what a name of the store stands for, which is to change. Raises a 409 while it is in use."""
+        """Stop offering a name whose files in the store are about to change. Raises a 409 while the model is in use."""
         for known in {name, name.removesuffix(":latest"), f"{name}:latest"}:
             entry = self.entries.get(known)
             if entry is None or (entry.path is not None and self.store and self.store.find(known) is None):

@@ -1,1 +1,1 @@
-"""What an operator sees of a running server: metrics, logs and traces."""
+"""Metrics, logs and traces of a running server, for its operator."""

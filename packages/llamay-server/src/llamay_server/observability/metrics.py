@@ -178,7 +178,7 @@ class _Engines:
         self._stats, self._durations = stats, durations
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is known before the engines are asked."""
+        """Describe no families before the engines are asked."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

@@ -62,7 +62,10 @@ async def _frames(service: Services, store: Store, name: str, recipe: Recipe) ->
 async def _lines(
     service: Services, store: Store, name: str, recipe: Recipe
 ) -> AsyncGenerator[Mapping[str, Any], None]:
-    """The status lines of creating a model. It is finished even if the client leaves: a store is never half changed."""
+    """The status lines of creating a model.
+
+    The creation is finished even if the client leaves, so that the store is never changed in part.
+    """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
 
@@ -77,7 +80,7 @@ async def _lines(
         await work
     except StoreError as e:
         raise ApiError("not_found" if e.missing else "invalid", str(e)) from e
-    # A request that came in meanwhile may have found what the name stood for before.
+    # A request during the creation may have found the former model of the name.
     with contextlib.suppress(ApiError):
         await service.models.forget(name)
     yield {"status": "success"}
@@ -95,7 +98,7 @@ async def has_blob(request: Request[Any, Any, Any]) -> ASGIApp:
 
 @post("/api/blobs/{digest:str}", status_code=201, opt=described(hidden=True))
 async def add_blob(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Receive a file. One whose digest is not the one in the path is refused and not kept."""
+    """Receive a file. A file whose digest differs from the path's is refused and not kept."""
     service, exchange = services(request), exchange_of(request.scope)
     store = managed_store(service)
     sha256 = digest_of(str(request.path_params["digest"]), "digest")

@@ -57,7 +57,9 @@ async def ollama_embed(request: Request[Any, Any, Any]) -> ASGIApp:
         embeddings: list[list[float]] = []
         tokens = 0
         if texts:
-            vectors, tokens = await embed(service.admission, exchange, model, texts, dimensions=data.dimensions)
+            vectors, tokens = await embed(
+                service.admission, exchange, model, texts, dimensions=data.dimensions
+            )
             embeddings = vectors.tolist()
         return WholeAnswer(
             {

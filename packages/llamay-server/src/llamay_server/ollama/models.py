@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from llamay_server.models.entry import Entry
 
 _API_VERSION = "0.13.0"
-"""The version of Ollama whose API this is."""
+"""The version of Ollama that has this API."""
 
 
 @get("/", opt=described(media="text/plain"))
@@ -179,7 +179,7 @@ class Named(Struct, kw_only=True):
 
 @post("/api/show", status_code=200, opt=described(body=Named))
 async def show(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Tell what a model is and can do."""
+    """Describe a model: its file, its profile and its capabilities."""
     service = services(request)
     data = await read_json(request, Named)
     async with service.models.use(data.which(), exchange_of(request.scope)) as (entry, model):
@@ -225,7 +225,7 @@ def managed_store(service: Services) -> Store:
 
 
 async def ask_store(work: Any) -> Any:
-    """Call the store off the loop. What the store refuses becomes a 404 or a 400."""
+    """Call the store in a thread. Its refusals become a 404 or a 400."""
     try:
         return await asyncio.to_thread(work)
     except StoreError as e:
@@ -250,7 +250,7 @@ async def copy(request: Request[Any, Any, Any]) -> ASGIApp:
 
 @delete("/api/delete", status_code=200, opt=described(body=Named, media="text/plain"))
 async def remove(request: Request[Any, Any, Any]) -> ASGIApp:
-    """Delete a model; one that is loaded is unloaded."""
+    """Delete a model, which is unloaded where it is loaded."""
     service = services(request)
     store = managed_store(service)
     name = (await read_json(request, Named)).which()

@@ -48,7 +48,7 @@ _SAMPLED = [
 def read_chat(
     data: OllamaChatRequest, entry: Entry, model: Model, service: Services, exchange: Exchange
 ) -> ChatRequest:
-    """The request of /api/chat in no dialect. Raises a 400 for what is wrong or cannot be honoured."""
+    """The request of /api/chat in no dialect. Raises a 400 for a field that is wrong or cannot be honoured."""
     messages = read_messages(data.messages or [])
     has_system = bool(messages) and messages[0]["role"] == "system"
     messages = [*profile_messages(entry, "" if has_system else None), *messages]
@@ -110,7 +110,7 @@ def _options(entry: Entry, given: Options | None) -> Options:
 
 
 def profile_messages(entry: Entry, system: str | None) -> list[Message]:
-    """What the model's own profile puts before a conversation; None for `system` takes the profile's."""
+    """The messages of the model's profile before a conversation; None for `system` takes its system prompt."""
     system = entry.profile.system if system is None else system
     own = read_messages(msgspec.convert(list(entry.profile.messages), list[OllamaMessage]))
     if system and not (own and own[0]["role"] == "system"):
@@ -129,7 +129,7 @@ def _constraint(form: Any) -> OutputConstraint | None:
 
 
 def keep_alive_seconds(value: KeepAlive) -> float:
-    """Seconds that a model stays loaded; negative for ever. Raises a 400 for what is no duration."""
+    """Seconds that a model stays loaded; negative for ever. Raises a 400 for a text that is no duration."""
     if isinstance(value, str):
         try:
             return parse_seconds(value)

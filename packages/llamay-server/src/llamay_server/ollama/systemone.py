@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Noul(Struct, tag_field="type", tag="noul"):
-    """Asks how likely a statement is true; `criteria` may say what true and false mean."""
+    """Asks for the probability that a statement is true; `criteria` may describe true and false."""
 
     instructions: Any
     criteria: dict[str, str] | None = None
@@ -46,7 +46,7 @@ class NamedChoice(Struct, tag_field="type", tag="choice"):
 
 
 class Scale(Struct, tag_field="type", tag="score"):
-    """Asks where on a scale, whose levels are described from the lowest to the highest."""
+    """Asks for the level on a scale; the levels are described from the lowest to the highest."""
 
     instructions: Any
     criteria: list[str]

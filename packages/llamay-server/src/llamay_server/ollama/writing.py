@@ -32,7 +32,7 @@ class OllamaWriter:
     """Writes NDJSON lines, or their sum as one object."""
 
     def __init__(self, run: ChatRun, name: str, *, chat: bool, load: float) -> None:
-        """`chat` says which of the two routes answers; `load` is how long the model took to load, in seconds."""
+        """`chat` is true for /api/chat and false for /api/generate; `load` is the seconds of loading the model."""
         self.run, self.name, self.chat, self.load = run, name, chat, load
         self.tokens: list[int] = []
         self.keeps_context = not chat

@@ -32,7 +32,7 @@ Text: TypeAlias = str | list[dict[str, Any]]
 
 
 class Predicate(Struct, tag_field="type", tag="predicate"):
-    """Asks how likely a statement is true."""
+    """Asks for the probability that a statement is true."""
 
     instructions: Text
     name: str | None = None
@@ -61,7 +61,7 @@ class Level(Struct):
 
 
 class ScoreQuestion(Struct, tag_field="type", tag="score"):
-    """Asks where on a scale, whose levels are listed from the lowest to the highest."""
+    """Asks for the level on a scale; the levels are listed from the lowest to the highest."""
 
     instructions: Text
     levels: Annotated[list[Level], Meta(min_length=2, max_length=MAX_OPTIONS)]

@@ -14,7 +14,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 class StreamOptions(Struct):
-    """What a stream tells beside its text."""
+    """Options of a stream: chunks beside those with its text."""
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None

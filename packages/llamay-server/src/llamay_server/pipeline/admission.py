@@ -21,7 +21,7 @@ class Admission:
     """Counts the generations that wait for their first token and those that run, and refuses one too many."""
 
     def __init__(self, max_queue: int, max_streams: int, metrics: Metrics) -> None:
-        """`max_queue` bounds those that wait; `max_streams`, where it is not 0, those that wait and run together."""
+        """`max_queue` bounds waiting generations, `max_streams` waiting and running ones together (0: no bound)."""
         self.max_queue, self.max_streams, self.metrics = max_queue, max_streams, metrics
         self.waiting = self.running = 0
 
@@ -51,7 +51,7 @@ class Admission:
 async def run_on_texts(admission: Admission, exchange: Exchange, work: Callable[[Progress], T]) -> T:
     """Blocking work on whole texts (embedding, scoring, ranking): admitted as one generation that runs.
 
-    It is given up when the client leaves. What the engine raises becomes an `ApiError`.
+    The work is cancelled when the client leaves. Exceptions of the engine become `ApiError`s.
     """
     admission.check(1)
     admission.run(1)

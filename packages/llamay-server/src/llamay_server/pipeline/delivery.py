@@ -1,11 +1,11 @@
-"""One request: what the engine is to generate, and how the server delivers it.
+"""One request in two records: the engine's generation, and the server's delivery of it.
 
 A dialect reads its body into two records, and nothing is copied from them afterwards:
 
     body (a struct of the dialect) ──> Request   what the engine generates: llamay_models.Request
-                                   └─> Delivery  what only the server knows: choices, progress, the constraint's source
+                                   └─> Delivery  the server's part: choices, progress, the constraint's source
 
-The prompt of the `Request` is set when it is known; of a conversation that is when it has been rendered.
+The prompt of the `Request` is set once it is known: the prompt of a conversation, when it has been rendered.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Delivery:
     """How the server delivers what a `Request` generates.
 
     Attributes:
-        choices: how many texts are generated from the prompt. Choice i is what a request with seed + i gives alone.
+        choices: how many texts are generated from the prompt. Choice i is the text of a request with seed + i.
         first_index: the index of the first choice, in a request of several prompts.
-        constraint: what the output must match; every choice gets a token constraint compiled from it.
+        constraint: the constraint of the output; every choice gets a token constraint compiled from it.
         include_stop: whether the stop string that ended a text is delivered, too.
         progress: whether the progress of the prefill is delivered.
-        reasoning_budget: tokens after which the reasoning of a model is closed for it, so that it answers.
+        reasoning_budget: tokens after which the server closes the model's reasoning, so that the model answers.
         bind_calls: whether optional tool calls are constrained as well, in their form.
         calls_in_parts: whether the arguments of a call are delivered while they are written, where a grammar makes
             sure that they become whole.
@@ -62,8 +62,8 @@ def generation_request(
     """The engine's request for sampling fields, whose prompt is still to be set.
 
     Args:
-        fields: those of the body.
-        options: what `sampling_options` made of them.
+        fields: the sampling fields of the body.
+        options: the engine's options that `sampling_options` made of the fields.
         max_tokens: None or negative for no limit.
         stop: stop strings, as `stop_list` gives them.
         logprobs: how many alternatives each token's score has; None for no scores.

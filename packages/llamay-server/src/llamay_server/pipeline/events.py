@@ -1,4 +1,4 @@
-"""What happens while a request runs: text of a choice, the end of a choice, and progress of the prefill."""
+"""The events of a running request: text of a choice, the end of a choice, and progress of the prefill."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ChoiceEnd:
 
 @dataclass(frozen=True, slots=True)
 class PrefillProgress:
-    """How far a prompt of `total` tokens is computed after `seconds`: `processed`, of them `cached` found computed."""
+    """Progress of a prefill of `total` tokens after `seconds`: `processed` tokens, `cached` of them from the cache."""
 
     index: int
     total: int

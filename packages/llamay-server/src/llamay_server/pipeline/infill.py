@@ -37,7 +37,7 @@ def fill_prompt(
 ) -> list[int]:
     """The prompt after which a model writes the middle, in llama.cpp's order: other files, prefix, suffix.
 
-    Where that does not fit beside `reserve` tokens, what is furthest from the gap is left out, with a warning: first of
+    Where it does not fit beside `reserve` tokens, the text furthest from the gap is left out, with a warning: first of
     the other files, then of prefix and suffix, three to one.
 
     Args:
@@ -47,7 +47,7 @@ def fill_prompt(
         begun: the beginning of the middle.
         extra: pieces of other files.
         reserve: tokens to leave for the middle.
-        exchange: what is warned.
+        exchange: gets the warning.
 
     """
     special = model.info.fill_tokens

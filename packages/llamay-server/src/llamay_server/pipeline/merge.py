@@ -13,7 +13,7 @@ T = TypeVar("T")
 async def merged(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
     """The items of all sources as they come.
 
-    What a source raises is raised here. However this ends, all sources are closed.
+    An exception of a source is raised here. All sources are closed in any case.
     """
     queue: asyncio.Queue[tuple[T] | BaseException | None] = asyncio.Queue()
 

@@ -18,15 +18,15 @@ T = TypeVar("T")
 
 
 def prefill_tenant(tenant: str, *, reuse: bool) -> str:
-    """The tenant of a prefill; where the prefix cache may not be used, one that has nothing in it yet."""
+    """The tenant of a prefill; without `reuse`, a new tenant whose prefix cache is empty."""
     return tenant if reuse else f"{tenant}\x00{secrets.token_hex(16)}"
 
 
 def forks(context: Context, n: int) -> list[Context]:
     """`n` forks, each of which continues exactly as the context would.
 
-    They are single forks: of several made at once, the engine gives each a random stream of its own, and the choices of
-    a request are told apart by their seeds already.
+    They are forked one by one: the engine gives each of several forks made at once a random stream of its own, but the
+    choices of a request already have different seeds.
     """
     return [context.fork() for _ in range(n)]
 
@@ -38,10 +38,10 @@ async def watched_prefill(
 
     Args:
         work: the blocking prefill.
-        made: gets what the prefill returns.
+        made: the prefill's result is appended to it.
         total: tokens of the prompt.
-        held: of them, the tokens that were computed before.
-        index: the choice that the progress is told of.
+        held: how many of these tokens were computed before.
+        index: the choice in the events of progress.
 
     """
     began = time.monotonic()

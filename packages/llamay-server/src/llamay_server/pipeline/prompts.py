@@ -16,7 +16,7 @@ def read_prompts(
     """Prompts as OpenAI's completions take them: a text, texts, ids, lists of ids, or texts and lists of ids mixed.
 
     `parse_special` says whether control tokens that are written out in a text count as such. Raises a 400 with the path
-    of what is wrong.
+    of the wrong part.
     """
     if isinstance(value, list) and value and all(isinstance(v, int) for v in value):
         items: list[Any] = [value]

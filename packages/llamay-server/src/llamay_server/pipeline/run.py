@@ -35,11 +35,11 @@ class Run:
 
     Args:
         model: the engine.
-        request: what to generate. Its prompt are token ids, or a context, which is then continued in place.
-        delivery: how many choices there are, and how they are delivered.
-        exchange: the HTTP exchange, which is told the phase that the work is in.
+        request: the generation. Its prompt are token ids, or a context, which is then continued in place.
+        delivery: the number of choices, and their delivery.
+        exchange: the HTTP exchange, whose `phase` is kept up to date.
         admission: admits the choices, and has the metrics.
-        totals: where the numbers are added; a record of its own by default.
+        totals: the record to which the numbers are added; a new one by default.
         contexts: for each choice a context of the caller's own, to be continued in place; the request's prompt is the
             first of them.
         cached: with `contexts`, how many of their tokens were computed before this request.
@@ -84,7 +84,7 @@ class Run:
         self._write = write
 
     def _take(self, text: str, tokens: tuple[int, ...], scores: tuple[TokenScore, ...]) -> bool:
-        """Write a piece to the connection at once. False leaves the piece to whoever iterates the generation."""
+        """Write a piece to the connection at once. False leaves the piece to the iterator of the generation."""
         body, write, gaps = self.exchange.body, self._write, self._gaps
         if body is None or write is None or gaps is None or body.blocked:
             return False
@@ -128,7 +128,7 @@ class Run:
                         yield TextDelta(event.index, event.stop_sequence)
                     yield event
             self._account()
-            # Nothing is left to interrupt: a client that leaves now got all it asked for.
+            # The answer is complete: a client that leaves now interrupts nothing.
             exchange.phase = None
         finally:
             for generation in self.generations:

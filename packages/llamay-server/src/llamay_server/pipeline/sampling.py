@@ -169,7 +169,7 @@ def sampling_options(
 
 def _sampler_names(value: list[str] | str) -> tuple[str, ...]:
     """Samplers in their order, from a list of names, llama.cpp's letters, or names with semicolons between them."""
-    # Imported here: whoever only reads settings, or a recipe, need not wait for an engine to be imported.
+    # Imported here, because a program that only reads settings or a recipe needs no engine.
     from llamay_models.engine import read_samplers
     from llamay_models.errors import SamplingError
 

@@ -20,7 +20,7 @@ def models(warn: Callable[[str], None] = lambda text: None) -> Iterator[ForeignM
 
 
 def find(name: str) -> ForeignModel | None:
-    """Return what `name` means to Ollama, or a file of Hugging Face's cache; None where it means nothing.
+    """Return Ollama's model of `name`, or a file of Hugging Face's cache; None where there is neither.
 
     Raises IntegrityError for a model that is there and damaged.
     """

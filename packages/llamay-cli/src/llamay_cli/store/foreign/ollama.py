@@ -37,7 +37,7 @@ def models(warn: Callable[[str], None]) -> Iterator[ForeignModel]:
 
 
 def find(name: str) -> ForeignModel | None:
-    """Return what `name` means to Ollama; None where it means nothing. Raises IntegrityError for a damaged model."""
+    """Return Ollama's model of `name`; None where there is none. Raises IntegrityError for a damaged model."""
     parts = ollama_name(name)
     if parts is None:
         return None

@@ -1,4 +1,4 @@
-"""`ctx inspect`, `ctx verify`: what stored state holds, and whether it is undamaged."""
+"""`ctx inspect`, `ctx verify`: the content of stored state, and whether it is undamaged."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def read_request(
     data: ChatCompletionRequest, profile: Profile, model: Model, service: Services, exchange: Exchange
 ) -> ChatRequest:
-    """The request in no dialect. Raises a 400 for what is wrong or cannot be honoured."""
+    """The request in no dialect. Raises a 400 for a field that is wrong or cannot be honoured."""
     fill_from_profile(data, profile)
     if data.stop is None:
         data.stop = profile_stop(profile)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a completion is made of.
+    """The parts of a completion.
 
     Attributes:
         prompts: the prompts as ids.
-        generation: what to generate from each prompt.
+        generation: the generation from each prompt.
         delivery: the choices that are generated for each prompt.
         wanted: how many choices of each prompt are given, the likeliest of those that are generated.
 
@@ -43,7 +43,7 @@ class Completion:
 def read_request(
     data: CompletionRequest, profile: Profile, model: Model, service: Services, exchange: Exchange
 ) -> Completion:
-    """What a completion is made of. Raises a 400 for what is wrong or cannot be honoured."""
+    """The parts of a completion. Raises a 400 for a field that is wrong or cannot be honoured."""
     fill_from_profile(data, profile)
     if data.stop is None:
         data.stop = profile_stop(profile)

@@ -22,7 +22,7 @@ def read_input(
 ) -> tuple[list[Message], list[dict[str, Any]]]:
     """Messages, and the items as they are kept.
 
-    `find` looks up an item of an earlier response by its id. Raises a 400 with the path of what is wrong.
+    `find` looks up an item of an earlier response by its id. Raises a 400 with the path of the field that is wrong.
     """
     if value is None:
         return [], []
@@ -132,7 +132,7 @@ def _text(value: Any, where: str) -> str:
 
 
 def _reasoning(item: Mapping[str, Any]) -> str:
-    """The text of a replayed reasoning item: as it is, or out of what `seal` made."""
+    """The text of a replayed reasoning item: plain, or in the opaque string of `seal`."""
     content = item.get("content")
     if isinstance(content, list) and content:
         return "".join(

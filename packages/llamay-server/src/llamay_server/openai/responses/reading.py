@@ -31,7 +31,7 @@ _LOGPROBS = "message.output_text.logprobs"
 
 @dataclass(frozen=True, slots=True)
 class ResponseInput:
-    """What a response is made of: the request in no dialect, its input items, and the response that it continues."""
+    """The parts of a response: the request in no dialect, its input items, and the response that it continues."""
 
     request: ChatRequest
     items: list[dict[str, Any]]
@@ -41,7 +41,7 @@ class ResponseInput:
 def read_request(
     data: ResponsesRequest, profile: Profile, model: Model, service: Services, exchange: Exchange
 ) -> ResponseInput:
-    """What a response is made of. Raises a 400 for what is wrong or cannot be honoured, and a 404 for lost items."""
+    """The parts of a response. Raises a 400 for a field that cannot be honoured, and a 404 for lost items."""
     fill_from_profile(data, profile)
     if data.max_output_tokens is None:
         data.max_output_tokens = profile_max_tokens(profile)

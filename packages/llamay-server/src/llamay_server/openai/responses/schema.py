@@ -13,7 +13,7 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ReasoningOptions(Struct):
-    """How much the model reasons, and how its reasoning is told."""
+    """The effort of the model's reasoning, and the form in which it is delivered."""
 
     effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
