@@ -21,7 +21,7 @@ import numpy as np
 import llamay_models
 from llamay_models import errors
 from llamay_models.engine import FinishReason, Generation, Piece, Request, Sampling, TokenScore
-from llamay_models.engine._generation import Channel
+from llamay_models.engine.requests.channel import Channel
 from llamay_server.engine import protocol as p
 from llamay_server.engine.constraint import OutputConstraint, UnsupportedConstraint
 

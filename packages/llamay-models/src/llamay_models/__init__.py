@@ -8,7 +8,6 @@ print(context.generate(max_tokens=16).text)
 from typing import TYPE_CHECKING, Any
 
 from llamay_models import errors
-from llamay_models._interfaces import INTERFACE
 from llamay_models.engine import (
     Context,
     Engine,
@@ -22,6 +21,7 @@ from llamay_models.engine import (
     Usage,
 )
 from llamay_models.errors import LlamayError
+from llamay_models.interfaces import INTERFACE
 from llamay_models.loading import load
 from llamay_models.model import Model
 

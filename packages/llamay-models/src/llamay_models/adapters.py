@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from llamay_models import gguf
-from llamay_models._cache_layout import Precision, cache_layout
-from llamay_models._kv_pool import kv_pool
 from llamay_models.errors import MetadataError, PlanError, TensorError
+from llamay_models.kv_cache.layout import Precision, cache_layout
+from llamay_models.kv_cache.pool import kv_pool
 from llamay_models.plan import Program, Update, adapt, fuse
 from llamay_models.tensors import FileTensor, file_tensors, pack
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from llamay_models.engine import Context, Generation, Sampling, TokenConstraint
-from llamay_models.engine._constraint import Bounds
-from llamay_models.engine._generation import Channel
-from llamay_models.engine._sequence import Sequence as Work
+from llamay_models.engine.decoding.constraint_state import Bounds
+from llamay_models.engine.decoding.sequence import Sequence as Work
+from llamay_models.engine.requests.channel import Channel
 from llamay_models.errors import ContextError, SamplingError
 from llamay_models.plan._records import Doubles
 from llamay_models.score import log_softmax

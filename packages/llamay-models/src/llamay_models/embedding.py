@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from llamay_models.engine import Progress
-from llamay_models.engine._reading import Kind, Reading
+from llamay_models.engine.passes.text_pass import Kind, Reading
 from llamay_models.errors import PromptError, TensorError
 from llamay_models.plan import Doubles, Floats, Tensor
 

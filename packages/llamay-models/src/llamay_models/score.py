@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 import llamay_kv
 from llamay_models.engine import Progress
-from llamay_models.engine._reading import Reading
-from llamay_models.engine._runner import Rows
-from llamay_models.engine._sampling import MAX_LOGPROBS
+from llamay_models.engine.passes.text_pass import Reading
+from llamay_models.engine.runner import Rows
+from llamay_models.engine.sampling import MAX_LOGPROBS
 from llamay_models.errors import OutOfMemory, PromptError
 from llamay_models.plan import Doubles, Floats
 

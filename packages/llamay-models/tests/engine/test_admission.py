@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import llamay_kv
 from llamay_models.engine import Request, Sampling
-from llamay_models.engine._memory import Need
-from llamay_models.engine._queue import AGING, Queue
+from llamay_models.engine.scheduling.waiting_queue import AGING, Queue
+from llamay_models.engine.state.page_demand import Need
 from llamay_models.errors import OutOfMemory, QueueFull
 
 GREEDY = Sampling(temperature=0)

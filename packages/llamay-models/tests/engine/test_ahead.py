@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llamay_models.engine import Request, Sampling
-from llamay_models.engine._ahead import Ahead
-from llamay_models.engine._runner import Runner
+from llamay_models.engine.runner import Runner
+from llamay_models.engine.scheduling.overlapped import Ahead
 from llamay_models.errors import EngineClosed
 
 GREEDY = Sampling(temperature=0)
@@ -135,7 +135,7 @@ def test_a_constraint_bounds_what_it_bounds(
     make_model, counts, patient, monkeypatch, speculation, name, rows
 ):
     # However busy this machine is: masks that take long are computed beside the step.
-    monkeypatch.setattr("llamay_models.engine._constraint._SLOW", 60.0)
+    monkeypatch.setattr("llamay_models.engine.decoding.constraint_state._SLOW", 60.0)
     sampling = SAMPLINGS[name]
 
     def texts(model):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from llamay_models.engine import Request, Sampling
-from llamay_models.engine._constraint import Bounds, fill_all
+from llamay_models.engine.decoding.constraint_state import Bounds, fill_all
 from llamay_models.errors import ConstraintError
 
 FILL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32)

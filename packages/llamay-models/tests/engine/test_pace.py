@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from llamay_models.engine._pace import Pace, Stall
+from llamay_models.engine.scheduling.prefill_budget import Pace, Stall
 
 FIFTY = Stall.parse("50ms")
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import llamay_kernels as kernels
 import llamay_kv
-from llamay_models._cache_layout import cache_layout
 from llamay_models.backend import CPU
-from llamay_models.engine._runner import Rows, Runner
+from llamay_models.engine.runner import Rows, Runner
+from llamay_models.kv_cache.layout import cache_layout
 from llamay_models.plan import fuse
 from llamay_models.tensors import pack
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from llamay_models.engine import Request, Sampling
-from llamay_models.engine._replay import Replays
+from llamay_models.engine.scheduling.replay import Replays
 
 GREEDY = Sampling(temperature=0)
 

@@ -8,9 +8,9 @@ import pytest
 
 import llamay_kernels as kernels
 from llamay_models.engine import Request, Sampling
-from llamay_models.engine._breakers import token_sequences
-from llamay_models.engine._sampler import Chooser, Draws
-from llamay_models.engine._state import State
+from llamay_models.engine.decoding.dry_breakers import token_sequences
+from llamay_models.engine.decoding.token_sampler import Chooser, Draws
+from llamay_models.engine.state.context_state import State
 from llamay_models.errors import SamplingError
 
 OPTIONS = [

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llamay_models.engine import Request, Sampling
-from llamay_models.engine._pace import Pace
-from llamay_models.engine._speculation import Drafter, Lookup
+from llamay_models.engine.decoding.speculation import Drafter, Lookup
+from llamay_models.engine.scheduling.prefill_budget import Pace
 
 GREEDY = Sampling(temperature=0)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamay_models.engine._text import TextStream
+from llamay_models.engine.decoding.text_stream import TextStream
 
 
 class Parts:

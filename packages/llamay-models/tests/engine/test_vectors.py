@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llamay_models.engine import Request, Sampling
-from llamay_models.engine._vectors import encode_vectors
+from llamay_models.engine.state.vectors import encode_vectors
 from llamay_models.errors import ContextError, PromptError, PromptTooLong, SnapshotError
 from llamay_models.plan import Inputs, Reference, Rows
 

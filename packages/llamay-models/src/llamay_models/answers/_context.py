@@ -15,7 +15,7 @@ from ._tools import schemas_of
 
 if TYPE_CHECKING:
     from llamay_models.engine import Context, Generation
-    from llamay_models.engine._host import Host
+    from llamay_models.engine.contexts.protocols import Host
 
 _TAIL = 64
 """Tokens in which the marks are found that a prompt may end with."""

@@ -11,7 +11,7 @@ from llamay_models.constraints.tools import closed_tools
 if TYPE_CHECKING:
     from llamay_models.constraints.interface import Compiled, Compiler
     from llamay_models.engine import Context
-    from llamay_models.engine._host import Host
+    from llamay_models.engine.contexts.protocols import Host
     from llamay_models.model import Model
 
 Marks = tuple[str, str, bool]

@@ -40,7 +40,7 @@ def vocabulary(model: Model, compiler: Compiler) -> Any:
 
 
 def _make_vocabulary(words: Tokenizer, size: int, compiler: Compiler) -> Any:
-    from llamay_models._interfaces import check
+    from llamay_models.interfaces import check
     from llamay_models.tokenizer import token_table
 
     if isinstance(compiler, ModuleType):

@@ -1,0 +1,221 @@
+"""`Chooser`: the native sampler, as a sequence uses it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from llamay_models.backend import Backend, Draw, SampleBatch, Sampler, Threads
+from llamay_models.engine.decoding.constraint_state import Bounds
+from llamay_models.engine.decoding.dry_breakers import Words, token_sequences
+from llamay_models.engine.requests.results import TokenScore
+from llamay_models.engine.requests.token_constraint import Mask
+from llamay_models.engine.sampling import Sampling
+from llamay_models.engine.state.context_state import State
+from llamay_models.errors import SamplingError
+from llamay_models.plan._records import Floats
+
+_NATIVE = [f.name for f in fields(Sampling) if f.name not in ("logprobs", "post_sampling_logprobs")]
+
+
+_FORGETFUL = {
+    "repeat_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "dry_multiplier": 0.0,
+    "dry_sequence_breakers": (),
+}
+
+
+class Chooser:
+    """Chooses the tokens of one sequence.
+
+    A choice depends on the sampling, the random stream, the tokens so far, the logits, and with mirostat on
+    what the state keeps of it, and on nothing else: so a text can be interrupted anywhere and goes on as if
+    it had not been. `forbidden` tokens are never chosen.
+    """
+
+    def __init__(
+        self,
+        sampling: Sampling,
+        state: State,
+        vocab: int,
+        forbidden: frozenset[int],
+        words: Words | None = None,
+        *,
+        backend: Backend,
+    ) -> None:
+        s = sampling
+        wrong = [t for t in s.logit_bias if t >= vocab]
+        if wrong:
+            raise SamplingError(f"logit_bias names token {wrong[0]}, but the vocabulary has {vocab}")
+        self.vocab = vocab
+        self.sampling = sampling
+        self._logprobs = s.logprobs
+        self._post = s.post_sampling_logprobs
+        options: dict[str, Any] = {name: getattr(s, name) for name in _NATIVE}
+        options["seed"] = s.seed or 0
+        options["logit_bias"] = {**s.logit_bias, **dict.fromkeys(forbidden, -math.inf)}
+        breaks = s.dry_multiplier > 0 and not s.mirostat
+        options["dry_sequence_breakers"] = (
+            token_sequences(words, vocab, s.dry_sequence_breakers) if breaks and words is not None else ()
+        )
+        self._make, self._logprobs_of = backend.sampler, backend.logprobs
+        self._sampler = self._make(sequence=state.stream, **options)
+        looks_back = s.looks_back
+        # Rows that are vectors are no tokens that could be repeated.
+        past = [token for token in state.last(looks_back) if token >= 0] if looks_back else []
+        self._history = _History(past, looks_back) if looks_back else None
+        # What mirostat has learned goes on with the context, as long as it is the same mirostat.
+        self._state = state
+        self._mirostat = (s.mirostat, float(s.mirostat_tau), float(s.mirostat_eta)) if s.mirostat else None
+        if self._mirostat and state.mirostat and state.mirostat[:3] == self._mirostat:
+            self._sampler.mu = state.mirostat[3]
+        self._ahead: tuple[int, Mask | None, int | str] | None = None
+        # Whether nothing is to be noted beside the token.
+        self._plain = self._history is None and self._mirostat is None and self._logprobs is None
+
+    def twin(self) -> Sampler:
+        """Return a sampler that draws the same random numbers, for guessing. It does not look back."""
+        state = self._sampler.state()
+        return self._make(**{**state, **_FORGETFUL})
+
+    @property
+    def scores(self) -> bool:
+        """Whether scores are wanted."""
+        return self._logprobs is not None
+
+    @property
+    def scores_itself(self) -> bool:
+        """Whether scores are wanted that only the draw itself can tell."""
+        return self._post and self._logprobs is not None
+
+    def choose(self, logits: Floats, position: int, mask: Mask | None) -> tuple[int, TokenScore | None]:
+        """Return the token at `position`, and its score where scores were asked for.
+
+        Raises SamplingError if nothing can be chosen, or if the logits are not numbers.
+        """
+        score = None
+        ahead, self._ahead = self._ahead, None
+        try:
+            if ahead is not None and ahead[0] == position and ahead[1] is mask:
+                drawn = ahead[2]
+                if isinstance(drawn, str):
+                    raise ValueError(drawn)
+                if self._plain:
+                    return drawn, None
+                token = drawn
+            elif self.scores_itself:
+                token, logprob, top = self._sampler.sample_scored(
+                    logits, position, self.history, mask, self._logprobs or 0
+                )
+                score = TokenScore(token, logprob, tuple(top))
+            else:
+                token = self._sampler.sample(logits, position, self.history, mask)
+        except ValueError as error:
+            raise SamplingError(f"no token can be chosen at position {position}: {error}") from None
+        self._note(token)
+        if self._logprobs is not None and score is None:
+            logprob, top = self._logprobs_of(logits, token, self._logprobs)
+            score = TokenScore(token, logprob, tuple(top))
+        return token, score
+
+    def take(self, position: int) -> int:
+        """Return the token that was drawn for `position`, without looking at logits, which may be others by now."""
+        drawn, self._ahead = self._ahead, None
+        assert drawn is not None
+        assert drawn[0] == position
+        assert isinstance(drawn[2], int)
+        self._note(drawn[2])
+        return drawn[2]
+
+    def _note(self, token: int) -> None:
+        if self._history is not None:
+            self._history.append(token)
+        if self._mirostat is not None:
+            self._state.mirostat = (*self._mirostat, self._sampler.mu)
+
+    @property
+    def history(self) -> npt.NDArray[np.int32] | None:
+        """The last tokens, as many as a choice looks back on; None for none."""
+        return None if self._history is None else self._history.tokens
+
+
+class Draws:
+    """Tokens of several sequences that are drawn in one native call: with the step that makes their logits, or after.
+
+    The next `choose` for the same position and mask then only takes what was drawn, which is the token that
+    it would have drawn itself. To be used only for tokens that are going to be chosen: a mirostat learns
+    from them.
+
+    Attributes:
+        work: what is drawn, from which output of the step.
+
+    """
+
+    __slots__ = ("_choosers", "work")
+
+    def __init__(self) -> None:
+        self.work: list[Draw] = []
+        self._choosers: list[Chooser] = []
+
+    def add(self, chooser: Chooser, output: int, position: int, bounds: Bounds | None) -> None:
+        """Have a token drawn, unless there is nothing to draw: then `choose` does without."""
+        mask = None
+        if bounds is not None:
+            if not bounds.open:  # the mask allows nothing, or only an end, and `choose` is not asked
+                return
+            mask = bounds.mask
+        if chooser._plain:
+            self.work.append((chooser._sampler, output, position, None, mask))
+        elif chooser.scores_itself:
+            return
+        else:
+            self.work.append((chooser._sampler, output, position, chooser.history, mask))
+        self._choosers.append(chooser)
+
+    def take(self, tokens: Sequence[int], errors: Mapping[int, str]) -> None:
+        """Hand out what was drawn, or what was wrong."""
+        for chooser, row, token in zip(self._choosers, self.work, tokens, strict=True):
+            chooser._ahead = (row[2], row[4], token)
+        for i, error in errors.items():
+            self._choosers[i]._ahead = (self.work[i][2], self.work[i][4], error)
+
+    def draw(
+        self, logits: Sequence[Floats], sample_batch: SampleBatch, threads: Threads | None = None
+    ) -> None:
+        """Draw from outputs that are there."""
+        if self.work:
+            rows = [
+                (s, logits[output], position, past, mask) for s, output, position, past, mask in self.work
+            ]
+            self.take(*sample_batch(rows, threads))
+
+
+class _History:
+    """The last tokens as one array, without copying them for every token."""
+
+    def __init__(self, tokens: list[int], most: int) -> None:
+        self._most = most
+        self._n = len(tokens)
+        self._array = np.zeros(max(64, 2 * self._n), np.int32)
+        self._array[: self._n] = tokens
+
+    @property
+    def tokens(self) -> npt.NDArray[np.int32]:
+        begin = 0 if self._most < 0 else max(0, self._n - self._most)
+        return self._array[begin : self._n]
+
+    def append(self, token: int) -> None:
+        if self._n == len(self._array):
+            kept = self.tokens if self._most >= 0 and self._most < self._n // 2 else self._array
+            grown = np.zeros(max(64, 2 * len(kept)), np.int32)
+            grown[: len(kept)] = kept
+            self._array, self._n = grown, len(kept)
+        self._array[self._n] = token
+        self._n += 1

@@ -1,0 +1,1 @@
+"""Forward passes without generation, for embeddings and scores."""

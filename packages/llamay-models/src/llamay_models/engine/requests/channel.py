@@ -1,0 +1,150 @@
+"""`Channel`: the way of a generation's pieces from the engine's thread to the caller."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from llamay_models.engine.requests.results import FinishReason, TokenScore
+from llamay_models.errors import LlamayError
+
+if TYPE_CHECKING:
+    import asyncio
+
+Item = tuple[str, tuple[int, ...], tuple[TokenScore, ...]] | int
+"""What goes through a channel: the parts of a piece, or, while a prompt is read, how many of its tokens were."""
+Taker = Callable[[str, tuple[int, ...], tuple[TokenScore, ...]], bool]
+"""Takes the text, tokens and scores of a piece, or gives False to leave it to whoever iterates."""
+
+
+class Channel:
+    """Items on their way from the engine's thread to a thread, or to a coroutine of any loop."""
+
+    def __init__(self) -> None:
+        self.finished = threading.Event()
+        self.finish_reason: FinishReason | None = None
+        self.stop_sequence: str | None = None
+        self.error: LlamayError | None = None
+        self.prompt_tokens = self.cached_tokens = self.completion_tokens = 0
+        self.submitted = time.perf_counter()
+        self.started = self.first = self.last = 0.0
+        self.cancelled = False
+        self.taker: Taker | None = None
+        self._left: Item | None = None
+        self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+
+    def put(self, item: Item) -> None:
+        """From the engine's thread."""
+        self._items.put(item)
+        if self._waiting is not None:
+            self._wake()
+
+    def finish(self, reason: FinishReason, error: LlamayError | None = None) -> None:
+        """End the stream. Only the first call counts."""
+        if self.finish_reason is None:
+            self.finish_reason, self.error = reason, error
+            self._items.put(None)
+            self.finished.set()
+            if self._waiting is not None:
+                self._wake()
+
+    def get(self) -> Item | None:
+        """Return the next item, or None at the end. Blocks."""
+        item = self._items.get()
+        if item is None:
+            self._items.put(None)  # whoever asks again gets the same answer
+        return item
+
+    async def aget(self) -> Item | None:
+        """Return the next item, or None at the end."""
+        import asyncio  # who waits here has it loaded; everybody else starts faster without it
+
+        loop = asyncio.get_running_loop()
+        while True:
+            if (left := self._left) is not None:
+                self._left = None
+                return left
+            # Registered before the queue is looked at, so that no item can slip in between.
+            future: asyncio.Future[None] = loop.create_future()
+            self._waiting = (loop, future)
+            try:
+                item = self._items.get_nowait()
+            except queue.Empty:
+                await future
+                continue
+            self._waiting = None
+            if item is None:
+                self._items.put(None)
+            return item
+
+    def arrive(self, future: asyncio.Future[None]) -> None:
+        """In the thread of the loop: give what came to the taker; what it leaves, to the coroutine that waits."""
+        if future.done():
+            return
+        if (taker := self.taker) is not None:
+            self._waiting = (future.get_loop(), future)  # as in `aget`
+            try:
+                while (item := self._items.get_nowait()) is not None:
+                    if not isinstance(item, int) and not taker(*item):
+                        self._left = item
+                        break
+                else:
+                    self._items.put(None)
+            except queue.Empty:
+                return
+            except Exception as error:
+                self._waiting = None
+                future.set_exception(error)
+                return
+            self._waiting = None
+        future.set_result(None)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return
+        loop, future = waiting
+        held: Held | None = getattr(_thread, "held", None)
+        if held is None:
+            _tell(loop, [(self, future)])
+        else:
+            held.setdefault(loop, []).append((self, future))
+
+
+_thread = threading.local()
+_Arrivals: TypeAlias = "list[tuple[Channel, asyncio.Future[None]]]"
+Held: TypeAlias = "dict[asyncio.AbstractEventLoop, _Arrivals]"
+"""Who waits to be woken, by loop."""
+
+
+def hold_wakes() -> Held:
+    """From now on gather what this thread wakes: one call into a loop for a step, not one for every text of it.
+
+    Each call costs a write to a socket, and hands the interpreter to the loop's thread in the middle of the step.
+    Returns where they are gathered, for `wake_held`.
+    """
+    held: Held = {}
+    _thread.held = held
+    return held
+
+
+def wake_held(held: Held) -> None:
+    """Wake all that was gathered."""
+    while held:
+        _tell(*held.popitem())
+
+
+def _tell(loop: asyncio.AbstractEventLoop, arrivals: _Arrivals) -> None:
+    # A loop that was closed has nobody who waits any more.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(_arrive, arrivals)
+
+
+def _arrive(arrivals: _Arrivals) -> None:
+    for channel, future in arrivals:
+        channel.arrive(future)

@@ -1,0 +1,82 @@
+"""`Request`: one generation to run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Protocol, runtime_checkable
+
+from llamay_models.engine.requests.channel import Channel
+from llamay_models.engine.requests.token_constraint import TokenConstraint
+from llamay_models.engine.sampling import Sampling
+from llamay_models.engine.state.context_state import State
+from llamay_models.errors import PromptError
+
+
+@runtime_checkable
+class Continued(Protocol):
+    """A context, as the engine sees it: it is taken for one generation, and given back."""
+
+    def __len__(self) -> int: ...
+    def _begin(self, channel: Channel | None) -> State: ...
+    def _end(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to generate.
+
+    Attributes:
+        prompt: token ids, or a context, which is then continued in place.
+        sampling: how tokens are chosen; None goes on as the context did, or with the defaults.
+        max_tokens: at most so many; None until the text ends or the context is full.
+        stop: strings that end the text, or one; they are not part of it.
+        constraint: decides which tokens may come next.
+        ignore_eos: never choose an end token.
+        special: control tokens that are written out in the text by their names; others are not part of it.
+        stream: which random stream of the seed to draw from, so that equal prompts with one seed can differ.
+        tenant: whose it is. What was computed for one tenant is never found by another; what has no
+            tenant is everybody's.
+        shared: so many tokens from the start are everybody's although the rest has a tenant, rounded down
+            to pages: a system prompt that is no secret.
+        reuse: whether what was computed before may be used, and this be kept for later. The text is the
+            same either way.
+        priority: higher ones come first in the queue, in reading, and in keeping their memory. Waiting for
+            10 seconds counts as one step of it, so that nobody waits for ever.
+        timeout: seconds from now after which the text ends as it is, with `finish_reason` "timeout".
+        speculate: whether tokens may be guessed ahead and confirmed several at a time. The text is the
+            same either way.
+
+    """
+
+    prompt: Sequence[int] | Continued
+    sampling: Sampling | None = None
+    max_tokens: int | None = None
+    stop: str | Sequence[str] = field(default=())
+    constraint: TokenConstraint | None = None
+    ignore_eos: bool = False
+    stream: int | None = None
+    tenant: str = ""
+    shared: int = 0
+    reuse: bool = True
+    priority: int = 0
+    timeout: float | None = None
+    speculate: bool = True
+    special: Collection[int] = ()
+
+    def __post_init__(self) -> None:
+        most = self.max_tokens
+        if most is not None and (not isinstance(most, Integral) or most < 0):
+            raise PromptError(f"max_tokens must be a number of tokens, or None for no limit, not {most!r}")
+        if not isinstance(self.stop, Sequence) or not all(isinstance(each, str) for each in self.stop):
+            raise PromptError(f"stop must be a string or several, not {self.stop!r}")
+        if self.timeout is not None and not self.timeout >= 0:
+            raise PromptError(f"timeout must be a number of seconds, not {self.timeout!r}")
+        if self.shared < 0:
+            raise PromptError(f"shared must be a number of tokens, not {self.shared!r}")
+
+    @property
+    def stops(self) -> Sequence[str]:
+        """The strings that end the text."""
+        return (self.stop,) if isinstance(self.stop, str) else self.stop

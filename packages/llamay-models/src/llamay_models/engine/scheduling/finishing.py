@@ -1,0 +1,95 @@
+"""`Endings`: how a sequence ends, and what is kept of it."""
+
+from __future__ import annotations
+
+from llamay_models.engine.decoding.sequence import Sequence
+from llamay_models.engine.requests.results import FinishReason
+from llamay_models.engine.scheduling.replay import Replays
+from llamay_models.engine.state.prefix_cache import Prefixes
+from llamay_models.engine.stats import Stats
+from llamay_models.errors import ConstraintError, LlamayError
+
+
+class Endings:
+    """Ends sequences, and lets others find what they computed. Belongs to the engine's thread.
+
+    Attributes:
+        count: how many have ended: as long as it stands still, nobody has given memory back.
+        keeps: whether what was computed is kept; not while the engine closes.
+
+    """
+
+    def __init__(self, stats: Stats, prefixes: Prefixes | None, replays: Replays) -> None:
+        self.count = 0
+        self.keeps = True
+        self._stats = stats
+        self._prefixes = prefixes
+        self._replays = replays
+
+    def settle(self, sequence: Sequence) -> None:
+        """End a sequence that said so."""
+        if sequence.ending is None:
+            return
+        reason, error = sequence.ending
+        if error is not None:
+            self.end(sequence, error)
+            return
+        self._stats.finished += not sequence.background
+        try:
+            self._finish(sequence, reason)
+        except Exception as failed:  # decoders are other people's code
+            self.end(sequence, wrapped(failed))
+
+    def end(self, sequence: Sequence, error: LlamayError | None, *, cancelled: bool = False) -> None:
+        """End a sequence with an error, or because it was cancelled."""
+        if sequence.background:
+            pass
+        elif cancelled:
+            self._stats.cancelled += 1
+        else:
+            self._stats.failed += 1
+        try:
+            self._finish(sequence, "cancelled" if cancelled else "error", error)
+        except Exception as again:  # not even its text can be finished
+            sequence.channel.finish("error", LlamayError(f"ending a text failed: {again}"))
+
+    def is_over(self, sequence: Sequence, now: float) -> bool:
+        """End a sequence that was cancelled, or whose time is up."""
+        if sequence.channel.cancelled:
+            self.end(sequence, None, cancelled=True)
+        elif sequence.deadline is not None and now >= sequence.deadline:
+            self._stats.timed_out += 1
+            sequence.ending = ("timeout", None)
+            self.settle(sequence)
+        return sequence.finished
+
+    def _finish(self, sequence: Sequence, reason: FinishReason, error: LlamayError | None = None) -> None:
+        state, prefixes = sequence.state, self._prefixes
+        self.count += 1
+        if not sequence.owned and sequence.writing is not None and not (state.kv.closed or state.kv.leased):
+            state.kv.checkpoint()  # the end of a turn: where recurrent layers can go back to
+        if prefixes is not None and sequence.reuse and not sequence.finished and self.keeps:
+            # A context that goes on has its last page for itself; a state is written elsewhere anyway.
+            whole = sequence.owned or prefixes.recurrent
+            prefixes.keep(
+                state.kv, state.tenant, sequence.shared, up_to=None if whole else prefixes.settled(state.kv)
+            )
+            prefixes.save(state.kv, state.tenant)
+        if not sequence.background and not state.mixed and self._comes_back(sequence, reason):
+            self._replays.note(state.tokens, sequence.channel.completion_tokens, state.tenant)
+        sequence.finish(reason, error)
+
+    def _comes_back(self, sequence: Sequence, reason: FinishReason) -> bool:
+        """Whether a client may send this text back, as a turn of a longer prompt."""
+        kept = self._prefixes is not None and sequence.reuse and sequence.state.kv.marking is None
+        return kept and sequence.writing is not None and reason in ("stop", "length")
+
+
+def wrapped(error: Exception) -> LlamayError:
+    """Return what went wrong while a token was chosen as an error of ours."""
+    if isinstance(error, LlamayError):
+        return error
+    # Constraints and decoders are other people's code.
+    ours = ConstraintError(f"choosing the next token failed: {type(error).__name__}: {error}")
+    ours.__cause__ = error
+    return ours

@@ -1,0 +1,303 @@
+"""`Loop`: the one thread that computes for a model.
+
+A step gathers what is ready, the next row of each sequence that writes and a chunk of the prompts that are
+read, runs the plan once, then chooses and delivers tokens. Sequences join and leave between steps.
+Arithmetic makes the result of a row independent of what else is in the step, so nothing here can change
+what is computed, only when.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import llamay_kv as kv
+from llamay_models.engine.decoding.sequence import Sequence
+from llamay_models.engine.requests.channel import Channel, hold_wakes, wake_held
+from llamay_models.engine.runner import Runner
+from llamay_models.engine.scheduling.admission import Places
+from llamay_models.engine.scheduling.finishing import Endings
+from llamay_models.engine.scheduling.overlapped import Ahead
+from llamay_models.engine.scheduling.prefill_budget import Pace, Stall
+from llamay_models.engine.scheduling.replay import Replays
+from llamay_models.engine.scheduling.scheduler import Scheduler
+from llamay_models.engine.scheduling.step import Stepper
+from llamay_models.engine.state.checkpoints import Checkpoints
+from llamay_models.engine.state.context_state import State
+from llamay_models.engine.state.prefix_cache import Prefixes
+from llamay_models.engine.stats import Histograms, Stats
+from llamay_models.errors import EngineClosed, LlamayError, QueueFull
+
+T = TypeVar("T")
+
+
+def _nothing() -> None:
+    return None
+
+
+class Loop:
+    """Runs the sequences of one model. `add`, `call` and `close` may be used from any thread.
+
+    `Places` says who reads and writes, `Scheduler` how many rows each gets of a step, `Stepper` computes it, and
+    `Endings` ends who is through.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        pool: kv.Pool,
+        max_sequences: int,
+        max_queue: int,
+        prefixes: Prefixes | None = None,
+        name: str = "model",
+        vocabulary: object = None,
+        stall: Stall | None = None,
+        lenders: Iterable[Callable[[], bool]] = (),
+    ) -> None:
+        self.stats = Stats()
+        self.histograms = Histograms()
+        self.wake = threading.Event()
+        self._runner: Runner | None = runner
+        self._pool = pool
+        self._max_queue = max_queue
+        self._pace = Pace(runner.max_rows, stall)
+        self._prefixes = prefixes
+        self._inbox: deque[Sequence] = deque()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._replays = Replays(vocabulary if prefixes is not None else None)
+        self._replaying: Sequence | None = None
+        checkpoints = Checkpoints.of(pool)
+        self._endings = Endings(self.stats, prefixes, self._replays)
+        self._places = Places(
+            pool,
+            runner.max_rows,
+            max_sequences,
+            prefixes,
+            self._endings,
+            self._pace,
+            self.stats,
+            self.histograms,
+            self.wake.set,
+            checkpoints,
+        )
+        self._stepper = Stepper(
+            self._places,
+            prefixes,
+            self._endings,
+            self.stats,
+            self.histograms,
+            lenders,
+        )
+        self._scheduler = Scheduler(
+            self._places,
+            prefixes,
+            pool.page_tokens,
+            runner.max_rows,
+            self._endings,
+            self._stepper.advance,
+            checkpoints,
+        )
+        self._ahead = Ahead(
+            self._places,
+            self._endings,
+            self._scheduler.guess,
+            self._wanted,
+            pool.page_tokens,
+            runner.backend.flag(),
+            checkpoints,
+        )
+        self._order = 0
+        self._closed = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._loop, name=f"llamay engine: {name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def runner(self) -> Runner:
+        """What runs the plan. Raises EngineClosed."""
+        if self._runner is None:
+            raise EngineClosed("the model was closed; load it again")
+        return self._runner
+
+    @property
+    def pace(self) -> Pace:
+        """What steps have been seen to take."""
+        return self._pace
+
+    @property
+    def queued(self) -> int:
+        """Sequences that wait for a place."""
+        return len(self._places.waiting) + len(self._inbox)
+
+    @property
+    def active(self) -> int:
+        """Sequences that have one."""
+        return self._places.active
+
+    @property
+    def room(self) -> int:
+        """Rows that something else may compute between two steps, so that no stream waits too long for it."""
+        return self._pace.budget(sum(s.writing is not None for s in self._places.running))
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def add(self, sequence: Sequence) -> None:
+        """Hand a sequence to the engine. Raises EngineClosed, QueueFull."""
+        with self._lock:
+            if self._closed:
+                raise EngineClosed("the model was closed; load it again")
+            if self.queued >= self._max_queue:
+                self.stats.refused += 1
+                raise QueueFull(f"{self.queued} requests wait for this model already; try again later")
+            self._order += 1
+            sequence.order = self._order
+            self._inbox.append(sequence)
+            self._ahead.flag.set()
+        self.wake.set()
+
+    def find(self, channel: Channel) -> Sequence | None:
+        """Return the sequence that a channel belongs to, on the engine's thread."""
+        everybody = (*self._places.running, *self._places.waiting, *self._inbox)
+        return next((s for s in everybody if s.channel is channel and not s.finished), None)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a function on the engine's thread between two steps, and returns what it returns.
+
+        For what touches a context that may be at work. Raises what the function raises, or EngineClosed.
+        """
+        if threading.current_thread() is self._thread:
+            return function()
+        done = threading.Event()
+        result: list[T] = []
+        error: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                result.append(function())
+            except BaseException as e:  # delivered to the caller, who waits
+                error.append(e)
+            finally:
+                done.set()
+
+        with self._lock:
+            if self._closed:
+                raise EngineClosed("the model was closed; load it again")
+            self._calls.append(run)
+            self._ahead.flag.set()
+        self.wake.set()
+        done.wait()
+        if error:
+            raise error[0]
+        return result[0]
+
+    def close(self) -> None:
+        """End every sequence as cancelled, and the thread. Waits for it. Closing twice is nothing."""
+        with self._lock:
+            self._closed = True
+            self._ahead.flag.set()
+        self.wake.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # -- the thread
+
+    def _loop(self) -> None:
+        places, stats, step, ahead = self._places, self.stats, self.histograms.step, self._ahead
+        wakes = self._stepper.wakes = hold_wakes()
+        while not self._closed:
+            if ahead.begun is None:  # else the contexts are at work
+                if self._calls or self._inbox:
+                    self._take()
+                places.turn()
+            if wakes:
+                wake_held(wakes)
+            if not places.active and self._replay():
+                continue
+            if not places.running:
+                # What is being read from the disk may meanwhile be cancelled, or run out of time.
+                self.wake.wait(0.05 if places.away else None)
+                self.wake.clear()
+                continue
+            began = time.perf_counter()
+            try:
+                self._step()
+            except (
+                Exception
+            ) as error:  # the thread must outlive whatever went wrong, or every caller would wait for ever
+                with contextlib.suppress(Exception):  # whatever it was, it may be in the way of this too
+                    ahead.leave()
+                for sequence in places.running:
+                    self._endings.end(
+                        sequence, LlamayError(f"the engine failed: {type(error).__name__}: {error}")
+                    )
+                places.leave()
+            if wakes:
+                wake_held(wakes)
+            seconds = time.perf_counter() - began
+            stats.busy_seconds += seconds
+            step.add(seconds)
+        ahead.leave()
+        if self._prefixes is not None:
+            self._prefixes.close()
+        self._stepper.close()
+        self._endings.keeps = False
+        self._take()
+        places.come_back()
+        for sequence in (*places.running, *places.waiting):
+            self._endings.end(
+                sequence, EngineClosed("the model was closed while this was running"), cancelled=True
+            )
+        places.close()
+        wake_held(wakes)
+        self._replaying = None
+        self._runner = None  # with it go the plan and the weights, whoever still holds on to this object
+
+    def _wanted(self) -> bool:
+        """Whether another thread waits for something."""
+        return bool(self._calls or self._inbox or self._closed)
+
+    def _take(self) -> None:
+        """Everything that other threads asked for since the last step."""
+        while self._calls:
+            self._calls.popleft()()
+        if self._replaying is not None and self._inbox:
+            self._replaying.channel.cancelled = True  # what it has read stays
+        while self._inbox:
+            self._places.push(self._inbox.popleft())
+
+    def _step(self) -> None:
+        self.stats.steps += 1
+        ended = self._endings.count
+        if self._ahead.begun is not None:
+            self._stepper.complete(self._ahead, self.runner, self._pace)
+        else:
+            shares = self._scheduler.shares(self._pace, self.stats.steps)
+            self._stepper.step(shares, self.runner, self._pace, self._ahead)
+        if self._endings.count != ended:
+            self._places.leave()
+
+    def _replay(self) -> bool:
+        """Read ahead what a client is going to send, while there is nothing else to do."""
+        self._replaying = None
+        found = self._replays.take()
+        if found is None:
+            return False
+        tokens, tenant = found
+        if self._places.need(0, len(tokens)) > self._places.room():
+            return True  # not at the expense of what was kept
+        state = State(self._pool.context(), tenant)
+        state.append(tokens)
+        self._replaying = Sequence(state, Channel(), None, _nothing, owned=True)
+        self._replaying.background = True
+        now = time.perf_counter()
+        self._replaying.channel.started = now
+        self._places.push(self._replaying)
+        self._places.admit(self._replaying, now)
+        return True

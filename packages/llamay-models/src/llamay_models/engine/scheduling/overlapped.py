@@ -1,0 +1,212 @@
+"""`Ahead`: the next step begins before the text of this one is looked at.
+
+Between two runs of the plan only the tokens are needed. So where they alone say how everybody goes on, the other
+threads begin the next step at once, and meanwhile this one decodes, looks for stop strings and delivers. A text that
+turns out to have ended gives back what was reserved for its next token: the context is what it would be had nothing
+begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import llamay_kv as kv
+from llamay_models.backend import Begun, Flag
+from llamay_models.engine.decoding.constraint_state import fill_all
+from llamay_models.engine.decoding.sequence import Sequence, Writing
+from llamay_models.engine.runner import Runner
+from llamay_models.engine.scheduling.admission import Places
+from llamay_models.engine.scheduling.finishing import Endings, wrapped
+from llamay_models.engine.scheduling.scheduler import Share
+from llamay_models.engine.state.checkpoints import Checkpoints
+
+if TYPE_CHECKING:
+    from llamay_models.engine.scheduling.prefill_budget import Pace
+
+
+class Ahead:
+    """The step that has begun, if one has. Belongs to the engine's thread.
+
+    `guess` adds guesses to shares; `wanted` says whether another thread waits for the engine: then, and whenever
+    somebody may come or go, the next step is left to begin when that is done.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        endings: Endings,
+        guess: Callable[[list[Share], Pace], None],
+        wanted: Callable[[], bool],
+        page_tokens: int,
+        flag: Flag,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
+        self._checkpoints = checkpoints
+        self.flag = flag
+        """To be set whenever `wanted` becomes true: no step then begins by itself."""
+        self.begun: Begun | None = None
+        self.batch: list[Share] = []
+        self._places = places
+        self._endings = endings
+        self._guess = guess
+        self._wanted = wanted
+        self._page_tokens = page_tokens
+        self._ends: tuple[int, ...] = ()
+
+    def may_follow(self, batch: list[Share], tokens: list[int], now: float) -> bool:
+        """Whether all go on with one more token each, whatever their text is."""
+        places = self._places
+        if len(batch) != len(places.running) or self._wanted() or not places.settled:
+            return False
+        for share, token in zip(batch, tokens, strict=True):
+            sequence = share.sequence
+            channel, writing, deadline = sequence.channel, sequence.writing, sequence.deadline
+            if (
+                writing is None
+                or token < 0
+                or token in writing.ends
+                or writing.chooser.scores
+                or ((writing.constraint or writing.bounds) is not None and not self._quick(writing))
+                or share.drafts is not None
+                or share.n != 1
+                or not 0 < channel.completion_tokens < writing.limit - 1
+                or channel.cancelled
+                or sequence.ending is not None
+                or (deadline is not None and now >= deadline)
+            ):
+                return False
+        return True
+
+    def flag_of(self, batch: list[Share]) -> tuple[Flag | None, tuple[int, ...]]:
+        """Return what may keep a step from following by itself, or None if none may, and the tokens that end a text."""
+        # Before the look at who wants something: whoever comes after that sets it again.
+        self.flag.set(False)
+        if self._wanted() or len(batch) != len(self._places.running) or not self._places.settled:
+            return None, ()
+        for share in batch:
+            sequence = share.sequence
+            if (
+                not share.room  # nor has it any after the last token that is allowed
+                or sequence.ending is not None
+                or sequence.deadline is not None
+                or sequence.channel.cancelled
+            ):
+                return None, ()
+        return self.flag, self._ends
+
+    def take(self, batch: list[Share]) -> list[int]:
+        """Take the tokens that were drawn with a step. Its outputs may be gone: the next one writes there too."""
+        tokens = []
+        for share in batch:
+            tokens.append(token := share.sequence.take_drawn(share.begin + 1))
+            if self.begun is not None:
+                share.go_on(token)
+        return tokens
+
+    def begin(self, batch: list[Share], runner: Runner, pace: Pace) -> None:
+        """Begin the next step of these. Nothing if that cannot be: what is wrong will be seen without haste."""
+        shares = [Share(share.sequence, 1, self._checkpoints) for share in batch]
+        free = [s for s in shares if s.sequence.writing is not None and s.sequence.writing.bounds is None]
+        guessing = any(
+            s.sequence.writing is not None and s.sequence.writing.drafter is not None for s in free
+        )
+        if guessing:
+            self._guess(free, pace)
+        taken = 0
+        try:
+            for share in shares:
+                share.reserve(0 if guessing or len(free) < len(shares) else self._room(share, len(shares)))
+                share.ahead = True
+                taken += 1
+            runner.rows(sum(share.wanted for share in shares))
+            self.begun = runner.begin(shares)
+        except (kv.OutOfPages, kv.PagesLost, ValueError, MemoryError):
+            for share in shares[:taken]:
+                share.release()
+            return
+        self.batch = shares
+        self._ends = tuple(
+            {end for s in shares if s.sequence.writing is not None for end in s.sequence.writing.ends}
+        )
+
+    def _room(self, share: Share, texts: int) -> int:
+        """For how many more tokens positions cost nothing: those of the page that the next one is on.
+
+        Of recurrent layers each costs a state until the step is committed.
+        """
+        sequence = share.sequence
+        assert sequence.writing is not None
+        left = sequence.writing.limit - sequence.channel.completion_tokens - 1
+        most = self._page_tokens - 1 - len(sequence.state.kv) % self._page_tokens
+        if self._checkpoints is not None:
+            most = min(most, self._checkpoints.room(texts))
+        return min(most, max(0, left))
+
+    @staticmethod
+    def _quick(writing: Writing) -> bool:
+        """Whether the mask of the next token takes less time than another thread is worth."""
+        bounds, drafter = writing.bounds, writing.drafter
+        return bounds is not None and not bounds.long and (drafter is None or drafter.model is None)
+
+    def tell(self, batch: list[Share], tokens: list[int], pace: Pace) -> None:
+        """Let out the text of tokens that were taken. Who ends by that ends when the step that has begun does."""
+        for share, token in zip(batch, tokens, strict=True):
+            try:
+                share.sequence.tell(token)
+            except Exception as error:  # decoders are other people's code
+                share.sequence.ending = ("error", wrapped(error))
+        bound = [
+            s.sequence
+            for s in batch
+            if s.sequence.writing is not None and s.sequence.writing.bounds is not None
+        ]
+        if bound and self._look(bound, pace.row_share(len(batch))):
+            self.leave()
+        if all(s.sequence.ending is not None or s.sequence.channel.cancelled for s in batch):
+            self.leave()
+        if self.begun is None:
+            for share in batch:
+                self._endings.settle(share.sequence)
+
+    def _look(self, bound: list[Sequence], row_share: float) -> bool:
+        """Compute the next masks of these. Whether one of them can now compute more tokens at once."""
+        due = [s.writing.bounds for s in bound if s.writing is not None and s.writing.bounds is not None]
+        fill_all(
+            [bounds for bounds in due if bounds.stale]
+        )  # by this thread alone: the others are at the step
+        more = False
+        for sequence in bound:
+            if sequence.ending is not None:
+                continue
+            try:
+                sequence.look()
+                more = more or (sequence.ending is None and self._sees_more(sequence, row_share))
+            except Exception as error:  # constraints are other people's code
+                sequence.ending = ("error", wrapped(error))
+        return more
+
+    @staticmethod
+    def _sees_more(sequence: Sequence, row_share: float) -> bool:
+        """Whether there is a guess, which it could not make before its token was accepted."""
+        writing = sequence.writing
+        if (
+            writing is None
+            or writing.bounds is None
+            or writing.limit - sequence.channel.completion_tokens < 2
+        ):
+            return False
+        if writing.bounds.forced(1):
+            return True
+        drafter = writing.drafter
+        return drafter is not None and bool(drafter.worth(row_share) and drafter.look_up(1))
+
+    def leave(self) -> None:
+        """Give up the step that has begun."""
+        if self.begun is None:
+            return
+        self.begun.leave()
+        self.begun = None
+        for share in self.batch:
+            share.commit(0)
+        self.batch = []

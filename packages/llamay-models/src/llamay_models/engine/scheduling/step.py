@@ -1,0 +1,352 @@
+"""`Stepper`: one step of the engine. It takes the pages, runs the plan, chooses tokens and delivers them.
+
+All that can be known before the plan runs is laid out before, and all rows are drawn in one native call right after it:
+what is done between two runs of the plan is what the engine costs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+import llamay_kv as kv
+from llamay_models.backend import Begun
+from llamay_models.engine.decoding.constraint_state import Bounds, fill_all
+from llamay_models.engine.decoding.sequence import Sequence
+from llamay_models.engine.decoding.token_sampler import Chooser, Draws
+from llamay_models.engine.requests.channel import Channel, Held, wake_held
+from llamay_models.engine.runner import Runner
+from llamay_models.engine.scheduling.admission import Places
+from llamay_models.engine.scheduling.finishing import Endings, wrapped
+from llamay_models.engine.scheduling.overlapped import Ahead
+from llamay_models.engine.scheduling.prefill_budget import Pace
+from llamay_models.engine.scheduling.scheduler import Share
+from llamay_models.engine.state.prefix_cache import Prefixes
+from llamay_models.engine.stats import Histograms, Stats
+from llamay_models.errors import ContextError, LlamayError, OutOfMemory
+from llamay_models.plan._records import Floats
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+_Late: TypeAlias = tuple[Chooser, int, int, Bounds]
+"""A token that is drawn once its mask is known: by whom, from which output, its position, its bounds."""
+
+
+class Stepper:
+    """Computes shares. Belongs to the engine's thread."""
+
+    def __init__(
+        self,
+        places: Places,
+        prefixes: Prefixes | None,
+        endings: Endings,
+        stats: Stats,
+        histograms: Histograms,
+        lenders: Iterable[Callable[[], bool]] = (),
+    ) -> None:
+        self._places = places
+        self._prefixes = prefixes
+        self._endings = endings
+        self._stats = stats
+        self._histograms = histograms
+        self._lenders = lenders
+        self._aside: ThreadPoolExecutor | None = None
+        self.wakes: Held = {}
+        """Who is to be woken, where the thread gathers that."""
+
+    def close(self) -> None:
+        """End the thread that computes masks."""
+        if self._aside is not None:
+            self._aside.shutdown()
+
+    def step(self, shares: list[Share], runner: Runner, pace: Pace, ahead: Ahead) -> None:
+        """Compute what everybody was given, the most important first. May begin the step after."""
+        batch: list[Share] = []
+        for share in shares:
+            sequence = share.sequence
+            if (
+                not sequence.suspended
+                and sequence.channel.finish_reason is None
+                and self._reserve(share, batch)
+            ):
+                batch.append(share)
+        if batch:
+            self._compute(batch, runner, pace, ahead)
+
+    def complete(self, ahead: Ahead, runner: Runner, pace: Pace) -> None:
+        """Complete the step that has begun. May begin the one after."""
+        batch, begun = ahead.batch, ahead.begun
+        ahead.batch, ahead.begun = [], None
+        self._compute(batch, runner, pace, ahead, begun)
+
+    def advance(self, sequence: Sequence) -> None:
+        """Let a sequence go on whose logits are known."""
+        before = sequence.channel.completion_tokens
+        logits = sequence.state.logits
+        assert logits is not None
+        try:
+            sequence.choose(logits)
+        except Exception as error:
+            sequence.ending = ("error", wrapped(error))
+        self._count(sequence.channel, before, time.perf_counter())
+        self._endings.settle(sequence)
+
+    # -- pages
+
+    def _reserve(self, share: Share, batch: list[Share]) -> bool:
+        """Take the pages for some rows; where there are none, those of who is least important."""
+        sequence = share.sequence
+        while True:
+            try:
+                share.reserve()
+                return True
+            except kv.PagesLost as error:
+                self._endings.end(sequence, LlamayError(f"K/V of this text cannot be read back: {error}"))
+                return False
+            except ContextError as error:
+                self._endings.end(sequence, error)
+                return False
+            except kv.OutOfPages as error:
+                if share.drafts is not None:
+                    share.drafts = None
+                elif share.checkpoints is not None and not share.spare:
+                    share.spare = True  # states that only spare others the computing
+                elif not self._make_room(sequence, batch, error):
+                    return False
+
+    def _make_room(self, sequence: Sequence, batch: list[Share], error: kv.OutOfPages) -> bool:
+        """Suspend the least important one. False if that was this one, or if nothing can be done for it."""
+        taken = {s.sequence for s in batch}
+        others = [s for s in self._places.running if s not in taken and not s.suspended and not s.finished]
+        victim = max(others, key=lambda s: (-s.priority, s.order))
+        if victim is sequence and not taken and len(others) == 1:
+            if any(lend() for lend in self._lenders):
+                return True
+            self._endings.end(sequence, OutOfMemory(f"no K/V memory is left for this text: {error}"))
+            return False
+        self._places.suspend(victim)
+        return victim is not sequence
+
+    # -- the plan, and what comes out of it
+
+    def _compute(
+        self,
+        batch: list[Share],
+        runner: Runner,
+        pace: Pace,
+        ahead: Ahead | None = None,
+        begun: Begun | None = None,
+    ) -> None:
+        """Compute a step, or what is left of one that has begun, and deliver what comes out of it."""
+        wanted = 0
+        for share in batch:
+            wanted += share.wanted
+        logits = runner.rows(wanted)
+        draws = Draws()
+        late = self._lay_out(batch, draws)
+        followed = False
+        masks = self._fill_aside(late) if late else None
+        if self.wakes:
+            wake_held(self.wakes)  # who would else wait for the run
+        try:
+            if begun is None:
+                tokens, errors = runner.step(batch, draws.work)
+            else:
+                flag, ends = ahead.flag_of(batch) if ahead is not None else (None, ())
+                tokens, errors, followed = runner.finish(begun, draws.work, flag, ends)
+        except Exception as error:  # one bad sequence must not take the others with it
+            if begun is not None:
+                begun.leave()
+            for share in batch:
+                share.commit(0)
+            self._compute_apart(batch, error, runner, pace)
+            return
+        finally:
+            if masks is not None:
+                masks.result()
+        now = time.perf_counter()
+        if draws.work:
+            draws.take(tokens, errors)
+        if late:
+            draws = Draws()
+            for chooser, output, position, bounds in late:
+                draws.add(chooser, output, position, bounds)
+            draws.draw(logits, runner.backend.sample_batch, runner.threads)
+        if followed and ahead is not None:
+            ahead.begun, ahead.batch = begun, batch
+            self._tell(batch, ahead.take(batch), now, pace, ahead)
+            writing, reading, depth = len(batch), 0, 0
+        elif ahead is not None and len(tokens) == len(batch) and ahead.may_follow(batch, tokens, now):
+            self._follow(batch, now, runner, pace, ahead)
+            writing, reading, depth = len(batch), 0, 0
+        else:
+            writing, reading, depth = self._deliver(batch, logits, now, runner)
+        self._stats.rows += writing + reading
+        self._stats.run_seconds += runner.seconds
+        pace.observe(runner.seconds, writing, reading, depth // reading if reading else 0)
+
+    def _follow(self, batch: list[Share], now: float, runner: Runner, pace: Pace, ahead: Ahead) -> None:
+        """Have the next step begin, then give everybody the text of this one's tokens."""
+        tokens = ahead.take(batch)
+        for share in batch:
+            share.commit(1)
+        if self._prefixes is not None and self._prefixes.windowed:
+            for share in batch:
+                self._keep(share.sequence)
+        ahead.begin(batch, runner, pace)
+        self._tell(batch, tokens, now, pace, ahead)
+
+    def _tell(self, batch: list[Share], tokens: list[int], now: float, pace: Pace, ahead: Ahead) -> None:
+        for share in batch:
+            self._places.waiting.served(share.sequence.state.tenant, 1)
+            self._count(share.sequence.channel, share.sequence.channel.completion_tokens - 1, now)
+        ahead.tell(batch, tokens, pace)
+
+    def _lay_out(self, batch: list[Share], draws: Draws) -> list[_Late]:
+        """Add what is to be drawn with the run to `draws`, and return that whose masks are not known yet."""
+        late: list[_Late] = []
+        at = 0
+        for share in batch:
+            row, at = at, at + share.wanted
+            sequence = share.sequence
+            writing = sequence.writing
+            if sequence.ending is not None:  # its text has ended while this step had begun
+                continue
+            if row == at or writing is None or sequence.channel.completion_tokens >= writing.limit:
+                continue
+            bounds = writing.bounds
+            if bounds is None and writing.constraint is not None:
+                try:
+                    bounds = writing.bounds = writing.constraint()
+                except Exception as error:
+                    sequence.ending = ("error", wrapped(error))
+                    continue
+            if bounds is not None and bounds.stale:
+                late.append((writing.chooser, row, share.begin + share.n, bounds))
+            else:
+                draws.add(writing.chooser, row, share.begin + share.n, bounds)
+        return late
+
+    def _fill_aside(self, late: list[_Late]) -> Future[None]:
+        """Have another thread compute the masks that are not known yet, while the plan runs."""
+        if self._aside is None:
+            from concurrent.futures import ThreadPoolExecutor  # slow to import, and seldom needed
+
+            self._aside = ThreadPoolExecutor(1, "llamay masks")
+        return self._aside.submit(fill_all, [bounds for _, _, _, bounds in late])
+
+    def _deliver(
+        self, batch: list[Share], logits: list[Floats], now: float, runner: Runner
+    ) -> tuple[int, int, int]:
+        """Give everybody the tokens of the step. Returns rows that wrote, rows that read, and where these were."""
+        served = self._places.waiting.served
+        at, writing, reading, depth = 0, 0, 0, 0
+        bound: list[Sequence] = []
+        for share in batch:
+            sequence, n, tokens = share.sequence, share.n, share.tokens
+            if share.ahead and sequence.ending is not None:
+                at += share.wanted
+                share.commit(0)
+                self._endings.settle(sequence)
+                continue
+            state, drafts = sequence.state, share.drafts
+            before = sequence.channel.completion_tokens
+            decoding = share.ahead or (before > 0 and sequence.decoding)
+            if share.wanted:
+                row, at = at, at + share.wanted
+                if sequence.ending is None:
+                    try:
+                        if drafts is None:
+                            sequence.choose(logits[row], share.begin + n)
+                        else:
+                            sequence.verify(logits[row:at], drafts)
+                            n += sequence.used - 1
+                    except Exception as error:
+                        sequence.ending = ("error", wrapped(error))
+            share.commit(n)
+            if drafts is not None:
+                self._learn(share)
+            if decoding:
+                writing += len(tokens)
+            else:
+                reading += n
+                depth += n * (share.begin + n // 2)
+                self._count_reading(sequence, n)
+            served(state.tenant, n)
+            self._count(sequence.channel, before, now)
+            if self._prefixes is not None and (self._prefixes.windowed or not decoding):
+                self._keep(sequence)
+            if sequence.waits_for_mask:
+                bound.append(sequence)
+            elif sequence.ending is not None:
+                self._endings.settle(sequence)
+        if bound:
+            self._look(bound, runner)
+        return writing, reading, depth
+
+    def _look(self, bound: list[Sequence], runner: Runner) -> None:
+        """Compute the next masks of these, all in one call, and end the texts that are complete."""
+        due = [s.writing.bounds for s in bound if s.writing is not None and s.writing.bounds is not None]
+        fill_all([b for b in due if b.stale], runner.threads)
+        for sequence in bound:
+            try:
+                sequence.look()
+            except Exception as error:
+                sequence.ending = ("error", wrapped(error))
+            if sequence.ending is not None:
+                self._endings.settle(sequence)
+
+    def _compute_apart(self, batch: list[Share], error: Exception, runner: Runner, pace: Pace) -> None:
+        """After a step has failed: each of its sequences by itself, so that only the one at fault ends."""
+        for share in batch:
+            self._endings.settle(share.sequence)
+        batch = [share for share in batch if share.sequence.ending is None]
+        if len(batch) == 1:
+            self._endings.end(batch[0].sequence, LlamayError(f"a step of the model failed: {error}"))
+            return
+        for share in batch:
+            if not share.sequence.suspended and self._reserve(share, []):
+                self._compute([share], runner, pace)
+
+    # -- what is counted and kept
+
+    def _learn(self, share: Share) -> None:
+        drafts, right = len(share.drafts or ()), share.sequence.used - 1
+        self._stats.drafted_tokens += drafts
+        self._stats.accepted_tokens += right
+        writing = share.sequence.writing
+        if writing is not None and writing.drafter is not None:
+            writing.drafter.learn(drafts, right)
+
+    def _count_reading(self, sequence: Sequence, n: int) -> None:
+        if sequence.background:
+            self._stats.replayed_tokens += n
+        elif not sequence.resumed:
+            self._stats.prompt_tokens += n
+
+    def _count(self, channel: Channel, before: int, now: float) -> None:
+        """Of the tokens that a step gave a text, and the time since those before them."""
+        n = channel.completion_tokens - before
+        if n:
+            self._stats.generated_tokens += n
+            if before:
+                self._histograms.between_tokens.add(now - channel.last)
+            else:
+                self._histograms.first_token.add(now - channel.submitted)
+            channel.last = now
+
+    def _keep(self, sequence: Sequence) -> None:
+        """Let others find what was computed and will stay as it is.
+
+        Of a text that is being written this waits for the end, except where pages are dropped on the way.
+        """
+        prefixes = self._prefixes
+        if prefixes is None or not sequence.reuse:
+            return
+        cache = sequence.state.kv
+        size = prefixes.settled(cache)
+        if size > sequence.kept:
+            prefixes.keep(cache, sequence.state.tenant, sequence.shared, up_to=size)
+            sequence.kept = size

@@ -1,0 +1,5 @@
+"""A loaded model, what it is made of, and the identity of what it computes."""
+
+from llamay_models.model.model import Model, Parts
+
+__all__ = ["Model", "Parts"]

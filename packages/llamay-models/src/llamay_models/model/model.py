@@ -1,0 +1,487 @@
+"""`Model`: a loaded model, and what can be made of it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import llamay_kv as kv
+from llamay_models.architectures import Config
+from llamay_models.backend import Backend, Plan, Threads, Weight
+from llamay_models.engine import Context, Engine, Progress, Runner
+from llamay_models.engine.passes.text_pass import Kind, Reader
+from llamay_models.engine.requests.token_constraint import TokenConstraint
+from llamay_models.engine.scheduling.prefill_budget import Stall
+from llamay_models.engine.state.context_state import State
+from llamay_models.engine.state.prefix_cache import Prefixes
+from llamay_models.errors import ContextError, EngineClosed, PromptError
+from llamay_models.plan import Floats, Program, hidden, inputs, whole_text
+
+if TYPE_CHECKING:
+    from llamay_models.adapters import Adapter, AdapterLike
+    from llamay_models.chat import ChatTemplate
+    from llamay_models.embedding import Pooling, RankHead
+    from llamay_models.score import Score
+    from llamay_models.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What loading made, for Model to hold."""
+
+    path: Path
+    name: str
+    architecture: str
+    config: Config
+    metadata: Mapping[str, Any]
+    base: Program
+    """Not fused, and without adapters: what another model over the same weights begins with."""
+    program: Program
+    backend: Backend
+    weights: Sequence[Weight]
+    plan: Plan
+    threads: Threads
+    tokenizer: Tokenizer | None
+    pool: kv.Pool
+    precision: str
+    dequantized: bool
+    ctx_size: int
+    max_sequences: int
+    sha256: Callable[[], str]
+    prefix_cache: int = 0
+    disk_cache: kv.DiskCache | None = None
+    owns_disk: bool = False
+    rank_head: RankHead | None = None
+    max_queue: int = 1024
+    speculation: bool = True
+    draft: Model | None = None
+    owns_draft: bool = False
+    stall: Stall | None = None
+    adapters: tuple[Adapter, ...] = ()
+
+
+class Model:
+    """A loaded model. `llamay_models.load` makes one; closing it frees its weights, its K/V and its thread.
+
+    Attributes:
+        path, name, architecture, metadata: of the file. The metadata are those that are not the
+            vocabulary.
+        config: the architecture's hyper-parameters.
+        tokenizer: None in a file that has none.
+        engine: what runs everything; `engine.submit` takes a `Request`.
+        context_size: the most tokens a context may have here; `context_length` is what the model was made
+            for.
+        writes: whether it writes text. An encoder does not: it makes embeddings, of texts that are one step each.
+        pools: how an encoder makes one state of a text by itself, as its file says; None where it does not.
+        backend: what computes.
+        threads: how many compute.
+        n_parameters: numbers in its weights; a tied table counts once.
+        nbytes: bytes that its weights take in memory.
+
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts: Parts | None = parts
+        self.path = parts.path
+        self.name = parts.name
+        self.architecture = parts.architecture
+        self.config = parts.config
+        self.metadata = parts.metadata
+        self.tokenizer = parts.tokenizer
+        self.context_size = parts.ctx_size
+        self.pool = parts.pool
+        self.backend = parts.backend
+        self.threads = int(parts.threads.n)
+        self.n_parameters = sum(t.rows * t.cols for t in parts.program.tensors)
+        self.nbytes = sum(int(w.nbytes) for w in parts.weights)
+        self._contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self.writes = parts.config.output == "logits"
+        self.pools: str | None = getattr(parts.config, "pooling", None)
+        self._sha256: str | None = None
+        self._template: ChatTemplate | None = None
+        self._aside: dict[Kind, Runner] = {}
+        prefixes = None
+        if parts.prefix_cache or parts.disk_cache is not None:
+            # Weak: what belongs to the engine must not keep this object.
+            prefixes = Prefixes(
+                parts.pool,
+                parts.prefix_cache,
+                parts.disk_cache,
+                partial(_identity, weakref.ref(self)),
+                owns_disk=parts.owns_disk,
+            )
+        self.engine: Engine = Engine(
+            Runner(parts.backend, parts.plan, parts.threads),
+            parts.pool,
+            parts.tokenizer,
+            parts.ctx_size,
+            parts.max_sequences,
+            parts.name,
+            prefixes,
+            reads=inputs(parts.program),
+            writes=self.writes,
+            whole_text=whole_text(parts.program),
+            max_queue=parts.max_queue,
+            speculation=parts.speculation,
+            draft=None if parts.draft is None else parts.draft.engine,
+            stall=parts.stall,
+        )
+        # The engine's thread knows nothing of this object: dropping it, or leaving Python, ends the thread.
+        weakref.finalize(self, self.engine.close)
+        self.rank_head = parts.rank_head
+        self.reader = Reader(self.engine, partial(_runner, self.engine, weakref.ref(self)))
+
+    # -- what it is
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are."""
+        return self.config.vocab
+
+    @property
+    def context_length(self) -> int:
+        """Tokens that the model was made for."""
+        return self.config.context_length
+
+    @property
+    def embedding_length(self) -> int:
+        """Values a token has between the layers."""
+        return self.config.width
+
+    @property
+    def program(self) -> Program:
+        """The fused plan; `print(explain(model.program))` shows it."""
+        return self._opened().program
+
+    @property
+    def adapters(self) -> tuple[Adapter, ...]:
+        """The LoRA adapters in use, in the order in which they are added."""
+        return self._opened().adapters
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs or waits here, and nobody holds a context."""
+        busy = self.engine.active or self.engine.queued
+        return not busy and all(context.closed for context in list(self._contexts))
+
+    def adapted(self, adapters: Iterable[AdapterLike], *, kv_budget: int | None = None) -> Model:
+        """Return another model: this one's weights, which both share, with these LoRA adapters instead of its own.
+
+        An adapter is a GGUF file or a pair of file and scale; several are added up in their order. What is new in
+        memory are the adapters and K/V of `kv_budget` bytes, by default as many as here. Contexts of one are not
+        contexts of the other, nor are their snapshots or prefixes. Close it like any model; either may be closed
+        first. Raises ModelError naming the file that does not fit, OSError, ValueError for a scale that is no number.
+        """
+        from llamay_models.adapters import with_adapters
+
+        return with_adapters(self, self._opened(), adapters, kv_budget)
+
+    @property
+    def sha256(self) -> str:
+        """Of the file, all parts of a split one.
+
+        Read once, when it is first asked for: loading does not wait for it.
+        """
+        with self._lock:
+            if self._sha256 is None:
+                self._sha256 = self._opened().sha256()
+            return self._sha256
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """The template that the file carries; None if it has none. Raises if it cannot be parsed."""
+        source = self.metadata.get("tokenizer.chat_template")
+        if self._template is None and isinstance(source, str) and self.tokenizer is not None:
+            from llamay_models.chat import (
+                ChatTemplate,
+            )  # Jinja takes as long to import as a small model to load
+
+            self._template = ChatTemplate.from_metadata(self.metadata, self.tokenizer)
+        return self._template
+
+    def use_template(self, source: str) -> None:
+        """Write conversations with this template, Jinja or Ollama's Go, instead of the file's.
+
+        Raises ChatTemplateError for one that cannot be used, and PromptError where there is no tokenizer.
+        """
+        from llamay_models.chat import ChatTemplate, as_jinja
+
+        words = self._tokenizer()
+        spelled = {
+            role: words.token_text(token)
+            for role in ("bos", "eos")
+            if (token := getattr(words, role)) is not None
+        }
+        self._template = ChatTemplate(as_jinja(source), **spelled)
+
+    # -- text and tokens
+
+    def encode(
+        self,
+        text: str,
+        *,
+        add_special: bool = True,
+        parse_special: bool = False,
+        continuation: bool = False,
+    ) -> list[int]:
+        """Text to token ids.
+
+        `add_special` adds what the model wants at the beginning; control tokens written out in the text count
+        as such only with `parse_special`. A `continuation` goes on from other text: nothing is put before it,
+        neither a beginning token nor the space that SentencePiece vocabularies begin a text with.
+        """
+        return list(
+            self._tokenizer().encode(
+                text, add_special=add_special, parse_special=parse_special, continuation=continuation
+            )
+        )
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Token ids to text. Bytes that make no character become U+FFFD; numbers below zero are no tokens."""
+        return self._tokenizer().decode([token for token in tokens if token >= 0])
+
+    # -- contexts
+
+    def context(
+        self,
+        prompt: str | Sequence[int] | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        parse_special: bool = False,
+        tenant: str = "",
+        progress: Progress | None = None,
+    ) -> Context:
+        """Return a context with the prompt read; without any, an empty one.
+
+        The prompt is text, token ids, or `messages`, which the model's chat template writes out up to
+        where the answer begins. Names of control tokens in text count as such only with `parse_special`.
+        What was computed before for the same tenant, or for everybody, is not computed again.
+        Blocks while it reads. Raises PromptError, PromptTooLong, OutOfMemory, EncoderOnly.
+        """
+        self.engine.check_writes()
+        if prompt is not None and messages is not None:
+            raise PromptError("a context is made of a prompt or of messages, not of both")
+        if messages is not None:
+            prompt = self.render(messages, tools=tools)
+        elif isinstance(prompt, str):
+            prompt = self.encode(prompt, parse_special=parse_special)
+        context = Context(self, State(self.pool.context(), tenant))
+        if prompt is not None:
+            try:
+                context.extend(prompt, progress=progress)
+            except BaseException:
+                context.close()
+                raise
+        return context
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **options: Any,
+    ) -> list[int]:
+        """Return the tokens of a conversation, in which what people wrote holds no control tokens.
+
+        Raises PromptError without a template.
+        """
+        template = self.chat_template
+        if template is None:
+            raise PromptError(f"{self.name} has no chat template; give the prompt as text or tokens")
+        return list(
+            template.tokenize(
+                self._tokenizer(),
+                messages,
+                tools=tools,
+                add_generation_prompt=add_generation_prompt,
+                **options,
+            )
+        )
+
+    def constraint(
+        self,
+        *,
+        schema: Mapping[str, Any] | bool | str | None = None,
+        regex: str | None = None,
+        grammar: str | None = None,
+    ) -> TokenConstraint:
+        """Return what keeps a text to a JSON schema, a regex or a grammar, for `generate`.
+
+        Raises ValueError unless exactly one of them is given, and what the compiler of constraints raises for one that
+        it refuses, or InterfaceError where there is none (`import llamay` brings it).
+        """
+        from llamay_models.constraints import compile_constraint, compiler
+
+        made = compile_constraint(self, compiler(), schema=schema, regex=regex, grammar=grammar)
+        matcher: TokenConstraint = made.matcher()
+        return matcher
+
+    # -- what it makes of texts
+
+    def embed(
+        self,
+        texts: str | Sequence[str] | Sequence[Sequence[int]],
+        pooling: Pooling | None = None,
+        *,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        tenant: str | None = "",
+        progress: Progress | None = None,
+    ) -> Floats:
+        """Return an embedding of each text, text or token ids: float32 (n, dimensions).
+
+        Blocks. `pooling` is "mean", "last" or "cls" (the first token); None takes what the file asks for,
+        else the last of a decoder and the mean of an encoder. `normalize` gives each length 1.
+        `dimensions` keeps the first so many, for models
+        that were trained for it (Kusupati et al. 2022, https://arxiv.org/abs/2205.13147). Texts of all
+        callers are read in one batch, and are the same bit for bit as alone. What was computed for the
+        `tenant`, or for everybody, is not computed again, and kept for later; None reuses and keeps
+        nothing. Raises PromptError for an empty text, PromptTooLong, OutOfMemory; ValueError for an
+        argument out of range.
+        """
+        from llamay_models.embedding import embed
+
+        return embed(
+            self, texts, pooling, normalize=normalize, dimensions=dimensions, tenant=tenant, progress=progress
+        )
+
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        tenant: str | None = "",
+        progress: Progress | None = None,
+    ) -> Floats:
+        """Return how well each document answers the query, the higher the better: float32 (n,).
+
+        With the file's own rank head what that says: a logit, or the probability of the first class (`yes`)
+        of several. Without one the cosine of the two embeddings, from -1 to 1. Blocks. `tenant`, and what
+        is raised, as of `embed`.
+        """
+        from llamay_models.embedding import rerank
+
+        return rerank(self, query, documents, tenant=tenant, progress=progress)
+
+    def score(
+        self,
+        text: str | Sequence[int],
+        *,
+        given: str | Sequence[int] = (),
+        top: int = 0,
+        tenant: str | None = "",
+        progress: Progress | None = None,
+    ) -> Score:
+        """Return how likely the model finds a text, token by token, after what is `given`.
+
+        Blocks. Of a text with nothing given, the first token has no probability: there is nothing that
+        foretells it. `top` adds the likeliest tokens of each place; `tenant` is that of `embed`. Raises
+        PromptError, PromptTooLong, OutOfMemory, EncoderOnly.
+        """
+        from llamay_models.score import score
+
+        return score(self, text, given=given, top=top, tenant=tenant, progress=progress)
+
+    def restore(
+        self,
+        path: str | PathLike[str],
+        *,
+        keys: kv.Key | Iterable[kv.Key] | None = None,
+        owner: str | None = None,
+        markings: Collection[str] = (),
+        legacy: Literal["warn", "allow", "refuse"] = "warn",
+        progress: Progress | None = None,
+    ) -> Context:
+        """Return the context that was saved at `path`, to go on exactly where it was.
+
+        Args:
+            path: where from.
+            keys: those that it may be encrypted under.
+            owner: who asks. A snapshot with an owner is for that one only.
+            markings: those that the caller may handle. A snapshot with another is refused.
+            legacy: what to do with a snapshot that does not say what it depends on, as in `llamay_kv.Pool.restore`.
+            progress: called as progress("restoring", bytes done, bytes in all).
+
+        Raises SnapshotError for a file that is damaged or encrypted under another key, IdentityMismatch for
+        one of another model or setting, NotAllowed for one of another owner or marking, OutOfMemory, EncoderOnly.
+
+        """
+        from llamay_models.engine.contexts.snapshot import restore
+
+        self.engine.check_writes()
+        allowed = {"keys": keys, "owner": owner, "markings": markings, "legacy": legacy}
+        return Context(self, restore(self, path, progress, **allowed))
+
+    @property
+    def identity(self) -> kv.Identity:
+        """All that its K/V depends on; a snapshot of another identity is refused."""
+        from llamay_models.model.identity import identity
+
+        return identity(self, self._opened())
+
+    def close(self) -> None:
+        """End what runs, close every context, and free everything. Closing twice is nothing."""
+        self.engine.close()
+        for context in list(self._contexts):
+            context.close()
+        parts, self._parts = self._parts, None
+        self._aside.clear()
+        if parts is not None and parts.draft is not None and parts.owns_draft:
+            parts.draft.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name}, {self.architecture}, {self.n_parameters / 1e6:.0f}M parameters>"
+
+    def _opened(self) -> Parts:
+        if self._parts is None:
+            raise EngineClosed(f"{self.name} was closed; load it again")
+        return self._parts
+
+    def _tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise ContextError(f"{self.name} has no tokenizer; give token ids")
+        return self.tokenizer
+
+
+def _identity(model: weakref.ref[Model]) -> kv.Identity:
+    alive = model()
+    if alive is None:
+        raise EngineClosed("the model was closed; load it again")
+    return alive.identity
+
+
+def _runner(engine: Engine, model: weakref.ref[Model], kind: Kind) -> Runner:
+    """Return what computes readings: the engine's own plan where that says it, else one made when first used."""
+    owner = model()
+    if owner is None:
+        raise EngineClosed("the model was closed; load it again")
+    parts = owner._opened()
+    if kind in ("logits", "pooled") or parts.config.output == "rows":
+        return engine.runner
+    if kind not in owner._aside:
+        short = hidden(parts.program) if kind == "hidden" else _rows(parts.program)
+        plan = parts.backend.plan(short.records, short.widths, parts.weights, max_rows=parts.plan.max_rows)
+        owner._aside[kind] = Runner(parts.backend, plan, parts.threads)
+    return owner._aside[kind]
+
+
+def _rows(program: Program) -> Program:
+    """Return a program that pools rows at its end as one that gives these rows instead."""
+    last = program.records[-1]
+    assert last.op == "pool"
+    return replace(program, records=(*program.records[:-1], replace(last, op="select", attrs={})))
