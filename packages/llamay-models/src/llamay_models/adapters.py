@@ -9,20 +9,19 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import Field, dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
 
+import llamay_kv
 from llamay_models import gguf
+from llamay_models.backend import Backend, Plan, Threads, Weight
 from llamay_models.errors import MetadataError, PlanError, TensorError
 from llamay_models.kv_cache.layout import Precision, cache_layout
 from llamay_models.kv_cache.pool import kv_pool
 from llamay_models.plan import Program, Update, adapt, fuse
 from llamay_models.tensors import FileTensor, file_tensors, pack
-
-if TYPE_CHECKING:
-    from llamay_models.model import Model, Parts
 
 AdapterLike: TypeAlias = "Adapter | str | PathLike[str] | tuple[str | PathLike[str], float]"
 """An adapter, its file, or the file and how much of it counts."""
@@ -143,12 +142,64 @@ def identity_fields(adapters: Sequence[Adapter]) -> dict[str, bytes]:
     return {"adapters": total.digest()}
 
 
+class AdaptableParts(Protocol):
+    """The parts of a loaded model, as many as adapters change or read; a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def architecture(self) -> str:
+        """The name of the architecture."""
+
+    @property
+    def base(self) -> Program:
+        """The program, neither fused nor adapted."""
+
+    @property
+    def backend(self) -> Backend:
+        """The backend that computes."""
+
+    @property
+    def weights(self) -> Sequence[Weight]:
+        """The prepared weights, those of `base` first."""
+
+    @property
+    def plan(self) -> Plan:
+        """The prepared program."""
+
+    @property
+    def threads(self) -> Threads:
+        """The threads that compute."""
+
+    @property
+    def precision(self) -> str:
+        """The precision of K/V."""
+
+    @property
+    def dequantized(self) -> bool:
+        """Whether weights are dequantized."""
+
+    @property
+    def prefix_cache(self) -> int:
+        """Bytes that prefixes may take."""
+
+
+class AdaptableModel(Protocol):
+    """A model that is made of parts."""
+
+    pool: llamay_kv.Pool
+
+    def __init__(self, parts: Any) -> None: ...
+
+
+Parts = TypeVar("Parts", bound=AdaptableParts)
+Model = TypeVar("Model", bound=AdaptableModel)
+
+
 def with_adapters(
     model: Model, parts: Parts, adapters: Iterable[AdapterLike], kv_budget: int | None
 ) -> Model:
     """Return another model over the same weights; see `Model.adapted`."""
-    from llamay_models.model import Model
-
     opened = open_adapters(adapters)
     program = adapted_program(parts.base, opened, parts.architecture)
     shared = len(parts.base.tensors)
@@ -164,19 +215,17 @@ def with_adapters(
         parts.backend,
     )
     plan = parts.backend.plan(fused.records, fused.widths, weights, max_rows=parts.plan.max_rows)
-    return Model(
-        replace(
-            parts,
-            program=fused,
-            weights=weights,
-            plan=plan,
-            pool=pool,
-            adapters=opened,
-            prefix_cache=min(parts.prefix_cache, pool.budget_bytes),
-            owns_disk=False,
-            owns_draft=False,
-        )
-    )
+    changes = {
+        "program": fused,
+        "weights": weights,
+        "plan": plan,
+        "pool": pool,
+        "adapters": opened,
+        "prefix_cache": min(parts.prefix_cache, pool.budget_bytes),
+        "owns_disk": False,
+        "owns_draft": False,
+    }
+    return type(model)(replace(parts, **changes))
 
 
 _HALVES = ("lora_a", "lora_b")

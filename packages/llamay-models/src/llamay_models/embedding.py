@@ -10,17 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from llamay_models.engine import Progress
-from llamay_models.engine.passes.text_pass import Kind, Reading
+from llamay_models.engine import Engine
+from llamay_models.engine.passes.text_pass import Kind, Reader, Reading
 from llamay_models.errors import PromptError, TensorError
 from llamay_models.plan import Doubles, Floats, Tensor
-
-if TYPE_CHECKING:
-    from llamay_models.model import Model
+from llamay_models.progress import Progress
 
 Pooling = Literal["mean", "last", "cls"]
 # llama.cpp's numbers; 0 is none and 4 a rank head, which reads the last token in a decoder.
@@ -28,7 +26,32 @@ _POOLINGS: dict[int, Pooling] = {1: "mean", 2: "cls", 3: "last", 4: "last"}
 _RANK = 4
 
 
-def default_pooling(model: Model) -> Pooling:
+class EmbeddingModel(Protocol):
+    """A model, as embeddings and rerank scores see it."""
+
+    name: str
+    architecture: str
+    config: Any
+    metadata: Mapping[str, Any]
+    engine: Engine
+    reader: Reader
+    writes: bool
+    pools: str | None
+    rank_head: RankHead | None
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer; None in a model without one."""
+
+    @property
+    def embedding_length(self) -> int:
+        """Values that a token has between the layers."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of a text."""
+
+
+def default_pooling(model: EmbeddingModel) -> Pooling:
     """Return what the file asks for; where it says nothing, the last token of a decoder, which has seen all others.
 
     Of an encoder the mean: each of its tokens has. A rank head reads the first one of an encoder.
@@ -62,7 +85,7 @@ class _Pool:
 
 
 def pooled(
-    model: Model,
+    model: EmbeddingModel,
     texts: Sequence[str | Sequence[int]],
     pooling: Pooling,
     progress: Progress | None = None,
@@ -96,7 +119,7 @@ def pooled(
 
 
 def embed(
-    model: Model,
+    model: EmbeddingModel,
     texts: str | Sequence[str] | Sequence[Sequence[int]],
     pooling: Pooling | None = None,
     *,
@@ -189,7 +212,7 @@ def take_rank_head(tensors: dict[str, Any], width: int) -> RankHead | None:
 
 
 def rerank(
-    model: Model,
+    model: EmbeddingModel,
     query: str,
     documents: Sequence[str],
     *,
@@ -218,7 +241,7 @@ def rerank(
     return np.array([math.fsum(first * other) for other in others], np.float32)
 
 
-def _pair(model: Model, query: str, document: str) -> tuple[list[int], list[int]]:
+def _pair(model: EmbeddingModel, query: str, document: str) -> tuple[list[int], list[int]]:
     """The tokens that a rank head reads, in two parts where tokens have types: of the query, and of the document.
 
     The file's template for it, in which only the template holds control tokens; without one llama.cpp's:

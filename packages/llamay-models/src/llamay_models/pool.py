@@ -12,10 +12,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
-from llamay_models.engine import Progress
 from llamay_models.errors import LlamayError, ModelError, PoolFull
 from llamay_models.loading import load
 from llamay_models.model import Model
+from llamay_models.progress import Progress
 
 Loader = Callable[..., Model]
 

@@ -5,24 +5,43 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 import llamay_kv
-from llamay_models.engine import Progress
-from llamay_models.engine.passes.text_pass import Reading
+from llamay_models.backend import Backend
+from llamay_models.engine import Engine
+from llamay_models.engine.passes.text_pass import Reader, Reading
 from llamay_models.engine.runner import Rows
 from llamay_models.engine.sampling import MAX_LOGPROBS
 from llamay_models.errors import OutOfMemory, PromptError
 from llamay_models.plan import Doubles, Floats
-
-if TYPE_CHECKING:
-    from llamay_models.model import Model
+from llamay_models.progress import Progress
 
 # Logits that are held at a time: a row of a large vocabulary takes a megabyte.
 _LOGITS = 64 << 20
+
+
+class ScoringModel(Protocol):
+    """A model, as scores see it."""
+
+    engine: Engine
+    reader: Reader
+    backend: Backend
+    pool: llamay_kv.Pool
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer; None in a model without one."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+
+    def encode(self, text: str, *, add_special: bool = True, continuation: bool = False) -> list[int]:
+        """Return the token ids of a text."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +67,7 @@ class Score:
 
 
 def score(
-    model: Model,
+    model: ScoringModel,
     text: str | Sequence[int],
     *,
     given: str | Sequence[int] = (),
@@ -102,7 +121,7 @@ def score(
     return Score(tuple(tokens[n:]), logprobs, tuple(tops))
 
 
-def logits(model: Model, tokens: Sequence[int], first: int = 0) -> Iterator[Floats]:
+def logits(model: ScoringModel, tokens: Sequence[int], first: int = 0) -> Iterator[Floats]:
     """Yield the logits after each token from number `first` on, in pieces: float32 (rows, vocabulary).
 
     Runs between the steps of whatever else the model does. Raises PromptError for a token that the model
@@ -142,7 +161,7 @@ def log_softmax(values: Floats) -> Doubles:
 
 
 def log_likelihoods(
-    model: Model, tokens: Sequence[int], first: int = 0, *, progress: Progress | None = None
+    model: ScoringModel, tokens: Sequence[int], first: int = 0, *, progress: Progress | None = None
 ) -> npt.NDArray[np.float64]:
     """Return the natural-log probability of each token after number `first`, given all tokens before it.
 
@@ -175,7 +194,7 @@ class Perplexity:
 
 
 def perplexity(
-    model: Model, text: str | Sequence[int], window: int = 512, *, progress: Progress | None = None
+    model: ScoringModel, text: str | Sequence[int], window: int = 512, *, progress: Progress | None = None
 ) -> Perplexity:
     """Perplexity as llama.cpp's `llama-perplexity` defines it, so that figures can be compared.
 

@@ -15,7 +15,7 @@ from ._tools import schemas_of
 
 if TYPE_CHECKING:
     from llamay_models.engine import Context, Generation
-    from llamay_models.engine.contexts.protocols import Host
+    from llamay_models.engine.contexts.protocols import ContextModel
 
 _TAIL = 64
 """Tokens in which the marks are found that a prompt may end with."""
@@ -110,7 +110,7 @@ class ContextReader(Reader):
         return Answer("".join(said[Text]), "".join(said[Reasoning]), tuple(calls), reason)
 
 
-def control_tokens(model: Host, names: Sequence[str]) -> list[int]:
+def control_tokens(model: ContextModel, names: Sequence[str]) -> list[int]:
     """The ids of those names that are tokens of their own in a model's vocabulary, for ``generate(special=...)``."""
     ids = (model.encode(name, add_special=False, parse_special=True) for name in names)
     return [found[0] for found in ids if len(found) == 1]

@@ -11,8 +11,7 @@ from llamay_models.constraints.tools import closed_tools
 if TYPE_CHECKING:
     from llamay_models.constraints.interface import Compiled, Compiler
     from llamay_models.engine import Context
-    from llamay_models.engine.contexts.protocols import Host
-    from llamay_models.model import Model
+    from llamay_models.engine.contexts.protocols import ContextModel
 
 Marks = tuple[str, str, bool]
 """What opens and closes a model's reasoning, and whether the prompt has opened it already."""
@@ -23,7 +22,7 @@ _TAIL = 64
 
 
 def compile_constraint(
-    source: Model | Context,
+    source: ContextModel | Context,
     compiler: Compiler,
     *,
     schema: Mapping[str, Any] | bool | str | None = None,
@@ -117,11 +116,11 @@ def compile_constraint(
     return found
 
 
-def _model(source: Model | Context) -> Model:
-    return cast("Model", source.model if hasattr(source, "model") else source)
+def _model(source: ContextModel | Context) -> ContextModel:
+    return cast("ContextModel", source.model if hasattr(source, "model") else source)
 
 
-def _marks(source: Model | Context, reasoning: bool | Marks, compiler: Compiler) -> Marks | None:
+def _marks(source: ContextModel | Context, reasoning: bool | Marks, compiler: Compiler) -> Marks | None:
     """Return the marks around the reasoning that may come first; None where none may, or the model has none."""
     if isinstance(reasoning, tuple):
         return reasoning
@@ -140,13 +139,13 @@ def _marks(source: Model | Context, reasoning: bool | Marks, compiler: Compiler)
     return *marks, begins_thought(context.model.decode(context.tokens[-_TAIL:]), marks)
 
 
-def _format(model: Model) -> str:
+def _format(model: ContextModel) -> str:
     """Return the format of calls that the model's chat template speaks."""
     from llamay_models.answers import format_of
 
     return format_of(_template(model))
 
 
-def _template(model: Host) -> str | None:
+def _template(model: ContextModel) -> str | None:
     template = model.chat_template
     return None if template is None else str(template.source)

@@ -13,7 +13,6 @@ from llamay_models import gguf, tokenizer
 from llamay_models.architectures import find
 from llamay_models.backend import CPU, Backend, Threads, Weight
 from llamay_models.embedding import take_rank_head
-from llamay_models.engine import Progress
 from llamay_models.engine.scheduling.prefill_budget import Stall
 from llamay_models.errors import EncoderOnly, ModelError
 from llamay_models.kv_cache.layout import PRECISIONS, Precision, cache_layout
@@ -23,6 +22,7 @@ from llamay_models.loading.draft_check import check_draft
 from llamay_models.machine import usable_memory, usable_processors
 from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, Trace, Weights, check, fuse, inputs, outline
+from llamay_models.progress import Progress
 from llamay_models.tensors import file_tensors, give_back_heap, give_up_metadata, pack
 
 if TYPE_CHECKING:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
 import llamay_kv
+from llamay_models.model.parts import Parts
 from llamay_models.plan import Program, digest_memories, digest_operations
-
-if TYPE_CHECKING:
-    from llamay_models.model import Model, Parts
 
 # Architectures of which there are snapshots without operations, layer kinds and device. Whoever changes what one of
 # them computes or keeps takes it out.
 _FIRST = frozenset({"gemma3", "gpt2", "llama", "qwen2", "qwen3"})
 
 
-def identity(model: Model, parts: Parts) -> llamay_kv.Identity:
-    """Return the identity of what this model computes. Reads the whole file once, for its SHA-256.
+def identity(parts: Parts, sha256: str) -> llamay_kv.Identity:
+    """Return the identity of what a model of these parts computes; `sha256` is its file's, in hexadecimal.
 
     Prefixes in memory and on disk are found under all of its fields. Snapshots of the first form, which lack the
     operations, the kinds of layers and the device, restore where all that they say agrees: what they do not say was
@@ -30,7 +27,7 @@ def identity(model: Model, parts: Parts) -> llamay_kv.Identity:
     }
     whole = llamay_kv.Identity(
         **added,
-        weights=bytes.fromhex(model.sha256),
+        weights=bytes.fromhex(sha256),
         architecture=parts.architecture,
         arithmetic=parts.backend.arithmetic,
         precision=parts.precision,

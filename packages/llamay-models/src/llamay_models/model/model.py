@@ -4,66 +4,29 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import llamay_kv as kv
-from llamay_models.architectures import Config
-from llamay_models.backend import Backend, Plan, Threads, Weight
 from llamay_models.engine import Context, Engine, Progress, Runner
+from llamay_models.engine.contexts.protocols import OpenContext
 from llamay_models.engine.passes.text_pass import Kind, Reader
 from llamay_models.engine.requests.token_constraint import TokenConstraint
-from llamay_models.engine.scheduling.prefill_budget import Stall
 from llamay_models.engine.state.context_state import State
 from llamay_models.engine.state.prefix_cache import Prefixes
 from llamay_models.errors import ContextError, EngineClosed, PromptError
+from llamay_models.model.parts import Parts
 from llamay_models.plan import Floats, Program, hidden, inputs, whole_text
 
 if TYPE_CHECKING:
     from llamay_models.adapters import Adapter, AdapterLike
     from llamay_models.chat import ChatTemplate
-    from llamay_models.embedding import Pooling, RankHead
+    from llamay_models.embedding import Pooling
     from llamay_models.score import Score
     from llamay_models.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What loading made, for Model to hold."""
-
-    path: Path
-    name: str
-    architecture: str
-    config: Config
-    metadata: Mapping[str, Any]
-    base: Program
-    """Not fused, and without adapters: what another model over the same weights begins with."""
-    program: Program
-    backend: Backend
-    weights: Sequence[Weight]
-    plan: Plan
-    threads: Threads
-    tokenizer: Tokenizer | None
-    pool: kv.Pool
-    precision: str
-    dequantized: bool
-    ctx_size: int
-    max_sequences: int
-    sha256: Callable[[], str]
-    prefix_cache: int = 0
-    disk_cache: kv.DiskCache | None = None
-    owns_disk: bool = False
-    rank_head: RankHead | None = None
-    max_queue: int = 1024
-    speculation: bool = True
-    draft: Model | None = None
-    owns_draft: bool = False
-    stall: Stall | None = None
-    adapters: tuple[Adapter, ...] = ()
 
 
 class Model:
@@ -100,7 +63,7 @@ class Model:
         self.threads = int(parts.threads.n)
         self.n_parameters = sum(t.rows * t.cols for t in parts.program.tensors)
         self.nbytes = sum(int(w.nbytes) for w in parts.weights)
-        self._contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+        self._contexts: weakref.WeakSet[OpenContext] = weakref.WeakSet()
         self._lock = threading.Lock()
         self.writes = parts.config.output == "logits"
         self.pools: str | None = getattr(parts.config, "pooling", None)
@@ -426,7 +389,7 @@ class Model:
         """All that its K/V depends on; a snapshot of another identity is refused."""
         from llamay_models.model.identity import identity
 
-        return identity(self, self._opened())
+        return identity(self._opened(), self.sha256)
 
     def close(self) -> None:
         """End what runs, close every context, and free everything. Closing twice is nothing."""

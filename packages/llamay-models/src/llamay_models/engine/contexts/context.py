@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, overload
 import numpy.typing as npt
 
 import llamay_kv
-from llamay_models.engine.contexts.protocols import Host
+from llamay_models.engine.contexts.protocols import ContextModel
 from llamay_models.engine.requests.channel import Channel
 from llamay_models.engine.requests.generation import Generation
 from llamay_models.engine.requests.request import Request
@@ -32,7 +32,7 @@ class Context:
     meanwhile, everything else raises ContextError. Any thread may use it, one at a time.
     """
 
-    def __init__(self, model: Host, state: State) -> None:
+    def __init__(self, model: ContextModel, state: State) -> None:
         self.model = model
         self._state = state
         self._lock = threading.Lock()

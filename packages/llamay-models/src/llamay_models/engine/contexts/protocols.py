@@ -1,28 +1,97 @@
-"""`Host`: what a context asks of the model that it belongs to."""
+"""What a context asks of the model that it belongs to, and of that model's engine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableSet, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, MutableSet, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy.typing as npt
 
 import llamay_kv as kv
+from llamay_models.engine.decoding.constraint_state import Bounds
+from llamay_models.engine.decoding.sequence import Sequence as Work
+from llamay_models.engine.requests.channel import Channel
+from llamay_models.engine.requests.generation import Generation
+from llamay_models.engine.requests.request import Request
 from llamay_models.engine.requests.token_constraint import TokenConstraint
+from llamay_models.engine.state.context_state import State
+from llamay_models.engine.state.vectors import Vectors
+from llamay_models.progress import Progress
 
-if TYPE_CHECKING:
-    from llamay_models.engine.contexts.context import Context
-    from llamay_models.engine.engine import Engine
+T = TypeVar("T")
 
 
-class Host(Protocol):
+class OpenContext(Protocol):
+    """A context, as its model holds on to it."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it gave its pages back."""
+
+    def close(self) -> None:
+        """Give its pages back."""
+
+
+class ContextEngine(Protocol):
+    """An engine, as the contexts of its model and their branches see it; `Engine` describes each member."""
+
+    @property
+    def ctx_size(self) -> int:
+        """The most tokens that a context may have."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the engine was closed."""
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """The tokens that end a text."""
+
+    def check(self, tokens: Sequence[int]) -> list[int]:
+        """Return the tokens as a list of plain integers. Raises PromptError, PromptTooLong."""
+
+    def vectors(
+        self, begin: int, values: npt.ArrayLike, digest: bytes, positions: npt.ArrayLike | None
+    ) -> Vectors:
+        """Return rows for a context of `begin` tokens that are vectors."""
+
+    def submit(self, request: Request) -> Generation:
+        """Queue a generation."""
+
+    def read(
+        self, state: State, channel: Channel, release: Callable[[], None], progress: Progress | None
+    ) -> None:
+        """Compute what is pending in a context, and the logits after it."""
+
+    def run_all(self, works: Sequence[Work]) -> None:
+        """Compute what is pending in several contexts, in the same steps."""
+
+    def bounds(self, constraint: TokenConstraint) -> Bounds:
+        """Return a constraint at work on a text of this model."""
+
+    def ends(self, tokens: Sequence[int]) -> bool:
+        """Return whether the last of these tokens ends a text."""
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a function between two steps, and return its result."""
+
+    def wake(self) -> None:
+        """Make the engine's thread look for what changed."""
+
+
+class ContextModel(Protocol):
     """A model, as its contexts see it."""
 
     name: str
     pool: kv.Pool
-    engine: Engine
     context_size: int
 
     @property
-    def _contexts(self) -> MutableSet[Context]: ...
+    def _contexts(self) -> MutableSet[OpenContext]: ...
+
+    @property
+    def engine(self) -> ContextEngine:
+        """The engine that computes for the model."""
 
     @property
     def tokenizer(self) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 import llamay_kv
-from llamay_models.engine.contexts.protocols import Host
+from llamay_models.engine.contexts.protocols import ContextModel
 from llamay_models.engine.sampling import Sampling
 from llamay_models.engine.state.context_state import State
 from llamay_models.engine.state.vectors import Vectors, decode_vectors, encode_vectors
@@ -29,7 +29,7 @@ _VECTORS = "llamay.vectors"
 
 
 def save(
-    model: Host,
+    model: ContextModel,
     state: State,
     path: str | os.PathLike[str],
     progress: Progress | None,
@@ -49,7 +49,9 @@ def save(
         progress("saving", total, total)
 
 
-def restore(model: Host, path: str | os.PathLike[str], progress: Progress | None, **allowed: Any) -> State:
+def restore(
+    model: ContextModel, path: str | os.PathLike[str], progress: Progress | None, **allowed: Any
+) -> State:
     """Read a context. Whatever is wrong with the file, nothing of it stays."""
     name = os.fspath(path)
     try:
@@ -73,7 +75,7 @@ def restore(model: Host, path: str | os.PathLike[str], progress: Progress | None
         raise
 
 
-def _state(model: Host, cache: llamay_kv.Context, path: str) -> State:
+def _state(model: ContextModel, cache: llamay_kv.Context, path: str) -> State:
     n = len(cache)
     if n > model.context_size:
         raise SnapshotError(
@@ -96,7 +98,7 @@ def _state(model: Host, cache: llamay_kv.Context, path: str) -> State:
     return state
 
 
-def _vectors(model: Host, cache: llamay_kv.Context, path: str) -> tuple[Vectors, ...]:
+def _vectors(model: ContextModel, cache: llamay_kv.Context, path: str) -> tuple[Vectors, ...]:
     """Return the vectors that were saved, if they are those that the context's rows stand for."""
     try:
         version, data = cache.side[_VECTORS]
