@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import llamay_kv
 from llamay_models.engine import Request, Sampling
 from llamay_models.engine.scheduling.waiting_queue import AGING, Queue
-from llamay_models.engine.state.page_demand import Need
+from llamay_models.engine.state.page_demand import PageDemand
 from llamay_models.errors import OutOfMemory, QueueFull
 
 GREEDY = Sampling(temperature=0)
@@ -48,7 +48,7 @@ class TestMemory:
         model = make_model(budget=12 * pages(plain))  # each begins with one page and ends with seven
         running = together(model, *requests)
         assert [g.scores for g in running] == expected
-        assert model.engine.stats.suspended > 0
+        assert model.engine.stats.preempted > 0
         assert model.pool.used_bytes == 0
 
     def test_a_context_that_was_suspended_is_what_it_was(self, make_model):
@@ -67,7 +67,7 @@ class TestMemory:
             expected = plain.context(prompt_of(10, i)).generate(GREEDY, max_tokens=100, ignore_eos=True)
             assert generation.tokens == expected.tokens
             context.close()
-        assert model.engine.stats.suspended > 0
+        assert model.engine.stats.preempted > 0
 
     def test_where_pages_spill_nothing_is_computed_twice_and_idle_contexts_make_room(
         self, make_model, tmp_path
@@ -83,7 +83,7 @@ class TestMemory:
         running = together(model, *requests)
         assert [g.scores for g in running] == [plain.engine.submit(r).scores for r in requests]
         stats = model.engine.stats
-        assert stats.suspended > 0
+        assert stats.preempted > 0
         assert stats.recomputed_tokens == stats.failed == 0
         for i, context in enumerate(idle):
             expected = plain.context(prompt_of(60, 20 + i)).generate(GREEDY, max_tokens=5).tokens
@@ -107,7 +107,7 @@ class TestMemory:
     @pytest.mark.parametrize(("name", "keys"), [("llama", {}), ("gemma3", {"attention.sliding_window": 20})])
     def test_what_is_needed_is_what_is_taken(self, make_model, name, keys):
         model = make_model(name, **keys)
-        need = Need(model.pool, 64)
+        need = PageDemand(model.pool, 64)
         for n in (1, 16, 17, 100, 200):
             before = model.pool.used_bytes
             context = model.context(prompt_of(n))

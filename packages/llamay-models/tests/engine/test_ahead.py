@@ -321,4 +321,4 @@ def test_memory_that_runs_out_is_found_without_haste(make_model):
     expected = texts(roomy)
     tight = make_model("llama", threads=2, speculation=False, budget=10 * page + page // 2)
     assert texts(tight) == expected
-    assert tight.engine.stats.suspended > 0
+    assert tight.engine.stats.preempted > 0

@@ -289,7 +289,7 @@ def soak(make_model, tmp_path, pairs, requests, seed=0):
     stats = model.engine.stats
     waits.sort()
     print(
-        f"{sum(done)} requests, {len(cancels)} cancelled, {stats.suspended} suspended, {stats.timed_out} timed out, "
+        f"{sum(done)} requests, {len(cancels)} cancelled, {stats.preempted} preempted, {stats.timed_out} timed out, "
         f"{stats.prompt_tokens} tokens read, {stats.cached_tokens} reused, {stats.generated_tokens} written; "
         f"resident memory {(end - begin) / 2**20:+.1f} MiB after the first quarter, files {files_now - files:+d}, "
         f"pages {model.pool.used_bytes}; waits: median {waits[len(waits) // 2]:.3f} s, "
@@ -313,4 +313,4 @@ def test_a_long_soak(make_model, tmp_path, pairs):
         make_model, tmp_path, pairs, int(os.environ.get("LLAMAY_SOAK_REQUESTS", "3600")), seed=1
     )
     assert total >= 200
-    assert min(stats.suspended, stats.cancelled, stats.timed_out, stats.accepted_tokens) > 0
+    assert min(stats.preempted, stats.cancelled, stats.timed_out, stats.accepted_tokens) > 0

@@ -11,7 +11,7 @@ class Stats:
     """Counters since the engine began.
 
     Seconds are its thread's wall time: in all, and inside the plan. Prompt tokens are those that were
-    computed, cached tokens those that need not be. A suspended text gave its memory to others and went on
+    computed, cached tokens those that need not be. A preempted text gave its memory to others and went on
     later; recomputed tokens are what that cost. Replayed tokens are those of texts that were read as a client
     would send them back, while nobody waited.
     """
@@ -29,7 +29,7 @@ class Stats:
     failed: int = 0
     cancelled: int = 0
     timed_out: int = 0
-    suspended: int = 0
+    preempted: int = 0
     refused: int = 0
     busy_seconds: float = 0.0
     run_seconds: float = 0.0

@@ -78,10 +78,10 @@ class Sequence:
         priority, deadline: higher comes first; perf_counter seconds at which it ends.
         order: when it came, among all.
         kept: how many of its tokens the prefixes have.
-        marks: where in its prompt recurrent layers keep a state.
+        checkpoint_positions: where in its prompt recurrent layers keep a state.
         ending: why and with what error it is to end.
-        turn: the step in which it last read.
-        suspended: whether it waits because its memory was taken; `resumed`, whether that ever was so.
+        last_prefill_step: the step in which it last read.
+        preempted: whether it waits because its memory was taken; `was_preempted`, whether that ever was so.
         background: whether nobody asked for it; it is in no statistics.
         used: how many rows of logits of its last step were of use.
         passed: where it stood when it last let an equal prompt read for it.
@@ -91,22 +91,22 @@ class Sequence:
     __slots__ = (
         "background",
         "channel",
+        "checkpoint_positions",
         "deadline",
         "ending",
         "kept",
-        "marks",
+        "last_prefill_step",
         "order",
         "owned",
         "passed",
+        "preempted",
         "priority",
         "release",
-        "resumed",
         "reuse",
         "shared",
         "state",
-        "suspended",
-        "turn",
         "used",
+        "was_preempted",
         "writing",
     )
 
@@ -134,12 +134,12 @@ class Sequence:
         self.deadline = None if timeout is None else channel.submitted + timeout
         self.order = 0
         self.kept = 0
-        self.marks: tuple[int, ...] = ()
-        self.turn = 0
+        self.checkpoint_positions: tuple[int, ...] = ()
+        self.last_prefill_step = 0
         self.used = 0
         self.passed: int | None = None
-        self.suspended = False
-        self.resumed = False
+        self.preempted = False
+        self.was_preempted = False
         self.background = False
         self.ending: tuple[FinishReason, LlamayError | None] | None = None
 
@@ -157,7 +157,7 @@ class Sequence:
         self.kept = len(found)
         if self.writing is None:
             self.channel.put(gain)
-        if not self.resumed:
+        if not self.was_preempted:
             self.channel.cached_tokens += gain
 
     def verify(self, logits: list[Floats], drafts: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""`Places`: who reads or writes, who waits for it, and whose memory is taken where there is too little."""
+"""`Admission`: who reads or writes, who waits for it, and whose memory is taken where there is too little."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from llamay_models.engine.scheduling.finishing import Endings
 from llamay_models.engine.scheduling.prefill_budget import Pace
 from llamay_models.engine.scheduling.waiting_queue import Queue
 from llamay_models.engine.state.checkpoints import Checkpoints
-from llamay_models.engine.state.page_demand import Need
+from llamay_models.engine.state.page_demand import PageDemand
 from llamay_models.engine.state.prefix_cache import Prefixes
 from llamay_models.engine.stats import Histograms, Stats
 
 
-class Places:
+class Admission:
     """The sequences of one engine. Belongs to its thread.
 
     Attributes:
@@ -32,7 +32,7 @@ class Places:
         self,
         pool: kv.Pool,
         chunk: int,
-        most: int,
+        max_sequences: int,
         prefixes: Prefixes | None,
         endings: Endings,
         pace: Pace,
@@ -44,10 +44,10 @@ class Places:
         self._checkpoints = checkpoints
         self.running: list[Sequence] = []
         self.waiting = Queue()
-        self.away: set[Sequence] = set()
-        self.need = Need(pool, chunk)
+        self.loading: set[Sequence] = set()
+        self.page_demand = PageDemand(pool, chunk)
         self._pool = pool
-        self._most = most
+        self._max_sequences = max_sequences
         self._prefixes = prefixes
         self._endings = endings
         self._pace = pace
@@ -55,28 +55,28 @@ class Places:
         self._histograms = histograms
         self._wake = wake
         self._spills = bool(pool.spill_counters())
-        self._back: deque[tuple[Sequence, kv.Context]] = deque()
+        self._loaded: deque[tuple[Sequence, kv.Context]] = deque()
         # Bytes that were used, and how many had ended, when the next one found no room.
-        self._blocked: tuple[int, int] | None = None
+        self._full_since: tuple[int, int] | None = None
 
     @property
     def active(self) -> int:
         """Sequences that have a place."""
-        return len(self.running) + len(self.away)
+        return len(self.running) + len(self.loading)
 
     @property
-    def settled(self) -> bool:
+    def steady(self) -> bool:
         """Whether all who are here have a place, so that nobody comes or goes by himself."""
-        return self.waiting.empty and not self.away and not self._back
+        return self.waiting.empty and not self.loading and not self._loaded
 
-    def push(self, sequence: Sequence, *, first: bool = False) -> None:
+    def enqueue(self, sequence: Sequence, *, first: bool = False) -> None:
         """Have a sequence wait, at the end of its line or in front."""
         self.waiting.push(sequence, self._tenants, first=first)
 
-    def turn(self) -> None:
+    def admit_waiting(self) -> None:
         """Between two steps: who is over goes, who came back from the disk and who finds a place begins."""
-        if self._back:
-            self.come_back()
+        if self._loaded:
+            self.begin_loaded()
         over = [s for s in self.running if s.channel.cancelled or s.deadline is not None]
         if not over and self.waiting.empty:
             return
@@ -88,15 +88,15 @@ class Places:
             return
         for sequence in [s for s in self.waiting if self._endings.is_over(s, now)]:
             self.waiting.remove(sequence)
-        while len(self.waiting) and self.active < self._most:
+        while len(self.waiting) and self.active < self._max_sequences:
             if not self.admit(self.waiting.peek(now), now):
                 break
 
-    def come_back(self) -> None:
+    def begin_loaded(self) -> None:
         """Those whose prefix was read from the disk go on with it."""
-        while self._back:
-            sequence, found = self._back.popleft()
-            self.away.remove(sequence)
+        while self._loaded:
+            sequence, found = self._loaded.popleft()
+            self.loading.remove(sequence)
             self._begin(sequence, found)
 
     def admit(self, sequence: Sequence, now: float) -> bool:
@@ -105,46 +105,46 @@ class Places:
         False, and it stays where it was, if there is no memory for its prompt before somebody else ends.
         """
         busy = self.active > 0
-        if busy and self._blocked is not None:
-            used, ended = self._blocked
+        if busy and self._full_since is not None:
+            used, ended = self._full_since
             if self._pool.used_bytes >= used and self._endings.count == ended:
                 return False
         state, prefixes = sequence.state, self._prefixes
         wanted = len(state.pending) - 1  # the last token is computed in any case, for its logits
         fresh = len(state.kv) == 0
         # A context that has an owner or a marking keeps its own pages.
-        own = state.kv.owner is not None or state.kv.marking is not None
+        keeps_own_pages = state.kv.owner is not None or state.kv.marking is not None
         found = None
-        if prefixes is not None and sequence.reuse and wanted > 0 and not own:
+        if prefixes is not None and sequence.reuse and wanted > 0 and not keeps_own_pages:
             found = prefixes.match(state.tokens[:-1], state.tenant)
             if not fresh and len(found) <= len(state.kv):
                 found.close()
                 found = None
         if busy and not self._has_room(sequence, found):
-            self._block()
+            self._note_full()
             if found is not None:
                 found.close()
             return False
-        self._blocked = None
+        self._full_since = None
         self.waiting.pop(sequence, now)
-        sequence.suspended = False
+        sequence.preempted = False
         if not sequence.channel.started:
             sequence.channel.started = now
             self._histograms.queue.add(now - sequence.channel.submitted)
         if found is not None and prefixes is not None and fresh and prefixes.may_load(wanted, len(found)):
-            self.away.add(sequence)
+            self.loading.add(sequence)
             prefixes.load(
                 state.pending[:-1],
                 state.tenant,
                 found,
                 self._pace.row_seconds,
-                self._returning(sequence, found),
+                self._on_loaded(sequence, found),
             )
         else:
             self._begin(sequence, found)
         return True
 
-    def catch_up(self, sequence: Sequence) -> None:
+    def adopt_shared_prefix(self, sequence: Sequence) -> None:
         """Take what another sequence has meanwhile read of the same prompt."""
         state, prefixes = sequence.state, self._prefixes
         if prefixes is None or state.kv.owner is not None or state.kv.marking is not None:
@@ -155,21 +155,21 @@ class Places:
         else:
             found.close()
 
-    def suspend(self, sequence: Sequence) -> None:
+    def preempt(self, sequence: Sequence) -> None:
         """Take a sequence's memory away. It waits, first in its line, and goes on where it was, to the same bits."""
-        self._stats.suspended += 1
+        self._stats.preempted += 1
         self.running.remove(sequence)
-        sequence.suspended = sequence.resumed = True
+        sequence.preempted = sequence.was_preempted = True
         if not self._spills:
-            self._drop(sequence)
-        self.push(sequence, first=True)
-        self._block()
+            self._release_pages(sequence)
+        self.enqueue(sequence, first=True)
+        self._note_full()
 
-    def room(self) -> int:
+    def free_bytes(self) -> int:
         """Bytes of pages that nobody holds."""
         return self._pool.budget_bytes - self._pool.used_bytes
 
-    def leave(self) -> None:
+    def remove_finished(self) -> None:
         """Forget those that have ended."""
         self.running = [s for s in self.running if not s.finished]
 
@@ -179,27 +179,27 @@ class Places:
         self.waiting = Queue()
 
     def _tenants(self) -> set[str]:
-        return {s.state.tenant for s in (*self.running, *self.away)}
+        return {s.state.tenant for s in (*self.running, *self.loading)}
 
-    def _block(self) -> None:
-        self._blocked = (self._pool.used_bytes, self._endings.count)
+    def _note_full(self) -> None:
+        self._full_since = (self._pool.used_bytes, self._endings.count)
 
     def _begin(self, sequence: Sequence, found: kv.Context | None) -> None:
         if found is not None:
             self._adopt(sequence, found)
         if self._checkpoints is not None:
-            sequence.marks = self._marks(sequence, self._checkpoints)
-        insort(self.running, sequence, key=_rank)
+            sequence.checkpoint_positions = self._checkpoint_positions(sequence, self._checkpoints)
+        insort(self.running, sequence, key=_importance)
 
-    def _marks(self, sequence: Sequence, checkpoints: Checkpoints) -> tuple[int, ...]:
+    def _checkpoint_positions(self, sequence: Sequence, checkpoints: Checkpoints) -> tuple[int, ...]:
         """Where in its prompt a sequence leaves states, for itself and for others."""
         state, prefixes = sequence.state, self._prefixes
         begin, end = len(state.kv), len(state)
         if prefixes is None or not sequence.reuse or end - begin < 2:
-            return checkpoints.marks(begin, end)
-        parts = prefixes.parting(state.tokens[:-1], state.tenant)
-        return checkpoints.marks(
-            begin, end, shared=sequence.shared, parts=parts, chunk=prefixes.chunk_on_disk
+            return checkpoints.positions(begin, end)
+        parting = prefixes.parting(state.tokens[:-1], state.tenant)
+        return checkpoints.positions(
+            begin, end, shared=sequence.shared, parting=parting, chunk=prefixes.chunk_on_disk
         )
 
     def _adopt(self, sequence: Sequence, found: kv.Context) -> None:
@@ -209,30 +209,30 @@ class Places:
 
     def _has_room(self, sequence: Sequence, found: kv.Context | None) -> bool:
         """Whether its prompt finds pages beside those that the prompts being read have yet to take."""
-        state, need = sequence.state, self.need
+        state, need = sequence.state, self.page_demand
         if self._spills:
             # What is not at work makes room by itself; what is must fit as a whole.
             working = sum(need(0, len(s.state)) for s in (sequence, *self.running))
-            return working <= self._pool.budget_bytes or need(0, len(state)) <= self.room()
+            return working <= self._pool.budget_bytes or need(0, len(state)) <= self.free_bytes()
         wanted = need(len(found if found is not None else state.kv), len(state))
         for other in self.running:
             if not other.decoding:
                 wanted += need(len(other.state.kv), len(other.state))
-        short = wanted - self.room()
+        short = wanted - self.free_bytes()
         if short > 0 and self._prefixes is not None:
             short -= self._prefixes.tree.reclaim(short)
         return short <= 0
 
-    def _returning(self, sequence: Sequence, found: kv.Context) -> Callable[[kv.Context], None]:
+    def _on_loaded(self, sequence: Sequence, found: kv.Context) -> Callable[[kv.Context], None]:
         def done(longest: kv.Context) -> None:
             if longest is not found:
                 found.close()
-            self._back.append((sequence, longest))
+            self._loaded.append((sequence, longest))
             self._wake()
 
         return done
 
-    def _drop(self, sequence: Sequence) -> None:
+    def _release_pages(self, sequence: Sequence) -> None:
         """Give up what a sequence has computed; its tokens are to be read again."""
         state = sequence.state
         self._stats.recomputed_tokens += len(state.kv)
@@ -249,5 +249,5 @@ class Places:
         sequence.kept, sequence.passed = 0, None
 
 
-def _rank(sequence: Sequence) -> tuple[int, int]:
+def _importance(sequence: Sequence) -> tuple[int, int]:
     return -sequence.priority, sequence.order

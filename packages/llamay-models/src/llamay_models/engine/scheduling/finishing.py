@@ -72,7 +72,10 @@ class Endings:
             # A context that goes on has its last page for itself; a state is written elsewhere anyway.
             whole = sequence.owned or prefixes.recurrent
             prefixes.keep(
-                state.kv, state.tenant, sequence.shared, up_to=None if whole else prefixes.settled(state.kv)
+                state.kv,
+                state.tenant,
+                sequence.shared,
+                up_to=None if whole else prefixes.shareable_length(state.kv),
             )
             prefixes.save(state.kv, state.tenant)
         if not sequence.background and not state.mixed and self._comes_back(sequence, reason):

@@ -19,7 +19,7 @@ import llamay_kv as kv
 from llamay_models.engine.decoding.sequence import Sequence
 from llamay_models.engine.requests.channel import Channel, hold_wakes, wake_held
 from llamay_models.engine.runner import Runner
-from llamay_models.engine.scheduling.admission import Places
+from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.finishing import Endings
 from llamay_models.engine.scheduling.overlapped import Ahead
 from llamay_models.engine.scheduling.prefill_budget import Pace, Stall
@@ -42,7 +42,7 @@ def _nothing() -> None:
 class Loop:
     """Runs the sequences of one model. `add`, `call` and `close` may be used from any thread.
 
-    `Places` says who reads and writes, `Scheduler` how many rows each gets of a step, `Stepper` computes it, and
+    `Admission` says who reads and writes, `Scheduler` how many rows each gets of a step, `Stepper` computes it, and
     `Endings` ends who is through.
     """
 
@@ -72,7 +72,7 @@ class Loop:
         self._replaying: Sequence | None = None
         checkpoints = Checkpoints.of(pool)
         self._endings = Endings(self.stats, prefixes, self._replays)
-        self._places = Places(
+        self._admission = Admission(
             pool,
             runner.max_rows,
             max_sequences,
@@ -85,7 +85,7 @@ class Loop:
             checkpoints,
         )
         self._stepper = Stepper(
-            self._places,
+            self._admission,
             prefixes,
             self._endings,
             self.stats,
@@ -93,7 +93,7 @@ class Loop:
             lenders,
         )
         self._scheduler = Scheduler(
-            self._places,
+            self._admission,
             prefixes,
             pool.page_tokens,
             runner.max_rows,
@@ -102,7 +102,7 @@ class Loop:
             checkpoints,
         )
         self._ahead = Ahead(
-            self._places,
+            self._admission,
             self._endings,
             self._scheduler.guess,
             self._wanted,
@@ -131,17 +131,17 @@ class Loop:
     @property
     def queued(self) -> int:
         """Sequences that wait for a place."""
-        return len(self._places.waiting) + len(self._inbox)
+        return len(self._admission.waiting) + len(self._inbox)
 
     @property
     def active(self) -> int:
         """Sequences that have one."""
-        return self._places.active
+        return self._admission.active
 
     @property
     def room(self) -> int:
         """Rows that something else may compute between two steps, so that no stream waits too long for it."""
-        return self._pace.budget(sum(s.writing is not None for s in self._places.running))
+        return self._pace.budget(sum(s.writing is not None for s in self._admission.running))
 
     @property
     def closed(self) -> bool:
@@ -164,7 +164,7 @@ class Loop:
 
     def find(self, channel: Channel) -> Sequence | None:
         """Return the sequence that a channel belongs to, on the engine's thread."""
-        everybody = (*self._places.running, *self._places.waiting, *self._inbox)
+        everybody = (*self._admission.running, *self._admission.waiting, *self._inbox)
         return next((s for s in everybody if s.channel is channel and not s.finished), None)
 
     def call(self, function: Callable[[], T]) -> T:
@@ -209,20 +209,20 @@ class Loop:
     # -- the thread
 
     def _loop(self) -> None:
-        places, stats, step, ahead = self._places, self.stats, self.histograms.step, self._ahead
+        admission, stats, step, ahead = self._admission, self.stats, self.histograms.step, self._ahead
         wakes = self._stepper.wakes = hold_wakes()
         while not self._closed:
             if ahead.begun is None:  # else the contexts are at work
                 if self._calls or self._inbox:
                     self._take()
-                places.turn()
+                admission.admit_waiting()
             if wakes:
                 wake_held(wakes)
-            if not places.active and self._replay():
+            if not admission.active and self._replay():
                 continue
-            if not places.running:
+            if not admission.running:
                 # What is being read from the disk may meanwhile be cancelled, or run out of time.
-                self.wake.wait(0.05 if places.away else None)
+                self.wake.wait(0.05 if admission.loading else None)
                 self.wake.clear()
                 continue
             began = time.perf_counter()
@@ -233,11 +233,11 @@ class Loop:
             ) as error:  # the thread must outlive whatever went wrong, or every caller would wait for ever
                 with contextlib.suppress(Exception):  # whatever it was, it may be in the way of this too
                     ahead.leave()
-                for sequence in places.running:
+                for sequence in admission.running:
                     self._endings.end(
                         sequence, LlamayError(f"the engine failed: {type(error).__name__}: {error}")
                     )
-                places.leave()
+                admission.remove_finished()
             if wakes:
                 wake_held(wakes)
             seconds = time.perf_counter() - began
@@ -249,12 +249,12 @@ class Loop:
         self._stepper.close()
         self._endings.keeps = False
         self._take()
-        places.come_back()
-        for sequence in (*places.running, *places.waiting):
+        admission.begin_loaded()
+        for sequence in (*admission.running, *admission.waiting):
             self._endings.end(
                 sequence, EngineClosed("the model was closed while this was running"), cancelled=True
             )
-        places.close()
+        admission.close()
         wake_held(wakes)
         self._replaying = None
         self._runner = None  # with it go the plan and the weights, whoever still holds on to this object
@@ -270,7 +270,7 @@ class Loop:
         if self._replaying is not None and self._inbox:
             self._replaying.channel.cancelled = True  # what it has read stays
         while self._inbox:
-            self._places.push(self._inbox.popleft())
+            self._admission.enqueue(self._inbox.popleft())
 
     def _step(self) -> None:
         self.stats.steps += 1
@@ -281,7 +281,7 @@ class Loop:
             shares = self._scheduler.shares(self._pace, self.stats.steps)
             self._stepper.step(shares, self.runner, self._pace, self._ahead)
         if self._endings.count != ended:
-            self._places.leave()
+            self._admission.remove_finished()
 
     def _replay(self) -> bool:
         """Read ahead what a client is going to send, while there is nothing else to do."""
@@ -290,7 +290,7 @@ class Loop:
         if found is None:
             return False
         tokens, tenant = found
-        if self._places.need(0, len(tokens)) > self._places.room():
+        if self._admission.page_demand(0, len(tokens)) > self._admission.free_bytes():
             return True  # not at the expense of what was kept
         state = State(self._pool.context(), tenant)
         state.append(tokens)
@@ -298,6 +298,6 @@ class Loop:
         self._replaying.background = True
         now = time.perf_counter()
         self._replaying.channel.started = now
-        self._places.push(self._replaying)
-        self._places.admit(self._replaying, now)
+        self._admission.enqueue(self._replaying)
+        self._admission.admit(self._replaying, now)
         return True

@@ -16,7 +16,7 @@ from llamay_models.backend import Begun, Flag
 from llamay_models.engine.decoding.constraint_state import fill_all
 from llamay_models.engine.decoding.sequence import Sequence, Writing
 from llamay_models.engine.runner import Runner
-from llamay_models.engine.scheduling.admission import Places
+from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.finishing import Endings, wrapped
 from llamay_models.engine.scheduling.scheduler import Share
 from llamay_models.engine.state.checkpoints import Checkpoints
@@ -34,7 +34,7 @@ class Ahead:
 
     def __init__(
         self,
-        places: Places,
+        admission: Admission,
         endings: Endings,
         guess: Callable[[list[Share], Pace], None],
         wanted: Callable[[], bool],
@@ -47,7 +47,7 @@ class Ahead:
         """To be set whenever `wanted` becomes true: no step then begins by itself."""
         self.begun: Begun | None = None
         self.batch: list[Share] = []
-        self._places = places
+        self._admission = admission
         self._endings = endings
         self._guess = guess
         self._wanted = wanted
@@ -56,8 +56,8 @@ class Ahead:
 
     def may_follow(self, batch: list[Share], tokens: list[int], now: float) -> bool:
         """Whether all go on with one more token each, whatever their text is."""
-        places = self._places
-        if len(batch) != len(places.running) or self._wanted() or not places.settled:
+        admission = self._admission
+        if len(batch) != len(admission.running) or self._wanted() or not admission.steady:
             return False
         for share, token in zip(batch, tokens, strict=True):
             sequence = share.sequence
@@ -82,7 +82,7 @@ class Ahead:
         """Return what may keep a step from following by itself, or None if none may, and the tokens that end a text."""
         # Before the look at who wants something: whoever comes after that sets it again.
         self.flag.set(False)
-        if self._wanted() or len(batch) != len(self._places.running) or not self._places.settled:
+        if self._wanted() or len(batch) != len(self._admission.running) or not self._admission.steady:
             return None, ()
         for share in batch:
             sequence = share.sequence

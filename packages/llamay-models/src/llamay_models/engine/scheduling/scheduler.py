@@ -8,7 +8,7 @@ import llamay_kv as kv
 from llamay_models.engine.decoding.sequence import Sequence
 from llamay_models.engine.decoding.speculation import MOST, ModelDrafter
 from llamay_models.engine.runner import Rows
-from llamay_models.engine.scheduling.admission import Places
+from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.finishing import Endings, wrapped
 from llamay_models.engine.scheduling.prefill_budget import Pace
 from llamay_models.engine.state.checkpoints import Checkpoints
@@ -79,7 +79,9 @@ class Share(Rows):
         """After which of the rows, beside the last, recurrent layers leave a state."""
         if self.drafts is not None or size > self.n:  # it may end after any of them
             return list(range(1, size))
-        return [] if self.spare else checkpoints.within(begin, begin + size, self.sequence.marks)
+        return (
+            [] if self.spare else checkpoints.within(begin, begin + size, self.sequence.checkpoint_positions)
+        )
 
     def go_on(self, token: int) -> None:
         """Be the row after this one, in the same lease."""
@@ -111,7 +113,7 @@ class Share(Rows):
             cache = self.sequence.state.kv
             end = len(cache)
             due = checkpoints.due(begin, end, within=reads and not self.spare)
-            if due or self.company or end in self.sequence.marks:
+            if due or self.company or end in self.sequence.checkpoint_positions:
                 cache.checkpoint()
 
 
@@ -123,7 +125,7 @@ class Scheduler:
 
     def __init__(
         self,
-        places: Places,
+        admission: Admission,
         prefixes: Prefixes | None,
         page_tokens: int,
         max_rows: int,
@@ -132,7 +134,7 @@ class Scheduler:
         checkpoints: Checkpoints | None = None,
     ) -> None:
         self._checkpoints = checkpoints
-        self._places = places
+        self._admission = admission
         self._prefixes = prefixes
         self._chunk = (prefixes and prefixes.chunk) or max_rows
         self._page_tokens = page_tokens
@@ -145,7 +147,7 @@ class Scheduler:
         shares: list[Share] = []
         readers: list[Sequence] = []
         guessing = False
-        for sequence in self._places.running:
+        for sequence in self._admission.running:
             state, writing = sequence.state, sequence.writing
             if not state.pending and state.logits is not None:
                 self._advance(sequence)
@@ -168,15 +170,15 @@ class Scheduler:
 
         Of several that stand at the same place of the same prompt one reads, and the others take what it has read.
         """
-        served = self._places.waiting.share
-        readers.sort(key=lambda s: (-s.priority, served(s.state.tenant), s.turn, s.order))
+        served = self._admission.waiting.share
+        readers.sort(key=lambda s: (-s.priority, served(s.state.tenant), s.last_prefill_step, s.order))
         budget = pace.budget(len(shares), max(len(s.state.kv) for s in readers))
         leaders: dict[tuple[str, int, tuple[int, ...]], Share] = {}
         for sequence in readers:
             state, place = sequence.state, None
             if self._prefixes is not None and sequence.reuse and len(state.pending) > self._page_tokens:
                 if sequence.passed is not None:
-                    self._places.catch_up(sequence)
+                    self._admission.adopt_shared_prefix(sequence)
                 place = (state.tenant, len(state.kv), tuple(state.pending[: self._page_tokens]))
                 if place in leaders and sequence.passed != len(state.kv):
                     sequence.passed = len(state.kv)
@@ -191,7 +193,7 @@ class Scheduler:
                 # Up to the end of a page if it can be: whole pages are what others can use.
                 over = (len(state.kv) + n) % self._page_tokens
                 n = n - over if over < n else n
-            sequence.turn = step
+            sequence.last_prefill_step = step
             shares.append(share := Share(sequence, n, self._checkpoints))
             if place is not None:
                 leaders[place] = share

@@ -17,7 +17,7 @@ from llamay_models.engine.decoding.sequence import Sequence
 from llamay_models.engine.decoding.token_sampler import Chooser, Draws
 from llamay_models.engine.requests.channel import Channel, Held, wake_held
 from llamay_models.engine.runner import Runner
-from llamay_models.engine.scheduling.admission import Places
+from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.finishing import Endings, wrapped
 from llamay_models.engine.scheduling.overlapped import Ahead
 from llamay_models.engine.scheduling.prefill_budget import Pace
@@ -39,14 +39,14 @@ class Stepper:
 
     def __init__(
         self,
-        places: Places,
+        admission: Admission,
         prefixes: Prefixes | None,
         endings: Endings,
         stats: Stats,
         histograms: Histograms,
         lenders: Iterable[Callable[[], bool]] = (),
     ) -> None:
-        self._places = places
+        self._admission = admission
         self._prefixes = prefixes
         self._endings = endings
         self._stats = stats
@@ -67,7 +67,7 @@ class Stepper:
         for share in shares:
             sequence = share.sequence
             if (
-                not sequence.suspended
+                not sequence.preempted
                 and sequence.channel.finish_reason is None
                 and self._reserve(share, batch)
             ):
@@ -117,16 +117,16 @@ class Stepper:
                     return False
 
     def _make_room(self, sequence: Sequence, batch: list[Share], error: kv.OutOfPages) -> bool:
-        """Suspend the least important one. False if that was this one, or if nothing can be done for it."""
+        """Preempt the least important one. False if that was this one, or if nothing can be done for it."""
         taken = {s.sequence for s in batch}
-        others = [s for s in self._places.running if s not in taken and not s.suspended and not s.finished]
+        others = [s for s in self._admission.running if s not in taken and not s.preempted and not s.finished]
         victim = max(others, key=lambda s: (-s.priority, s.order))
         if victim is sequence and not taken and len(others) == 1:
             if any(lend() for lend in self._lenders):
                 return True
             self._endings.end(sequence, OutOfMemory(f"no K/V memory is left for this text: {error}"))
             return False
-        self._places.suspend(victim)
+        self._admission.preempt(victim)
         return victim is not sequence
 
     # -- the plan, and what comes out of it
@@ -200,7 +200,7 @@ class Stepper:
 
     def _tell(self, batch: list[Share], tokens: list[int], now: float, pace: Pace, ahead: Ahead) -> None:
         for share in batch:
-            self._places.waiting.served(share.sequence.state.tenant, 1)
+            self._admission.waiting.served(share.sequence.state.tenant, 1)
             self._count(share.sequence.channel, share.sequence.channel.completion_tokens - 1, now)
         ahead.tell(batch, tokens, pace)
 
@@ -241,7 +241,7 @@ class Stepper:
         self, batch: list[Share], logits: list[Floats], now: float, runner: Runner
     ) -> tuple[int, int, int]:
         """Give everybody the tokens of the step. Returns rows that wrote, rows that read, and where these were."""
-        served = self._places.waiting.served
+        served = self._admission.waiting.served
         at, writing, reading, depth = 0, 0, 0, 0
         bound: list[Sequence] = []
         for share in batch:
@@ -307,7 +307,7 @@ class Stepper:
             self._endings.end(batch[0].sequence, LlamayError(f"a step of the model failed: {error}"))
             return
         for share in batch:
-            if not share.sequence.suspended and self._reserve(share, []):
+            if not share.sequence.preempted and self._reserve(share, []):
                 self._compute([share], runner, pace)
 
     # -- what is counted and kept
@@ -323,7 +323,7 @@ class Stepper:
     def _count_reading(self, sequence: Sequence, n: int) -> None:
         if sequence.background:
             self._stats.replayed_tokens += n
-        elif not sequence.resumed:
+        elif not sequence.was_preempted:
             self._stats.prompt_tokens += n
 
     def _count(self, channel: Channel, before: int, now: float) -> None:
@@ -346,7 +346,7 @@ class Stepper:
         if prefixes is None or not sequence.reuse:
             return
         cache = sequence.state.kv
-        size = prefixes.settled(cache)
+        size = prefixes.shareable_length(cache)
         if size > sequence.kept:
             prefixes.keep(cache, sequence.state.tenant, sequence.shared, up_to=size)
             sequence.kept = size

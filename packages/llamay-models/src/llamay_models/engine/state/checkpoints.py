@@ -43,22 +43,22 @@ class Checkpoints:
         ]
         return cls(pool, sum(sizes)) if sizes else None
 
-    def marks(
-        self, begin: int, end: int, *, shared: int = 0, parts: int = 0, chunk: int = 0
+    def positions(
+        self, begin: int, end: int, *, shared: int = 0, parting: int = 0, chunk: int = 0
     ) -> tuple[int, ...]:
         """Return the lengths at which a prompt's states are kept while it is read from `begin` to `end`.
 
-        `shared` tokens are everybody's, rounded down to pages; `parts` is where it parts from what is known; `chunk`
+        `shared` tokens are everybody's, rounded down to pages; `parting` is where it parts from what is known; `chunk`
         what the disk cache stores at a time, 0 where there is none.
         """
-        wanted = {end - 1, shared // self._page * self._page, parts}
+        wanted = {end - 1, shared // self._page * self._page, parting}
         if chunk:
             wanted.add((end - 1) // chunk * chunk)
         return tuple(sorted(n for n in wanted if begin < n < end))
 
-    def within(self, begin: int, end: int, marks: Iterable[int]) -> list[int]:
+    def within(self, begin: int, end: int, positions: Iterable[int]) -> list[int]:
         """Return after which of the rows from `begin` to `end` states are kept, the last left out."""
-        kept = {n for n in marks if begin < n < end}
+        kept = {n for n in positions if begin < n < end}
         kept.update(range((begin // self.stride + 1) * self.stride, end, self.stride))
         return sorted(n - begin for n in kept)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import llamay_kv as kv
 
 
-class Need:
+class PageDemand:
     """The pages that some positions take, by the layout of the pool."""
 
     def __init__(self, pool: kv.Pool, chunk: int) -> None:

@@ -63,7 +63,7 @@ class Prefixes:
         """Return a context with the longest known prefix of the tokens; it may have none."""
         return self.tree.match(tokens, tenant=tenant)
 
-    def settled(self, context: kv.Context) -> int:
+    def shareable_length(self, context: kv.Context) -> int:
         """Return up to where others may be given what a context holds while it goes on.
 
         That is its last checkpoint where layers are recurrent, else its last full page: it goes on to write to the
@@ -80,9 +80,9 @@ class Prefixes:
         if up_to is None or up_to == len(context):
             self.tree.insert(context, tenant=tenant, shared=shared)
         elif up_to and context.nearest(up_to) == up_to:
-            with context.fork() as settled:
-                settled.truncate(up_to)
-                self.tree.insert(settled, tenant=tenant, shared=shared)
+            with context.fork() as cut:
+                cut.truncate(up_to)
+                self.tree.insert(cut, tenant=tenant, shared=shared)
 
     def parting(self, tokens: list[int], tenant: str) -> int:
         """Return how many tokens, from the first on, some other text begins with, whether it can be used so or not."""
