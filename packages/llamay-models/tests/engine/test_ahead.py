@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from llamay_models.engine import Request, Sampling
 from llamay_models.engine.runner import Runner
-from llamay_models.engine.scheduling.overlapped import Ahead
+from llamay_models.engine.scheduling.overlapped import OverlappedStep
 from llamay_models.errors import EngineClosed
 
 GREEDY = Sampling(temperature=0)
@@ -26,7 +26,7 @@ SAMPLINGS = {
 def counts(monkeypatch):
     """How often a step began by itself, and how often after what Python did."""
     found = {"begun": 0, "followed": 0, "left": 0}
-    begin, finish, leave = Runner.begin, Runner.finish, Ahead.leave
+    begin, finish, leave = Runner.begin, Runner.finish, OverlappedStep.abandon
 
     def counted_begin(self, batch):
         found["begun"] += 1
@@ -43,14 +43,14 @@ def counts(monkeypatch):
 
     monkeypatch.setattr(Runner, "begin", counted_begin)
     monkeypatch.setattr(Runner, "finish", counted_finish)
-    monkeypatch.setattr(Ahead, "leave", counted_leave)
+    monkeypatch.setattr(OverlappedStep, "abandon", counted_leave)
     return found
 
 
 @pytest.fixture
 def patient(monkeypatch):
     """`patient()`: from now on every step waits for the text of the one before."""
-    return lambda: monkeypatch.setattr(Ahead, "may_follow", lambda *_: False)
+    return lambda: monkeypatch.setattr(OverlappedStep, "may_overlap", lambda *_: False)
 
 
 def written(model, prompt, sampling, n, **more):

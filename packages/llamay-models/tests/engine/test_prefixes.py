@@ -147,7 +147,7 @@ def test_disk_prefixes_outlive_the_model(make_model, tmp_path):
     with disk() as cache:
         model = make_model(disk_cache=cache)
         model.engine.prefixes._aside.submit(lambda: None).result()
-        model.engine._loop._pace._row = 1.0  # a second a token: the disk is faster
+        model.engine._loop._prefill_budget._row_seconds = 1.0  # a second a token: the disk is faster
         again, cached = ask(model, prompt)
         assert (again, cached) == (first, 192)
         model.close()

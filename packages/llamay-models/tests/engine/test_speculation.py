@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from llamay_models.engine import Request, Sampling
 from llamay_models.engine.decoding.speculation import Drafter, Lookup
-from llamay_models.engine.scheduling.prefill_budget import Pace
+from llamay_models.engine.scheduling.prefill_budget import PrefillBudget
 
 GREEDY = Sampling(temperature=0)
 
@@ -17,10 +17,10 @@ def prompt_of(n, seed=0):
     return [5 + (i * 7 + seed * 13 + i * i) % 50 for i in range(n)]
 
 
-class Cheap(Pace):
+class Cheap(PrefillBudget):
     """A machine on which a row more costs little, as where memory is the limit."""
 
-    def row_share(self, writing):
+    def row_cost_share(self, writing):
         return 0.1
 
 
@@ -79,7 +79,7 @@ class TestDrafter:
 
 def test_a_text_that_repeats_takes_fewer_steps(make_model):
     model, plain = make_model(), make_model(speculation=False)
-    model.engine._loop._pace = Cheap(64)
+    model.engine._loop._prefill_budget = Cheap(64)
     for m in (model, plain):
         request = Request(prompt_of(10), GREEDY, 100, constraint=Silent(prompt_of(8) * 12))
         assert list(m.engine.submit(request).tokens) == prompt_of(8) * 12
@@ -99,7 +99,7 @@ def test_it_can_be_refused(make_model):
 def test_a_draft_model_guesses_for_another(make_model, name):
     draft = make_model(name)  # the same weights: it is always right
     model, plain = make_model(name, draft=draft), make_model(name, speculation=False)
-    model.engine._loop._pace = Cheap(64)
+    model.engine._loop._prefill_budget = Cheap(64)
     for i in range(3):
         request = Request(prompt_of(30, i), Sampling(seed=i, temperature=1.0), 60, ignore_eos=True)
         assert model.engine.submit(request).tokens == plain.engine.submit(request).tokens

@@ -76,7 +76,7 @@ class Chooser:
         self._mirostat = (s.mirostat, float(s.mirostat_tau), float(s.mirostat_eta)) if s.mirostat else None
         if self._mirostat and state.mirostat and state.mirostat[:3] == self._mirostat:
             self._sampler.mu = state.mirostat[3]
-        self._ahead: tuple[int, Mask | None, int | str] | None = None
+        self._drawn: tuple[int, Mask | None, int | str] | None = None
         # Whether nothing is to be noted beside the token.
         self._plain = self._history is None and self._mirostat is None and self._logprobs is None
 
@@ -101,10 +101,10 @@ class Chooser:
         Raises SamplingError if nothing can be chosen, or if the logits are not numbers.
         """
         score = None
-        ahead, self._ahead = self._ahead, None
+        predrawn, self._drawn = self._drawn, None
         try:
-            if ahead is not None and ahead[0] == position and ahead[1] is mask:
-                drawn = ahead[2]
+            if predrawn is not None and predrawn[0] == position and predrawn[1] is mask:
+                drawn = predrawn[2]
                 if isinstance(drawn, str):
                     raise ValueError(drawn)
                 if self._plain:
@@ -127,7 +127,7 @@ class Chooser:
 
     def take(self, position: int) -> int:
         """Return the token that was drawn for `position`, without looking at logits, which may be others by now."""
-        drawn, self._ahead = self._ahead, None
+        drawn, self._drawn = self._drawn, None
         assert drawn is not None
         assert drawn[0] == position
         assert isinstance(drawn[2], int)
@@ -182,9 +182,9 @@ class Draws:
     def take(self, tokens: Sequence[int], errors: Mapping[int, str]) -> None:
         """Hand out what was drawn, or what was wrong."""
         for chooser, row, token in zip(self._choosers, self.work, tokens, strict=True):
-            chooser._ahead = (row[2], row[4], token)
+            chooser._drawn = (row[2], row[4], token)
         for i, error in errors.items():
-            self._choosers[i]._ahead = (self.work[i][2], self.work[i][4], error)
+            self._choosers[i]._drawn = (self.work[i][2], self.work[i][4], error)
 
     def draw(
         self, logits: Sequence[Floats], sample_batch: SampleBatch, threads: Threads | None = None

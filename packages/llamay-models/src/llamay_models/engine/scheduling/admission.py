@@ -10,7 +10,7 @@ from collections.abc import Callable
 import llamay_kv as kv
 from llamay_models.engine.decoding.sequence import Sequence
 from llamay_models.engine.scheduling.finishing import Endings
-from llamay_models.engine.scheduling.prefill_budget import Pace
+from llamay_models.engine.scheduling.prefill_budget import PrefillBudget
 from llamay_models.engine.scheduling.waiting_queue import Queue
 from llamay_models.engine.state.checkpoints import Checkpoints
 from llamay_models.engine.state.page_demand import PageDemand
@@ -35,7 +35,7 @@ class Admission:
         max_sequences: int,
         prefixes: Prefixes | None,
         endings: Endings,
-        pace: Pace,
+        prefill_budget: PrefillBudget,
         stats: Stats,
         histograms: Histograms,
         wake: Callable[[], None],
@@ -50,7 +50,7 @@ class Admission:
         self._max_sequences = max_sequences
         self._prefixes = prefixes
         self._endings = endings
-        self._pace = pace
+        self._prefill_budget = prefill_budget
         self._stats = stats
         self._histograms = histograms
         self._wake = wake
@@ -137,7 +137,7 @@ class Admission:
                 state.pending[:-1],
                 state.tenant,
                 found,
-                self._pace.row_seconds,
+                self._prefill_budget.row_seconds,
                 self._on_loaded(sequence, found),
             )
         else:

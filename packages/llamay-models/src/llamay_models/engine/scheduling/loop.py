@@ -21,8 +21,8 @@ from llamay_models.engine.requests.channel import Channel, hold_wakes, wake_held
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.finishing import Endings
-from llamay_models.engine.scheduling.overlapped import Ahead
-from llamay_models.engine.scheduling.prefill_budget import Pace, Stall
+from llamay_models.engine.scheduling.overlapped import OverlappedStep
+from llamay_models.engine.scheduling.prefill_budget import PrefillBudget, Stall
 from llamay_models.engine.scheduling.replay import Replays
 from llamay_models.engine.scheduling.scheduler import Scheduler
 from llamay_models.engine.scheduling.step import Stepper
@@ -64,7 +64,7 @@ class Loop:
         self._runner: Runner | None = runner
         self._pool = pool
         self._max_queue = max_queue
-        self._pace = Pace(runner.max_rows, stall)
+        self._prefill_budget = PrefillBudget(runner.max_rows, stall)
         self._prefixes = prefixes
         self._inbox: deque[Sequence] = deque()
         self._calls: deque[Callable[[], None]] = deque()
@@ -78,7 +78,7 @@ class Loop:
             max_sequences,
             prefixes,
             self._endings,
-            self._pace,
+            self._prefill_budget,
             self.stats,
             self.histograms,
             self.wake.set,
@@ -101,11 +101,11 @@ class Loop:
             self._stepper.advance,
             checkpoints,
         )
-        self._ahead = Ahead(
+        self._overlapped = OverlappedStep(
             self._admission,
             self._endings,
             self._scheduler.guess,
-            self._wanted,
+            self._others_wait,
             pool.page_tokens,
             runner.backend.flag(),
             checkpoints,
@@ -124,9 +124,9 @@ class Loop:
         return self._runner
 
     @property
-    def pace(self) -> Pace:
+    def prefill_budget(self) -> PrefillBudget:
         """What steps have been seen to take."""
-        return self._pace
+        return self._prefill_budget
 
     @property
     def queued(self) -> int:
@@ -141,7 +141,7 @@ class Loop:
     @property
     def room(self) -> int:
         """Rows that something else may compute between two steps, so that no stream waits too long for it."""
-        return self._pace.budget(sum(s.writing is not None for s in self._admission.running))
+        return self._prefill_budget.rows(sum(s.writing is not None for s in self._admission.running))
 
     @property
     def closed(self) -> bool:
@@ -159,7 +159,7 @@ class Loop:
             self._order += 1
             sequence.order = self._order
             self._inbox.append(sequence)
-            self._ahead.flag.set()
+            self._overlapped.flag.set()
         self.wake.set()
 
     def find(self, channel: Channel) -> Sequence | None:
@@ -190,7 +190,7 @@ class Loop:
             if self._closed:
                 raise EngineClosed("the model was closed; load it again")
             self._calls.append(run)
-            self._ahead.flag.set()
+            self._overlapped.flag.set()
         self.wake.set()
         done.wait()
         if error:
@@ -201,7 +201,7 @@ class Loop:
         """End every sequence as cancelled, and the thread. Waits for it. Closing twice is nothing."""
         with self._lock:
             self._closed = True
-            self._ahead.flag.set()
+            self._overlapped.flag.set()
         self.wake.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -209,10 +209,15 @@ class Loop:
     # -- the thread
 
     def _loop(self) -> None:
-        admission, stats, step, ahead = self._admission, self.stats, self.histograms.step, self._ahead
+        admission, stats, step, overlapped = (
+            self._admission,
+            self.stats,
+            self.histograms.step,
+            self._overlapped,
+        )
         wakes = self._stepper.wakes = hold_wakes()
         while not self._closed:
-            if ahead.begun is None:  # else the contexts are at work
+            if overlapped.begun is None:  # else the contexts are at work
                 if self._calls or self._inbox:
                     self._take()
                 admission.admit_waiting()
@@ -232,7 +237,7 @@ class Loop:
                 Exception
             ) as error:  # the thread must outlive whatever went wrong, or every caller would wait for ever
                 with contextlib.suppress(Exception):  # whatever it was, it may be in the way of this too
-                    ahead.leave()
+                    overlapped.abandon()
                 for sequence in admission.running:
                     self._endings.end(
                         sequence, LlamayError(f"the engine failed: {type(error).__name__}: {error}")
@@ -243,7 +248,7 @@ class Loop:
             seconds = time.perf_counter() - began
             stats.busy_seconds += seconds
             step.add(seconds)
-        ahead.leave()
+        overlapped.abandon()
         if self._prefixes is not None:
             self._prefixes.close()
         self._stepper.close()
@@ -259,7 +264,7 @@ class Loop:
         self._replaying = None
         self._runner = None  # with it go the plan and the weights, whoever still holds on to this object
 
-    def _wanted(self) -> bool:
+    def _others_wait(self) -> bool:
         """Whether another thread waits for something."""
         return bool(self._calls or self._inbox or self._closed)
 
@@ -275,11 +280,11 @@ class Loop:
     def _step(self) -> None:
         self.stats.steps += 1
         ended = self._endings.count
-        if self._ahead.begun is not None:
-            self._stepper.complete(self._ahead, self.runner, self._pace)
+        if self._overlapped.begun is not None:
+            self._stepper.complete(self._overlapped, self.runner, self._prefill_budget)
         else:
-            shares = self._scheduler.shares(self._pace, self.stats.steps)
-            self._stepper.step(shares, self.runner, self._pace, self._ahead)
+            shares = self._scheduler.shares(self._prefill_budget, self.stats.steps)
+            self._stepper.step(shares, self.runner, self._prefill_budget, self._overlapped)
         if self._endings.count != ended:
             self._admission.remove_finished()
 

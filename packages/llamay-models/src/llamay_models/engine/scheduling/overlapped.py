@@ -1,4 +1,4 @@
-"""`Ahead`: the next step begins before the text of this one is looked at.
+"""`OverlappedStep`: the next step begins before the text of this one is looked at.
 
 Between two runs of the plan only the tokens are needed. So where they alone say how everybody goes on, the other
 threads begin the next step at once, and meanwhile this one decodes, looks for stop strings and delivers. A text that
@@ -22,13 +22,13 @@ from llamay_models.engine.scheduling.scheduler import Share
 from llamay_models.engine.state.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
-    from llamay_models.engine.scheduling.prefill_budget import Pace
+    from llamay_models.engine.scheduling.prefill_budget import PrefillBudget
 
 
-class Ahead:
+class OverlappedStep:
     """The step that has begun, if one has. Belongs to the engine's thread.
 
-    `guess` adds guesses to shares; `wanted` says whether another thread waits for the engine: then, and whenever
+    `guess` adds guesses to shares; `others_wait` says whether another thread waits for the engine: then, and whenever
     somebody may come or go, the next step is left to begin when that is done.
     """
 
@@ -36,28 +36,28 @@ class Ahead:
         self,
         admission: Admission,
         endings: Endings,
-        guess: Callable[[list[Share], Pace], None],
-        wanted: Callable[[], bool],
+        guess: Callable[[list[Share], PrefillBudget], None],
+        others_wait: Callable[[], bool],
         page_tokens: int,
         flag: Flag,
         checkpoints: Checkpoints | None = None,
     ) -> None:
         self._checkpoints = checkpoints
         self.flag = flag
-        """To be set whenever `wanted` becomes true: no step then begins by itself."""
+        """To be set whenever `others_wait` becomes true: no step then begins by itself."""
         self.begun: Begun | None = None
         self.batch: list[Share] = []
         self._admission = admission
         self._endings = endings
         self._guess = guess
-        self._wanted = wanted
+        self._others_wait = others_wait
         self._page_tokens = page_tokens
         self._ends: tuple[int, ...] = ()
 
-    def may_follow(self, batch: list[Share], tokens: list[int], now: float) -> bool:
+    def may_overlap(self, batch: list[Share], tokens: list[int], now: float) -> bool:
         """Whether all go on with one more token each, whatever their text is."""
         admission = self._admission
-        if len(batch) != len(admission.running) or self._wanted() or not admission.steady:
+        if len(batch) != len(admission.running) or self._others_wait() or not admission.steady:
             return False
         for share, token in zip(batch, tokens, strict=True):
             sequence = share.sequence
@@ -67,7 +67,7 @@ class Ahead:
                 or token < 0
                 or token in writing.ends
                 or writing.chooser.scores
-                or ((writing.constraint or writing.bounds) is not None and not self._quick(writing))
+                or ((writing.constraint or writing.bounds) is not None and not self._mask_is_quick(writing))
                 or share.drafts is not None
                 or share.n != 1
                 or not 0 < channel.completion_tokens < writing.limit - 1
@@ -78,11 +78,11 @@ class Ahead:
                 return False
         return True
 
-    def flag_of(self, batch: list[Share]) -> tuple[Flag | None, tuple[int, ...]]:
+    def continuation_flag(self, batch: list[Share]) -> tuple[Flag | None, tuple[int, ...]]:
         """Return what may keep a step from following by itself, or None if none may, and the tokens that end a text."""
         # Before the look at who wants something: whoever comes after that sets it again.
         self.flag.set(False)
-        if self._wanted() or len(batch) != len(self._admission.running) or not self._admission.steady:
+        if self._others_wait() or len(batch) != len(self._admission.running) or not self._admission.steady:
             return None, ()
         for share in batch:
             sequence = share.sequence
@@ -95,7 +95,7 @@ class Ahead:
                 return None, ()
         return self.flag, self._ends
 
-    def take(self, batch: list[Share]) -> list[int]:
+    def take_drawn(self, batch: list[Share]) -> list[int]:
         """Take the tokens that were drawn with a step. Its outputs may be gone: the next one writes there too."""
         tokens = []
         for share in batch:
@@ -104,7 +104,7 @@ class Ahead:
                 share.go_on(token)
         return tokens
 
-    def begin(self, batch: list[Share], runner: Runner, pace: Pace) -> None:
+    def begin(self, batch: list[Share], runner: Runner, prefill_budget: PrefillBudget) -> None:
         """Begin the next step of these. Nothing if that cannot be: what is wrong will be seen without haste."""
         shares = [Share(share.sequence, 1, self._checkpoints) for share in batch]
         free = [s for s in shares if s.sequence.writing is not None and s.sequence.writing.bounds is None]
@@ -112,12 +112,14 @@ class Ahead:
             s.sequence.writing is not None and s.sequence.writing.drafter is not None for s in free
         )
         if guessing:
-            self._guess(free, pace)
+            self._guess(free, prefill_budget)
         taken = 0
         try:
             for share in shares:
-                share.reserve(0 if guessing or len(free) < len(shares) else self._room(share, len(shares)))
-                share.ahead = True
+                share.reserve(
+                    0 if guessing or len(free) < len(shares) else self._spare_positions(share, len(shares))
+                )
+                share.overlapped = True
                 taken += 1
             runner.rows(sum(share.wanted for share in shares))
             self.begun = runner.begin(shares)
@@ -130,7 +132,7 @@ class Ahead:
             {end for s in shares if s.sequence.writing is not None for end in s.sequence.writing.ends}
         )
 
-    def _room(self, share: Share, texts: int) -> int:
+    def _spare_positions(self, share: Share, texts: int) -> int:
         """For how many more tokens positions cost nothing: those of the page that the next one is on.
 
         Of recurrent layers each costs a state until the step is committed.
@@ -144,12 +146,12 @@ class Ahead:
         return min(most, max(0, left))
 
     @staticmethod
-    def _quick(writing: Writing) -> bool:
+    def _mask_is_quick(writing: Writing) -> bool:
         """Whether the mask of the next token takes less time than another thread is worth."""
         bounds, drafter = writing.bounds, writing.drafter
         return bounds is not None and not bounds.long and (drafter is None or drafter.model is None)
 
-    def tell(self, batch: list[Share], tokens: list[int], pace: Pace) -> None:
+    def emit(self, batch: list[Share], tokens: list[int], prefill_budget: PrefillBudget) -> None:
         """Let out the text of tokens that were taken. Who ends by that ends when the step that has begun does."""
         for share, token in zip(batch, tokens, strict=True):
             try:
@@ -161,15 +163,15 @@ class Ahead:
             for s in batch
             if s.sequence.writing is not None and s.sequence.writing.bounds is not None
         ]
-        if bound and self._look(bound, pace.row_share(len(batch))):
-            self.leave()
+        if bound and self._fill_next_masks(bound, prefill_budget.row_cost_share(len(batch))):
+            self.abandon()
         if all(s.sequence.ending is not None or s.sequence.channel.cancelled for s in batch):
-            self.leave()
+            self.abandon()
         if self.begun is None:
             for share in batch:
                 self._endings.settle(share.sequence)
 
-    def _look(self, bound: list[Sequence], row_share: float) -> bool:
+    def _fill_next_masks(self, bound: list[Sequence], row_cost_share: float) -> bool:
         """Compute the next masks of these. Whether one of them can now compute more tokens at once."""
         due = [s.writing.bounds for s in bound if s.writing is not None and s.writing.bounds is not None]
         fill_all(
@@ -181,13 +183,13 @@ class Ahead:
                 continue
             try:
                 sequence.look()
-                more = more or (sequence.ending is None and self._sees_more(sequence, row_share))
+                more = more or (sequence.ending is None and self._can_draft_now(sequence, row_cost_share))
             except Exception as error:  # constraints are other people's code
                 sequence.ending = ("error", wrapped(error))
         return more
 
     @staticmethod
-    def _sees_more(sequence: Sequence, row_share: float) -> bool:
+    def _can_draft_now(sequence: Sequence, row_cost_share: float) -> bool:
         """Whether there is a guess, which it could not make before its token was accepted."""
         writing = sequence.writing
         if (
@@ -199,9 +201,9 @@ class Ahead:
         if writing.bounds.forced(1):
             return True
         drafter = writing.drafter
-        return drafter is not None and bool(drafter.worth(row_share) and drafter.look_up(1))
+        return drafter is not None and bool(drafter.worth(row_cost_share) and drafter.look_up(1))
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Give up the step that has begun."""
         if self.begun is None:
             return

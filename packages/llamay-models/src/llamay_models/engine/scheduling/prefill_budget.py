@@ -1,4 +1,4 @@
-"""`Pace`: how many prompt tokens a step may read beside the streams that are writing."""
+"""`PrefillBudget`: how many prompt rows a step may have beside the rows of texts that decode."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 from dataclasses import dataclass
 
 _FIRST = 32  # rows before anything is known
-_LEAST = 8  # rows that a step reads whatever it takes: fewer take nearly as long, deep inside a prompt
-_MANY = 64  # steps that are looked at in one go
+_LEAST = 8  # prompt rows that a step always has: fewer take nearly as long, deep inside a prompt
+_MANY = 64  # observed steps that are added to the averages together
 _STALL = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(x|ms|s)")
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """How long a step that reads may take while texts are being written.
+    """How long a step with prompt rows may take while texts decode.
 
-    So many `times` as long as one that only writes, or so many `seconds`, whichever is more.
+    `times` as long as a step that only decodes, or `seconds`, whichever is more.
     """
 
     times: float = 2.5
@@ -23,7 +23,7 @@ class Stall:
 
     @classmethod
     def parse(cls, text: str) -> Stall:
-        """Read `2.5x` (times as long as a step that only writes), `50ms` or `0.2s`. Raises ValueError."""
+        """Parse `2.5x` (times as long as a step that only decodes), `50ms` or `0.2s`. Raises ValueError."""
         match = _STALL.fullmatch(text.strip().lower())
         if match is None:
             raise ValueError(f"max_stall is {text!r}; write 2.5x (times as long as without), 50ms or 0.2s")
@@ -31,107 +31,108 @@ class Stall:
         if unit == "x":
             if value <= 1.0:
                 raise ValueError(
-                    f"max_stall is {text!r}; a step cannot take less than it takes without reading: "
+                    f"max_stall is {text!r}; a step cannot take less than it takes without prefill: "
                     "write more than 1x"
                 )
             return cls(times=value)
         return cls(times=1.0, seconds=value / 1000 if unit == "ms" else value)
 
-    def bound(self, writing_step: float) -> float:
-        """Return the seconds that a step may take where one that only writes takes so many."""
-        return max(self.times * writing_step, self.seconds)
+    def bound(self, decode_step: float) -> float:
+        """Return the seconds that a step may take where one that only decodes takes `decode_step` seconds."""
+        return max(self.times * decode_step, self.seconds)
 
 
-class Pace:
-    """Bounds the time of a step.
+class PrefillBudget:
+    """Bounds the time of a step by the number of its prompt rows.
 
-    While nothing is being written a step takes all the rows there are; otherwise as many as the time that it may
-    take is enough for, by what rows took when they were last read. How long a row takes depends on how much is
-    before it, and on how many come with it, so this is found separately for each depth, by powers of two, and
-    followed as it changes: at once where rows take longer, slowly where they take less.
+    While no text decodes, a step may have as many prompt rows as the plan computes. Otherwise the number follows from
+    the time that prompt rows took in recent steps. That time depends on how many positions are before a row and on how
+    many rows are computed together, so it is measured separately for each depth, by powers of two. The budget follows
+    a longer time at once and a shorter one slowly.
 
-    Results do not depend on it: how a prompt is cut does not change a bit of what is computed.
+    Results do not depend on the budget: how a prompt is cut into steps does not change a bit of what is computed.
     """
 
     def __init__(self, max_rows: int, stall: Stall | None = None) -> None:
         self._max_rows = max_rows
         self._stall = stall or Stall()
-        self._step = 0.0
-        self._row = 0.0
-        self._seconds: dict[int, float] = {}  # a row, by depth
-        self._rows: dict[int, float] = {}
+        self._step_seconds = 0.0
+        self._row_seconds = 0.0
+        self._row_seconds_at_depth: dict[int, float] = {}  # a row, by depth
+        self._rows_at_depth: dict[int, float] = {}
         self._line = _Line(0.98)
-        # Steps that only wrote, not looked at yet: a step has little time for it, and often nobody asks.
-        self._fresh: list[tuple[int, float]] = []
+        # Steps that only decoded and are in no average yet: a step has little time for that, and the averages are
+        # seldom asked for.
+        self._unseen: list[tuple[int, float]] = []
 
     @property
     def row_seconds(self) -> float | None:
-        """What reading a token takes, by what recent steps have shown; None before the first."""
-        return self._row or None
+        """Seconds that a prompt row took in recent steps; None before the first."""
+        return self._row_seconds or None
 
-    def budget(self, writing: int, depth: int = 0) -> int:
-        """Prompt rows that the next step may have beside this many rows that write.
+    def rows(self, decode_rows: int, depth: int = 0) -> int:
+        """Return how many prompt rows the next step may have beside `decode_rows` rows of texts that decode.
 
-        `depth` is how many positions are before them.
+        `depth` is the number of positions before the prompt rows.
         """
-        if not writing:
+        if not decode_rows:
             return self._max_rows
-        return min(self._max_rows - writing, max(_LEAST, int(self._at(depth.bit_length()))))
+        return min(self._max_rows - decode_rows, max(_LEAST, int(self._rows_at(depth.bit_length()))))
 
-    def row_share(self, writing: int) -> float:
-        """What one more row costs, as a share of what each of so many writing rows costs; from 0 to 1."""
-        step, row = self._writers.at(writing), self._writers.slope
+    def row_cost_share(self, decode_rows: int) -> float:
+        """Return the cost of one more row as a share of the cost of each of `decode_rows` rows; from 0 to 1."""
+        step, row = self._decode_line.at(decode_rows), self._decode_line.slope
         if not step or not row:
             return 0.5
-        return min(1.0, row * writing / step)
+        return min(1.0, row * decode_rows / step)
 
-    def observe(self, seconds: float, writing: int, reading: int, depth: int = 0) -> None:
-        """A step with so many rows of each kind, the reading ones around `depth`, took this long."""
-        if not reading:
-            self._fresh.append((writing, seconds))
-            if len(self._fresh) == _MANY:
-                self._look()
+    def observe(self, seconds: float, decode_rows: int, prefill_rows: int, depth: int = 0) -> None:
+        """Take in that a step with so many rows of each kind took `seconds`; its prompt rows were around `depth`."""
+        if not prefill_rows:
+            self._unseen.append((decode_rows, seconds))
+            if len(self._unseen) == _MANY:
+                self._learn_unseen()
             return
-        extra = max(1e-9, seconds - (self._writing_step if writing else 0.0))
-        self._row = _blend(self._row, extra / reading)
-        if writing and self._writing_step:
-            target = self._stall.bound(self._writing_step) - self._writing_step
-            self._follow(depth.bit_length(), extra, reading, max(target, 1e-9))
+        extra = max(1e-9, seconds - (self._decode_step_seconds if decode_rows else 0.0))
+        self._row_seconds = _blend(self._row_seconds, extra / prefill_rows)
+        if decode_rows and self._decode_step_seconds:
+            target = self._stall.bound(self._decode_step_seconds) - self._decode_step_seconds
+            self._adjust(depth.bit_length(), extra, prefill_rows, max(target, 1e-9))
 
-    def _look(self) -> None:
-        for writing, seconds in self._fresh:
-            self._line.add(writing, seconds)
-            self._step = _blend(self._step, seconds)
-        self._fresh.clear()
+    def _learn_unseen(self) -> None:
+        for decode_rows, seconds in self._unseen:
+            self._line.add(decode_rows, seconds)
+            self._step_seconds = _blend(self._step_seconds, seconds)
+        self._unseen.clear()
 
     @property
-    def _writers(self) -> _Line:
-        self._look()
+    def _decode_line(self) -> _Line:
+        self._learn_unseen()
         return self._line
 
     @property
-    def _writing_step(self) -> float:
-        self._look()
-        return self._step
+    def _decode_step_seconds(self) -> float:
+        self._learn_unseen()
+        return self._step_seconds
 
-    def _follow(self, bucket: int, extra: float, reading: int, target: float) -> None:
-        rows = self._at(bucket)
-        # Fewer rows than were allowed say nothing of how many would have been too many.
-        if reading >= rows / 2 or extra > target:
-            seconds, known = extra / reading, self._seconds.get(bucket)
+    def _adjust(self, bucket: int, extra: float, prefill_rows: int, target: float) -> None:
+        rows = self._rows_at(bucket)
+        # A step with fewer rows than were allowed does not show how many would have been too many.
+        if prefill_rows >= rows / 2 or extra > target:
+            seconds, known = extra / prefill_rows, self._row_seconds_at_depth.get(bucket)
             if known is not None:
-                # Something else on the machine may have made one step long: that says little of the next.
+                # Something else on the machine may have made one step long, which says little of the next step.
                 seconds = known + (0.3 if seconds > known else 0.15) * (min(seconds, 2.0 * known) - known)
-            self._seconds[bucket] = seconds
-            # What was not tried is approached step by step: many rows may take longer each than few.
-            rows = min(target / seconds, 2.0 * max(rows, reading))
-        self._rows[bucket] = min(float(self._max_rows), max(1.0, rows))
+            self._row_seconds_at_depth[bucket] = seconds
+            # The number at most doubles at a time: each of many rows may take longer than each of few.
+            rows = min(target / seconds, 2.0 * max(rows, prefill_rows))
+        self._rows_at_depth[bucket] = min(float(self._max_rows), max(1.0, rows))
 
-    def _at(self, bucket: int) -> float:
-        """Rows at a depth: what was found there, or what the next smaller known depth lets expect."""
+    def _rows_at(self, bucket: int) -> float:
+        """Return the rows of a depth: the measured number, or an estimate from the nearest smaller depth that has one."""
         for known in range(bucket, -1, -1):
-            if known in self._rows:
-                return max(1.0, self._rows[known] / 1.5 ** (bucket - known))
+            if known in self._rows_at_depth:
+                return max(1.0, self._rows_at_depth[known] / 1.5 ** (bucket - known))
         return float(_FIRST)
 
 
@@ -167,5 +168,5 @@ class _Line:
             return 0.0
         mx, my = self._x / self._n, self._y / self._n
         spread = self._xx / self._n - mx * mx
-        # Without a spread to speak of the slope would be noise.
+        # Without enough spread the slope would be noise.
         return max(0.0, (self._xy / self._n - mx * my) / spread) if spread > 0.02 * (mx * mx + 1.0) else 0.0

@@ -10,7 +10,7 @@ from llamay_models.engine.decoding.speculation import MOST, ModelDrafter
 from llamay_models.engine.runner import Rows
 from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.finishing import Endings, wrapped
-from llamay_models.engine.scheduling.prefill_budget import Pace
+from llamay_models.engine.scheduling.prefill_budget import PrefillBudget
 from llamay_models.engine.state.checkpoints import Checkpoints
 from llamay_models.engine.state.prefix_cache import Prefixes
 
@@ -21,14 +21,13 @@ class Share(Rows):
     """What a sequence gets of a step: its next `n` pending tokens, and guesses that are checked after them.
 
     What the rows are is known once memory for them is reserved. `begin` is the place of the first in its context, and
-    `ids` is what is committed. `ahead` says that they are computed before the text
+    `ids` is what is committed. `overlapped` says that they are computed before the text
     so far was looked at. `done` are tokens before these whose K/V the same lease has, and `room` for how many after
     these it has positions. `checkpoints` says where recurrent layers keep states, `spare` that the prompt is read
     without those that could be done without, and `company` that others wait to go on from here.
     """
 
     __slots__ = (
-        "ahead",
         "begin",
         "checkpoints",
         "company",
@@ -36,6 +35,7 @@ class Share(Rows):
         "drafts",
         "ids",
         "n",
+        "overlapped",
         "room",
         "sequence",
         "spare",
@@ -47,7 +47,7 @@ class Share(Rows):
         self.checkpoints = checkpoints
         self.spare = self.company = False
         self.drafts: list[int] | None = None
-        self.ahead = False
+        self.overlapped = False
         self.done: list[int] = []
         self.room = 0
         self.inputs = None
@@ -142,7 +142,7 @@ class Scheduler:
         self._endings = endings
         self._advance = advance
 
-    def shares(self, pace: Pace, step: int) -> list[Share]:
+    def shares(self, prefill_budget: PrefillBudget, step: int) -> list[Share]:
         """Return what is to be computed, the most important first: nobody loses pages to a less important one."""
         shares: list[Share] = []
         readers: list[Sequence] = []
@@ -159,20 +159,22 @@ class Scheduler:
             else:
                 readers.append(sequence)
         if readers:
-            self._share_reading(readers, shares, pace, step)
+            self._share_reading(readers, shares, prefill_budget, step)
             shares.sort(key=lambda s: (-s.sequence.priority, s.sequence.order))
         if guessing:
-            self.guess(shares, pace)
+            self.guess(shares, prefill_budget)
         return shares
 
-    def _share_reading(self, readers: list[Sequence], shares: list[Share], pace: Pace, step: int) -> None:
+    def _share_reading(
+        self, readers: list[Sequence], shares: list[Share], prefill_budget: PrefillBudget, step: int
+    ) -> None:
         """Readers by priority, then the tenant that was given least, then in turn.
 
         Of several that stand at the same place of the same prompt one reads, and the others take what it has read.
         """
         served = self._admission.waiting.share
         readers.sort(key=lambda s: (-s.priority, served(s.state.tenant), s.last_prefill_step, s.order))
-        budget = pace.budget(len(shares), max(len(s.state.kv) for s in readers))
+        budget = prefill_budget.rows(len(shares), max(len(s.state.kv) for s in readers))
         leaders: dict[tuple[str, int, tuple[int, ...]], Share] = {}
         for sequence in readers:
             state, place = sequence.state, None
@@ -199,10 +201,10 @@ class Scheduler:
                 leaders[place] = share
             budget -= n
 
-    def guess(self, shares: list[Share], pace: Pace) -> None:
+    def guess(self, shares: list[Share], prefill_budget: PrefillBudget) -> None:
         """Guess what comes next where a guess that is right would save a step."""
         room = self._max_rows - sum(s.n for s in shares)
-        cost = pace.row_share(len(shares))
+        cost = prefill_budget.row_cost_share(len(shares))
         asks: list[tuple[Share, ModelDrafter, int]] = []
         for share in shares:
             sequence = share.sequence

@@ -19,8 +19,8 @@ from llamay_models.engine.requests.channel import Channel, Held, wake_held
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.finishing import Endings, wrapped
-from llamay_models.engine.scheduling.overlapped import Ahead
-from llamay_models.engine.scheduling.prefill_budget import Pace
+from llamay_models.engine.scheduling.overlapped import OverlappedStep
+from llamay_models.engine.scheduling.prefill_budget import PrefillBudget
 from llamay_models.engine.scheduling.scheduler import Share
 from llamay_models.engine.state.prefix_cache import Prefixes
 from llamay_models.engine.stats import Histograms, Stats
@@ -61,7 +61,9 @@ class Stepper:
         if self._aside is not None:
             self._aside.shutdown()
 
-    def step(self, shares: list[Share], runner: Runner, pace: Pace, ahead: Ahead) -> None:
+    def step(
+        self, shares: list[Share], runner: Runner, prefill_budget: PrefillBudget, overlapped: OverlappedStep
+    ) -> None:
         """Compute what everybody was given, the most important first. May begin the step after."""
         batch: list[Share] = []
         for share in shares:
@@ -73,13 +75,13 @@ class Stepper:
             ):
                 batch.append(share)
         if batch:
-            self._compute(batch, runner, pace, ahead)
+            self._compute(batch, runner, prefill_budget, overlapped)
 
-    def complete(self, ahead: Ahead, runner: Runner, pace: Pace) -> None:
+    def complete(self, overlapped: OverlappedStep, runner: Runner, prefill_budget: PrefillBudget) -> None:
         """Complete the step that has begun. May begin the one after."""
-        batch, begun = ahead.batch, ahead.begun
-        ahead.batch, ahead.begun = [], None
-        self._compute(batch, runner, pace, ahead, begun)
+        batch, begun = overlapped.batch, overlapped.begun
+        overlapped.batch, overlapped.begun = [], None
+        self._compute(batch, runner, prefill_budget, overlapped, begun)
 
     def advance(self, sequence: Sequence) -> None:
         """Let a sequence go on whose logits are known."""
@@ -135,8 +137,8 @@ class Stepper:
         self,
         batch: list[Share],
         runner: Runner,
-        pace: Pace,
-        ahead: Ahead | None = None,
+        prefill_budget: PrefillBudget,
+        overlapped: OverlappedStep | None = None,
         begun: Begun | None = None,
     ) -> None:
         """Compute a step, or what is left of one that has begun, and deliver what comes out of it."""
@@ -154,14 +156,14 @@ class Stepper:
             if begun is None:
                 tokens, errors = runner.step(batch, draws.work)
             else:
-                flag, ends = ahead.flag_of(batch) if ahead is not None else (None, ())
+                flag, ends = overlapped.continuation_flag(batch) if overlapped is not None else (None, ())
                 tokens, errors, followed = runner.finish(begun, draws.work, flag, ends)
         except Exception as error:  # one bad sequence must not take the others with it
             if begun is not None:
                 begun.leave()
             for share in batch:
                 share.commit(0)
-            self._compute_apart(batch, error, runner, pace)
+            self._compute_apart(batch, error, runner, prefill_budget)
             return
         finally:
             if masks is not None:
@@ -174,35 +176,55 @@ class Stepper:
             for chooser, output, position, bounds in late:
                 draws.add(chooser, output, position, bounds)
             draws.draw(logits, runner.backend.sample_batch, runner.threads)
-        if followed and ahead is not None:
-            ahead.begun, ahead.batch = begun, batch
-            self._tell(batch, ahead.take(batch), now, pace, ahead)
-            writing, reading, depth = len(batch), 0, 0
-        elif ahead is not None and len(tokens) == len(batch) and ahead.may_follow(batch, tokens, now):
-            self._follow(batch, now, runner, pace, ahead)
-            writing, reading, depth = len(batch), 0, 0
+        if followed and overlapped is not None:
+            overlapped.begun, overlapped.batch = begun, batch
+            self._emit_overlapped(batch, overlapped.take_drawn(batch), now, prefill_budget, overlapped)
+            decode_rows, prefill_rows, depth = len(batch), 0, 0
+        elif (
+            overlapped is not None
+            and len(tokens) == len(batch)
+            and overlapped.may_overlap(batch, tokens, now)
+        ):
+            self._begin_next(batch, now, runner, prefill_budget, overlapped)
+            decode_rows, prefill_rows, depth = len(batch), 0, 0
         else:
-            writing, reading, depth = self._deliver(batch, logits, now, runner)
-        self._stats.rows += writing + reading
+            decode_rows, prefill_rows, depth = self._deliver(batch, logits, now, runner)
+        self._stats.rows += decode_rows + prefill_rows
         self._stats.run_seconds += runner.seconds
-        pace.observe(runner.seconds, writing, reading, depth // reading if reading else 0)
+        prefill_budget.observe(
+            runner.seconds, decode_rows, prefill_rows, depth // prefill_rows if prefill_rows else 0
+        )
 
-    def _follow(self, batch: list[Share], now: float, runner: Runner, pace: Pace, ahead: Ahead) -> None:
+    def _begin_next(
+        self,
+        batch: list[Share],
+        now: float,
+        runner: Runner,
+        prefill_budget: PrefillBudget,
+        overlapped: OverlappedStep,
+    ) -> None:
         """Have the next step begin, then give everybody the text of this one's tokens."""
-        tokens = ahead.take(batch)
+        tokens = overlapped.take_drawn(batch)
         for share in batch:
             share.commit(1)
         if self._prefixes is not None and self._prefixes.windowed:
             for share in batch:
                 self._keep(share.sequence)
-        ahead.begin(batch, runner, pace)
-        self._tell(batch, tokens, now, pace, ahead)
+        overlapped.begin(batch, runner, prefill_budget)
+        self._emit_overlapped(batch, tokens, now, prefill_budget, overlapped)
 
-    def _tell(self, batch: list[Share], tokens: list[int], now: float, pace: Pace, ahead: Ahead) -> None:
+    def _emit_overlapped(
+        self,
+        batch: list[Share],
+        tokens: list[int],
+        now: float,
+        prefill_budget: PrefillBudget,
+        overlapped: OverlappedStep,
+    ) -> None:
         for share in batch:
             self._admission.waiting.served(share.sequence.state.tenant, 1)
             self._count(share.sequence.channel, share.sequence.channel.completion_tokens - 1, now)
-        ahead.tell(batch, tokens, pace)
+        overlapped.emit(batch, tokens, prefill_budget)
 
     def _lay_out(self, batch: list[Share], draws: Draws) -> list[_Late]:
         """Add what is to be drawn with the run to `draws`, and return that whose masks are not known yet."""
@@ -242,18 +264,18 @@ class Stepper:
     ) -> tuple[int, int, int]:
         """Give everybody the tokens of the step. Returns rows that wrote, rows that read, and where these were."""
         served = self._admission.waiting.served
-        at, writing, reading, depth = 0, 0, 0, 0
+        at, decode_rows, prefill_rows, depth = 0, 0, 0, 0
         bound: list[Sequence] = []
         for share in batch:
             sequence, n, tokens = share.sequence, share.n, share.tokens
-            if share.ahead and sequence.ending is not None:
+            if share.overlapped and sequence.ending is not None:
                 at += share.wanted
                 share.commit(0)
                 self._endings.settle(sequence)
                 continue
             state, drafts = sequence.state, share.drafts
             before = sequence.channel.completion_tokens
-            decoding = share.ahead or (before > 0 and sequence.decoding)
+            decoding = share.overlapped or (before > 0 and sequence.decoding)
             if share.wanted:
                 row, at = at, at + share.wanted
                 if sequence.ending is None:
@@ -269,11 +291,11 @@ class Stepper:
             if drafts is not None:
                 self._learn(share)
             if decoding:
-                writing += len(tokens)
+                decode_rows += len(tokens)
             else:
-                reading += n
+                prefill_rows += n
                 depth += n * (share.begin + n // 2)
-                self._count_reading(sequence, n)
+                self._count_prefill(sequence, n)
             served(state.tenant, n)
             self._count(sequence.channel, before, now)
             if self._prefixes is not None and (self._prefixes.windowed or not decoding):
@@ -284,7 +306,7 @@ class Stepper:
                 self._endings.settle(sequence)
         if bound:
             self._look(bound, runner)
-        return writing, reading, depth
+        return decode_rows, prefill_rows, depth
 
     def _look(self, bound: list[Sequence], runner: Runner) -> None:
         """Compute the next masks of these, all in one call, and end the texts that are complete."""
@@ -298,7 +320,9 @@ class Stepper:
             if sequence.ending is not None:
                 self._endings.settle(sequence)
 
-    def _compute_apart(self, batch: list[Share], error: Exception, runner: Runner, pace: Pace) -> None:
+    def _compute_apart(
+        self, batch: list[Share], error: Exception, runner: Runner, prefill_budget: PrefillBudget
+    ) -> None:
         """After a step has failed: each of its sequences by itself, so that only the one at fault ends."""
         for share in batch:
             self._endings.settle(share.sequence)
@@ -308,7 +332,7 @@ class Stepper:
             return
         for share in batch:
             if not share.sequence.preempted and self._reserve(share, []):
-                self._compute([share], runner, pace)
+                self._compute([share], runner, prefill_budget)
 
     # -- what is counted and kept
 
@@ -320,7 +344,7 @@ class Stepper:
         if writing is not None and writing.drafter is not None:
             writing.drafter.learn(drafts, right)
 
-    def _count_reading(self, sequence: Sequence, n: int) -> None:
+    def _count_prefill(self, sequence: Sequence, n: int) -> None:
         if sequence.background:
             self._stats.replayed_tokens += n
         elif not sequence.was_preempted:
