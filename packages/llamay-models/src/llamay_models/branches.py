@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from llamay_models.engine import Context, Generation, Sampling, TokenConstraint
-from llamay_models.engine.decoding.constraint_state import Bounds
+from llamay_models.engine.decoding.constraint_state import ConstraintState
 from llamay_models.engine.decoding.sequence import Sequence as Work
 from llamay_models.engine.requests.channel import Channel
 from llamay_models.errors import ContextError, SamplingError
@@ -168,7 +168,7 @@ def beam_search(
     model = context.model
     room = min(max_tokens, model.context_size - len(context))
     ends = model.engine.end_tokens
-    start = None if constraint is None else model.engine.bounds(_forked(constraint))
+    start = None if constraint is None else model.engine.constraint_state(_forked(constraint))
 
     def scored(logprob: float, n: int) -> float:
         return float(logprob / max(1, n) ** length_penalty)
@@ -198,7 +198,7 @@ def beam_search(
             grown = [_grow(beams[i], token, logprob) for logprob, i, token in chosen]
             _close(beams)
             beams = grown
-            for whole in [b for b in beams if b.bounds is not None and b.bounds.finished]:
+            for whole in [b for b in beams if b.constraint_state is not None and b.constraint_state.finished]:
                 whole.reason = "stop"
                 finished.append(whole)
                 beams.remove(whole)
@@ -230,7 +230,7 @@ class _Beam:
     context: Context
     tokens: tuple[int, ...]
     logprob: float
-    bounds: Bounds | None
+    constraint_state: ConstraintState | None
     reason: str | None = None
 
 
@@ -241,8 +241,8 @@ def _text_tokens(tokens: tuple[int, ...], ends: frozenset[int]) -> Sequence[int]
 def _logprobs(beam: _Beam, forbidden: frozenset[int]) -> Doubles:
     logprobs: Doubles = log_softmax(beam.context.logits[None])[0]
     logprobs[list(forbidden)] = -np.inf
-    if beam.bounds is not None:
-        bits = np.unpackbits(beam.bounds.mask.view(np.uint8), bitorder="little")[: len(logprobs)]
+    if beam.constraint_state is not None:
+        bits = np.unpackbits(beam.constraint_state.mask.view(np.uint8), bitorder="little")[: len(logprobs)]
         logprobs[bits == 0] = -np.inf
     return logprobs
 
@@ -256,10 +256,10 @@ def _top(logprobs: Doubles, n: int) -> list[int]:
 
 
 def _grow(beam: _Beam, token: int, logprob: float) -> _Beam:
-    bounds = None if beam.bounds is None else beam.bounds.fork()
-    if bounds is not None:
-        bounds.accept(token)
-    return _Beam(beam.context.fork(), (*beam.tokens, token), logprob, bounds)
+    constraint = None if beam.constraint_state is None else beam.constraint_state.fork()
+    if constraint is not None:
+        constraint.accept(token)
+    return _Beam(beam.context.fork(), (*beam.tokens, token), logprob, constraint)
 
 
 def _keep_best(beams: list[_Beam], width: int, scored: Callable[[float, int], float]) -> list[_Beam]:
@@ -334,7 +334,7 @@ def _over(branch: Branch) -> bool:
         return True
     if branch.constraint is None or branch.finish_reason == "error":
         return branch.finish_reason == "error"
-    return engine.bounds(branch.constraint).finished
+    return engine.constraint_state(branch.constraint).finished
 
 
 def _ranked(branches: list[Branch], score: Score | None) -> list[Branch]:

@@ -135,7 +135,7 @@ def test_a_constraint_bounds_what_it_bounds(
     make_model, counts, patient, monkeypatch, speculation, name, rows
 ):
     # However busy this machine is: masks that take long are computed beside the step.
-    monkeypatch.setattr("llamay_models.engine.decoding.constraint_state._SLOW", 60.0)
+    monkeypatch.setattr("llamay_models.engine.decoding.constraint_state._SLOW_SECONDS", 60.0)
     sampling = SAMPLINGS[name]
 
     def texts(model):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from llamay_models.engine import Request, Sampling
-from llamay_models.engine.decoding.constraint_state import Bounds, fill_all
+from llamay_models.engine.decoding.constraint_state import ConstraintState, fill_all_masks
 from llamay_models.errors import ConstraintError
 
 FILL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32)
@@ -113,10 +113,10 @@ def test_one_that_does_not_fit_is_asked_through_python(make_model):
 def test_masks_are_filled_at_once_and_each_is_told_of_its_own(backend):
     ends = frozenset({0})
     many = [
-        Bounds(constraint, 60, ends, backend.fill_masks)
+        ConstraintState(constraint, 60, ends, backend.fill_masks)
         for constraint in (*(Native(i, i) for i in range(3)), Native(1, 0, fails_after=0))
     ]
-    fill_all(many, backend.threads(2))
+    fill_all_masks(many, backend.threads(2))
     assert [b.stale for b in many] == [False] * 4
     assert [b.open for b in many] == [False, True, True, False]
     assert many[0].finished

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 import llamay_kv as kv
-from llamay_models.engine.decoding.constraint_state import Bounds
+from llamay_models.engine.decoding.constraint_state import ConstraintState
+from llamay_models.engine.decoding.generation_state import GenerationState
 from llamay_models.engine.decoding.sequence import Sequence as Work
-from llamay_models.engine.decoding.sequence import Writing
 from llamay_models.engine.decoding.speculation import Drafter, DraftModel, ModelDrafter
 from llamay_models.engine.decoding.text_stream import StreamDecoder, TextStream
 from llamay_models.engine.decoding.token_sampler import Chooser
@@ -106,7 +106,7 @@ class Engine:
 
     @property
     def active(self) -> int:
-        """Sequences that are reading or writing."""
+        """Sequences that are prefilling or decoding."""
         return self._loop.active
 
     @property
@@ -231,9 +231,9 @@ class Engine:
         """The tokens that end a text."""
         return self._vocabulary.eog if self._vocabulary is not None else frozenset()
 
-    def bounds(self, constraint: TokenConstraint) -> Bounds:
+    def constraint_state(self, constraint: TokenConstraint) -> ConstraintState:
         """Return a constraint at work on a text of this model."""
-        return Bounds(constraint, self._vocab, self.end_tokens, self._backend.fill_masks)
+        return ConstraintState(constraint, self._vocab, self.end_tokens, self._backend.fill_masks)
 
     def ends(self, tokens: Sequence[int]) -> bool:
         """Whether the last of these tokens ends a text."""
@@ -300,7 +300,7 @@ class Engine:
         ends = self._vocabulary.eog if self._vocabulary is not None else frozenset()
         channel.prompt_tokens = size
         constraint = request.constraint
-        writing = Writing(
+        generation = GenerationState(
             Chooser(
                 sampling,
                 state,
@@ -312,7 +312,7 @@ class Engine:
             TextStream(self._decoder(request.special), request.stops),
             frozenset() if request.ignore_eos else ends,
             limit,
-            None if constraint is None else lambda: self.bounds(constraint),
+            None if constraint is None else lambda: self.constraint_state(constraint),
             stops=request.stops,
             special=request.special,
             forbidden=ends if request.ignore_eos else frozenset(),
@@ -320,7 +320,7 @@ class Engine:
         work = Work(
             state,
             channel,
-            writing,
+            generation,
             release,
             owned=owned,
             reuse=request.reuse,
@@ -329,48 +329,48 @@ class Engine:
             timeout=request.timeout,
         )
         if self._speculation and request.speculate:
-            writing.drafter = self._new_drafter(writing.chooser, state)
+            generation.drafter = self._new_drafter(generation.chooser, state)
         return work, sampling
 
     def _branch(self, channel: Channel, n: int) -> list[Generation]:
         parent = self._loop.find(channel)
-        if parent is None or parent.writing is None or parent.ending is not None:
+        if parent is None or parent.generation is None or parent.ending is not None:
             raise ContextError("the generation has ended; fork its context instead")
-        if parent.writing.constraint is not None and parent.writing.bounds is None:
+        if parent.generation.make_constraint_state is not None and parent.generation.constraint_state is None:
             raise ContextError("the constraint has not begun; fork when the first token is there")
-        return [self._twin(parent, parent.writing, i) for i in range(n)]
+        return [self._twin(parent, parent.generation, i) for i in range(n)]
 
-    def _twin(self, parent: Work, writing: Writing, i: int) -> Generation:
+    def _twin(self, parent: Work, generation: GenerationState, i: int) -> Generation:
         """Start branch number i of a sequence that writes."""
         channel, state = Channel(), parent.state.fork()
         try:
             state.stream = split(state.stream, i)
             channel.prompt_tokens, channel.cached_tokens = len(state), len(state.kv)
             written = parent.channel.completion_tokens
-            text = TextStream(self._decoder(writing.special), writing.stops)
+            text = TextStream(self._decoder(generation.special), generation.stops)
             for token in state.last(written) if written else ():
                 text.feed(token)  # so that it holds back what its parent holds back
             chooser = Chooser(
                 state.sampling or Sampling(),
                 state,
                 self._vocab,
-                writing.forbidden,
+                generation.forbidden,
                 self._vocabulary,
                 backend=self._backend,
             )
-            twin = Writing(
+            twin = GenerationState(
                 chooser,
                 text,
-                writing.ends,
-                writing.limit - written,
-                writing.constraint,
-                None if writing.drafter is None else self._new_drafter(chooser, state),
-                stops=writing.stops,
-                special=writing.special,
-                forbidden=writing.forbidden,
+                generation.ends,
+                generation.limit - written,
+                generation.make_constraint_state,
+                None if generation.drafter is None else self._new_drafter(chooser, state),
+                stops=generation.stops,
+                special=generation.special,
+                forbidden=generation.forbidden,
             )
-            if writing.bounds is not None:
-                twin.bounds = writing.bounds.fork()
+            if generation.constraint_state is not None:
+                twin.constraint_state = generation.constraint_state.fork()
             work = Work(
                 state,
                 channel,

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import numpy.typing as npt
 
 import llamay_kv as kv
-from llamay_models.engine.decoding.constraint_state import Bounds
+from llamay_models.engine.decoding.constraint_state import ConstraintState
 from llamay_models.engine.decoding.sequence import Sequence as Work
 from llamay_models.engine.requests.channel import Channel
 from llamay_models.engine.requests.generation import Generation
@@ -66,7 +66,7 @@ class ContextEngine(Protocol):
     def run_all(self, works: Sequence[Work]) -> None:
         """Compute what is pending in several contexts, in the same steps."""
 
-    def bounds(self, constraint: TokenConstraint) -> Bounds:
+    def constraint_state(self, constraint: TokenConstraint) -> ConstraintState:
         """Return a constraint at work on a text of this model."""
 
     def ends(self, tokens: Sequence[int]) -> bool:

@@ -1,4 +1,4 @@
-"""`Bounds`: a token constraint at work on one text, and the mask of its next token."""
+"""`ConstraintState`: a token constraint at work on one text, and the mask of its next token."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from llamay_models.engine.requests.token_constraint import Mask, TokenConstraint
 from llamay_models.errors import ConstraintError
 
 # A mask that takes longer than this, in seconds, is computed while the plan runs.
-_SLOW = 3e-4
+_SLOW_SECONDS = 3e-4
 # Masks that together take less are filled before another thread has woken up.
-_WORTH_A_THREAD = 5e-5
+_THREAD_SECONDS = 5e-5
 
 
-class Bounds:
+class ConstraintState:
     """A constraint at work, and its mask for the next token, computed when it is first needed.
 
     `fill_masks` is the backend's, for constraints that offer the C interface.
@@ -34,54 +34,54 @@ class Bounds:
         self._constraint = constraint
         self._fill_masks = fill_masks
         self._vocab = vocab
-        self._taken = 0
+        self._accepted = 0
         self.stale = True
         self.mask_seconds = 0.0
         self._mask: Mask = np.zeros((vocab + 31) // 32, np.uint32)
         self._error: Exception | None = None
         self._end_tokens = ends
         self._ends = _bits(ends, len(self._mask))
-        self._allowed = self._going = 0
+        self._allowed = self._allowed_text = 0
         self._capsule = _capsule(constraint)
 
     def accept(self, token: int) -> None:
         """Take a token."""
         self._constraint.accept(token)
-        self._taken += 1
+        self._accepted += 1
         self.stale = True
 
     @property
     def mask(self) -> Mask:
         """Of the next token. Raises ConstraintError if nothing may follow, or what the constraint raised."""
         if self.stale:
-            fill_all([self])
+            fill_all_masks([self])
         if self._error is not None:
             raise self._error
         return self._mask
 
     @property
-    def slow(self) -> bool:
+    def stale_and_slow(self) -> bool:
         """Whether the next mask is not there yet, and would take long."""
-        return self.stale and self.long
+        return self.stale and self.slow
 
     @property
-    def long(self) -> bool:
+    def slow(self) -> bool:
         """Whether masks have taken long of late."""
-        return self.mask_seconds > _SLOW
+        return self.mask_seconds > _SLOW_SECONDS
 
     @property
     def finished(self) -> bool:
         """Whether only an end token may come next. Raises as `mask` does."""
         if self.stale or self._error is not None:
             _ = self.mask
-        return not self._going
+        return not self._allowed_text
 
     @property
-    def open(self) -> bool:
+    def allows_text(self) -> bool:
         """Whether the mask is known, and lets the text go on. Never raises."""
-        return not self.stale and self._error is None and self._going > 0
+        return not self.stale and self._error is None and self._allowed_text > 0
 
-    def forced(self, limit: int) -> list[int]:
+    def forced_tokens(self, limit: int) -> list[int]:
         """Return the run of tokens that must come next, at most `limit`, where the mask leaves no choice."""
         if self.stale or self._allowed != 1:
             return []
@@ -91,62 +91,62 @@ class Bounds:
     def _fill(self) -> None:
         """Have the constraint fill the mask, through Python."""
         began = time.perf_counter()
-        allowed = going = 0
+        allowed = allowed_text = 0
         error: Exception | None = None
         try:
             self._constraint.fill_mask(self._mask)
             allowed = int(np.bitwise_count(self._mask).sum())
-            going = int(np.bitwise_count(self._mask & ~self._ends).sum())
+            allowed_text = int(np.bitwise_count(self._mask & ~self._ends).sum())
         except Exception as raised:  # other people's code
             error = raised
-        self._filled(allowed, going, time.perf_counter() - began, error)
+        self._set_mask(allowed, allowed_text, time.perf_counter() - began, error)
 
-    def _filled(self, allowed: int, going: int, seconds: float, error: Exception | None) -> None:
+    def _set_mask(self, allowed: int, allowed_text: int, seconds: float, error: Exception | None) -> None:
         if error is None and not allowed:
-            error = ConstraintError(f"the constraint allows no token after {self._taken} of its text")
-        self._allowed, self._going, self._error = allowed, going, error
+            error = ConstraintError(f"the constraint allows no token after {self._accepted} of its text")
+        self._allowed, self._allowed_text, self._error = allowed, allowed_text, error
         self.stale = False
         self.mask_seconds += 0.3 * (seconds - self.mask_seconds)
 
-    def fork(self) -> Bounds:
+    def fork(self) -> ConstraintState:
         """Return the same with a constraint of its own. Raises ConstraintError if the constraint cannot fork."""
         fork = getattr(self._constraint, "fork", None)
         if fork is None:
             raise ConstraintError(
                 f"a {type(self._constraint).__name__} cannot fork, so its text cannot branch"
             )
-        twin = Bounds(fork(), self._vocab, self._end_tokens, self._fill_masks)
-        twin._taken = self._taken
+        twin = ConstraintState(fork(), self._vocab, self._end_tokens, self._fill_masks)
+        twin._accepted = self._accepted
         return twin
 
 
-def fill_all(many: Sequence[Bounds], threads: Threads | None = None) -> None:
+def fill_all_masks(states: Sequence[ConstraintState], threads: Threads | None = None) -> None:
     """Compute the masks of several constraints; what goes wrong is told to whoever asks for the mask.
 
     Those that offer the C interface of `abi/llamay/token_constraint.h` are filled in one call, with the help of threads
     where that pays.
     """
-    native = [bounds for bounds in many if bounds._capsule is not None]
-    for bounds in many:
-        if bounds._capsule is None:
-            bounds._fill()
+    native = [constraint for constraint in states if constraint._capsule is not None]
+    for constraint in states:
+        if constraint._capsule is None:
+            constraint._fill()
     if not native:
         return
-    helped = threads if sum(bounds.mask_seconds for bounds in native) > _WORTH_A_THREAD else None
-    rows = [(bounds._capsule, bounds._mask) for bounds in native]
+    helped = threads if sum(constraint.mask_seconds for constraint in native) > _THREAD_SECONDS else None
+    rows = [(constraint._capsule, constraint._mask) for constraint in native]
     try:
         told = native[0]._fill_masks(rows, native[0]._ends, helped)
     except (TypeError, ValueError):  # one of them does not fit: its own method says how
-        for bounds in native:
-            bounds._fill()
+        for constraint in native:
+            constraint._fill()
         return
-    for bounds, (allowed, going, seconds) in zip(native, told, strict=True):
+    for constraint, (allowed, allowed_text, seconds) in zip(native, told, strict=True):
         error = (
             None
             if allowed >= 0
             else ConstraintError(f"the constraint cannot say what may come next{_STATUS.get(-allowed, '')}")
         )
-        bounds._filled(max(0, allowed), going, seconds, error)
+        constraint._set_mask(max(0, allowed), allowed_text, seconds, error)
 
 
 _STATUS = {3: ": it is out of memory, or over a budget"}

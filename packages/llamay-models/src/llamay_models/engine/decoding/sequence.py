@@ -1,76 +1,24 @@
-"""`Sequence`: one context at work in the engine, reading a prompt or writing."""
+"""`Sequence`: one context at work in the engine, which prefills or decodes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 
 import llamay_kv as kv
-from llamay_models.engine.decoding.constraint_state import Bounds
-from llamay_models.engine.decoding.speculation import Drafter
-from llamay_models.engine.decoding.text_stream import TextStream
-from llamay_models.engine.decoding.token_sampler import Chooser
+from llamay_models.engine.decoding.constraint_state import ConstraintState
+from llamay_models.engine.decoding.generation_state import GenerationState
 from llamay_models.engine.requests.channel import Channel
-from llamay_models.engine.requests.results import FinishReason, TokenScore
+from llamay_models.engine.requests.results import FinishReason
 from llamay_models.engine.state.context_state import State
 from llamay_models.errors import LlamayError
 from llamay_models.plan._records import Floats
 
 
-class Writing:
-    """How a sequence goes on once its prompt is read.
-
-    `ends` are the tokens that end the text; `constraint` is looked at when the first token is chosen;
-    `drafter` guesses what comes next. `stops`, `special` and `forbidden` are the stop strings, the
-    control tokens that are shown, and the tokens that are never chosen, kept for branches.
-    """
-
-    __slots__ = (
-        "bounds",
-        "chooser",
-        "constraint",
-        "drafter",
-        "ends",
-        "forbidden",
-        "limit",
-        "scores",
-        "special",
-        "stops",
-        "text",
-        "tokens",
-    )
-
-    def __init__(
-        self,
-        chooser: Chooser,
-        text: TextStream,
-        ends: frozenset[int],
-        limit: int,
-        constraint: Callable[[], Bounds] | None,
-        drafter: Drafter | None = None,
-        *,
-        stops: Iterable[str] = (),
-        special: Collection[int] = (),
-        forbidden: frozenset[int] = frozenset(),
-    ) -> None:
-        self.chooser = chooser
-        self.text = text
-        self.ends = ends
-        self.limit = limit
-        self.constraint = constraint
-        self.drafter = drafter
-        self.stops = stops
-        self.special = special
-        self.forbidden = forbidden
-        self.bounds: Bounds | None = None
-        self.tokens: list[int] = []
-        self.scores: list[TokenScore] = []
-
-
 class Sequence:
     """A context while the engine works on it. All of it belongs to the engine's thread, except the channel.
 
-    Without `writing` it only reads what is pending, and keeps the logits after the last token.
+    Without `generation` it only reads what is pending, and keeps the logits after the last token.
 
     Attributes:
         owned: whether the context ends with the sequence.
@@ -94,6 +42,7 @@ class Sequence:
         "checkpoint_positions",
         "deadline",
         "ending",
+        "generation",
         "kept",
         "last_prefill_step",
         "order",
@@ -107,14 +56,13 @@ class Sequence:
         "state",
         "used",
         "was_preempted",
-        "writing",
     )
 
     def __init__(
         self,
         state: State,
         channel: Channel,
-        writing: Writing | None,
+        generation: GenerationState | None,
         release: Callable[[], None],
         *,
         owned: bool,
@@ -125,7 +73,7 @@ class Sequence:
     ) -> None:
         self.state = state
         self.channel = channel
-        self.writing = writing
+        self.generation = generation
         self.release = release
         self.owned = owned
         self.reuse = reuse
@@ -146,7 +94,12 @@ class Sequence:
     @property
     def decoding(self) -> bool:
         """Whether it writes, and not more than the last token is to be computed."""
-        return self.writing is not None and len(self.state.pending) == 1
+        return self.generation is not None and len(self.state.pending) == 1
+
+    @property
+    def constraint_state(self) -> ConstraintState | None:
+        """The constraint at work on the text; None without one, and before the first token is chosen."""
+        return None if self.generation is None else self.generation.constraint_state
 
     def begin_with(self, found: kv.Context) -> None:
         """Go on from a prefix that was computed before, a longer one than it has."""
@@ -155,7 +108,7 @@ class Sequence:
         state.kv.close()
         state.kv, state.pending = found, state.pending[gain:]
         self.kept = len(found)
-        if self.writing is None:
+        if self.generation is None:
             self.channel.put(gain)
         if not self.was_preempted:
             self.channel.cached_tokens += gain
@@ -179,123 +132,124 @@ class Sequence:
         """Go on after the first n pending tokens were committed."""
         pending = self.state.pending
         del pending[:n]
-        if self.writing is None and pending:
+        if self.generation is None and pending:
             self.channel.put(n)
 
     def choose(self, logits: Floats, position: int | None = None) -> None:
         """Choose the next token, let out the text it completes, and say in `ending` if the sequence is to end.
 
         `position` is that token's, if it is known. Whether a constraint is satisfied is for `look` to say. Without
-        `writing` nothing is chosen; the logits are kept. At the end the context keeps the token as pending.
+        `generation` nothing is chosen; the logits are kept. At the end the context keeps the token as pending.
         """
-        writing, state = self.writing, self.state
-        if writing is None:
+        generation, state = self.generation, self.state
+        if generation is None:
             state.logits = logits.copy()
             self.ending = ("stop", None)
             return
         before = len(state.pending)
         try:
-            self._choose(writing, logits, len(state) if position is None else position)
+            self._choose(generation, logits, len(state) if position is None else position)
         except BaseException:
             if len(state.pending) == before:
                 state.logits = logits.copy()
             raise
 
-    def _choose(self, writing: Writing, logits: Floats, position: int) -> None:
+    def _choose(self, generation: GenerationState, logits: Floats, position: int) -> None:
         channel, state = self.channel, self.state
         if not channel.first:
             channel.first = time.perf_counter()
-        if channel.completion_tokens >= writing.limit:
+        if channel.completion_tokens >= generation.limit:
             state.logits = logits.copy()
             self.ending = ("length", None)
             return
         mask = None
-        if writing.constraint is not None:
-            bounds = writing.bounds
-            if bounds is None:
-                bounds = writing.bounds = writing.constraint()
-            if bounds.finished:
+        if generation.make_constraint_state is not None:
+            constraint = generation.constraint_state
+            if constraint is None:
+                constraint = generation.constraint_state = generation.make_constraint_state()
+            if constraint.finished:
                 state.logits = logits.copy()
                 self.ending = ("stop", None)
                 return
-            mask = bounds.mask
-        token, score = writing.chooser.choose(logits, position, mask)
-        self._take(writing, token)
+            mask = constraint.mask
+        token, score = generation.chooser.choose(logits, position, mask)
+        self._take(generation, token)
         if score is not None:
-            writing.scores.append(score)
-        self._tell(writing, token)
+            generation.scores.append(score)
+        self._tell(generation, token)
 
     def take_drawn(self, position: int) -> int:
         """Take the next token, which was drawn with the step, and leave the rest of `choose` to `tell`.
 
         Only for texts without constraint and scores, for a token that is neither an end nor the last one allowed.
         """
-        writing = self.writing
-        assert writing is not None
-        token = writing.chooser.take(position)
-        self._take(writing, token)
+        generation = self.generation
+        assert generation is not None
+        token = generation.chooser.take(position)
+        self._take(generation, token)
         return token
 
     def tell(self, token: int) -> None:
         """Let out the text that a token completes, and say in `ending` if the sequence is to end."""
-        assert self.writing is not None
-        self._tell(self.writing, token)
+        assert self.generation is not None
+        self._tell(self.generation, token)
 
-    def _take(self, writing: Writing, token: int) -> None:
+    def _take(self, generation: GenerationState, token: int) -> None:
         self.state.pending.append(token)
         self.state.logits = None
         self.channel.completion_tokens += 1
-        if writing.drafter is not None:
-            writing.drafter.push(token)
+        if generation.drafter is not None:
+            generation.drafter.push(token)
 
-    def _tell(self, writing: Writing, token: int) -> None:
+    def _tell(self, generation: GenerationState, token: int) -> None:
         channel = self.channel
-        writing.tokens.append(token)
-        if token in writing.ends:
+        generation.tokens.append(token)
+        if token in generation.ends:
             self.ending = ("stop", None)
             return
-        stream = writing.text
+        stream = generation.text
         text = stream.feed(token)
         if text:
-            self._let_out(writing, text)
-        if writing.bounds is not None:
-            writing.bounds.accept(token)  # also before a stop string ends the text: it may go on in another
+            self._let_out(generation, text)
+        if generation.constraint_state is not None:
+            # Also before a stop string ends the text: the constraint may go on in another text.
+            generation.constraint_state.accept(token)
         if stream.stopped is not None:
-            channel.stop_sequence = writing.text.stopped
+            channel.stop_sequence = generation.text.stopped
             self.ending = ("stop", None)
             return
-        if channel.completion_tokens >= writing.limit:
+        if channel.completion_tokens >= generation.limit:
             self.ending = ("length", None)
 
     @property
     def waits_for_mask(self) -> bool:
         """Whether only the mask of the next token tells whether the text is complete, and it is worth waiting for."""
-        writing, ending = self.writing, self.ending
-        if writing is None or writing.bounds is None:
+        constraint, ending = self.constraint_state, self.ending
+        if constraint is None:
             return False
-        return not writing.bounds.slow if ending is None else ending[0] == "length"
+        return not constraint.stale_and_slow if ending is None else ending[0] == "length"
 
     def look(self) -> None:
         """End a text whose constraint allows nothing more. Raises ConstraintError, or what the constraint raised.
 
         A mask that takes long is computed while the next step runs, and looked at after it.
         """
-        bounds = None if self.writing is None else self.writing.bounds
-        if bounds is not None and self.waits_for_mask and bounds.finished:
+        constraint = self.constraint_state
+        if constraint is not None and self.waits_for_mask and constraint.finished:
             self.ending = ("stop", None)
 
     def finish(self, reason: FinishReason, error: LlamayError | None = None) -> None:
         """End the sequence: let out the rest of its text, give back what it held, then tell the caller."""
-        channel, writing = self.channel, self.writing
+        channel, generation = self.channel, self.generation
         if channel.finish_reason is not None:
             return
         channel.last = time.perf_counter()
-        if writing is not None:
-            if writing.drafter is not None:
-                writing.drafter.close()
-            text = writing.text.finish() if writing.text.stopped is None else ""
-            if text or writing.tokens:
-                self._let_out(writing, text)
+        if generation is not None:
+            if generation.drafter is not None:
+                generation.drafter.close()
+            text = generation.text.finish() if generation.text.stopped is None else ""
+            if text or generation.tokens:
+                self._let_out(generation, text)
         if self.owned:
             self.state.kv.close()
         self.release()
@@ -306,8 +260,8 @@ class Sequence:
         """Whether it has ended."""
         return self.channel.finish_reason is not None
 
-    def _let_out(self, writing: Writing, text: str) -> None:
-        self.channel.put((text, tuple(writing.tokens), tuple(writing.scores)))
-        writing.tokens.clear()
-        if writing.scores:
-            writing.scores.clear()
+    def _let_out(self, generation: GenerationState, text: str) -> None:
+        self.channel.put((text, tuple(generation.tokens), tuple(generation.scores)))
+        generation.tokens.clear()
+        if generation.scores:
+            generation.scores.clear()

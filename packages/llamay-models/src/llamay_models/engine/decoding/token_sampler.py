@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamay_models.backend import Backend, Draw, SampleBatch, Sampler, Threads
-from llamay_models.engine.decoding.constraint_state import Bounds
+from llamay_models.engine.decoding.constraint_state import ConstraintState
 from llamay_models.engine.decoding.dry_breakers import Words, token_sequences
 from llamay_models.engine.requests.results import TokenScore
 from llamay_models.engine.requests.token_constraint import Mask
@@ -164,13 +164,13 @@ class Draws:
         self.work: list[Draw] = []
         self._choosers: list[Chooser] = []
 
-    def add(self, chooser: Chooser, output: int, position: int, bounds: Bounds | None) -> None:
+    def add(self, chooser: Chooser, output: int, position: int, constraint: ConstraintState | None) -> None:
         """Have a token drawn, unless there is nothing to draw: then `choose` does without."""
         mask = None
-        if bounds is not None:
-            if not bounds.open:  # the mask allows nothing, or only an end, and `choose` is not asked
+        if constraint is not None:
+            if not constraint.allows_text:  # then the text ends, and `choose` does not draw
                 return
-            mask = bounds.mask
+            mask = constraint.mask
         if chooser._plain:
             self.work.append((chooser._sampler, output, position, None, mask))
         elif chooser.scores_itself:

@@ -66,7 +66,11 @@ class Endings:
     def _finish(self, sequence: Sequence, reason: FinishReason, error: LlamayError | None = None) -> None:
         state, prefixes = sequence.state, self._prefixes
         self.count += 1
-        if not sequence.owned and sequence.writing is not None and not (state.kv.closed or state.kv.leased):
+        if (
+            not sequence.owned
+            and sequence.generation is not None
+            and not (state.kv.closed or state.kv.leased)
+        ):
             state.kv.checkpoint()  # the end of a turn: where recurrent layers can go back to
         if prefixes is not None and sequence.reuse and not sequence.finished and self.keeps:
             # A context that goes on has its last page for itself; a state is written elsewhere anyway.
@@ -85,7 +89,7 @@ class Endings:
     def _comes_back(self, sequence: Sequence, reason: FinishReason) -> bool:
         """Whether a client may send this text back, as a turn of a longer prompt."""
         kept = self._prefixes is not None and sequence.reuse and sequence.state.kv.marking is None
-        return kept and sequence.writing is not None and reason in ("stop", "length")
+        return kept and sequence.generation is not None and reason in ("stop", "length")
 
 
 def wrapped(error: Exception) -> LlamayError:

@@ -141,7 +141,7 @@ class Loop:
     @property
     def room(self) -> int:
         """Rows that something else may compute between two steps, so that no stream waits too long for it."""
-        return self._prefill_budget.rows(sum(s.writing is not None for s in self._admission.running))
+        return self._prefill_budget.rows(sum(s.generation is not None for s in self._admission.running))
 
     @property
     def closed(self) -> bool:

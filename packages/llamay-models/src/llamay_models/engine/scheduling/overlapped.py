@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import llamay_kv as kv
 from llamay_models.backend import Begun, Flag
-from llamay_models.engine.decoding.constraint_state import fill_all
-from llamay_models.engine.decoding.sequence import Sequence, Writing
+from llamay_models.engine.decoding.constraint_state import fill_all_masks
+from llamay_models.engine.decoding.generation_state import GenerationState
+from llamay_models.engine.decoding.sequence import Sequence
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.finishing import Endings, wrapped
@@ -61,16 +62,19 @@ class OverlappedStep:
             return False
         for share, token in zip(batch, tokens, strict=True):
             sequence = share.sequence
-            channel, writing, deadline = sequence.channel, sequence.writing, sequence.deadline
+            channel, generation, deadline = sequence.channel, sequence.generation, sequence.deadline
             if (
-                writing is None
+                generation is None
                 or token < 0
-                or token in writing.ends
-                or writing.chooser.scores
-                or ((writing.constraint or writing.bounds) is not None and not self._mask_is_quick(writing))
+                or token in generation.ends
+                or generation.chooser.scores
+                or (
+                    (generation.make_constraint_state or generation.constraint_state) is not None
+                    and not self._mask_is_quick(generation)
+                )
                 or share.drafts is not None
                 or share.n != 1
-                or not 0 < channel.completion_tokens < writing.limit - 1
+                or not 0 < channel.completion_tokens < generation.limit - 1
                 or channel.cancelled
                 or sequence.ending is not None
                 or (deadline is not None and now >= deadline)
@@ -107,9 +111,9 @@ class OverlappedStep:
     def begin(self, batch: list[Share], runner: Runner, prefill_budget: PrefillBudget) -> None:
         """Begin the next step of these. Nothing if that cannot be: what is wrong will be seen without haste."""
         shares = [Share(share.sequence, 1, self._checkpoints) for share in batch]
-        free = [s for s in shares if s.sequence.writing is not None and s.sequence.writing.bounds is None]
+        free = [s for s in shares if s.sequence.constraint_state is None]
         guessing = any(
-            s.sequence.writing is not None and s.sequence.writing.drafter is not None for s in free
+            s.sequence.generation is not None and s.sequence.generation.drafter is not None for s in free
         )
         if guessing:
             self._guess(free, prefill_budget)
@@ -129,7 +133,7 @@ class OverlappedStep:
             return
         self.batch = shares
         self._ends = tuple(
-            {end for s in shares if s.sequence.writing is not None for end in s.sequence.writing.ends}
+            {end for s in shares if s.sequence.generation is not None for end in s.sequence.generation.ends}
         )
 
     def _spare_positions(self, share: Share, texts: int) -> int:
@@ -138,18 +142,18 @@ class OverlappedStep:
         Of recurrent layers each costs a state until the step is committed.
         """
         sequence = share.sequence
-        assert sequence.writing is not None
-        left = sequence.writing.limit - sequence.channel.completion_tokens - 1
+        assert sequence.generation is not None
+        left = sequence.generation.limit - sequence.channel.completion_tokens - 1
         most = self._page_tokens - 1 - len(sequence.state.kv) % self._page_tokens
         if self._checkpoints is not None:
             most = min(most, self._checkpoints.room(texts))
         return min(most, max(0, left))
 
     @staticmethod
-    def _mask_is_quick(writing: Writing) -> bool:
+    def _mask_is_quick(generation: GenerationState) -> bool:
         """Whether the mask of the next token takes less time than another thread is worth."""
-        bounds, drafter = writing.bounds, writing.drafter
-        return bounds is not None and not bounds.long and (drafter is None or drafter.model is None)
+        constraint, drafter = generation.constraint_state, generation.drafter
+        return constraint is not None and not constraint.slow and (drafter is None or drafter.model is None)
 
     def emit(self, batch: list[Share], tokens: list[int], prefill_budget: PrefillBudget) -> None:
         """Let out the text of tokens that were taken. Who ends by that ends when the step that has begun does."""
@@ -158,11 +162,7 @@ class OverlappedStep:
                 share.sequence.tell(token)
             except Exception as error:  # decoders are other people's code
                 share.sequence.ending = ("error", wrapped(error))
-        bound = [
-            s.sequence
-            for s in batch
-            if s.sequence.writing is not None and s.sequence.writing.bounds is not None
-        ]
+        bound = [s.sequence for s in batch if s.sequence.constraint_state is not None]
         if bound and self._fill_next_masks(bound, prefill_budget.row_cost_share(len(batch))):
             self.abandon()
         if all(s.sequence.ending is not None or s.sequence.channel.cancelled for s in batch):
@@ -173,10 +173,8 @@ class OverlappedStep:
 
     def _fill_next_masks(self, bound: list[Sequence], row_cost_share: float) -> bool:
         """Compute the next masks of these. Whether one of them can now compute more tokens at once."""
-        due = [s.writing.bounds for s in bound if s.writing is not None and s.writing.bounds is not None]
-        fill_all(
-            [bounds for bounds in due if bounds.stale]
-        )  # by this thread alone: the others are at the step
+        due = [c for s in bound if (c := s.constraint_state) is not None and c.stale]
+        fill_all_masks(due)  # by this thread alone: the others are at the step
         more = False
         for sequence in bound:
             if sequence.ending is not None:
@@ -191,16 +189,16 @@ class OverlappedStep:
     @staticmethod
     def _can_draft_now(sequence: Sequence, row_cost_share: float) -> bool:
         """Whether there is a guess, which it could not make before its token was accepted."""
-        writing = sequence.writing
+        generation = sequence.generation
         if (
-            writing is None
-            or writing.bounds is None
-            or writing.limit - sequence.channel.completion_tokens < 2
+            generation is None
+            or generation.constraint_state is None
+            or generation.limit - sequence.channel.completion_tokens < 2
         ):
             return False
-        if writing.bounds.forced(1):
+        if generation.constraint_state.forced_tokens(1):
             return True
-        drafter = writing.drafter
+        drafter = generation.drafter
         return drafter is not None and bool(drafter.worth(row_cost_share) and drafter.look_up(1))
 
     def abandon(self) -> None:

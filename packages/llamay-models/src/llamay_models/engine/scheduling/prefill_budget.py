@@ -129,7 +129,7 @@ class PrefillBudget:
         self._rows_at_depth[bucket] = min(float(self._max_rows), max(1.0, rows))
 
     def _rows_at(self, bucket: int) -> float:
-        """Return the rows of a depth: the measured number, or an estimate from the nearest smaller depth that has one."""
+        """Return the rows of a depth: the measured number, or an estimate from the nearest smaller depth."""
         for known in range(bucket, -1, -1):
             if known in self._rows_at_depth:
                 return max(1.0, self._rows_at_depth[known] / 1.5 ** (bucket - known))

@@ -148,14 +148,16 @@ class Scheduler:
         readers: list[Sequence] = []
         guessing = False
         for sequence in self._admission.running:
-            state, writing = sequence.state, sequence.writing
+            state, generation = sequence.state, sequence.generation
             if not state.pending and state.logits is not None:
                 self._advance(sequence)
                 if sequence.ending is not None:
                     continue
-            if writing is not None and len(state.pending) == 1:
+            if generation is not None and len(state.pending) == 1:
                 shares.append(Share(sequence, 1, self._checkpoints))
-                guessing = guessing or writing.drafter is not None or writing.bounds is not None
+                guessing = (
+                    guessing or generation.drafter is not None or generation.constraint_state is not None
+                )
             else:
                 readers.append(sequence)
         if readers:
@@ -208,19 +210,19 @@ class Scheduler:
         asks: list[tuple[Share, ModelDrafter, int]] = []
         for share in shares:
             sequence = share.sequence
-            writing = sequence.writing
-            if writing is None or share.n != 1 or len(sequence.state.pending) != 1:
+            generation = sequence.generation
+            if generation is None or share.n != 1 or len(sequence.state.pending) != 1:
                 continue
-            most = min(room, writing.limit - sequence.channel.completion_tokens - 1)
+            most = min(room, generation.limit - sequence.channel.completion_tokens - 1)
             if most < 1:
                 continue
-            if writing.bounds is not None:
+            if generation.constraint_state is not None:
                 try:
-                    share.drafts = writing.bounds.forced(min(most, 4 * MOST)) or None
+                    share.drafts = generation.constraint_state.forced_tokens(min(most, 4 * MOST)) or None
                 except Exception as error:
                     self._endings.end(sequence, wrapped(error))
                     continue
-            drafter = writing.drafter
+            drafter = generation.drafter
             if drafter is not None and share.drafts is None:
                 most = min(most, drafter.length(cost))
                 if most and (drafts := drafter.look_up(most)):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import llamay_kv as kv
 from llamay_models.backend import Begun
-from llamay_models.engine.decoding.constraint_state import Bounds, fill_all
+from llamay_models.engine.decoding.constraint_state import ConstraintState, fill_all_masks
 from llamay_models.engine.decoding.sequence import Sequence
 from llamay_models.engine.decoding.token_sampler import Chooser, Draws
 from llamay_models.engine.requests.channel import Channel, Held, wake_held
@@ -30,8 +30,8 @@ from llamay_models.plan._records import Floats
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-_Late: TypeAlias = tuple[Chooser, int, int, Bounds]
-"""A token that is drawn once its mask is known: by whom, from which output, its position, its bounds."""
+_Late: TypeAlias = tuple[Chooser, int, int, ConstraintState]
+"""A token that is drawn once its mask is known: by whom, from which output, its position, its constraint."""
 
 
 class Stepper:
@@ -173,8 +173,8 @@ class Stepper:
             draws.take(tokens, errors)
         if late:
             draws = Draws()
-            for chooser, output, position, bounds in late:
-                draws.add(chooser, output, position, bounds)
+            for chooser, output, position, constraint in late:
+                draws.add(chooser, output, position, constraint)
             draws.draw(logits, runner.backend.sample_batch, runner.threads)
         if followed and overlapped is not None:
             overlapped.begun, overlapped.batch = begun, batch
@@ -233,22 +233,22 @@ class Stepper:
         for share in batch:
             row, at = at, at + share.wanted
             sequence = share.sequence
-            writing = sequence.writing
+            generation = sequence.generation
             if sequence.ending is not None:  # its text has ended while this step had begun
                 continue
-            if row == at or writing is None or sequence.channel.completion_tokens >= writing.limit:
+            if row == at or generation is None or sequence.channel.completion_tokens >= generation.limit:
                 continue
-            bounds = writing.bounds
-            if bounds is None and writing.constraint is not None:
+            constraint = generation.constraint_state
+            if constraint is None and generation.make_constraint_state is not None:
                 try:
-                    bounds = writing.bounds = writing.constraint()
+                    constraint = generation.constraint_state = generation.make_constraint_state()
                 except Exception as error:
                     sequence.ending = ("error", wrapped(error))
                     continue
-            if bounds is not None and bounds.stale:
-                late.append((writing.chooser, row, share.begin + share.n, bounds))
+            if constraint is not None and constraint.stale:
+                late.append((generation.chooser, row, share.begin + share.n, constraint))
             else:
-                draws.add(writing.chooser, row, share.begin + share.n, bounds)
+                draws.add(generation.chooser, row, share.begin + share.n, constraint)
         return late
 
     def _fill_aside(self, late: list[_Late]) -> Future[None]:
@@ -257,7 +257,7 @@ class Stepper:
             from concurrent.futures import ThreadPoolExecutor  # slow to import, and seldom needed
 
             self._aside = ThreadPoolExecutor(1, "llamay masks")
-        return self._aside.submit(fill_all, [bounds for _, _, _, bounds in late])
+        return self._aside.submit(fill_all_masks, [constraint for _, _, _, constraint in late])
 
     def _deliver(
         self, batch: list[Share], logits: list[Floats], now: float, runner: Runner
@@ -310,8 +310,8 @@ class Stepper:
 
     def _look(self, bound: list[Sequence], runner: Runner) -> None:
         """Compute the next masks of these, all in one call, and end the texts that are complete."""
-        due = [s.writing.bounds for s in bound if s.writing is not None and s.writing.bounds is not None]
-        fill_all([b for b in due if b.stale], runner.threads)
+        due = [c for s in bound if (c := s.constraint_state) is not None and c.stale]
+        fill_all_masks(due, runner.threads)
         for sequence in bound:
             try:
                 sequence.look()
@@ -340,9 +340,9 @@ class Stepper:
         drafts, right = len(share.drafts or ()), share.sequence.used - 1
         self._stats.drafted_tokens += drafts
         self._stats.accepted_tokens += right
-        writing = share.sequence.writing
-        if writing is not None and writing.drafter is not None:
-            writing.drafter.learn(drafts, right)
+        generation = share.sequence.generation
+        if generation is not None and generation.drafter is not None:
+            generation.drafter.learn(drafts, right)
 
     def _count_prefill(self, sequence: Sequence, n: int) -> None:
         if sequence.background:
