@@ -250,3 +250,13 @@ def _pairs(tensors: Mapping[str, FileTensor], path: Path) -> dict[str, tuple[Fil
             missing = "lora_a" if "lora_b" in found else "lora_b"
             raise TensorError(f"{path}: {matrix}.{missing} is missing")
     return {matrix: (found["lora_a"], found["lora_b"]) for matrix, found in halves.items()}
+
+
+__all__ = [
+    "Adapter",
+    "adapted_program",
+    "identity_fields",
+    "open_adapters",
+    "read_adapter",
+    "with_adapters",
+]

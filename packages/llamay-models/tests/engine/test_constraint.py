@@ -118,7 +118,7 @@ def test_masks_are_filled_at_once_and_each_is_told_of_its_own(backend):
     ]
     fill_all_masks(many, backend.threads(2))
     assert [b.stale for b in many] == [False] * 4
-    assert [b.open for b in many] == [False, True, True, False]
+    assert [b.allows_text for b in many] == [False, True, True, False]
     assert many[0].finished
     assert not many[1].finished
     with pytest.raises(ConstraintError):
