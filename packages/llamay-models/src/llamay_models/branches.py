@@ -15,7 +15,7 @@ import numpy as np
 
 from llamay_models.engine import Context, Generation, Sampling, TokenConstraint
 from llamay_models.engine.decoding.constraint_state import ConstraintState
-from llamay_models.engine.decoding.sequence import Sequence as Work
+from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.requests.channel import Channel
 from llamay_models.errors import ContextError, SamplingError
 from llamay_models.plan._records import Doubles
@@ -347,13 +347,13 @@ def _ranked(branches: list[Branch], score: Score | None) -> list[Branch]:
 def _advance(pairs: Sequence[tuple[Context, list[int]]]) -> None:
     """Read a few tokens in each of several contexts, all in the same step."""
     engine = pairs[0][0].model.engine
-    works: list[Work] = []
+    works: list[EngineSequence] = []
     try:
         for context, tokens in pairs:
             channel = Channel()
             state = context._begin(channel)
             state.append(tokens)
-            works.append(Work(state, channel, None, context._end, owned=False, reuse=False))
+            works.append(EngineSequence(state, channel, None, context._end, owns_context=False, reuse=False))
     except BaseException:
         for work in works:
             work.channel.finish("cancelled")

@@ -15,7 +15,8 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 
 from llamay_models.engine import Engine
-from llamay_models.engine.passes.text_pass import Kind, Reader, Reading
+from llamay_models.engine.passes.pass_runner import PassRunner
+from llamay_models.engine.passes.text_pass import PassKind, TextPass
 from llamay_models.errors import PromptError, TensorError
 from llamay_models.plan import Doubles, Floats, Tensor
 from llamay_models.progress import Progress
@@ -34,7 +35,7 @@ class EmbeddingModel(Protocol):
     config: Any
     metadata: Mapping[str, Any]
     engine: Engine
-    reader: Reader
+    pass_runner: PassRunner
     writes: bool
     pools: str | None
     rank_head: RankHead | None
@@ -95,8 +96,8 @@ def pooled(
     """Return a state of float64 (width,) for each text; see `embed`. `pairs` has the types of each text's tokens."""
     width = model.embedding_length
     # An encoder pools by itself, as its file asks for; for another pooling it gives all rows.
-    kind: Kind = "hidden" if model.writes else "pooled" if pooling == model.pools else "rows"
-    pools, readings = [], []
+    kind: PassKind = "hidden" if model.writes else "pooled" if pooling == model.pools else "rows"
+    pools, passes = [], []
     for i, text in enumerate(texts):
         try:
             tokens = model.engine.check(model.encode(text) if isinstance(text, str) else text)
@@ -112,9 +113,9 @@ def pooled(
         pools.append(pool)
         first = len(tokens) - 1 if kind == "pooled" or (kind == "hidden" and pooling != "mean") else 0
         types = None if pairs is None else {"types": np.array(pairs[i], np.int32)}
-        readings.append(Reading(kind, tokens, first, pool.take, tenant, types))
-    tell = None if progress is None else lambda done: progress("embedding", done, len(readings))
-    model.reader.read(readings, tell)
+        passes.append(TextPass(kind, tokens, first, pool.take, tenant, types))
+    tell = None if progress is None else lambda done: progress("embedding", done, len(passes))
+    model.pass_runner.run(passes, tell)
     return [pool.value for pool in pools]
 
 

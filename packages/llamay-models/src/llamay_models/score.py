@@ -13,8 +13,9 @@ import numpy.typing as npt
 import llamay_kv
 from llamay_models.backend import Backend
 from llamay_models.engine import Engine
-from llamay_models.engine.passes.text_pass import Reader, Reading
-from llamay_models.engine.runner import Rows
+from llamay_models.engine.passes.pass_runner import PassRunner
+from llamay_models.engine.passes.text_pass import TextPass
+from llamay_models.engine.runner import StepRows
 from llamay_models.engine.sampling import MAX_LOGPROBS
 from llamay_models.errors import OutOfMemory, PromptError
 from llamay_models.plan import Doubles, Floats
@@ -28,7 +29,7 @@ class ScoringModel(Protocol):
     """A model, as scores see it."""
 
     engine: Engine
-    reader: Reader
+    pass_runner: PassRunner
     backend: Backend
     pool: llamay_kv.Pool
 
@@ -115,7 +116,7 @@ def score(
 
     ids = model.engine.check(tokens)[:-1]
     if ids:
-        model.reader.read([Reading("logits", ids, first, take, tenant)], None)
+        model.pass_runner.run([TextPass("logits", ids, first, take, tenant)], None)
     if progress is not None:
         progress("scoring", len(after), len(after))
     return Score(tuple(tokens[n:]), logprobs, tuple(tops))
@@ -138,7 +139,7 @@ def logits(model: ScoringModel, tokens: Sequence[int], first: int = 0) -> Iterat
             except llamay_kv.OutOfPages as error:
                 raise OutOfMemory(f"no K/V memory is left to score this text: {error}") from error
             with lease:
-                rows = Rows(lease, ids[begin:end], begin, wanted)
+                rows = StepRows(lease, ids[begin:end], begin, wanted)
                 out = model.engine.runner.run([rows]).copy()
                 lease.commit(rows.tokens)
             return out

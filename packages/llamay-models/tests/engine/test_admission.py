@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import llamay_kv
 from llamay_models.engine import Request, Sampling
-from llamay_models.engine.scheduling.waiting_queue import AGING, Queue
+from llamay_models.engine.scheduling.waiting_queue import AGING, WaitingQueue
 from llamay_models.engine.state.page_demand import PageDemand
 from llamay_models.errors import OutOfMemory, QueueFull
 
@@ -174,7 +174,7 @@ def nobody():
 
 
 def test_a_low_priority_is_served_in_the_end():
-    queue = Queue()
+    queue = WaitingQueue()
     low = Waiter(priority=0, submitted=0.0)
     queue.push(low, nobody)
     served, now = [], 0.0
@@ -188,24 +188,24 @@ def test_a_low_priority_is_served_in_the_end():
 
 
 def test_a_line_that_is_served_does_not_age():
-    queue = Queue()
+    queue = WaitingQueue()
     for i in range(100):
         queue.push(Waiter("ann", submitted=0.0, order=i), nobody)
     for i in range(5):
         queue.pop(queue.peek(100.0 + i), 100.0 + i)
-        queue.served("ann", 10)
+        queue.count_served("ann", 10)
     bob = Waiter("bob", submitted=105.0, order=200)
     queue.push(bob, lambda: {"ann"})
-    queue.served("ann", 1)
+    queue.count_served("ann", 1)
     assert queue.peek(106.0) is bob
 
 
 def test_time_away_is_no_credit():
-    queue = Queue()
+    queue = WaitingQueue()
     queue.push(Waiter("ann"), nobody)
-    queue.served("ann", 1000)
+    queue.count_served("ann", 1000)
     queue.push(Waiter("bob"), nobody)
-    assert queue.share("bob") == queue.share("ann") == 1000
+    assert queue.served_rows("bob") == queue.served_rows("ann") == 1000
 
 
 @settings(max_examples=50, deadline=None)
@@ -215,7 +215,7 @@ def test_time_away_is_no_credit():
     )
 )
 def test_everybody_is_served_once_and_a_line_in_its_order(entries):
-    queue, waiters = Queue(), []
+    queue, waiters = WaitingQueue(), []
     for i, (tenant, priority, submitted) in enumerate(entries):
         waiters.append(Waiter(tenant, priority, submitted, i))
         queue.push(waiters[-1], nobody)

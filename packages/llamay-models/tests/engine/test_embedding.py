@@ -134,7 +134,7 @@ def test_wrong_texts_are_told_and_leave_nothing(make_model):
     with pytest.raises(ValueError, match="dimensions must be from 1 to 32, not 33"):
         model.embed([[5]], dimensions=33)
     assert model.pool.used_bytes == used
-    assert len(model.reader._queue) == 0
+    assert len(model.pass_runner._queue) == 0
 
 
 def test_a_text_that_does_not_fit_into_memory_is_told_and_others_still_fit(make_model):
@@ -154,7 +154,7 @@ def test_giving_up_frees_what_was_read(make_model):
 
     with pytest.raises(KeyboardInterrupt):
         model.embed(TEXTS, progress=stop)
-    assert len(model.reader._queue) == 0
+    assert len(model.pass_runner._queue) == 0
     assert np.array_equal(model.embed(TEXTS[:1]), make_model().embed(TEXTS[:1]))
 
 
@@ -269,13 +269,13 @@ def test_scoring_nothing_says_so(make_model):
 
 def watch(model):
     """A list that gets the number of tokens of each step that texts are read in."""
-    steps, run = [], model.reader._compute
+    steps, run = [], model.pass_runner._compute
 
     def compute(runner, batch):
         steps.append(sum(len(rows.tokens) for _, rows in batch))
         run(runner, batch)
 
-    model.reader._compute = compute
+    model.pass_runner._compute = compute
     return steps
 
 

@@ -97,7 +97,7 @@ def test_nothing_is_kept_and_no_memory_is_needed(encoder):
     assert model.pool.budget_bytes == 0
     model.embed(TEXTS)
     assert model.pool.used_bytes == 0
-    assert len(model.reader._queue) == 0
+    assert len(model.pass_runner._queue) == 0
 
 
 @pytest.mark.parametrize(

@@ -140,20 +140,20 @@ def test_disk_prefixes_outlive_the_model(make_model, tmp_path):
 
     with disk() as cache:
         model = make_model(disk_cache=cache)
-        model.engine.prefixes._aside.submit(lambda: None).result()  # until the weights are hashed
+        model.engine.prefixes._executor.submit(lambda: None).result()  # until the weights are hashed
         first, cached = ask(model, prompt)
         assert cached == 0
         model.close()
     with disk() as cache:
         model = make_model(disk_cache=cache)
-        model.engine.prefixes._aside.submit(lambda: None).result()
+        model.engine.prefixes._executor.submit(lambda: None).result()
         model.engine._loop._prefill_budget._row_seconds = 1.0  # a second a token: the disk is faster
         again, cached = ask(model, prompt)
         assert (again, cached) == (first, 192)
         model.close()
     with disk() as cache:
         other = make_model(disk_cache=cache, seed=1)
-        other.engine.prefixes._aside.submit(lambda: None).result()
+        other.engine.prefixes._executor.submit(lambda: None).result()
         assert ask(other, prompt)[1] == 0
         other.close()
 
@@ -161,7 +161,7 @@ def test_disk_prefixes_outlive_the_model(make_model, tmp_path):
 def test_cancelling_while_the_disk_is_read_frees_everything(make_model, tmp_path):
     with llamay_kv.DiskCache(tmp_path, budget_bytes=MEGABYTE << 6, min_free_bytes=0) as cache:
         model = make_model(disk_cache=cache)
-        model.engine.prefixes._aside.submit(lambda: None).result()
+        model.engine.prefixes._executor.submit(lambda: None).result()
         ask(model, prompt_of(200))
         cache.flush()
         generation = model.engine.submit(Request(prompt_of(200), GREEDY, 10))

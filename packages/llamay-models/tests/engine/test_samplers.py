@@ -9,7 +9,7 @@ import pytest
 import llamay_kernels as kernels
 from llamay_models.engine import Request, Sampling
 from llamay_models.engine.decoding.dry_breakers import token_sequences
-from llamay_models.engine.decoding.token_sampler import Chooser, Draws
+from llamay_models.engine.decoding.token_sampler import BatchedDraws, TokenSampler
 from llamay_models.engine.state.context_state import State
 from llamay_models.errors import SamplingError
 
@@ -78,11 +78,11 @@ def test_another_mirostat_begins_anew(make_model):
     learned = context._state.mirostat
     assert learned is not None
     assert learned[3] != 10.0
-    chooser = Chooser(
+    chooser = TokenSampler(
         Sampling(seed=1, mirostat=2, mirostat_tau=4.0), context._state, 60, frozenset(), backend=model.backend
     )
     assert chooser._sampler.mu == 8.0
-    chooser = Chooser(
+    chooser = TokenSampler(
         Sampling(seed=1, mirostat=2, mirostat_eta=0.5), context._state, 60, frozenset(), backend=model.backend
     )
     assert chooser._sampler.mu == learned[3]
@@ -104,7 +104,7 @@ def test_scores_after_sampling_are_those_of_what_was_left(make_model):
 
 
 def draw(backend, what, threads=None):
-    draws = Draws()
+    draws = BatchedDraws()
     for i, (chooser, _, position) in enumerate(what):
         draws.add(chooser, i, position, None)
     draws.draw([logits for _, logits, _ in what], backend.sample_batch, threads)
@@ -120,7 +120,9 @@ def test_what_is_drawn_ahead_is_what_would_have_been_chosen(make_model):
         for options in OPTIONS:
             state = State(model.pool.context())
             state.append(PROMPT)
-            made.append(Chooser(Sampling(seed=4, **options), state, 60, frozenset(), backend=model.backend))
+            made.append(
+                TokenSampler(Sampling(seed=4, **options), state, 60, frozenset(), backend=model.backend)
+            )
         return made
 
     alone = [c.choose(x, 5, None) for c, x in zip(choosers(), rows, strict=True)]
@@ -136,7 +138,7 @@ def test_an_error_that_was_drawn_ahead_is_told_to_its_own_sequence(make_model):
     model = make_model()
     good, bad = np.zeros(60, np.float32), np.full(60, np.nan, np.float32)
     choosers = [
-        Chooser(Sampling(seed=1), State(model.pool.context()), 60, frozenset(), backend=model.backend)
+        TokenSampler(Sampling(seed=1), State(model.pool.context()), 60, frozenset(), backend=model.backend)
         for _ in range(2)
     ]
     draw(model.backend, [(choosers[0], good, 0), (choosers[1], bad, 0)])
@@ -150,7 +152,9 @@ def test_what_was_drawn_for_another_position_or_without_the_mask_is_not_taken(ma
     logits = np.zeros(60, np.float32)
     logits[[7, 8]] = 20, 19
     choosers = [
-        Chooser(Sampling(temperature=0), State(model.pool.context()), 60, frozenset(), backend=model.backend)
+        TokenSampler(
+            Sampling(temperature=0), State(model.pool.context()), 60, frozenset(), backend=model.backend
+        )
         for _ in (1, 2)
     ]
     draw(model.backend, [(c, logits, 3) for c in choosers])
@@ -211,7 +215,7 @@ def test_repetitions_do_not_reach_over_a_breaker(make_model):
     for sampling in (free, broken):
         state = State(model.pool.context())
         state.append(prompt)
-        chooser = Chooser(sampling, state, 60, frozenset(), model.tokenizer, backend=model.backend)
+        chooser = TokenSampler(sampling, state, 60, frozenset(), model.tokenizer, backend=model.backend)
         chosen.append(chooser.choose(logits, len(prompt), None)[0])
     assert chosen[0] != model.encode("a")[0]
     assert chosen[1] == model.encode("a")[0]

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llamay_models.engine import Request, Sampling
-from llamay_models.engine.decoding.speculation import Drafter, Lookup
+from llamay_models.engine.decoding.drafter import Drafter
+from llamay_models.engine.decoding.prompt_lookup import PromptLookup
 from llamay_models.engine.scheduling.prefill_budget import PrefillBudget
 
 GREEDY = Sampling(temperature=0)
@@ -26,17 +27,17 @@ class Cheap(PrefillBudget):
 
 class TestLookup:
     def test_says_what_followed_last_time(self):
-        assert Lookup([1, 2, 3, 4, 9, 1, 2, 3, 5, 7, 8, 2, 3]).propose(3) == [5, 7, 8]
+        assert PromptLookup([1, 2, 3, 4, 9, 1, 2, 3, 5, 7, 8, 2, 3]).propose(3) == [5, 7, 8]
 
     def test_prefers_the_longer_match(self):
-        assert Lookup([1, 2, 3, 4, 9, 3, 4, 8, 1, 2, 3, 4]).propose(1) == [9]
+        assert PromptLookup([1, 2, 3, 4, 9, 3, 4, 8, 1, 2, 3, 4]).propose(1) == [9]
 
     def test_goes_round_where_the_text_does(self):
-        assert Lookup([1, 2, 3, 1, 2, 3, 1, 2]).propose(7) == [3, 1, 2, 3, 1, 2, 3]
+        assert PromptLookup([1, 2, 3, 1, 2, 3, 1, 2]).propose(7) == [3, 1, 2, 3, 1, 2, 3]
 
     def test_knows_nothing_of_what_is_new(self):
-        assert Lookup([1, 2, 3, 4]).propose(5) == []
-        assert Lookup([]).propose(5) == []
+        assert PromptLookup([1, 2, 3, 4]).propose(5) == []
+        assert PromptLookup([]).propose(5) == []
 
     @given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 8))
     def test_is_what_a_search_finds(self, tokens, most):
@@ -50,7 +51,7 @@ class TestLookup:
                         return whole[len(tokens) :]
             return []
 
-        assert Lookup(tokens).propose(most) == search()
+        assert PromptLookup(tokens).propose(most) == search()
 
 
 class TestDrafter:

@@ -10,11 +10,12 @@ import numpy.typing as npt
 
 import llamay_kv as kv
 from llamay_models.engine.decoding.constraint_state import ConstraintState
+from llamay_models.engine.decoding.draft_model import DraftModel, DraftModelContext
+from llamay_models.engine.decoding.drafter import Drafter
 from llamay_models.engine.decoding.generation_state import GenerationState
-from llamay_models.engine.decoding.sequence import Sequence as Work
-from llamay_models.engine.decoding.speculation import Drafter, DraftModel, ModelDrafter
+from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.decoding.text_stream import StreamDecoder, TextStream
-from llamay_models.engine.decoding.token_sampler import Chooser
+from llamay_models.engine.decoding.token_sampler import TokenSampler
 from llamay_models.engine.decoding.vocabulary import Vocabulary
 from llamay_models.engine.requests.channel import Channel
 from llamay_models.engine.requests.generation import Generation
@@ -25,7 +26,7 @@ from llamay_models.engine.sampling import Sampling
 from llamay_models.engine.scheduling.loop import Loop
 from llamay_models.engine.scheduling.prefill_budget import Stall
 from llamay_models.engine.state.context_state import State, split
-from llamay_models.engine.state.prefix_cache import Prefixes
+from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.engine.state.vectors import Vectors
 from llamay_models.engine.state.vectors import make as make_vectors
 from llamay_models.engine.stats import Histograms, Stats
@@ -60,7 +61,7 @@ class Engine:
         ctx_size: int,
         max_sequences: int = 64,
         name: str = "model",
-        prefixes: Prefixes | None = None,
+        prefixes: PrefixCache | None = None,
         *,
         reads: Inputs | None = None,
         writes: bool = True,
@@ -83,10 +84,10 @@ class Engine:
         self._backend = runner.backend
         self._speculation = speculation
         self._draft = DraftModel(draft, self._vocab) if draft is not None else None
-        self.lenders: list[Callable[[], bool]] = []
+        self.page_lenders: list[Callable[[], bool]] = []
         """Called on the engine's thread when a text finds no memory: whoever holds pages that he can do without."""
         self._loop = Loop(
-            runner, pool, self.max_sequences, max_queue, prefixes, name, vocabulary, stall, self.lenders
+            runner, pool, self.max_sequences, max_queue, prefixes, name, vocabulary, stall, self.page_lenders
         )
 
     @property
@@ -115,9 +116,9 @@ class Engine:
         return self._loop.runner
 
     @property
-    def room(self) -> int:
+    def spare_rows(self) -> int:
         """Rows that a step of other work may have now; for use on the engine's thread, see `call`."""
-        return self._loop.room
+        return self._loop.spare_rows
 
     @property
     def closed(self) -> bool:
@@ -137,22 +138,22 @@ class Engine:
             context = request.prompt
             state = context._begin(channel)
             release: Callable[[], None] = context._end
-            owned = False
+            owns_context = False
             channel.cached_tokens = len(state) - len(state.pending)
         else:
             tokens = self.check(request.prompt)
             if not tokens:
                 raise PromptError("the prompt is empty; give at least one token")
-            state, release, owned = State(self.pool.context(), request.tenant), _nothing, True
+            state, release, owns_context = State(self.pool.context(), request.tenant), _nothing, True
             state.append(tokens)
         try:
-            sequence, sampling = self._prepare(request, state, channel, release, owned=owned)
+            sequence, sampling = self._prepare(request, state, channel, release, owns_context=owns_context)
             generation = self._generation(channel, sampling)
             self._loop.add(sequence)
         except BaseException:
             channel.finish("cancelled")
             release()
-            if owned:
+            if owns_context:
                 state.kv.close()
             raise
         return generation
@@ -168,7 +169,7 @@ class Engine:
         """
         total, done = len(state.pending), 0
         try:
-            self._loop.add(Work(state, channel, None, release, owned=False))
+            self._loop.add(EngineSequence(state, channel, None, release, owns_context=False))
         except BaseException:
             channel.finish("cancelled")
             release()
@@ -190,12 +191,12 @@ class Engine:
         if progress is not None:
             progress("reading", total, total)
 
-    def run_all(self, works: Sequence[Work]) -> None:
+    def run_all(self, works: Sequence[EngineSequence]) -> None:
         """Have several sequences read what is pending, all from the same step on. Blocks.
 
         Raises the first thing that went wrong, when all have ended; QueueFull, EngineClosed.
         """
-        added: list[Work] = []
+        added: list[EngineSequence] = []
 
         def add() -> None:
             for work in works:
@@ -286,8 +287,14 @@ class Engine:
         self._loop.close()
 
     def _prepare(
-        self, request: Request, state: State, channel: Channel, release: Callable[[], None], *, owned: bool
-    ) -> tuple[Work, Sampling]:
+        self,
+        request: Request,
+        state: State,
+        channel: Channel,
+        release: Callable[[], None],
+        *,
+        owns_context: bool,
+    ) -> tuple[EngineSequence, Sampling]:
         size = len(state)
         if size == 0:
             raise PromptError("the context is empty; extend it with a prompt first")
@@ -301,7 +308,7 @@ class Engine:
         channel.prompt_tokens = size
         constraint = request.constraint
         generation = GenerationState(
-            Chooser(
+            TokenSampler(
                 sampling,
                 state,
                 self._vocab,
@@ -317,19 +324,19 @@ class Engine:
             special=request.special,
             forbidden=ends if request.ignore_eos else frozenset(),
         )
-        work = Work(
+        work = EngineSequence(
             state,
             channel,
             generation,
             release,
-            owned=owned,
+            owns_context=owns_context,
             reuse=request.reuse,
             shared=request.shared,
             priority=request.priority,
             timeout=request.timeout,
         )
         if self._speculation and request.speculate:
-            generation.drafter = self._new_drafter(generation.chooser, state)
+            generation.drafter = self._new_drafter(generation.sampler, state)
         return work, sampling
 
     def _branch(self, channel: Channel, n: int) -> list[Generation]:
@@ -340,7 +347,7 @@ class Engine:
             raise ContextError("the constraint has not begun; fork when the first token is there")
         return [self._twin(parent, parent.generation, i) for i in range(n)]
 
-    def _twin(self, parent: Work, generation: GenerationState, i: int) -> Generation:
+    def _twin(self, parent: EngineSequence, generation: GenerationState, i: int) -> Generation:
         """Start branch number i of a sequence that writes."""
         channel, state = Channel(), parent.state.fork()
         try:
@@ -350,7 +357,7 @@ class Engine:
             text = TextStream(self._decoder(generation.special), generation.stops)
             for token in state.last(written) if written else ():
                 text.feed(token)  # so that it holds back what its parent holds back
-            chooser = Chooser(
+            sampler = TokenSampler(
                 state.sampling or Sampling(),
                 state,
                 self._vocab,
@@ -359,24 +366,24 @@ class Engine:
                 backend=self._backend,
             )
             twin = GenerationState(
-                chooser,
+                sampler,
                 text,
                 generation.ends,
                 generation.limit - written,
                 generation.make_constraint_state,
-                None if generation.drafter is None else self._new_drafter(chooser, state),
+                None if generation.drafter is None else self._new_drafter(sampler, state),
                 stops=generation.stops,
                 special=generation.special,
                 forbidden=generation.forbidden,
             )
             if generation.constraint_state is not None:
                 twin.constraint_state = generation.constraint_state.fork()
-            work = Work(
+            work = EngineSequence(
                 state,
                 channel,
                 twin,
                 _nothing,
-                owned=True,
+                owns_context=True,
                 reuse=parent.reuse,
                 shared=parent.shared,
                 priority=parent.priority,
@@ -386,7 +393,7 @@ class Engine:
         except BaseException:
             state.kv.close()
             raise
-        return self._generation(channel, chooser.sampling)
+        return self._generation(channel, sampler.sampling)
 
     def _generation(self, channel: Channel, sampling: Sampling) -> Generation:
         return Generation(channel, sampling, self._loop.wake, self.branch)
@@ -396,10 +403,12 @@ class Engine:
             return _Silent()
         return self._vocabulary.stream_decoder(skip_special=True, keep=special)
 
-    def _new_drafter(self, chooser: Chooser, state: State) -> Drafter:
+    def _new_drafter(self, sampler: TokenSampler, state: State) -> Drafter:
         model = None
         if self._draft is not None and not state.mixed:  # what they say a draft model cannot know
-            model = ModelDrafter(self._draft, lambda n: state.last(len(state) - n), chooser.twin())
+            model = DraftModelContext(
+                self._draft, lambda n: state.last(len(state) - n), sampler.draft_sampler()
+            )
         return Drafter(lambda: state.tokens, model)
 
 

@@ -13,7 +13,7 @@ from llamay_models.plan._records import Floats
 
 
 @dataclass(slots=True)
-class Rows:
+class StepRows:
     """The next rows of one context: a lease on their K/V, and how many of the last want logits.
 
     `lease` is None where the plan keeps nothing; `inputs` is what the rows are beside tokens.
@@ -25,7 +25,7 @@ class Rows:
     wanted: int
     inputs: Inputs | None = None
 
-    def keep(self) -> None:
+    def commit_all(self) -> None:
         """Make the rows part of the context."""
         if self.lease is not None:
             self.lease.commit(self.tokens, checkpoints=True)
@@ -61,7 +61,7 @@ class Runner:
             self._rows = list(self._out)
         return self._rows[:wanted]
 
-    def run(self, batch: Sequence[Rows]) -> Floats:
+    def run(self, batch: Sequence[StepRows]) -> Floats:
         """Compute the rows' K/V, and the outputs that are wanted, in order: float32 (wanted, output width).
 
         The result is overwritten by the next run. Nothing is committed.
@@ -71,7 +71,7 @@ class Runner:
         self.step(batch, ())
         return self._out[:wanted]
 
-    def step(self, batch: Sequence[Rows], draws: Sequence[Draw]) -> tuple[list[int], dict[int, str]]:
+    def step(self, batch: Sequence[StepRows], draws: Sequence[Draw]) -> tuple[list[int], dict[int, str]]:
         """Compute the rows' K/V and outputs, then draw tokens from these; `rows` was asked for enough of them.
 
         Returns the tokens, -1 where none can be drawn, and what was wrong there.
@@ -79,7 +79,7 @@ class Runner:
         self.seconds, tokens, errors = self._run(_given(batch), self._out, self.threads, draws)
         return tokens, errors
 
-    def begin(self, batch: Sequence[Rows]) -> Begun:
+    def begin(self, batch: Sequence[StepRows]) -> Begun:
         """Have the other threads begin a step, which `finish` completes. Nothing else can run before.
 
         `rows` was asked for enough rows. Where nobody wants the outputs any more, `leave` it.
@@ -102,7 +102,7 @@ class Runner:
         return tokens, errors, followed
 
 
-def _given(batch: Sequence[Rows]) -> list[Given]:
+def _given(batch: Sequence[StepRows]) -> list[Given]:
     return [
         (r.lease, r.tokens, r.position, r.wanted)
         if r.inputs is None

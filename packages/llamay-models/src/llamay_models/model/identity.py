@@ -16,7 +16,7 @@ _FIRST = frozenset({"gemma3", "gpt2", "llama", "qwen2", "qwen3"})
 def identity(parts: Parts, sha256: str) -> llamay_kv.Identity:
     """Return the identity of what a model of these parts computes; `sha256` is its file's, in hexadecimal.
 
-    Prefixes in memory and on disk are found under all of its fields. Snapshots of the first form, which lack the
+    PrefixCache in memory and on disk are found under all of its fields. Snapshots of the first form, which lack the
     operations, the kinds of layers and the device, restore where all that they say agrees: what they do not say was
     then as it is now.
     """

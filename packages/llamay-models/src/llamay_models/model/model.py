@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import llamay_kv as kv
 from llamay_models.engine import Context, Engine, Progress, Runner
 from llamay_models.engine.contexts.protocols import OpenContext
-from llamay_models.engine.passes.text_pass import Kind, Reader
+from llamay_models.engine.passes.pass_runner import PassRunner
+from llamay_models.engine.passes.text_pass import PassKind
 from llamay_models.engine.requests.token_constraint import TokenConstraint
 from llamay_models.engine.state.context_state import State
-from llamay_models.engine.state.prefix_cache import Prefixes
+from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.errors import ContextError, EngineClosed, PromptError
 from llamay_models.model.parts import Parts
 from llamay_models.plan import Floats, Program, hidden, inputs, whole_text
@@ -69,11 +70,11 @@ class Model:
         self.pools: str | None = getattr(parts.config, "pooling", None)
         self._sha256: str | None = None
         self._template: ChatTemplate | None = None
-        self._aside: dict[Kind, Runner] = {}
+        self._pass_runners: dict[PassKind, Runner] = {}
         prefixes = None
         if parts.prefix_cache or parts.disk_cache is not None:
             # Weak: what belongs to the engine must not keep this object.
-            prefixes = Prefixes(
+            prefixes = PrefixCache(
                 parts.pool,
                 parts.prefix_cache,
                 parts.disk_cache,
@@ -99,7 +100,7 @@ class Model:
         # The engine's thread knows nothing of this object: dropping it, or leaving Python, ends the thread.
         weakref.finalize(self, self.engine.close)
         self.rank_head = parts.rank_head
-        self.reader = Reader(self.engine, partial(_runner, self.engine, weakref.ref(self)))
+        self.pass_runner = PassRunner(self.engine, partial(_runner, self.engine, weakref.ref(self)))
 
     # -- what it is
 
@@ -397,7 +398,7 @@ class Model:
         for context in list(self._contexts):
             context.close()
         parts, self._parts = self._parts, None
-        self._aside.clear()
+        self._pass_runners.clear()
         if parts is not None and parts.draft is not None and parts.owns_draft:
             parts.draft.close()
 
@@ -428,19 +429,19 @@ def _identity(model: weakref.ref[Model]) -> kv.Identity:
     return alive.identity
 
 
-def _runner(engine: Engine, model: weakref.ref[Model], kind: Kind) -> Runner:
-    """Return what computes readings: the engine's own plan where that says it, else one made when first used."""
+def _runner(engine: Engine, model: weakref.ref[Model], kind: PassKind) -> Runner:
+    """Return what computes passes: the engine's own plan where that says it, else one made when first used."""
     owner = model()
     if owner is None:
         raise EngineClosed("the model was closed; load it again")
     parts = owner._opened()
     if kind in ("logits", "pooled") or parts.config.output == "rows":
         return engine.runner
-    if kind not in owner._aside:
+    if kind not in owner._pass_runners:
         short = hidden(parts.program) if kind == "hidden" else _rows(parts.program)
         plan = parts.backend.plan(short.records, short.widths, parts.weights, max_rows=parts.plan.max_rows)
-        owner._aside[kind] = Runner(parts.backend, plan, parts.threads)
-    return owner._aside[kind]
+        owner._pass_runners[kind] = Runner(parts.backend, plan, parts.threads)
+    return owner._pass_runners[kind]
 
 
 def _rows(program: Program) -> Program:

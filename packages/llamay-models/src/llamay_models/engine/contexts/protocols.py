@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 import llamay_kv as kv
 from llamay_models.engine.decoding.constraint_state import ConstraintState
-from llamay_models.engine.decoding.sequence import Sequence as Work
+from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.requests.channel import Channel
 from llamay_models.engine.requests.generation import Generation
 from llamay_models.engine.requests.request import Request
@@ -63,7 +63,7 @@ class ContextEngine(Protocol):
     ) -> None:
         """Compute what is pending in a context, and the logits after it."""
 
-    def run_all(self, works: Sequence[Work]) -> None:
+    def run_all(self, works: Sequence[EngineSequence]) -> None:
         """Compute what is pending in several contexts, in the same steps."""
 
     def constraint_state(self, constraint: TokenConstraint) -> ConstraintState:

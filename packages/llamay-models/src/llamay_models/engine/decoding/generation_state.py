@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 
 from llamay_models.engine.decoding.constraint_state import ConstraintState
-from llamay_models.engine.decoding.speculation import Drafter
+from llamay_models.engine.decoding.drafter import Drafter
 from llamay_models.engine.decoding.text_stream import TextStream
-from llamay_models.engine.decoding.token_sampler import Chooser
+from llamay_models.engine.decoding.token_sampler import TokenSampler
 from llamay_models.engine.requests.results import TokenScore
 
 
@@ -20,13 +20,13 @@ class GenerationState:
     """
 
     __slots__ = (
-        "chooser",
         "constraint_state",
         "drafter",
         "ends",
         "forbidden",
         "limit",
         "make_constraint_state",
+        "sampler",
         "scores",
         "special",
         "stops",
@@ -36,7 +36,7 @@ class GenerationState:
 
     def __init__(
         self,
-        chooser: Chooser,
+        sampler: TokenSampler,
         text: TextStream,
         ends: frozenset[int],
         limit: int,
@@ -47,7 +47,7 @@ class GenerationState:
         special: Collection[int] = (),
         forbidden: frozenset[int] = frozenset(),
     ) -> None:
-        self.chooser = chooser
+        self.sampler = sampler
         self.text = text
         self.ends = ends
         self.limit = limit

@@ -1,4 +1,4 @@
-"""`Sequence`: one context at work in the engine, which prefills or decodes."""
+"""`EngineSequence`: one context at work in the engine, which prefills or decodes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from llamay_models.errors import LlamayError
 from llamay_models.plan._records import Floats
 
 
-class Sequence:
+class EngineSequence:
     """A context while the engine works on it. All of it belongs to the engine's thread, except the channel.
 
     Without `generation` it only reads what is pending, and keeps the logits after the last token.
 
     Attributes:
-        owned: whether the context ends with the sequence.
+        owns_context: whether the context ends with the sequence.
         reuse, shared: whether prefixes are used, and how much of it is everybody's.
         priority, deadline: higher comes first; perf_counter seconds at which it ends.
         order: when it came, among all.
-        kept: how many of its tokens the prefixes have.
+        kept_tokens: how many of its tokens the prefixes have.
         checkpoint_positions: where in its prompt recurrent layers keep a state.
         ending: why and with what error it is to end.
         last_prefill_step: the step in which it last read.
         preempted: whether it waits because its memory was taken; `was_preempted`, whether that ever was so.
         background: whether nobody asked for it; it is in no statistics.
-        used: how many rows of logits of its last step were of use.
-        passed: where it stood when it last let an equal prompt read for it.
+        used_rows: how many rows of logits of its last step were of use.
+        deferred_at: where it stood when it last let an equal prompt read for it.
 
     """
 
@@ -41,20 +41,20 @@ class Sequence:
         "channel",
         "checkpoint_positions",
         "deadline",
+        "deferred_at",
         "ending",
         "generation",
-        "kept",
+        "kept_tokens",
         "last_prefill_step",
         "order",
-        "owned",
-        "passed",
+        "owns_context",
         "preempted",
         "priority",
         "release",
         "reuse",
         "shared",
         "state",
-        "used",
+        "used_rows",
         "was_preempted",
     )
 
@@ -65,7 +65,7 @@ class Sequence:
         generation: GenerationState | None,
         release: Callable[[], None],
         *,
-        owned: bool,
+        owns_context: bool,
         reuse: bool = True,
         shared: int = 0,
         priority: int = 0,
@@ -75,17 +75,17 @@ class Sequence:
         self.channel = channel
         self.generation = generation
         self.release = release
-        self.owned = owned
+        self.owns_context = owns_context
         self.reuse = reuse
         self.shared = shared
         self.priority = priority
         self.deadline = None if timeout is None else channel.submitted + timeout
         self.order = 0
-        self.kept = 0
+        self.kept_tokens = 0
         self.checkpoint_positions: tuple[int, ...] = ()
         self.last_prefill_step = 0
-        self.used = 0
-        self.passed: int | None = None
+        self.used_rows = 0
+        self.deferred_at: int | None = None
         self.preempted = False
         self.was_preempted = False
         self.background = False
@@ -101,13 +101,13 @@ class Sequence:
         """The constraint at work on the text; None without one, and before the first token is chosen."""
         return None if self.generation is None else self.generation.constraint_state
 
-    def begin_with(self, found: kv.Context) -> None:
+    def adopt_prefix(self, found: kv.Context) -> None:
         """Go on from a prefix that was computed before, a longer one than it has."""
         state = self.state
         gain = len(found) - len(state.kv)
         state.kv.close()
         state.kv, state.pending = found, state.pending[gain:]
-        self.kept = len(found)
+        self.kept_tokens = len(found)
         if self.generation is None:
             self.channel.put(gain)
         if not self.was_preempted:
@@ -116,19 +116,19 @@ class Sequence:
     def verify(self, logits: list[Floats], drafts: list[int]) -> None:
         """Choose a token after the last pending one, and after each draft for as long as the drafts were right.
 
-        There are logits for each. `used` then says how many rows were of use: one, and one more for every
+        There are logits for each. `used_rows` then says how many rows were of use: one, and one more for every
         draft that is what was chosen. The tokens of those rows can be committed.
         """
         for i, row in enumerate(logits):
-            self.used = i + 1
+            self.used_rows = i + 1
             self.choose(row)
             if i == len(drafts) or self.ending is not None or self.state.pending[-1] != drafts[i]:
                 break
-            self.look()
+            self.end_if_complete()
             if self.ending is not None:
                 break
 
-    def took(self, n: int) -> None:
+    def mark_committed(self, n: int) -> None:
         """Go on after the first n pending tokens were committed."""
         pending = self.state.pending
         del pending[:n]
@@ -138,7 +138,7 @@ class Sequence:
     def choose(self, logits: Floats, position: int | None = None) -> None:
         """Choose the next token, let out the text it completes, and say in `ending` if the sequence is to end.
 
-        `position` is that token's, if it is known. Whether a constraint is satisfied is for `look` to say. Without
+        `position` is that token's, if it is known. Whether a constraint is satisfied is for `end_if_complete` to say. Without
         `generation` nothing is chosen; the logits are kept. At the end the context keeps the token as pending.
         """
         generation, state = self.generation, self.state
@@ -172,36 +172,36 @@ class Sequence:
                 self.ending = ("stop", None)
                 return
             mask = constraint.mask
-        token, score = generation.chooser.choose(logits, position, mask)
-        self._take(generation, token)
+        token, score = generation.sampler.choose(logits, position, mask)
+        self._append(generation, token)
         if score is not None:
             generation.scores.append(score)
-        self._tell(generation, token)
+        self._emit_token(generation, token)
 
     def take_drawn(self, position: int) -> int:
-        """Take the next token, which was drawn with the step, and leave the rest of `choose` to `tell`.
+        """Take the next token, which was drawn with the step, and leave the rest of `choose` to `emit`.
 
         Only for texts without constraint and scores, for a token that is neither an end nor the last one allowed.
         """
         generation = self.generation
         assert generation is not None
-        token = generation.chooser.take(position)
-        self._take(generation, token)
+        token = generation.sampler.take(position)
+        self._append(generation, token)
         return token
 
-    def tell(self, token: int) -> None:
+    def emit(self, token: int) -> None:
         """Let out the text that a token completes, and say in `ending` if the sequence is to end."""
         assert self.generation is not None
-        self._tell(self.generation, token)
+        self._emit_token(self.generation, token)
 
-    def _take(self, generation: GenerationState, token: int) -> None:
+    def _append(self, generation: GenerationState, token: int) -> None:
         self.state.pending.append(token)
         self.state.logits = None
         self.channel.completion_tokens += 1
         if generation.drafter is not None:
             generation.drafter.push(token)
 
-    def _tell(self, generation: GenerationState, token: int) -> None:
+    def _emit_token(self, generation: GenerationState, token: int) -> None:
         channel = self.channel
         generation.tokens.append(token)
         if token in generation.ends:
@@ -210,7 +210,7 @@ class Sequence:
         stream = generation.text
         text = stream.feed(token)
         if text:
-            self._let_out(generation, text)
+            self._put_piece(generation, text)
         if generation.constraint_state is not None:
             # Also before a stop string ends the text: the constraint may go on in another text.
             generation.constraint_state.accept(token)
@@ -229,7 +229,7 @@ class Sequence:
             return False
         return not constraint.stale_and_slow if ending is None else ending[0] == "length"
 
-    def look(self) -> None:
+    def end_if_complete(self) -> None:
         """End a text whose constraint allows nothing more. Raises ConstraintError, or what the constraint raised.
 
         A mask that takes long is computed while the next step runs, and looked at after it.
@@ -249,8 +249,8 @@ class Sequence:
                 generation.drafter.close()
             text = generation.text.finish() if generation.text.stopped is None else ""
             if text or generation.tokens:
-                self._let_out(generation, text)
-        if self.owned:
+                self._put_piece(generation, text)
+        if self.owns_context:
             self.state.kv.close()
         self.release()
         channel.finish(reason, error)
@@ -260,7 +260,7 @@ class Sequence:
         """Whether it has ended."""
         return self.channel.finish_reason is not None
 
-    def _let_out(self, generation: GenerationState, text: str) -> None:
+    def _put_piece(self, generation: GenerationState, text: str) -> None:
         self.channel.put((text, tuple(generation.tokens), tuple(generation.scores)))
         generation.tokens.clear()
         if generation.scores:

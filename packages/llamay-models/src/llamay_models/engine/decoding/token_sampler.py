@@ -1,4 +1,4 @@
-"""`Chooser`: the native sampler, as a sequence uses it."""
+"""`TokenSampler`: the native sampler, as a sequence uses it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FORGETFUL = {
 }
 
 
-class Chooser:
+class TokenSampler:
     """Chooses the tokens of one sequence.
 
     A choice depends on the sampling, the random stream, the tokens so far, the logits, and with mirostat on
@@ -80,7 +80,7 @@ class Chooser:
         # Whether nothing is to be noted beside the token.
         self._plain = self._history is None and self._mirostat is None and self._logprobs is None
 
-    def twin(self) -> Sampler:
+    def draft_sampler(self) -> Sampler:
         """Return a sampler that draws the same random numbers, for guessing. It does not look back."""
         state = self._sampler.state()
         return self._make(**{**state, **_FORGETFUL})
@@ -146,7 +146,7 @@ class Chooser:
         return None if self._history is None else self._history.tokens
 
 
-class Draws:
+class BatchedDraws:
     """Tokens of several sequences that are drawn in one native call: with the step that makes their logits, or after.
 
     The next `choose` for the same position and mask then only takes what was drawn, which is the token that
@@ -158,33 +158,35 @@ class Draws:
 
     """
 
-    __slots__ = ("_choosers", "work")
+    __slots__ = ("_samplers", "work")
 
     def __init__(self) -> None:
         self.work: list[Draw] = []
-        self._choosers: list[Chooser] = []
+        self._samplers: list[TokenSampler] = []
 
-    def add(self, chooser: Chooser, output: int, position: int, constraint: ConstraintState | None) -> None:
+    def add(
+        self, sampler: TokenSampler, output: int, position: int, constraint: ConstraintState | None
+    ) -> None:
         """Have a token drawn, unless there is nothing to draw: then `choose` does without."""
         mask = None
         if constraint is not None:
             if not constraint.allows_text:  # then the text ends, and `choose` does not draw
                 return
             mask = constraint.mask
-        if chooser._plain:
-            self.work.append((chooser._sampler, output, position, None, mask))
-        elif chooser.scores_itself:
+        if sampler._plain:
+            self.work.append((sampler._sampler, output, position, None, mask))
+        elif sampler.scores_itself:
             return
         else:
-            self.work.append((chooser._sampler, output, position, chooser.history, mask))
-        self._choosers.append(chooser)
+            self.work.append((sampler._sampler, output, position, sampler.history, mask))
+        self._samplers.append(sampler)
 
     def take(self, tokens: Sequence[int], errors: Mapping[int, str]) -> None:
         """Hand out what was drawn, or what was wrong."""
-        for chooser, row, token in zip(self._choosers, self.work, tokens, strict=True):
-            chooser._drawn = (row[2], row[4], token)
+        for sampler, row, token in zip(self._samplers, self.work, tokens, strict=True):
+            sampler._drawn = (row[2], row[4], token)
         for i, error in errors.items():
-            self._choosers[i]._drawn = (self.work[i][2], self.work[i][4], error)
+            self._samplers[i]._drawn = (self.work[i][2], self.work[i][4], error)
 
     def draw(
         self, logits: Sequence[Floats], sample_batch: SampleBatch, threads: Threads | None = None

@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Callable
 
 import llamay_kv as kv
-from llamay_models.engine.decoding.sequence import Sequence
-from llamay_models.engine.scheduling.finishing import Endings
+from llamay_models.engine.decoding.sequence import EngineSequence
+from llamay_models.engine.scheduling.finishing import Finisher
 from llamay_models.engine.scheduling.prefill_budget import PrefillBudget
-from llamay_models.engine.scheduling.waiting_queue import Queue
+from llamay_models.engine.scheduling.waiting_queue import WaitingQueue
 from llamay_models.engine.state.checkpoints import Checkpoints
 from llamay_models.engine.state.page_demand import PageDemand
-from llamay_models.engine.state.prefix_cache import Prefixes
+from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.engine.stats import Histograms, Stats
 
 
@@ -33,8 +33,8 @@ class Admission:
         pool: kv.Pool,
         chunk: int,
         max_sequences: int,
-        prefixes: Prefixes | None,
-        endings: Endings,
+        prefixes: PrefixCache | None,
+        finisher: Finisher,
         prefill_budget: PrefillBudget,
         stats: Stats,
         histograms: Histograms,
@@ -42,20 +42,20 @@ class Admission:
         checkpoints: Checkpoints | None = None,
     ) -> None:
         self._checkpoints = checkpoints
-        self.running: list[Sequence] = []
-        self.waiting = Queue()
-        self.loading: set[Sequence] = set()
+        self.running: list[EngineSequence] = []
+        self.waiting = WaitingQueue()
+        self.loading: set[EngineSequence] = set()
         self.page_demand = PageDemand(pool, chunk)
         self._pool = pool
         self._max_sequences = max_sequences
         self._prefixes = prefixes
-        self._endings = endings
+        self._finisher = finisher
         self._prefill_budget = prefill_budget
         self._stats = stats
         self._histograms = histograms
         self._wake = wake
         self._spills = bool(pool.spill_counters())
-        self._loaded: deque[tuple[Sequence, kv.Context]] = deque()
+        self._loaded: deque[tuple[EngineSequence, kv.Context]] = deque()
         # Bytes that were used, and how many had ended, when the next one found no room.
         self._full_since: tuple[int, int] | None = None
 
@@ -69,7 +69,7 @@ class Admission:
         """Whether all who are here have a place, so that nobody comes or goes by himself."""
         return self.waiting.empty and not self.loading and not self._loaded
 
-    def enqueue(self, sequence: Sequence, *, first: bool = False) -> None:
+    def enqueue(self, sequence: EngineSequence, *, first: bool = False) -> None:
         """Have a sequence wait, at the end of its line or in front."""
         self.waiting.push(sequence, self._tenants, first=first)
 
@@ -82,11 +82,11 @@ class Admission:
             return
         now = time.perf_counter()
         for sequence in over:
-            if self._endings.is_over(sequence, now):
+            if self._finisher.end_if_over(sequence, now):
                 self.running.remove(sequence)
         if self.waiting.empty:
             return
-        for sequence in [s for s in self.waiting if self._endings.is_over(s, now)]:
+        for sequence in [s for s in self.waiting if self._finisher.end_if_over(s, now)]:
             self.waiting.remove(sequence)
         while len(self.waiting) and self.active < self._max_sequences:
             if not self.admit(self.waiting.peek(now), now):
@@ -99,7 +99,7 @@ class Admission:
             self.loading.remove(sequence)
             self._begin(sequence, found)
 
-    def admit(self, sequence: Sequence, now: float) -> bool:
+    def admit(self, sequence: EngineSequence, now: float) -> bool:
         """Give a sequence a place, and the longest prefix of its prompt that is known.
 
         False, and it stays where it was, if there is no memory for its prompt before somebody else ends.
@@ -107,7 +107,7 @@ class Admission:
         busy = self.active > 0
         if busy and self._full_since is not None:
             used, ended = self._full_since
-            if self._pool.used_bytes >= used and self._endings.count == ended:
+            if self._pool.used_bytes >= used and self._finisher.count == ended:
                 return False
         state, prefixes = sequence.state, self._prefixes
         wanted = len(state.pending) - 1  # the last token is computed in any case, for its logits
@@ -144,7 +144,7 @@ class Admission:
             self._begin(sequence, found)
         return True
 
-    def adopt_shared_prefix(self, sequence: Sequence) -> None:
+    def adopt_shared_prefix(self, sequence: EngineSequence) -> None:
         """Take what another sequence has meanwhile read of the same prompt."""
         state, prefixes = sequence.state, self._prefixes
         if prefixes is None or state.kv.owner is not None or state.kv.marking is not None:
@@ -155,7 +155,7 @@ class Admission:
         else:
             found.close()
 
-    def preempt(self, sequence: Sequence) -> None:
+    def preempt(self, sequence: EngineSequence) -> None:
         """Take a sequence's memory away. It waits, first in its line, and goes on where it was, to the same bits."""
         self._stats.preempted += 1
         self.running.remove(sequence)
@@ -176,22 +176,22 @@ class Admission:
     def close(self) -> None:
         """Forget everybody."""
         self.running.clear()
-        self.waiting = Queue()
+        self.waiting = WaitingQueue()
 
     def _tenants(self) -> set[str]:
         return {s.state.tenant for s in (*self.running, *self.loading)}
 
     def _note_full(self) -> None:
-        self._full_since = (self._pool.used_bytes, self._endings.count)
+        self._full_since = (self._pool.used_bytes, self._finisher.count)
 
-    def _begin(self, sequence: Sequence, found: kv.Context | None) -> None:
+    def _begin(self, sequence: EngineSequence, found: kv.Context | None) -> None:
         if found is not None:
             self._adopt(sequence, found)
         if self._checkpoints is not None:
             sequence.checkpoint_positions = self._checkpoint_positions(sequence, self._checkpoints)
         insort(self.running, sequence, key=_importance)
 
-    def _checkpoint_positions(self, sequence: Sequence, checkpoints: Checkpoints) -> tuple[int, ...]:
+    def _checkpoint_positions(self, sequence: EngineSequence, checkpoints: Checkpoints) -> tuple[int, ...]:
         """Where in its prompt a sequence leaves states, for itself and for others."""
         state, prefixes = sequence.state, self._prefixes
         begin, end = len(state.kv), len(state)
@@ -202,12 +202,12 @@ class Admission:
             begin, end, shared=sequence.shared, parting=parting, chunk=prefixes.chunk_on_disk
         )
 
-    def _adopt(self, sequence: Sequence, found: kv.Context) -> None:
+    def _adopt(self, sequence: EngineSequence, found: kv.Context) -> None:
         if not sequence.background:
             self._stats.cached_tokens += len(found) - len(sequence.state.kv)
-        sequence.begin_with(found)
+        sequence.adopt_prefix(found)
 
-    def _has_room(self, sequence: Sequence, found: kv.Context | None) -> bool:
+    def _has_room(self, sequence: EngineSequence, found: kv.Context | None) -> bool:
         """Whether its prompt finds pages beside those that the prompts being read have yet to take."""
         state, need = sequence.state, self.page_demand
         if self._spills:
@@ -223,7 +223,7 @@ class Admission:
             short -= self._prefixes.tree.reclaim(short)
         return short <= 0
 
-    def _on_loaded(self, sequence: Sequence, found: kv.Context) -> Callable[[kv.Context], None]:
+    def _on_loaded(self, sequence: EngineSequence, found: kv.Context) -> Callable[[kv.Context], None]:
         def done(longest: kv.Context) -> None:
             if longest is not found:
                 found.close()
@@ -232,7 +232,7 @@ class Admission:
 
         return done
 
-    def _release_pages(self, sequence: Sequence) -> None:
+    def _release_pages(self, sequence: EngineSequence) -> None:
         """Give up what a sequence has computed; its tokens are to be read again."""
         state = sequence.state
         self._stats.recomputed_tokens += len(state.kv)
@@ -246,8 +246,8 @@ class Admission:
         tokens = state.tokens
         state.kv.close()
         state.kv, state.pending, state.logits = empty, tokens, None
-        sequence.kept, sequence.passed = 0, None
+        sequence.kept_tokens, sequence.deferred_at = 0, None
 
 
-def _importance(sequence: Sequence) -> tuple[int, int]:
+def _importance(sequence: EngineSequence) -> tuple[int, int]:
     return -sequence.priority, sequence.order

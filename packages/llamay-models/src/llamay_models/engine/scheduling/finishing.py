@@ -1,16 +1,16 @@
-"""`Endings`: how a sequence ends, and what is kept of it."""
+"""`Finisher`: how a sequence ends, and what is kept of it."""
 
 from __future__ import annotations
 
-from llamay_models.engine.decoding.sequence import Sequence
+from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.requests.results import FinishReason
 from llamay_models.engine.scheduling.replay import Replays
-from llamay_models.engine.state.prefix_cache import Prefixes
+from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.engine.stats import Stats
 from llamay_models.errors import ConstraintError, LlamayError
 
 
-class Endings:
+class Finisher:
     """Ends sequences, and lets others find what they computed. Belongs to the engine's thread.
 
     Attributes:
@@ -19,14 +19,14 @@ class Endings:
 
     """
 
-    def __init__(self, stats: Stats, prefixes: Prefixes | None, replays: Replays) -> None:
+    def __init__(self, stats: Stats, prefixes: PrefixCache | None, replays: Replays) -> None:
         self.count = 0
-        self.keeps = True
+        self.keeps_prefixes = True
         self._stats = stats
         self._prefixes = prefixes
         self._replays = replays
 
-    def settle(self, sequence: Sequence) -> None:
+    def finish_if_ending(self, sequence: EngineSequence) -> None:
         """End a sequence that said so."""
         if sequence.ending is None:
             return
@@ -40,7 +40,7 @@ class Endings:
         except Exception as failed:  # decoders are other people's code
             self.end(sequence, wrapped(failed))
 
-    def end(self, sequence: Sequence, error: LlamayError | None, *, cancelled: bool = False) -> None:
+    def end(self, sequence: EngineSequence, error: LlamayError | None, *, cancelled: bool = False) -> None:
         """End a sequence with an error, or because it was cancelled."""
         if sequence.background:
             pass
@@ -53,28 +53,30 @@ class Endings:
         except Exception as again:  # not even its text can be finished
             sequence.channel.finish("error", LlamayError(f"ending a text failed: {again}"))
 
-    def is_over(self, sequence: Sequence, now: float) -> bool:
+    def end_if_over(self, sequence: EngineSequence, now: float) -> bool:
         """End a sequence that was cancelled, or whose time is up."""
         if sequence.channel.cancelled:
             self.end(sequence, None, cancelled=True)
         elif sequence.deadline is not None and now >= sequence.deadline:
             self._stats.timed_out += 1
             sequence.ending = ("timeout", None)
-            self.settle(sequence)
+            self.finish_if_ending(sequence)
         return sequence.finished
 
-    def _finish(self, sequence: Sequence, reason: FinishReason, error: LlamayError | None = None) -> None:
+    def _finish(
+        self, sequence: EngineSequence, reason: FinishReason, error: LlamayError | None = None
+    ) -> None:
         state, prefixes = sequence.state, self._prefixes
         self.count += 1
         if (
-            not sequence.owned
+            not sequence.owns_context
             and sequence.generation is not None
             and not (state.kv.closed or state.kv.leased)
         ):
             state.kv.checkpoint()  # the end of a turn: where recurrent layers can go back to
-        if prefixes is not None and sequence.reuse and not sequence.finished and self.keeps:
+        if prefixes is not None and sequence.reuse and not sequence.finished and self.keeps_prefixes:
             # A context that goes on has its last page for itself; a state is written elsewhere anyway.
-            whole = sequence.owned or prefixes.recurrent
+            whole = sequence.owns_context or prefixes.recurrent
             prefixes.keep(
                 state.kv,
                 state.tenant,
@@ -86,7 +88,7 @@ class Endings:
             self._replays.note(state.tokens, sequence.channel.completion_tokens, state.tenant)
         sequence.finish(reason, error)
 
-    def _comes_back(self, sequence: Sequence, reason: FinishReason) -> bool:
+    def _comes_back(self, sequence: EngineSequence, reason: FinishReason) -> bool:
         """Whether a client may send this text back, as a turn of a longer prompt."""
         kept = self._prefixes is not None and sequence.reuse and sequence.state.kv.marking is None
         return kept and sequence.generation is not None and reason in ("stop", "length")

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import llamay_kv as kv
-from llamay_models.engine.decoding.sequence import Sequence
+from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.requests.channel import Channel, hold_wakes, wake_held
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.admission import Admission
-from llamay_models.engine.scheduling.finishing import Endings
+from llamay_models.engine.scheduling.finishing import Finisher
 from llamay_models.engine.scheduling.overlapped import OverlappedStep
 from llamay_models.engine.scheduling.prefill_budget import PrefillBudget, Stall
 from llamay_models.engine.scheduling.replay import Replays
@@ -28,7 +28,7 @@ from llamay_models.engine.scheduling.scheduler import Scheduler
 from llamay_models.engine.scheduling.step import Stepper
 from llamay_models.engine.state.checkpoints import Checkpoints
 from llamay_models.engine.state.context_state import State
-from llamay_models.engine.state.prefix_cache import Prefixes
+from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.engine.stats import Histograms, Stats
 from llamay_models.errors import EngineClosed, LlamayError, QueueFull
 
@@ -43,7 +43,7 @@ class Loop:
     """Runs the sequences of one model. `add`, `call` and `close` may be used from any thread.
 
     `Admission` says who reads and writes, `Scheduler` how many rows each gets of a step, `Stepper` computes it, and
-    `Endings` ends who is through.
+    `Finisher` ends who is through.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Loop:
         pool: kv.Pool,
         max_sequences: int,
         max_queue: int,
-        prefixes: Prefixes | None = None,
+        prefixes: PrefixCache | None = None,
         name: str = "model",
         vocabulary: object = None,
         stall: Stall | None = None,
-        lenders: Iterable[Callable[[], bool]] = (),
+        page_lenders: Iterable[Callable[[], bool]] = (),
     ) -> None:
         self.stats = Stats()
         self.histograms = Histograms()
@@ -66,18 +66,18 @@ class Loop:
         self._max_queue = max_queue
         self._prefill_budget = PrefillBudget(runner.max_rows, stall)
         self._prefixes = prefixes
-        self._inbox: deque[Sequence] = deque()
+        self._inbox: deque[EngineSequence] = deque()
         self._calls: deque[Callable[[], None]] = deque()
         self._replays = Replays(vocabulary if prefixes is not None else None)
-        self._replaying: Sequence | None = None
+        self._replaying: EngineSequence | None = None
         checkpoints = Checkpoints.of(pool)
-        self._endings = Endings(self.stats, prefixes, self._replays)
+        self._finisher = Finisher(self.stats, prefixes, self._replays)
         self._admission = Admission(
             pool,
             runner.max_rows,
             max_sequences,
             prefixes,
-            self._endings,
+            self._finisher,
             self._prefill_budget,
             self.stats,
             self.histograms,
@@ -87,24 +87,24 @@ class Loop:
         self._stepper = Stepper(
             self._admission,
             prefixes,
-            self._endings,
+            self._finisher,
             self.stats,
             self.histograms,
-            lenders,
+            page_lenders,
         )
         self._scheduler = Scheduler(
             self._admission,
             prefixes,
             pool.page_tokens,
             runner.max_rows,
-            self._endings,
+            self._finisher,
             self._stepper.advance,
             checkpoints,
         )
         self._overlapped = OverlappedStep(
             self._admission,
-            self._endings,
-            self._scheduler.guess,
+            self._finisher,
+            self._scheduler.add_drafts,
             self._others_wait,
             pool.page_tokens,
             runner.backend.flag(),
@@ -139,7 +139,7 @@ class Loop:
         return self._admission.active
 
     @property
-    def room(self) -> int:
+    def spare_rows(self) -> int:
         """Rows that something else may compute between two steps, so that no stream waits too long for it."""
         return self._prefill_budget.rows(sum(s.generation is not None for s in self._admission.running))
 
@@ -148,7 +148,7 @@ class Loop:
         """Whether `close` was called."""
         return self._closed
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: EngineSequence) -> None:
         """Hand a sequence to the engine. Raises EngineClosed, QueueFull."""
         with self._lock:
             if self._closed:
@@ -162,7 +162,7 @@ class Loop:
             self._overlapped.flag.set()
         self.wake.set()
 
-    def find(self, channel: Channel) -> Sequence | None:
+    def find(self, channel: Channel) -> EngineSequence | None:
         """Return the sequence that a channel belongs to, on the engine's thread."""
         everybody = (*self._admission.running, *self._admission.waiting, *self._inbox)
         return next((s for s in everybody if s.channel is channel and not s.finished), None)
@@ -219,7 +219,7 @@ class Loop:
         while not self._closed:
             if overlapped.begun is None:  # else the contexts are at work
                 if self._calls or self._inbox:
-                    self._take()
+                    self._take_requests()
                 admission.admit_waiting()
             if wakes:
                 wake_held(wakes)
@@ -239,7 +239,7 @@ class Loop:
                 with contextlib.suppress(Exception):  # whatever it was, it may be in the way of this too
                     overlapped.abandon()
                 for sequence in admission.running:
-                    self._endings.end(
+                    self._finisher.end(
                         sequence, LlamayError(f"the engine failed: {type(error).__name__}: {error}")
                     )
                 admission.remove_finished()
@@ -252,11 +252,11 @@ class Loop:
         if self._prefixes is not None:
             self._prefixes.close()
         self._stepper.close()
-        self._endings.keeps = False
-        self._take()
+        self._finisher.keeps_prefixes = False
+        self._take_requests()
         admission.begin_loaded()
         for sequence in (*admission.running, *admission.waiting):
-            self._endings.end(
+            self._finisher.end(
                 sequence, EngineClosed("the model was closed while this was running"), cancelled=True
             )
         admission.close()
@@ -268,7 +268,7 @@ class Loop:
         """Whether another thread waits for something."""
         return bool(self._calls or self._inbox or self._closed)
 
-    def _take(self) -> None:
+    def _take_requests(self) -> None:
         """Everything that other threads asked for since the last step."""
         while self._calls:
             self._calls.popleft()()
@@ -279,13 +279,13 @@ class Loop:
 
     def _step(self) -> None:
         self.stats.steps += 1
-        ended = self._endings.count
+        ended = self._finisher.count
         if self._overlapped.begun is not None:
             self._stepper.complete(self._overlapped, self.runner, self._prefill_budget)
         else:
-            shares = self._scheduler.shares(self._prefill_budget, self.stats.steps)
-            self._stepper.step(shares, self.runner, self._prefill_budget, self._overlapped)
-        if self._endings.count != ended:
+            entries = self._scheduler.schedule(self._prefill_budget, self.stats.steps)
+            self._stepper.step(entries, self.runner, self._prefill_budget, self._overlapped)
+        if self._finisher.count != ended:
             self._admission.remove_finished()
 
     def _replay(self) -> bool:
@@ -299,7 +299,7 @@ class Loop:
             return True  # not at the expense of what was kept
         state = State(self._pool.context(), tenant)
         state.append(tokens)
-        self._replaying = Sequence(state, Channel(), None, _nothing, owned=True)
+        self._replaying = EngineSequence(state, Channel(), None, _nothing, owns_context=True)
         self._replaying.background = True
         now = time.perf_counter()
         self._replaying.channel.started = now

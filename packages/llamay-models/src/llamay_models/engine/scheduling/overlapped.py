@@ -15,11 +15,11 @@ import llamay_kv as kv
 from llamay_models.backend import Begun, Flag
 from llamay_models.engine.decoding.constraint_state import fill_all_masks
 from llamay_models.engine.decoding.generation_state import GenerationState
-from llamay_models.engine.decoding.sequence import Sequence
+from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.admission import Admission
-from llamay_models.engine.scheduling.finishing import Endings, wrapped
-from llamay_models.engine.scheduling.scheduler import Share
+from llamay_models.engine.scheduling.batch_entry import BatchEntry
+from llamay_models.engine.scheduling.finishing import Finisher, wrapped
 from llamay_models.engine.state.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 class OverlappedStep:
     """The step that has begun, if one has. Belongs to the engine's thread.
 
-    `guess` adds guesses to shares; `others_wait` says whether another thread waits for the engine: then, and whenever
+    `guess` adds guesses to entries; `others_wait` says whether another thread waits for the engine: then, and whenever
     somebody may come or go, the next step is left to begin when that is done.
     """
 
     def __init__(
         self,
         admission: Admission,
-        endings: Endings,
-        guess: Callable[[list[Share], PrefillBudget], None],
+        finisher: Finisher,
+        add_drafts: Callable[[list[BatchEntry], PrefillBudget], None],
         others_wait: Callable[[], bool],
         page_tokens: int,
         flag: Flag,
@@ -47,33 +47,33 @@ class OverlappedStep:
         self.flag = flag
         """To be set whenever `others_wait` becomes true: no step then begins by itself."""
         self.begun: Begun | None = None
-        self.batch: list[Share] = []
+        self.batch: list[BatchEntry] = []
         self._admission = admission
-        self._endings = endings
-        self._guess = guess
+        self._finisher = finisher
+        self._add_drafts = add_drafts
         self._others_wait = others_wait
         self._page_tokens = page_tokens
         self._ends: tuple[int, ...] = ()
 
-    def may_overlap(self, batch: list[Share], tokens: list[int], now: float) -> bool:
+    def may_overlap(self, batch: list[BatchEntry], tokens: list[int], now: float) -> bool:
         """Whether all go on with one more token each, whatever their text is."""
         admission = self._admission
         if len(batch) != len(admission.running) or self._others_wait() or not admission.steady:
             return False
-        for share, token in zip(batch, tokens, strict=True):
-            sequence = share.sequence
+        for entry, token in zip(batch, tokens, strict=True):
+            sequence = entry.sequence
             channel, generation, deadline = sequence.channel, sequence.generation, sequence.deadline
             if (
                 generation is None
                 or token < 0
                 or token in generation.ends
-                or generation.chooser.scores
+                or generation.sampler.scores
                 or (
                     (generation.make_constraint_state or generation.constraint_state) is not None
                     and not self._mask_is_quick(generation)
                 )
-                or share.drafts is not None
-                or share.n != 1
+                or entry.drafts is not None
+                or entry.n != 1
                 or not 0 < channel.completion_tokens < generation.limit - 1
                 or channel.cancelled
                 or sequence.ending is not None
@@ -82,16 +82,16 @@ class OverlappedStep:
                 return False
         return True
 
-    def continuation_flag(self, batch: list[Share]) -> tuple[Flag | None, tuple[int, ...]]:
+    def continuation_flag(self, batch: list[BatchEntry]) -> tuple[Flag | None, tuple[int, ...]]:
         """Return what may keep a step from following by itself, or None if none may, and the tokens that end a text."""
         # Before the look at who wants something: whoever comes after that sets it again.
         self.flag.set(False)
         if self._others_wait() or len(batch) != len(self._admission.running) or not self._admission.steady:
             return None, ()
-        for share in batch:
-            sequence = share.sequence
+        for entry in batch:
+            sequence = entry.sequence
             if (
-                not share.room  # nor has it any after the last token that is allowed
+                not entry.spare_positions  # nor has it any after the last token that is allowed
                 or sequence.ending is not None
                 or sequence.deadline is not None
                 or sequence.channel.cancelled
@@ -99,49 +99,49 @@ class OverlappedStep:
                 return None, ()
         return self.flag, self._ends
 
-    def take_drawn(self, batch: list[Share]) -> list[int]:
+    def take_drawn(self, batch: list[BatchEntry]) -> list[int]:
         """Take the tokens that were drawn with a step. Its outputs may be gone: the next one writes there too."""
         tokens = []
-        for share in batch:
-            tokens.append(token := share.sequence.take_drawn(share.begin + 1))
+        for entry in batch:
+            tokens.append(token := entry.sequence.take_drawn(entry.begin + 1))
             if self.begun is not None:
-                share.go_on(token)
+                entry.advance(token)
         return tokens
 
-    def begin(self, batch: list[Share], runner: Runner, prefill_budget: PrefillBudget) -> None:
+    def begin(self, batch: list[BatchEntry], runner: Runner, prefill_budget: PrefillBudget) -> None:
         """Begin the next step of these. Nothing if that cannot be: what is wrong will be seen without haste."""
-        shares = [Share(share.sequence, 1, self._checkpoints) for share in batch]
-        free = [s for s in shares if s.sequence.constraint_state is None]
-        guessing = any(
+        entries = [BatchEntry(entry.sequence, 1, self._checkpoints) for entry in batch]
+        free = [s for s in entries if s.sequence.constraint_state is None]
+        drafting = any(
             s.sequence.generation is not None and s.sequence.generation.drafter is not None for s in free
         )
-        if guessing:
-            self._guess(free, prefill_budget)
+        if drafting:
+            self._add_drafts(free, prefill_budget)
         taken = 0
         try:
-            for share in shares:
-                share.reserve(
-                    0 if guessing or len(free) < len(shares) else self._spare_positions(share, len(shares))
+            for entry in entries:
+                entry.reserve(
+                    0 if drafting or len(free) < len(entries) else self._spare_positions(entry, len(entries))
                 )
-                share.overlapped = True
+                entry.overlapped = True
                 taken += 1
-            runner.rows(sum(share.wanted for share in shares))
-            self.begun = runner.begin(shares)
+            runner.rows(sum(entry.wanted for entry in entries))
+            self.begun = runner.begin(entries)
         except (kv.OutOfPages, kv.PagesLost, ValueError, MemoryError):
-            for share in shares[:taken]:
-                share.release()
+            for entry in entries[:taken]:
+                entry.release()
             return
-        self.batch = shares
+        self.batch = entries
         self._ends = tuple(
-            {end for s in shares if s.sequence.generation is not None for end in s.sequence.generation.ends}
+            {end for s in entries if s.sequence.generation is not None for end in s.sequence.generation.ends}
         )
 
-    def _spare_positions(self, share: Share, texts: int) -> int:
+    def _spare_positions(self, entry: BatchEntry, texts: int) -> int:
         """For how many more tokens positions cost nothing: those of the page that the next one is on.
 
         Of recurrent layers each costs a state until the step is committed.
         """
-        sequence = share.sequence
+        sequence = entry.sequence
         assert sequence.generation is not None
         left = sequence.generation.limit - sequence.channel.completion_tokens - 1
         most = self._page_tokens - 1 - len(sequence.state.kv) % self._page_tokens
@@ -155,39 +155,39 @@ class OverlappedStep:
         constraint, drafter = generation.constraint_state, generation.drafter
         return constraint is not None and not constraint.slow and (drafter is None or drafter.model is None)
 
-    def emit(self, batch: list[Share], tokens: list[int], prefill_budget: PrefillBudget) -> None:
+    def emit(self, batch: list[BatchEntry], tokens: list[int], prefill_budget: PrefillBudget) -> None:
         """Let out the text of tokens that were taken. Who ends by that ends when the step that has begun does."""
-        for share, token in zip(batch, tokens, strict=True):
+        for entry, token in zip(batch, tokens, strict=True):
             try:
-                share.sequence.tell(token)
+                entry.sequence.emit(token)
             except Exception as error:  # decoders are other people's code
-                share.sequence.ending = ("error", wrapped(error))
-        bound = [s.sequence for s in batch if s.sequence.constraint_state is not None]
-        if bound and self._fill_next_masks(bound, prefill_budget.row_cost_share(len(batch))):
+                entry.sequence.ending = ("error", wrapped(error))
+        constrained = [s.sequence for s in batch if s.sequence.constraint_state is not None]
+        if constrained and self._fill_next_masks(constrained, prefill_budget.row_cost_share(len(batch))):
             self.abandon()
         if all(s.sequence.ending is not None or s.sequence.channel.cancelled for s in batch):
             self.abandon()
         if self.begun is None:
-            for share in batch:
-                self._endings.settle(share.sequence)
+            for entry in batch:
+                self._finisher.finish_if_ending(entry.sequence)
 
-    def _fill_next_masks(self, bound: list[Sequence], row_cost_share: float) -> bool:
+    def _fill_next_masks(self, constrained: list[EngineSequence], row_cost_share: float) -> bool:
         """Compute the next masks of these. Whether one of them can now compute more tokens at once."""
-        due = [c for s in bound if (c := s.constraint_state) is not None and c.stale]
+        due = [c for s in constrained if (c := s.constraint_state) is not None and c.stale]
         fill_all_masks(due)  # by this thread alone: the others are at the step
         more = False
-        for sequence in bound:
+        for sequence in constrained:
             if sequence.ending is not None:
                 continue
             try:
-                sequence.look()
+                sequence.end_if_complete()
                 more = more or (sequence.ending is None and self._can_draft_now(sequence, row_cost_share))
             except Exception as error:  # constraints are other people's code
                 sequence.ending = ("error", wrapped(error))
         return more
 
     @staticmethod
-    def _can_draft_now(sequence: Sequence, row_cost_share: float) -> bool:
+    def _can_draft_now(sequence: EngineSequence, row_cost_share: float) -> bool:
         """Whether there is a guess, which it could not make before its token was accepted."""
         generation = sequence.generation
         if (
@@ -199,7 +199,7 @@ class OverlappedStep:
         if generation.constraint_state.forced_tokens(1):
             return True
         drafter = generation.drafter
-        return drafter is not None and bool(drafter.worth(row_cost_share) and drafter.look_up(1))
+        return drafter is not None and bool(drafter.pays(row_cost_share) and drafter.look_up(1))
 
     def abandon(self) -> None:
         """Give up the step that has begun."""
@@ -207,6 +207,6 @@ class OverlappedStep:
             return
         self.begun.leave()
         self.begun = None
-        for share in self.batch:
-            share.commit(0)
+        for entry in self.batch:
+            entry.commit(0)
         self.batch = []

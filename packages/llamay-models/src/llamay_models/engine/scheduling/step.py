@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, TypeAlias
 import llamay_kv as kv
 from llamay_models.backend import Begun
 from llamay_models.engine.decoding.constraint_state import ConstraintState, fill_all_masks
-from llamay_models.engine.decoding.sequence import Sequence
-from llamay_models.engine.decoding.token_sampler import Chooser, Draws
+from llamay_models.engine.decoding.sequence import EngineSequence
+from llamay_models.engine.decoding.token_sampler import BatchedDraws, TokenSampler
 from llamay_models.engine.requests.channel import Channel, Held, wake_held
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.admission import Admission
-from llamay_models.engine.scheduling.finishing import Endings, wrapped
+from llamay_models.engine.scheduling.batch_entry import BatchEntry
+from llamay_models.engine.scheduling.finishing import Finisher, wrapped
 from llamay_models.engine.scheduling.overlapped import OverlappedStep
 from llamay_models.engine.scheduling.prefill_budget import PrefillBudget
-from llamay_models.engine.scheduling.scheduler import Share
-from llamay_models.engine.state.prefix_cache import Prefixes
+from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.engine.stats import Histograms, Stats
 from llamay_models.errors import ContextError, LlamayError, OutOfMemory
 from llamay_models.plan._records import Floats
@@ -30,50 +30,54 @@ from llamay_models.plan._records import Floats
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-_Late: TypeAlias = tuple[Chooser, int, int, ConstraintState]
+_LateDraw: TypeAlias = tuple[TokenSampler, int, int, ConstraintState]
 """A token that is drawn once its mask is known: by whom, from which output, its position, its constraint."""
 
 
 class Stepper:
-    """Computes shares. Belongs to the engine's thread."""
+    """Computes entries. Belongs to the engine's thread."""
 
     def __init__(
         self,
         admission: Admission,
-        prefixes: Prefixes | None,
-        endings: Endings,
+        prefixes: PrefixCache | None,
+        finisher: Finisher,
         stats: Stats,
         histograms: Histograms,
-        lenders: Iterable[Callable[[], bool]] = (),
+        page_lenders: Iterable[Callable[[], bool]] = (),
     ) -> None:
         self._admission = admission
         self._prefixes = prefixes
-        self._endings = endings
+        self._finisher = finisher
         self._stats = stats
         self._histograms = histograms
-        self._lenders = lenders
-        self._aside: ThreadPoolExecutor | None = None
+        self._page_lenders = page_lenders
+        self._mask_executor: ThreadPoolExecutor | None = None
         self.wakes: Held = {}
         """Who is to be woken, where the thread gathers that."""
 
     def close(self) -> None:
         """End the thread that computes masks."""
-        if self._aside is not None:
-            self._aside.shutdown()
+        if self._mask_executor is not None:
+            self._mask_executor.shutdown()
 
     def step(
-        self, shares: list[Share], runner: Runner, prefill_budget: PrefillBudget, overlapped: OverlappedStep
+        self,
+        entries: list[BatchEntry],
+        runner: Runner,
+        prefill_budget: PrefillBudget,
+        overlapped: OverlappedStep,
     ) -> None:
         """Compute what everybody was given, the most important first. May begin the step after."""
-        batch: list[Share] = []
-        for share in shares:
-            sequence = share.sequence
+        batch: list[BatchEntry] = []
+        for entry in entries:
+            sequence = entry.sequence
             if (
                 not sequence.preempted
                 and sequence.channel.finish_reason is None
-                and self._reserve(share, batch)
+                and self._reserve(entry, batch)
             ):
-                batch.append(share)
+                batch.append(entry)
         if batch:
             self._compute(batch, runner, prefill_budget, overlapped)
 
@@ -83,7 +87,7 @@ class Stepper:
         overlapped.batch, overlapped.begun = [], None
         self._compute(batch, runner, prefill_budget, overlapped, begun)
 
-    def advance(self, sequence: Sequence) -> None:
+    def advance(self, sequence: EngineSequence) -> None:
         """Let a sequence go on whose logits are known."""
         before = sequence.channel.completion_tokens
         logits = sequence.state.logits
@@ -93,40 +97,40 @@ class Stepper:
         except Exception as error:
             sequence.ending = ("error", wrapped(error))
         self._count(sequence.channel, before, time.perf_counter())
-        self._endings.settle(sequence)
+        self._finisher.finish_if_ending(sequence)
 
     # -- pages
 
-    def _reserve(self, share: Share, batch: list[Share]) -> bool:
+    def _reserve(self, entry: BatchEntry, batch: list[BatchEntry]) -> bool:
         """Take the pages for some rows; where there are none, those of who is least important."""
-        sequence = share.sequence
+        sequence = entry.sequence
         while True:
             try:
-                share.reserve()
+                entry.reserve()
                 return True
             except kv.PagesLost as error:
-                self._endings.end(sequence, LlamayError(f"K/V of this text cannot be read back: {error}"))
+                self._finisher.end(sequence, LlamayError(f"K/V of this text cannot be read back: {error}"))
                 return False
             except ContextError as error:
-                self._endings.end(sequence, error)
+                self._finisher.end(sequence, error)
                 return False
             except kv.OutOfPages as error:
-                if share.drafts is not None:
-                    share.drafts = None
-                elif share.checkpoints is not None and not share.spare:
-                    share.spare = True  # states that only spare others the computing
+                if entry.drafts is not None:
+                    entry.drafts = None
+                elif entry.checkpoints is not None and not entry.skips_optional_states:
+                    entry.skips_optional_states = True  # states that only spare others the computing
                 elif not self._make_room(sequence, batch, error):
                     return False
 
-    def _make_room(self, sequence: Sequence, batch: list[Share], error: kv.OutOfPages) -> bool:
+    def _make_room(self, sequence: EngineSequence, batch: list[BatchEntry], error: kv.OutOfPages) -> bool:
         """Preempt the least important one. False if that was this one, or if nothing can be done for it."""
         taken = {s.sequence for s in batch}
         others = [s for s in self._admission.running if s not in taken and not s.preempted and not s.finished]
         victim = max(others, key=lambda s: (-s.priority, s.order))
         if victim is sequence and not taken and len(others) == 1:
-            if any(lend() for lend in self._lenders):
+            if any(lend() for lend in self._page_lenders):
                 return True
-            self._endings.end(sequence, OutOfMemory(f"no K/V memory is left for this text: {error}"))
+            self._finisher.end(sequence, OutOfMemory(f"no K/V memory is left for this text: {error}"))
             return False
         self._admission.preempt(victim)
         return victim is not sequence
@@ -135,7 +139,7 @@ class Stepper:
 
     def _compute(
         self,
-        batch: list[Share],
+        batch: list[BatchEntry],
         runner: Runner,
         prefill_budget: PrefillBudget,
         overlapped: OverlappedStep | None = None,
@@ -143,13 +147,13 @@ class Stepper:
     ) -> None:
         """Compute a step, or what is left of one that has begun, and deliver what comes out of it."""
         wanted = 0
-        for share in batch:
-            wanted += share.wanted
+        for entry in batch:
+            wanted += entry.wanted
         logits = runner.rows(wanted)
-        draws = Draws()
+        draws = BatchedDraws()
         late = self._lay_out(batch, draws)
         followed = False
-        masks = self._fill_aside(late) if late else None
+        masks = self._fill_in_background(late) if late else None
         if self.wakes:
             wake_held(self.wakes)  # who would else wait for the run
         try:
@@ -161,8 +165,8 @@ class Stepper:
         except Exception as error:  # one bad sequence must not take the others with it
             if begun is not None:
                 begun.leave()
-            for share in batch:
-                share.commit(0)
+            for entry in batch:
+                entry.commit(0)
             self._compute_apart(batch, error, runner, prefill_budget)
             return
         finally:
@@ -172,9 +176,9 @@ class Stepper:
         if draws.work:
             draws.take(tokens, errors)
         if late:
-            draws = Draws()
-            for chooser, output, position, constraint in late:
-                draws.add(chooser, output, position, constraint)
+            draws = BatchedDraws()
+            for sampler, output, position, constraint in late:
+                draws.add(sampler, output, position, constraint)
             draws.draw(logits, runner.backend.sample_batch, runner.threads)
         if followed and overlapped is not None:
             overlapped.begun, overlapped.batch = begun, batch
@@ -197,7 +201,7 @@ class Stepper:
 
     def _begin_next(
         self,
-        batch: list[Share],
+        batch: list[BatchEntry],
         now: float,
         runner: Runner,
         prefill_budget: PrefillBudget,
@@ -205,34 +209,34 @@ class Stepper:
     ) -> None:
         """Have the next step begin, then give everybody the text of this one's tokens."""
         tokens = overlapped.take_drawn(batch)
-        for share in batch:
-            share.commit(1)
+        for entry in batch:
+            entry.commit(1)
         if self._prefixes is not None and self._prefixes.windowed:
-            for share in batch:
-                self._keep(share.sequence)
+            for entry in batch:
+                self._keep(entry.sequence)
         overlapped.begin(batch, runner, prefill_budget)
         self._emit_overlapped(batch, tokens, now, prefill_budget, overlapped)
 
     def _emit_overlapped(
         self,
-        batch: list[Share],
+        batch: list[BatchEntry],
         tokens: list[int],
         now: float,
         prefill_budget: PrefillBudget,
         overlapped: OverlappedStep,
     ) -> None:
-        for share in batch:
-            self._admission.waiting.served(share.sequence.state.tenant, 1)
-            self._count(share.sequence.channel, share.sequence.channel.completion_tokens - 1, now)
+        for entry in batch:
+            self._admission.waiting.count_served(entry.sequence.state.tenant, 1)
+            self._count(entry.sequence.channel, entry.sequence.channel.completion_tokens - 1, now)
         overlapped.emit(batch, tokens, prefill_budget)
 
-    def _lay_out(self, batch: list[Share], draws: Draws) -> list[_Late]:
+    def _lay_out(self, batch: list[BatchEntry], draws: BatchedDraws) -> list[_LateDraw]:
         """Add what is to be drawn with the run to `draws`, and return that whose masks are not known yet."""
-        late: list[_Late] = []
+        late: list[_LateDraw] = []
         at = 0
-        for share in batch:
-            row, at = at, at + share.wanted
-            sequence = share.sequence
+        for entry in batch:
+            row, at = at, at + entry.wanted
+            sequence = entry.sequence
             generation = sequence.generation
             if sequence.ending is not None:  # its text has ended while this step had begun
                 continue
@@ -246,105 +250,105 @@ class Stepper:
                     sequence.ending = ("error", wrapped(error))
                     continue
             if constraint is not None and constraint.stale:
-                late.append((generation.chooser, row, share.begin + share.n, constraint))
+                late.append((generation.sampler, row, entry.begin + entry.n, constraint))
             else:
-                draws.add(generation.chooser, row, share.begin + share.n, constraint)
+                draws.add(generation.sampler, row, entry.begin + entry.n, constraint)
         return late
 
-    def _fill_aside(self, late: list[_Late]) -> Future[None]:
+    def _fill_in_background(self, late: list[_LateDraw]) -> Future[None]:
         """Have another thread compute the masks that are not known yet, while the plan runs."""
-        if self._aside is None:
+        if self._mask_executor is None:
             from concurrent.futures import ThreadPoolExecutor  # slow to import, and seldom needed
 
-            self._aside = ThreadPoolExecutor(1, "llamay masks")
-        return self._aside.submit(fill_all_masks, [constraint for _, _, _, constraint in late])
+            self._mask_executor = ThreadPoolExecutor(1, "llamay masks")
+        return self._mask_executor.submit(fill_all_masks, [constraint for _, _, _, constraint in late])
 
     def _deliver(
-        self, batch: list[Share], logits: list[Floats], now: float, runner: Runner
+        self, batch: list[BatchEntry], logits: list[Floats], now: float, runner: Runner
     ) -> tuple[int, int, int]:
         """Give everybody the tokens of the step. Returns rows that wrote, rows that read, and where these were."""
-        served = self._admission.waiting.served
+        served = self._admission.waiting.count_served
         at, decode_rows, prefill_rows, depth = 0, 0, 0, 0
-        bound: list[Sequence] = []
-        for share in batch:
-            sequence, n, tokens = share.sequence, share.n, share.tokens
-            if share.overlapped and sequence.ending is not None:
-                at += share.wanted
-                share.commit(0)
-                self._endings.settle(sequence)
+        constrained: list[EngineSequence] = []
+        for entry in batch:
+            sequence, n, tokens = entry.sequence, entry.n, entry.tokens
+            if entry.overlapped and sequence.ending is not None:
+                at += entry.wanted
+                entry.commit(0)
+                self._finisher.finish_if_ending(sequence)
                 continue
-            state, drafts = sequence.state, share.drafts
+            state, drafts = sequence.state, entry.drafts
             before = sequence.channel.completion_tokens
-            decoding = share.overlapped or (before > 0 and sequence.decoding)
-            if share.wanted:
-                row, at = at, at + share.wanted
+            decoding = entry.overlapped or (before > 0 and sequence.decoding)
+            if entry.wanted:
+                row, at = at, at + entry.wanted
                 if sequence.ending is None:
                     try:
                         if drafts is None:
-                            sequence.choose(logits[row], share.begin + n)
+                            sequence.choose(logits[row], entry.begin + n)
                         else:
                             sequence.verify(logits[row:at], drafts)
-                            n += sequence.used - 1
+                            n += sequence.used_rows - 1
                     except Exception as error:
                         sequence.ending = ("error", wrapped(error))
-            share.commit(n)
+            entry.commit(n)
             if drafts is not None:
-                self._learn(share)
+                self._learn(entry)
             if decoding:
                 decode_rows += len(tokens)
             else:
                 prefill_rows += n
-                depth += n * (share.begin + n // 2)
+                depth += n * (entry.begin + n // 2)
                 self._count_prefill(sequence, n)
             served(state.tenant, n)
             self._count(sequence.channel, before, now)
             if self._prefixes is not None and (self._prefixes.windowed or not decoding):
                 self._keep(sequence)
             if sequence.waits_for_mask:
-                bound.append(sequence)
+                constrained.append(sequence)
             elif sequence.ending is not None:
-                self._endings.settle(sequence)
-        if bound:
-            self._look(bound, runner)
+                self._finisher.finish_if_ending(sequence)
+        if constrained:
+            self._end_complete(constrained, runner)
         return decode_rows, prefill_rows, depth
 
-    def _look(self, bound: list[Sequence], runner: Runner) -> None:
+    def _end_complete(self, constrained: list[EngineSequence], runner: Runner) -> None:
         """Compute the next masks of these, all in one call, and end the texts that are complete."""
-        due = [c for s in bound if (c := s.constraint_state) is not None and c.stale]
+        due = [c for s in constrained if (c := s.constraint_state) is not None and c.stale]
         fill_all_masks(due, runner.threads)
-        for sequence in bound:
+        for sequence in constrained:
             try:
-                sequence.look()
+                sequence.end_if_complete()
             except Exception as error:
                 sequence.ending = ("error", wrapped(error))
             if sequence.ending is not None:
-                self._endings.settle(sequence)
+                self._finisher.finish_if_ending(sequence)
 
     def _compute_apart(
-        self, batch: list[Share], error: Exception, runner: Runner, prefill_budget: PrefillBudget
+        self, batch: list[BatchEntry], error: Exception, runner: Runner, prefill_budget: PrefillBudget
     ) -> None:
         """After a step has failed: each of its sequences by itself, so that only the one at fault ends."""
-        for share in batch:
-            self._endings.settle(share.sequence)
-        batch = [share for share in batch if share.sequence.ending is None]
+        for entry in batch:
+            self._finisher.finish_if_ending(entry.sequence)
+        batch = [entry for entry in batch if entry.sequence.ending is None]
         if len(batch) == 1:
-            self._endings.end(batch[0].sequence, LlamayError(f"a step of the model failed: {error}"))
+            self._finisher.end(batch[0].sequence, LlamayError(f"a step of the model failed: {error}"))
             return
-        for share in batch:
-            if not share.sequence.preempted and self._reserve(share, []):
-                self._compute([share], runner, prefill_budget)
+        for entry in batch:
+            if not entry.sequence.preempted and self._reserve(entry, []):
+                self._compute([entry], runner, prefill_budget)
 
     # -- what is counted and kept
 
-    def _learn(self, share: Share) -> None:
-        drafts, right = len(share.drafts or ()), share.sequence.used - 1
+    def _learn(self, entry: BatchEntry) -> None:
+        drafts, right = len(entry.drafts or ()), entry.sequence.used_rows - 1
         self._stats.drafted_tokens += drafts
         self._stats.accepted_tokens += right
-        generation = share.sequence.generation
+        generation = entry.sequence.generation
         if generation is not None and generation.drafter is not None:
             generation.drafter.learn(drafts, right)
 
-    def _count_prefill(self, sequence: Sequence, n: int) -> None:
+    def _count_prefill(self, sequence: EngineSequence, n: int) -> None:
         if sequence.background:
             self._stats.replayed_tokens += n
         elif not sequence.was_preempted:
@@ -361,7 +365,7 @@ class Stepper:
                 self._histograms.first_token.add(now - channel.submitted)
             channel.last = now
 
-    def _keep(self, sequence: Sequence) -> None:
+    def _keep(self, sequence: EngineSequence) -> None:
         """Let others find what was computed and will stay as it is.
 
         Of a text that is being written this waits for the end, except where pages are dropped on the way.
@@ -371,6 +375,6 @@ class Stepper:
             return
         cache = sequence.state.kv
         size = prefixes.shareable_length(cache)
-        if size > sequence.kept:
+        if size > sequence.kept_tokens:
             prefixes.keep(cache, sequence.state.tenant, sequence.shared, up_to=size)
-            sequence.kept = size
+            sequence.kept_tokens = size

@@ -1,17 +1,17 @@
-"""`Queue`: who waits for a place, and who is next."""
+"""`WaitingQueue`: who waits for a place, and who is next."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
-from llamay_models.engine.decoding.sequence import Sequence
+from llamay_models.engine.decoding.sequence import EngineSequence
 
 AGING = 10.0
 """Seconds without a turn that count as much as one step of priority."""
 
 
-class Queue:
+class WaitingQueue:
     """Sequences that wait, in lines by tenant and priority.
 
     Next is the line of the highest priority; among equals the tenant that has been given the fewest rows
@@ -21,7 +21,7 @@ class Queue:
     """
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, int], deque[Sequence]] = {}
+        self._lines: dict[tuple[str, int], deque[EngineSequence]] = {}
         self._turn: dict[tuple[str, int], float] = {}
         self._served: Counter[str] = Counter()
 
@@ -33,11 +33,11 @@ class Queue:
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 
-    def __iter__(self) -> Iterator[Sequence]:
+    def __iter__(self) -> Iterator[EngineSequence]:
         for line in self._lines.values():
             yield from line
 
-    def push(self, sequence: Sequence, running: Callable[[], set[str]], *, first: bool = False) -> None:
+    def push(self, sequence: EngineSequence, running: Callable[[], set[str]], *, first: bool = False) -> None:
         """Put a sequence at the end of its line, or in front.
 
         `running` tells the tenants that have something at work. One who was away begins where the others
@@ -55,7 +55,7 @@ class Queue:
         else:
             line.append(sequence)
 
-    def peek(self, now: float) -> Sequence:
+    def peek(self, now: float) -> EngineSequence:
         """Return who is next."""
 
         def rank(key: tuple[str, int]) -> tuple[int, int, int]:
@@ -65,12 +65,12 @@ class Queue:
 
         return self._lines[min(self._lines, key=rank)][0]
 
-    def pop(self, sequence: Sequence, now: float) -> None:
+    def pop(self, sequence: EngineSequence, now: float) -> None:
         """Take out who was next."""
         self._turn[sequence.state.tenant, sequence.priority] = now
         self.remove(sequence)
 
-    def remove(self, sequence: Sequence) -> None:
+    def remove(self, sequence: EngineSequence) -> None:
         """Take out one that waits no more."""
         key = (sequence.state.tenant, sequence.priority)
         line = self._lines[key]
@@ -80,10 +80,10 @@ class Queue:
             if len(self._turn) > 4096:
                 self._turn = {k: t for k, t in self._turn.items() if k in self._lines}
 
-    def served(self, tenant: str, rows: int) -> None:
+    def count_served(self, tenant: str, rows: int) -> None:
         """Count rows that were computed for a tenant."""
         self._served[tenant] += rows
 
-    def share(self, tenant: str) -> int:
+    def served_rows(self, tenant: str) -> int:
         """How many rows a tenant was given."""
         return self._served[tenant]

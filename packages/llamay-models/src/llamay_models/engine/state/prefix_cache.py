@@ -1,4 +1,4 @@
-"""`Prefixes`: what was computed before, found again by its tokens, in memory and on disk."""
+"""`PrefixCache`: what was computed before, found again by its tokens, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import llamay_kv as kv
 
 _CHUNK = 64
 # A load from disk that saves fewer tokens than this is not worth a thread's turn.
-_LEAST = 128
+_LEAST_TOKENS = 128
 
 
-class Prefixes:
+class PrefixCache:
     """Computed prefixes that any later prompt may begin with.
 
     K/V is a function of the tokens before it alone, so what is found is what would have been computed, to the
@@ -42,12 +42,12 @@ class Prefixes:
         self._owns_disk = owns_disk
         self._identity = identity or kv.Identity
         self._known: kv.Identity | None = None
-        self._aside: ThreadPoolExecutor | None = None
+        self._executor: ThreadPoolExecutor | None = None
         if disk is not None:
             from concurrent.futures import ThreadPoolExecutor  # slow to import, and seldom needed
 
-            self._aside = ThreadPoolExecutor(1, "llamay prefixes")
-            self._aside.submit(self._identify)
+            self._executor = ThreadPoolExecutor(1, "llamay prefixes")
+            self._executor.submit(self._identify)
         self._page = pool.page_tokens
         self.chunk_on_disk = 0 if disk is None else _CHUNK
         """The lengths at which the disk can keep a state are its multiples; 0 without a disk."""
@@ -100,7 +100,9 @@ class Prefixes:
         Until the weights are hashed, which takes a large file seconds, only for what would take long itself.
         """
         missing = tokens - have
-        return self._aside is not None and missing >= (_LEAST if self._known is not None else 8 * _LEAST)
+        return self._executor is not None and missing >= (
+            _LEAST_TOKENS if self._known is not None else 8 * _LEAST_TOKENS
+        )
 
     def load(
         self,
@@ -128,13 +130,13 @@ class Prefixes:
                 pass  # a cache that cannot be read is a cache that misses; the disk cache counts why
             done(found)
 
-        assert self._aside is not None
-        self._aside.submit(work)
+        assert self._executor is not None
+        self._executor.submit(work)
 
     def close(self) -> None:
         """Forget what is in memory, and let what is on its way to the disk arrive."""
-        if self._aside is not None:
-            self._aside.shutdown()
+        if self._executor is not None:
+            self._executor.shutdown()
         if self.disk is not None:
             self.disk.close() if self._owns_disk else self.disk.flush()
         self.tree.clear()
