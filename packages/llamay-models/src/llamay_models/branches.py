@@ -1,4 +1,4 @@
-"""Several continuations of one context at a time: best of n, beam search, and trees of thoughts.
+"""Several continuations of one context at a time: best of n, beam search, and search in a tree of texts.
 
 Every branch is a fork, so what the branches share is stored and computed once; all branches of a call decode
 in the same steps. Each result holds its own context, which can be continued, forked or saved like any other.
@@ -351,15 +351,17 @@ def _advance(pairs: Sequence[tuple[Context, list[int]]]) -> None:
     try:
         for context, tokens in pairs:
             channel = Channel()
-            state = context._begin(channel)
+            state = context._acquire(channel)
             state.append(tokens)
-            works.append(EngineSequence(state, channel, None, context._end, owns_context=False, reuse=False))
+            works.append(
+                EngineSequence(state, channel, None, context._release, owns_context=False, reuse=False)
+            )
     except BaseException:
         for work in works:
             work.channel.finish("cancelled")
             work.release()
         raise
-    engine.run_all(works)
+    engine.prefill_all(works)
 
 
 __all__ = ["Branch", "Score", "beam_search", "best_of", "explore"]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamay_models.answers import Finished, Reader, Reasoning, Text, Thoughts, ToolCall, format_of
+from llamay_models.answers import Finished, Reader, Reasoning, ReasoningSplitter, Text, ToolCall, format_of
 
 from .made_formats import FORMATS, MADE
 
@@ -100,7 +100,7 @@ def test_a_thought_is_no_part_of_the_answer_and_a_call_in_it_is_none(begun: bool
     thought = f"Shall I? {WRITTEN['hermes']}"
     text = ("" if begun else "<think>") + f"{thought}</think>\n\nYes. {WRITTEN['hermes']}"
     for parts in ([text], list(text)):
-        reader = Reader(TOOLS, formats=MADE, thinks=True, in_thought=begun)
+        reader = Reader(TOOLS, formats=MADE, thinks=True, in_reasoning=begun)
         said, thoughts, calls, reason = taken_apart(reader, parts)
         assert (said.rstrip(), thoughts, len(calls), reason) == ("Yes.", thought, 2, "tool_calls")
 
@@ -135,15 +135,15 @@ def test_a_format_that_is_not_there_is_an_error() -> None:
 
 
 def test_thoughts_alone_are_told_from_words() -> None:
-    thoughts = Thoughts.of("{{ x }}<think>", "...<think>\n", MADE)
+    thoughts = ReasoningSplitter.of("{{ x }}<think>", "...<think>\n", MADE)
     assert thoughts is not None
 
     found = [*thoughts.feed("hm, hm</thi"), *thoughts.feed("nk>\n\nYes"), *thoughts.finish()]
 
     assert found == [(True, "hm, hm"), (False, "Yes")]
     assert thoughts.special == ("<think>", "</think>")
-    assert Thoughts.of("{{ x }}", "", MADE) is None
-    assert Thoughts.of(None, "", MADE) is None
+    assert ReasoningSplitter.of("{{ x }}", "", MADE) is None
+    assert ReasoningSplitter.of(None, "", MADE) is None
 
 
 def test_a_template_tells_the_format() -> None:

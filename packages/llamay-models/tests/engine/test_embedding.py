@@ -74,9 +74,9 @@ def test_texts_of_many_callers_and_streams_do_not_show(make_model):
     model = make_model()
     expected = model.embed(TEXTS)
     sampling = Sampling(seed=1)
-    text = model.engine.submit(Request([9, 8], sampling, 60, ignore_eos=True, stream=0)).tokens
+    text = model.engine.submit(Request([9, 8], sampling, 60, ignore_eos=True, random_stream=0)).tokens
     streams = [
-        model.engine.submit(Request([9, 8], sampling, 60, ignore_eos=True, stream=0)) for _ in range(3)
+        model.engine.submit(Request([9, 8], sampling, 60, ignore_eos=True, random_stream=0)) for _ in range(3)
     ]
     out = [None] * 6
 

@@ -94,7 +94,7 @@ def test_any_history_of_an_engine_gives_what_each_gets_alone(make_model, tmp_pat
 
     def generate(context, tokens, stream, sampling, how):
         alone = plain.context(tokens)
-        alone._state.stream = stream
+        alone._state.random_stream = stream
         expected = alone.generate(sampling, **({**how, "constraint": constraint_of(how)}))
         checks.append((context.generate(sampling, **how), expected))
         after.append((context, alone))
@@ -130,15 +130,15 @@ def test_any_history_of_an_engine_gives_what_each_gets_alone(make_model, tmp_pat
             else:
                 checks.append((running, None))
         elif kind == "fork":
-            generate(context.fork(), tokens, context._state.stream, sampling, how)
+            generate(context.fork(), tokens, context._state.random_stream, sampling, how)
         elif kind == "forks":
             for fork in context.fork(2):
                 own = {**how, "constraint": constraint_of(how)}
-                generate(fork, tokens, fork._state.stream, sampling, own)
+                generate(fork, tokens, fork._state.random_stream, sampling, own)
         elif kind == "restore":
             path = folder / f"{len(checks)}.llamay"
             context.save(path)
-            generate(model.restore(path), tokens, context._state.stream, sampling, how)
+            generate(model.restore(path), tokens, context._state.random_stream, sampling, how)
         elif kind == "extend":
             more = prompt_of(draw(st.integers(1, 30)), 5)
             try:

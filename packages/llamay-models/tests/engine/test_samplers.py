@@ -31,7 +31,7 @@ PROMPT = [20, 9, 31, 9, 31]
 
 def tokens(model, options, n=24):
     return model.engine.submit(
-        Request(PROMPT, Sampling(seed=11, **options), n, ignore_eos=True, stream=0)
+        Request(PROMPT, Sampling(seed=11, **options), n, ignore_eos=True, random_stream=0)
     ).tokens
 
 
@@ -39,7 +39,9 @@ def tokens(model, options, n=24):
 def test_a_text_is_the_same_alone_and_among_all_the_others(make_model, options):
     model = make_model()
     expected = tokens(model, options)
-    requests = [Request(PROMPT, Sampling(seed=11, **o), 24, ignore_eos=True, stream=0) for o in OPTIONS]
+    requests = [
+        Request(PROMPT, Sampling(seed=11, **o), 24, ignore_eos=True, random_stream=0) for o in OPTIONS
+    ]
     together = [model.engine.submit(r) for r in requests]
     assert together[OPTIONS.index(options)].tokens == expected
     assert tokens(make_model(threads=3), options) == expected

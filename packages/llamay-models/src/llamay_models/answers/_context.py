@@ -10,7 +10,7 @@ from ._envelope import envelope
 from ._events import Event, Finished, Reasoning, Text, ToolCall
 from ._formats import Formats
 from ._reader import THINK, Reader
-from ._template import begins_thought, format_of, reasoning_of
+from ._template import begins_in_reasoning, format_of, reasoning_of
 from ._tools import schemas_of
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ _TAIL = 64
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer: what was said, what was thought before it, the calls, and why it ended."""
+    """A whole answer: its text, the reasoning before it, the calls, and the reason why it ended."""
 
     text: str
-    thoughts: str
+    reasoning: str
     calls: tuple[ToolCall, ...]
     finish_reason: str
 
@@ -42,7 +42,7 @@ class ContextReader(Reader):
     `feed` and `finish` are there for whoever receives the text in another way.
 
     Args:
-        context: ends where the answer begins. A model without a chat template gets the default format, and no thoughts.
+        context: ends where the answer begins. A model without a chat template gets the default format, and no reasoning.
         tools: what may be called, in OpenAI's form (``{"type": "function", "function": {...}}``) or plain
             (``{"name": ..., "parameters": schema}``, also with ``input_schema``).
         formats: the formats there are; `llamay_grammar`.
@@ -51,8 +51,8 @@ class ContextReader(Reader):
 
     Attributes:
         form: the name of the format of calls, for ``llamay_grammar.compile_tools(format=...)``.
-        reasoning: the marks around thoughts; None for a model that has none.
-        in_thought: whether the prompt has opened them.
+        reasoning: the marks around reasoning; None for a model that has none.
+        in_reasoning: whether the prompt has opened them.
         special: ids of the control tokens that have to be visible in the text, for ``generate(special=...)``.
 
     Raises:
@@ -73,7 +73,7 @@ class ContextReader(Reader):
         template = model.chat_template.source if model.chat_template is not None else None
         end = model.decode(context.tokens[-_TAIL:]) if template is not None else ""
         self.form, self.reasoning = format_of(template), reasoning_of(template, formats)
-        self.in_thought = begins_thought(end, self.reasoning)
+        self.in_reasoning = begins_in_reasoning(end, self.reasoning)
         known, schemas = envelope(self.form, formats), schemas_of(tools)
         super().__init__(
             schemas,
@@ -81,7 +81,7 @@ class ContextReader(Reader):
             form=self.form,
             parallel=parallel,
             thinks=self.reasoning is not None,
-            in_thought=self.in_thought,
+            in_reasoning=self.in_reasoning,
             reasoning=self.reasoning or THINK,
             prompted=bool(known.prompted) and end.endswith(known.prompted),
             bound=bound,

@@ -51,9 +51,9 @@ class Envelope:
     own: Envelope | None = None
     """How the model writes calls of its own accord, where that is another way than the one that a grammar binds."""
 
-    def visible(self, thoughts: tuple[str, str] | None, *, calls: bool) -> tuple[str, ...]:
-        """The control tokens that have to be in the text so that thoughts with these marks, and calls, can be read."""
-        marks = (part for mark in thoughts or () for part in (mark, *_CONTROL.findall(mark)))
+    def visible(self, reasoning: tuple[str, str] | None, *, calls: bool) -> tuple[str, ...]:
+        """The control tokens that have to be in the text so that reasoning with these marks, and calls, can be read."""
+        marks = (part for mark in reasoning or () for part in (mark, *_CONTROL.findall(mark)))
         return tuple(dict.fromkeys((*(self.specials if calls or self.marks else ()), *marks)))
 
     def way(self, text: str) -> Envelope:

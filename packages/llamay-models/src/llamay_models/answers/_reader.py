@@ -41,8 +41,8 @@ class Reader:
         index: put into every event.
         parallel: whether there may be several calls; what follows the first one is text otherwise.
         thinks: whether to look for the marks `reasoning`.
-        in_thought: whether the prompt already opened them.
-        reasoning: the marks around thoughts, as `reasoning_of` tells them.
+        in_reasoning: whether the prompt already opened them.
+        reasoning: the marks around reasoning, as `reasoning_of` tells them.
         prompted: whether the prompt ended with what the format begins every answer with.
         known_ids: those of the conversation's calls; a model that makes up one of these again is not followed.
         bound: whether a grammar of this format binds the text, so that what begins as a call will be one. Where the
@@ -64,7 +64,7 @@ class Reader:
         index: int = 0,
         parallel: bool = True,
         thinks: bool = False,
-        in_thought: bool = False,
+        in_reasoning: bool = False,
         reasoning: tuple[str, str] = THINK,
         prompted: bool = False,
         known_ids: Collection[str] = (),
@@ -81,7 +81,7 @@ class Reader:
         self._think, self._unthink = reasoning
         self._thinks_once = known.reasoning is None
         self._ids = set(known_ids)
-        self._mode = "think" if in_thought else "text"
+        self._mode = "think" if in_reasoning else "text"
         self._prompted = self._buffer = known.prompted if prompted else ""
         self._scores: list[TokenScore] = []
         self._tokens: list[int] = []

@@ -130,13 +130,13 @@ def _marks(source: ContextModel | Context, reasoning: bool | Marks, compiler: Co
         raise ValueError(
             "whether a prompt has opened the reasoning is seen at its end: give the context instead of the model"
         )
-    from llamay_models.answers import begins_thought, reasoning_of
+    from llamay_models.answers import begins_in_reasoning, reasoning_of
 
     context = cast("Context", source)
     marks = reasoning_of(_template(_model(context)), compiler)
     if marks is None:
         return None
-    return *marks, begins_thought(context.model.decode(context.tokens[-_TAIL:]), marks)
+    return *marks, begins_in_reasoning(context.model.decode(context.tokens[-_TAIL:]), marks)
 
 
 def _format(model: ContextModel) -> str:

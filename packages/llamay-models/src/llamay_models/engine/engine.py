@@ -19,13 +19,13 @@ from llamay_models.engine.decoding.token_sampler import TokenSampler
 from llamay_models.engine.decoding.vocabulary import Vocabulary
 from llamay_models.engine.requests.channel import Channel
 from llamay_models.engine.requests.generation import Generation
-from llamay_models.engine.requests.request import Continued, Request
+from llamay_models.engine.requests.request import ContinuedContext, Request
 from llamay_models.engine.requests.token_constraint import TokenConstraint
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.sampling import Sampling
 from llamay_models.engine.scheduling.loop import Loop
 from llamay_models.engine.scheduling.prefill_budget import Stall
-from llamay_models.engine.state.context_state import State, split
+from llamay_models.engine.state.context_state import State, branch_stream
 from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.engine.state.vectors import Vectors
 from llamay_models.engine.state.vectors import make as make_vectors
@@ -47,7 +47,7 @@ class Engine:
         max_sequences: how many read or write at a time; more wait in a queue.
         prefixes: what was computed before; None where nothing is kept.
 
-    `max_queue` bounds how many wait; `submit` refuses more with QueueFull. `speculation` lets tokens be guessed
+    `max_queue` bounds how many wait; `submit` refuses more with QueueFull. `speculation` lets tokens be drafted
     from the text itself, and by a `draft` engine of the same vocabulary, where that is faster; no text changes. `stall`
     bounds how long texts that are written wait for prompts that are read. With `whole_text` a text must be one step.
 
@@ -134,10 +134,10 @@ class Engine:
         """
         self.check_writes()
         channel = Channel()
-        if isinstance(request.prompt, Continued):
+        if isinstance(request.prompt, ContinuedContext):
             context = request.prompt
-            state = context._begin(channel)
-            release: Callable[[], None] = context._end
+            state = context._acquire(channel)
+            release: Callable[[], None] = context._release
             owns_context = False
             channel.cached_tokens = len(state) - len(state.pending)
         else:
@@ -158,7 +158,7 @@ class Engine:
             raise
         return generation
 
-    def read(
+    def prefill(
         self, state: State, channel: Channel, release: Callable[[], None], progress: Progress | None
     ) -> None:
         """Compute what is pending in a context, and the logits after it.
@@ -191,7 +191,7 @@ class Engine:
         if progress is not None:
             progress("reading", total, total)
 
-    def run_all(self, works: Sequence[EngineSequence]) -> None:
+    def prefill_all(self, works: Sequence[EngineSequence]) -> None:
         """Have several sequences read what is pending, all from the same step on. Blocks.
 
         Raises the first thing that went wrong, when all have ended; QueueFull, EngineClosed.
@@ -300,8 +300,8 @@ class Engine:
             raise PromptError("the context is empty; extend it with a prompt first")
         sampling = (request.sampling or state.sampling or Sampling()).seeded()
         state.sampling = sampling
-        if request.stream is not None:
-            state.stream = request.stream
+        if request.random_stream is not None:
+            state.random_stream = request.random_stream
         room = self.ctx_size - size
         limit = room if request.max_tokens is None else min(room, request.max_tokens)
         ends = self._vocabulary.eog if self._vocabulary is not None else frozenset()
@@ -345,13 +345,13 @@ class Engine:
             raise ContextError("the generation has ended; fork its context instead")
         if parent.generation.make_constraint_state is not None and parent.generation.constraint_state is None:
             raise ContextError("the constraint has not begun; fork when the first token is there")
-        return [self._twin(parent, parent.generation, i) for i in range(n)]
+        return [self._fork_sequence(parent, parent.generation, i) for i in range(n)]
 
-    def _twin(self, parent: EngineSequence, generation: GenerationState, i: int) -> Generation:
+    def _fork_sequence(self, parent: EngineSequence, generation: GenerationState, i: int) -> Generation:
         """Start branch number i of a sequence that writes."""
         channel, state = Channel(), parent.state.fork()
         try:
-            state.stream = split(state.stream, i)
+            state.random_stream = branch_stream(state.random_stream, i)
             channel.prompt_tokens, channel.cached_tokens = len(state), len(state.kv)
             written = parent.channel.completion_tokens
             text = TextStream(self._decoder(generation.special), generation.stops)
@@ -405,7 +405,7 @@ class Engine:
 
     def _new_drafter(self, sampler: TokenSampler, state: State) -> Drafter:
         model = None
-        if self._draft is not None and not state.mixed:  # what they say a draft model cannot know
+        if self._draft is not None and not state.has_vectors:  # what they say a draft model cannot know
             model = DraftModelContext(
                 self._draft, lambda n: state.last(len(state) - n), sampler.draft_sampler()
             )

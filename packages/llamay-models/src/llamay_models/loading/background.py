@@ -1,4 +1,4 @@
-"""`Aside`: something that another thread does meanwhile."""
+"""`BackgroundCall`: a function call on a thread of its own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Generic, Self, TypeVar
 T = TypeVar("T")
 
 
-class Aside(Generic[T]):
-    """Calls a function in a thread of its own, which leaving the context waits for.
+class BackgroundCall(Generic[T]):
+    """Calls a function on a thread of its own; leaving the context waits for the call.
 
     An executor of `concurrent.futures` does the same, but takes longer to import than the thread to run.
     """
@@ -24,7 +24,7 @@ class Aside(Generic[T]):
         self._thread.start()
 
     def result(self) -> T:
-        """Wait for it, and return what the function returned. Raises what it raised."""
+        """Wait for the call, and return its result. Raises what the function raised."""
         self._thread.join()
         if self._error is not None:
             raise self._error

@@ -17,7 +17,7 @@ from llamay_models.engine.scheduling.prefill_budget import Stall
 from llamay_models.errors import EncoderOnly, ModelError
 from llamay_models.kv_cache.layout import PRECISIONS, Precision, cache_layout
 from llamay_models.kv_cache.pool import kv_pool
-from llamay_models.loading.background import Aside
+from llamay_models.loading.background import BackgroundCall
 from llamay_models.loading.draft_check import check_draft
 from llamay_models.machine import usable_memory, usable_processors
 from llamay_models.model import Model, Parts
@@ -83,9 +83,9 @@ def load(
         max_queue: how many requests may wait; more are refused with QueueFull.
         max_stall: how long a step that reads prompts may take while texts are being written: "2.5x", times as
             long as one that only writes, or "50ms". More reads prompts faster, less lets texts flow.
-        draft: a smaller model of the same vocabulary, which guesses tokens ahead: a path, loaded and closed
-            with this model, or a loaded one, which may guess for several and must be closed after them.
-        speculation: whether tokens are guessed ahead and confirmed several at a time, where that is
+        draft: a smaller model of the same vocabulary, which drafts tokens: a path, loaded and closed
+            with this model, or a loaded one, which may draft for several and must be closed after them.
+        speculation: whether tokens are drafted and confirmed several at a time, where that is
             faster. What is written does not depend on it.
         dequantized: compute with the weights dequantized to F32, for verification. Slow and large.
         packed_cache: a folder in which weights are kept as the kernels read them, at most 16 GiB for all
@@ -150,7 +150,7 @@ def load(
     pool = kv_pool(layout, page_tokens, budget, backend, spill)
 
     workers = backend.threads(threads)
-    with Aside(lambda: _tokenizer(file), "llamay tokenizer") as reading:
+    with BackgroundCall(lambda: _tokenizer(file), "llamay tokenizer") as reading:
         if packed_cache is None or dequantized:
             weights = pack(base.tensors, workers, backend=backend, dequantized=dequantized, progress=progress)
         else:
@@ -159,7 +159,7 @@ def load(
             weights += pack(added, workers, backend=backend, dequantized=dequantized)
     words = reading.result()
     plan = backend.plan(program.records, program.widths, weights, max_rows=max_rows)
-    guesser = None if draft is None else _guesser(draft, backend, threads, words, config.vocab)
+    draft_model = None if draft is None else _load_draft(draft, backend, threads, words, config.vocab)
     return Model(
         Parts(
             path=file.path,
@@ -185,8 +185,8 @@ def load(
             max_queue=max_queue,
             speculation=speculation or draft is not None,
             stall=stall,
-            draft=guesser,
-            owns_draft=guesser is not draft,
+            draft=draft_model,
+            owns_draft=draft_model is not draft,
             owns_disk=not isinstance(disk_cache, llamay_kv.DiskCache),
             rank_head=rank_head,
             adapters=opened,
@@ -220,14 +220,14 @@ def _kept(
     return weights
 
 
-def _guesser(
+def _load_draft(
     draft: Model | str | PathLike[str],
     backend: Backend,
     threads: int,
     words: tokenizer.Tokenizer | None,
     vocab: int,
 ) -> Model:
-    """Return the draft model, loaded if it is a path. Raises ModelError if it cannot guess for this one."""
+    """Return the draft model, loaded if it is a path. Raises ModelError if it cannot draft for this one."""
     if isinstance(draft, Model):
         check_draft(words, draft, vocab)
         return draft

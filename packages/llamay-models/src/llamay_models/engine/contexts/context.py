@@ -16,7 +16,7 @@ from llamay_models.engine.requests.generation import Generation
 from llamay_models.engine.requests.request import Request
 from llamay_models.engine.requests.token_constraint import TokenConstraint
 from llamay_models.engine.sampling import Sampling
-from llamay_models.engine.state.context_state import State, split
+from llamay_models.engine.state.context_state import State, branch_stream
 from llamay_models.errors import ContextError, EngineClosed, PromptError, PromptTooLong
 from llamay_models.plan import Floats
 from llamay_models.progress import Progress
@@ -58,7 +58,7 @@ class Context:
 
         Numbers below zero stand for rows that are vectors, see `extend_vectors`.
         """
-        return self._look(lambda: self._state.tokens)
+        return self._between_steps(lambda: self._state.tokens)
 
     @property
     def text(self) -> str:
@@ -71,7 +71,7 @@ class Context:
 
         Computed if it is not known.
         """
-        self._settle()
+        self._compute_pending()
         logits = self._state.logits
         assert logits is not None
         view = logits.view()
@@ -79,14 +79,14 @@ class Context:
         return view
 
     @property
-    def pages(self) -> int:
-        """Pages of K/V that it holds, shared ones included."""
-        return sum(count for count, _ in self._held())
+    def page_count(self) -> int:
+        """The number of pages of K/V that it holds, shared ones included."""
+        return sum(count for count, _ in self._held_pages())
 
     @property
     def nbytes(self) -> int:
-        """Bytes of these pages."""
-        return sum(count * size for count, size in self._held())
+        """The bytes of these pages."""
+        return sum(count * size for count, size in self._held_pages())
 
     @property
     def marking(self) -> str | None:
@@ -113,12 +113,12 @@ class Context:
         """
         if n is not None and n < 0:
             raise ContextError(f"cannot make {n} forks")
-        states = self._look(lambda: [self._state.fork() for _ in range(1 if n is None else n)])
+        states = self._between_steps(lambda: [self._state.fork() for _ in range(1 if n is None else n)])
         forks = [Context(self.model, state) for state in states]
         if n is None:
             return forks[0]
         for i, fork in enumerate(forks):
-            fork._state.stream = split(self._state.stream, i)
+            fork._state.random_stream = branch_stream(self._state.random_stream, i)
         return forks
 
     def extend(self, more: str | Sequence[int], *, progress: Progress | None = None) -> Self:
@@ -133,8 +133,8 @@ class Context:
             more = self.model.encode(more, add_special=False, continuation=self._ends_in_text())
         tokens = self.model.engine.check(more)
         if not tokens:
-            self._begin(None)
-            self._end()
+            self._acquire(None)
+            self._release()
             return self
         return self._extend(len(tokens), lambda state: state.append(tokens), progress)
 
@@ -163,7 +163,7 @@ class Context:
 
         """
         engine = self.model.engine
-        made = engine.vectors(self._look(lambda: len(self._state)), vectors, digest, positions)
+        made = engine.vectors(self._between_steps(lambda: len(self._state)), vectors, digest, positions)
 
         def append(state: State) -> None:
             if len(state) != made.begin:
@@ -176,10 +176,10 @@ class Context:
         """Read n rows more, which `append` adds to the state."""
         engine = self.model.engine
         channel = Channel()
-        state = self._begin(channel)
+        state = self._acquire(channel)
         size = len(state) + n
         if size > engine.ctx_size:
-            self._end()
+            self._release()
             raise PromptTooLong(size, engine.ctx_size)
         # A sliding window may drop pages on the way, so going back means going to a fork.
         before = state.fork()
@@ -187,12 +187,12 @@ class Context:
             append(state)
         except BaseException:
             before.kv.close()
-            self._end()
+            self._release()
             raise
         try:
-            engine.read(state, channel, self._end, progress)
+            engine.prefill(state, channel, self._release, progress)
         except BaseException:
-            self._restore(before)
+            self._go_back_to(before)
             raise
         before.kv.close()
         if size == n:
@@ -206,11 +206,11 @@ class Context:
         for what comes next. Raises ContextError if there are fewer, or if a sliding window has already dropped what
         token n needs to be read again.
         """
-        state = self._begin(None)
+        state = self._acquire(None)
         try:
             state.truncate(n)
         finally:
-            self._end()
+            self._release()
         return self
 
     def generate(
@@ -278,13 +278,13 @@ class Context:
         """
         from llamay_models.engine.contexts.snapshot import save
 
-        self._settle()
-        state = self._begin(None)
+        self._compute_pending()
+        state = self._acquire(None)
         try:
             state.kv.owner, state.kv.marking = owner, marking
             save(self.model, state, path, progress, key)
         finally:
-            self._end()
+            self._release()
 
     def close(self) -> None:
         """Give its pages back; a generation that runs on it is cancelled. Closing twice is nothing."""
@@ -308,8 +308,8 @@ class Context:
 
     # -- one owner at a time
 
-    def _begin(self, channel: Channel | None) -> State:
-        """Take the context for one operation; `_end` gives it back. Raises ContextError."""
+    def _acquire(self, channel: Channel | None) -> State:
+        """Take the context for one operation; `_release` gives it back. Raises ContextError."""
         while True:
             with self._lock:
                 self._check_open()
@@ -329,43 +329,43 @@ class Context:
                 raise EngineClosed(f"{self.model.name} was closed, and with it this context; load it again")
             raise ContextError("the context is closed")
 
-    def _end(self) -> None:
+    def _release(self) -> None:
         with self._lock:
             self._busy = None
 
-    def _held(self) -> list[tuple[int, int]]:
+    def _held_pages(self) -> list[tuple[int, int]]:
         """For each group of layers, the pages that are held and the bytes of one."""
         cache = self._state.kv
         sizes = cache.pool.page_bytes
         return [(sum(n >= 0 for n in cache.page_numbers(g)), size) for g, size in enumerate(sizes)]
 
-    def _look(self, function: Callable[[], T]) -> T:
+    def _between_steps(self, function: Callable[[], T]) -> T:
         """Read the state, between two steps if the engine is at work on it."""
         self._check_open()
         return function() if self._busy is None else self.model.engine.call(function)
 
     def _ends_in_text(self) -> bool:
         """Whether more text would go on from text, and not from a control token or from nothing."""
-        last = self._look(lambda: self._state.last(1))
+        last = self._between_steps(lambda: self._state.last(1))
         words = self.model.tokenizer
         return bool(last) and words is not None and last[0] >= 0 and not words.is_special(last[0])
 
-    def _settle(self) -> None:
+    def _compute_pending(self) -> None:
         """Compute what is pending, so that the logits are there."""
         channel = Channel()
-        state = self._begin(channel)
+        state = self._acquire(channel)
         if len(state) == 0:
-            self._end()
+            self._release()
             raise PromptError("the context is empty; extend it with a prompt first")
         if not state.pending and state.logits is not None:
-            self._end()
+            self._release()
             return
-        self.model.engine.read(state, channel, self._end, None)
+        self.model.engine.prefill(state, channel, self._release, None)
 
-    def _restore(self, before: State) -> None:
+    def _go_back_to(self, before: State) -> None:
         """Go back to what the context was."""
-        state = self._begin(None)
+        state = self._acquire(None)
         state.kv.close()
         state.kv, state.pending, state.logits = before.kv, before.pending, before.logits
-        state.vectors, state.mixed = before.vectors, before.mixed
-        self._end()
+        state.vectors, state.has_vectors = before.vectors, before.has_vectors
+        self._release()

@@ -58,12 +58,12 @@ class ContextEngine(Protocol):
     def submit(self, request: Request) -> Generation:
         """Queue a generation."""
 
-    def read(
+    def prefill(
         self, state: State, channel: Channel, release: Callable[[], None], progress: Progress | None
     ) -> None:
         """Compute what is pending in a context, and the logits after it."""
 
-    def run_all(self, works: Sequence[EngineSequence]) -> None:
+    def prefill_all(self, works: Sequence[EngineSequence]) -> None:
         """Compute what is pending in several contexts, in the same steps."""
 
     def constraint_state(self, constraint: TokenConstraint) -> ConstraintState:

@@ -87,7 +87,7 @@ def _state(model: ContextModel, cache: llamay_kv.Context, path: str) -> State:
     ):
         raise SnapshotError(f"{path} holds a token that is outside the vocabulary of {model.vocab_size}")
     state = State(cache)
-    state.mixed = any(t < 0 for t in cache.tokens)
+    state.has_vectors = any(t < 0 for t in cache.tokens)
     if _VECTORS in cache.side:
         state.vectors = _vectors(model, cache, path)
     version, data = cache.side.get(_NAME, (_VERSION, b""))
@@ -126,7 +126,7 @@ def _encode(state: State) -> bytes:
     if state.sampling is not None:
         fields = asdict(state.sampling)
         fields["logit_bias"] = [[t, float(b)] for t, b in state.sampling.logit_bias.items()]
-    head = {"sampling": _hexed(fields), "stream": state.stream, "vocab": len(state.logits)}
+    head = {"sampling": _hexed(fields), "stream": state.random_stream, "vocab": len(state.logits)}
     if state.mirostat is not None:
         head["mirostat"] = _hexed(list(state.mirostat))
     return json.dumps(head, sort_keys=True).encode() + b"\n" + state.logits.astype("<f4").tobytes()
@@ -143,7 +143,7 @@ def _decode(state: State, data: bytes, vocab: int, path: str) -> None:
         stream = head["stream"]
         if not isinstance(stream, int) or not 0 <= stream < 1 << 32:
             raise ValueError(f"a random stream of {stream!r}")
-        state.stream = stream
+        state.random_stream = stream
         if "mirostat" in head:
             version, tau, eta, mu = _unhexed(head["mirostat"])
             if version not in (1, 2) or not all(

@@ -15,7 +15,7 @@ class GenerationState:
     """How a sequence goes on once its prompt is read.
 
     `ends` are the tokens that end the text; `make_constraint_state` is called when the first token is chosen;
-    `drafter` guesses what comes next. `stops`, `special` and `forbidden` are the stop strings, the
+    `drafter` drafts the next tokens. `stops`, `special` and `forbidden` are the stop strings, the
     control tokens that are shown, and the tokens that are never chosen, kept for branches.
     """
 

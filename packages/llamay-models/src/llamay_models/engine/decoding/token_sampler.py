@@ -66,7 +66,7 @@ class TokenSampler:
             token_sequences(words, vocab, s.dry_sequence_breakers) if breaks and words is not None else ()
         )
         self._make, self._logprobs_of = backend.sampler, backend.logprobs
-        self._sampler = self._make(sequence=state.stream, **options)
+        self._sampler = self._make(sequence=state.random_stream, **options)
         looks_back = s.looks_back
         # Rows that are vectors are no tokens that could be repeated.
         past = [token for token in state.last(looks_back) if token >= 0] if looks_back else []
@@ -81,7 +81,7 @@ class TokenSampler:
         self._plain = self._history is None and self._mirostat is None and self._logprobs is None
 
     def draft_sampler(self) -> Sampler:
-        """Return a sampler that draws the same random numbers, for guessing. It does not look back."""
+        """Return a sampler that draws the same random numbers, for drafts. It does not look back."""
         state = self._sampler.state()
         return self._make(**{**state, **_FORGETFUL})
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Item = tuple[str, tuple[int, ...], tuple[TokenScore, ...]] | int
 """What goes through a channel: the parts of a piece, or, while a prompt is read, how many of its tokens were."""
-Taker = Callable[[str, tuple[int, ...], tuple[TokenScore, ...]], bool]
+PieceConsumer = Callable[[str, tuple[int, ...], tuple[TokenScore, ...]], bool]
 """Takes the text, tokens and scores of a piece, or gives False to leave it to whoever iterates."""
 
 
@@ -33,8 +33,8 @@ class Channel:
         self.submitted = time.perf_counter()
         self.started = self.first = self.last = 0.0
         self.cancelled = False
-        self.taker: Taker | None = None
-        self._left: Item | None = None
+        self.consumer: PieceConsumer | None = None
+        self._undelivered: Item | None = None
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
 
@@ -66,8 +66,8 @@ class Channel:
 
         loop = asyncio.get_running_loop()
         while True:
-            if (left := self._left) is not None:
-                self._left = None
+            if (left := self._undelivered) is not None:
+                self._undelivered = None
                 return left
             # Registered before the queue is looked at, so that no item can slip in between.
             future: asyncio.Future[None] = loop.create_future()
@@ -82,16 +82,16 @@ class Channel:
                 self._items.put(None)
             return item
 
-    def arrive(self, future: asyncio.Future[None]) -> None:
-        """In the thread of the loop: give what came to the taker; what it leaves, to the coroutine that waits."""
+    def deliver(self, future: asyncio.Future[None]) -> None:
+        """In the thread of the loop: give what came to the consumer; what it leaves, to the coroutine that waits."""
         if future.done():
             return
-        if (taker := self.taker) is not None:
+        if (consumer := self.consumer) is not None:
             self._waiting = (future.get_loop(), future)  # as in `aget`
             try:
                 while (item := self._items.get_nowait()) is not None:
-                    if not isinstance(item, int) and not taker(*item):
-                        self._left = item
+                    if not isinstance(item, int) and not consumer(*item):
+                        self._undelivered = item
                         break
                 else:
                     self._items.put(None)
@@ -109,42 +109,42 @@ class Channel:
         if waiting is None:
             return
         loop, future = waiting
-        held: Held | None = getattr(_thread, "held", None)
+        held: HeldWakes | None = getattr(_thread, "held", None)
         if held is None:
-            _tell(loop, [(self, future)])
+            _call_loop(loop, [(self, future)])
         else:
             held.setdefault(loop, []).append((self, future))
 
 
 _thread = threading.local()
 _Arrivals: TypeAlias = "list[tuple[Channel, asyncio.Future[None]]]"
-Held: TypeAlias = "dict[asyncio.AbstractEventLoop, _Arrivals]"
+HeldWakes: TypeAlias = "dict[asyncio.AbstractEventLoop, _Arrivals]"
 """Who waits to be woken, by loop."""
 
 
-def hold_wakes() -> Held:
+def hold_wakes() -> HeldWakes:
     """From now on gather what this thread wakes: one call into a loop for a step, not one for every text of it.
 
     Each call costs a write to a socket, and hands the interpreter to the loop's thread in the middle of the step.
     Returns where they are gathered, for `wake_held`.
     """
-    held: Held = {}
+    held: HeldWakes = {}
     _thread.held = held
     return held
 
 
-def wake_held(held: Held) -> None:
+def wake_held(held: HeldWakes) -> None:
     """Wake all that was gathered."""
     while held:
-        _tell(*held.popitem())
+        _call_loop(*held.popitem())
 
 
-def _tell(loop: asyncio.AbstractEventLoop, arrivals: _Arrivals) -> None:
+def _call_loop(loop: asyncio.AbstractEventLoop, arrivals: _Arrivals) -> None:
     # A loop that was closed has nobody who waits any more.
     with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(_arrive, arrivals)
+        loop.call_soon_threadsafe(_deliver_all, arrivals)
 
 
-def _arrive(arrivals: _Arrivals) -> None:
+def _deliver_all(arrivals: _Arrivals) -> None:
     for channel, future in arrivals:
-        channel.arrive(future)
+        channel.deliver(future)

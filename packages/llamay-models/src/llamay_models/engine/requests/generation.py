@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import overload
 
-from llamay_models.engine.requests.channel import Channel, Taker
+from llamay_models.engine.requests.channel import Channel, PieceConsumer
 from llamay_models.engine.requests.results import FinishReason, Piece, Timings, TokenScore, Usage
 from llamay_models.engine.sampling import Sampling
 from llamay_models.errors import LlamayError
@@ -122,7 +122,7 @@ class Generation:
         forks = self._branch(self._channel, 1 if n is None else n)
         return forks[0] if n is None else forks
 
-    def divert(self, taker: Taker) -> None:
+    def divert(self, consumer: PieceConsumer) -> None:
         """Give pieces to a function while a coroutine waits for them in `async for`.
 
         It is called in the loop's thread with text, tokens and scores, in order, and never while the coroutine is
@@ -130,7 +130,7 @@ class Generation:
         piece is iterated, and where it raises, iterating does. What it took is not part of `text`, `tokens` and
         `scores`.
         """
-        self._channel.taker = taker
+        self._channel.consumer = consumer
 
     def cancel(self) -> None:
         """Stop it within one step. Harmless after the end. Does not wait; `wait` does."""

@@ -15,12 +15,12 @@ from llamay_models.errors import PromptError
 
 
 @runtime_checkable
-class Continued(Protocol):
+class ContinuedContext(Protocol):
     """A context, as the engine sees it: it is taken for one generation, and given back."""
 
     def __len__(self) -> int: ...
-    def _begin(self, channel: Channel | None) -> State: ...
-    def _end(self) -> None: ...
+    def _acquire(self, channel: Channel | None) -> State: ...
+    def _release(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Request:
         constraint: decides which tokens may come next.
         ignore_eos: never choose an end token.
         special: control tokens that are written out in the text by their names; others are not part of it.
-        stream: which random stream of the seed to draw from, so that equal prompts with one seed can differ.
+        random_stream: which random stream of the seed to draw from, so that equal prompts with one seed can differ.
         tenant: whose it is. What was computed for one tenant is never found by another; what has no
             tenant is everybody's.
         shared: so many tokens from the start are everybody's although the rest has a tenant, rounded down
@@ -45,18 +45,18 @@ class Request:
         priority: higher ones come first in the queue, in reading, and in keeping their memory. Waiting for
             10 seconds counts as one step of it, so that nobody waits for ever.
         timeout: seconds from now after which the text ends as it is, with `finish_reason` "timeout".
-        speculate: whether tokens may be guessed ahead and confirmed several at a time. The text is the
+        speculate: whether tokens may be drafted and confirmed several at a time. The text is the
             same either way.
 
     """
 
-    prompt: Sequence[int] | Continued
+    prompt: Sequence[int] | ContinuedContext
     sampling: Sampling | None = None
     max_tokens: int | None = None
     stop: str | Sequence[str] = field(default=())
     constraint: TokenConstraint | None = None
     ignore_eos: bool = False
-    stream: int | None = None
+    random_stream: int | None = None
     tenant: str = ""
     shared: int = 0
     reuse: bool = True

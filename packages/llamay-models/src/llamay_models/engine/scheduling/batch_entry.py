@@ -56,7 +56,7 @@ class BatchEntry(StepRows):
             self.wanted += len(drafts)
             size = n + len(drafts)
         self.begin = len(state.kv)
-        if state.mixed:
+        if state.has_vectors:
             self.tokens, self.position, self.inputs = state.describe(self.ids)
         else:
             self.tokens, self.position = self.ids, self.begin

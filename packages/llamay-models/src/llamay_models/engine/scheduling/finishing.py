@@ -84,7 +84,7 @@ class Finisher:
                 up_to=None if whole else prefixes.shareable_length(state.kv),
             )
             prefixes.save(state.kv, state.tenant)
-        if not sequence.background and not state.mixed and self._comes_back(sequence, reason):
+        if not sequence.background and not state.has_vectors and self._comes_back(sequence, reason):
             self._replays.note(state.tokens, sequence.channel.completion_tokens, state.tenant)
         sequence.finish(reason, error)
 

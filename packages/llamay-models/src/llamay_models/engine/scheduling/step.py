@@ -15,7 +15,7 @@ from llamay_models.backend import Begun
 from llamay_models.engine.decoding.constraint_state import ConstraintState, fill_all_masks
 from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.decoding.token_sampler import BatchedDraws, TokenSampler
-from llamay_models.engine.requests.channel import Channel, Held, wake_held
+from llamay_models.engine.requests.channel import Channel, HeldWakes, wake_held
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.batch_entry import BatchEntry
@@ -53,7 +53,7 @@ class Stepper:
         self._histograms = histograms
         self._page_lenders = page_lenders
         self._mask_executor: ThreadPoolExecutor | None = None
-        self.wakes: Held = {}
+        self.wakes: HeldWakes = {}
         """Who is to be woken, where the thread gathers that."""
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from llamay_models.errors import ContextError
 from llamay_models.plan import Floats
 
 
-def split(stream: int, branch: int) -> int:
+def branch_stream(stream: int, branch: int) -> int:
     """Return the random stream of a branch: streams of streams, so fork 2 of fork 1 is not fork 1 of fork 2."""
     return (stream * 0x9E3779B1 + branch + 1) & 0xFFFFFFFF
 
@@ -26,7 +26,17 @@ class State:
     also where their vectors are not here.
     """
 
-    __slots__ = ("kv", "logits", "mirostat", "mixed", "pending", "sampling", "stream", "tenant", "vectors")
+    __slots__ = (
+        "has_vectors",
+        "kv",
+        "logits",
+        "mirostat",
+        "pending",
+        "random_stream",
+        "sampling",
+        "tenant",
+        "vectors",
+    )
 
     def __init__(self, cache: kv.Context, tenant: str = "") -> None:
         self.kv = cache
@@ -34,10 +44,10 @@ class State:
         self.pending: list[int] = []
         self.logits: Floats | None = None
         self.sampling: Sampling | None = None
-        self.stream = 0
+        self.random_stream = 0
         self.mirostat: tuple[int, float, float, float] | None = None
         self.vectors: tuple[Vectors, ...] = ()
-        self.mixed = False
+        self.has_vectors = False
 
     def __len__(self) -> int:
         return len(self.kv) + len(self.pending)
@@ -65,7 +75,7 @@ class State:
         """More rows, which are vectors, not computed yet. They begin where the context ends."""
         assert vectors.begin == len(self)
         self.vectors += (vectors,)
-        self.mixed = True
+        self.has_vectors = True
         self.append(list(vectors.ids))
 
     def describe(self, ids: list[int]) -> tuple[list[int], int, Inputs | None]:
@@ -79,8 +89,8 @@ class State:
         """Return the same, sharing everything. Costs the same at any length but for what is pending."""
         twin = State(self.kv.fork(), self.tenant)
         twin.pending, twin.logits = list(self.pending), self.logits
-        twin.vectors, twin.mixed = self.vectors, self.mixed
-        twin.sampling, twin.stream, twin.mirostat = self.sampling, self.stream, self.mirostat
+        twin.vectors, twin.has_vectors = self.vectors, self.has_vectors
+        twin.sampling, twin.random_stream, twin.mirostat = self.sampling, self.random_stream, self.mirostat
         return twin
 
     def truncate(self, n: int) -> None:

@@ -1,4 +1,4 @@
-"""What a chat model thinks and what it answers, told apart for whoever writes both."""
+"""`ReasoningSplitter`: separates the reasoning of a chat model from its answer."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from ._envelope import envelope
 from ._events import Event, Reasoning, Text
 from ._formats import Formats
 from ._reader import Reader
-from ._template import begins_thought, format_of, reasoning_of
+from ._template import begins_in_reasoning, format_of, reasoning_of
 
 
-class Thoughts:
-    """Takes the text of one answer, in pieces, apart.
+class ReasoningSplitter:
+    """Splits the text of one answer, which comes in pieces.
 
     Attributes:
-        special: control tokens, as the vocabulary spells them, that have to be visible in the text.
+        special: control tokens, as the vocabulary spells them, which have to be visible in the text.
 
     """
 
     def __init__(self, template: str, marks: tuple[str, str], *, begun: bool, formats: Formats) -> None:
         form = format_of(template)
         self.special = envelope(form, formats).visible(marks, calls=False)
-        self._reader = Reader(formats=formats, form=form, thinks=True, in_thought=begun, reasoning=marks)
+        self._reader = Reader(formats=formats, form=form, thinks=True, in_reasoning=begun, reasoning=marks)
 
     @classmethod
     def of(cls, template: str | None, prompt: str, formats: Formats) -> Self | None:
-        """Return what reads answers to a prompt (its end suffices) written by this template; None without thoughts."""
+        """Return what reads answers to a prompt (its end suffices) written by this template; None without reasoning."""
         marks = reasoning_of(template, formats)
         if template is None or marks is None:
             return None
-        return cls(template, marks, begun=begins_thought(prompt, marks), formats=formats)
+        return cls(template, marks, begun=begins_in_reasoning(prompt, marks), formats=formats)
 
     def feed(self, text: str) -> Iterator[tuple[bool, str]]:
-        """Yield what became certain with this text: whether it is thought, and the words."""
+        """Yield what became certain with this text: whether it is reasoning, and the words."""
         return _words(self._reader.feed(text))
 
     def finish(self) -> Iterator[tuple[bool, str]]:
