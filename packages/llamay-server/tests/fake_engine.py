@@ -244,12 +244,12 @@ class FakeContext:
             model.contexts += 1
 
     @property
-    def pages(self) -> int:
+    def page_count(self) -> int:
         return -(-len(self.tokens) // PAGE)
 
     @property
     def nbytes(self) -> int:
-        return self.pages * 1024
+        return self.page_count * 1024
 
     def __len__(self) -> int:
         return len(self.tokens)

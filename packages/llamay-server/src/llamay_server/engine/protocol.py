@@ -115,7 +115,7 @@ class Context(Protocol):
         """The ids."""
 
     @property
-    def pages(self) -> int:
+    def page_count(self) -> int:
         """Pages that this context holds, shared ones included."""
 
     @property
