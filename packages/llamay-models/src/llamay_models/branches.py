@@ -347,21 +347,21 @@ def _ranked(branches: list[Branch], score: Score | None) -> list[Branch]:
 def _advance(pairs: Sequence[tuple[Context, list[int]]]) -> None:
     """Read a few tokens in each of several contexts, all in the same step."""
     engine = pairs[0][0].model.engine
-    works: list[EngineSequence] = []
+    sequences: list[EngineSequence] = []
     try:
         for context, tokens in pairs:
             channel = Channel()
             state = context._acquire(channel)
             state.append(tokens)
-            works.append(
+            sequences.append(
                 EngineSequence(state, channel, None, context._release, owns_context=False, reuse=False)
             )
     except BaseException:
-        for work in works:
-            work.channel.finish("cancelled")
-            work.release()
+        for sequence in sequences:
+            sequence.channel.finish("cancelled")
+            sequence.release()
         raise
-    engine.prefill_all(works)
+    engine.prefill_all(sequences)
 
 
 __all__ = ["Branch", "Score", "beam_search", "best_of", "explore"]

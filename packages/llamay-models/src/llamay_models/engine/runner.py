@@ -14,9 +14,9 @@ from llamay_models.plan._records import Floats
 
 @dataclass(slots=True)
 class StepRows:
-    """The next rows of one context: a lease on their K/V, and how many of the last want logits.
+    """The next rows of one context: a lease on their K/V, and how many of the last rows want an output.
 
-    `lease` is None where the plan keeps nothing; `inputs` is what the rows are beside tokens.
+    `lease` is None where the plan keeps nothing; `inputs` are the inputs of the rows other than tokens.
     """
 
     lease: kv.Lease | None
@@ -26,20 +26,20 @@ class StepRows:
     inputs: Inputs | None = None
 
     def commit_all(self) -> None:
-        """Make the rows part of the context."""
+        """Commit all rows to the context."""
         if self.lease is not None:
             self.lease.commit(self.tokens, checkpoints=True)
 
     def release(self) -> None:
-        """Give the rows up: nothing of them counts."""
+        """Give the rows up, and their positions back."""
         if self.lease is not None:
             self.lease.release()
 
 
 class Runner:
-    """Runs the plan over the rows of a step, and keeps what it writes to.
+    """Runs the plan over the rows of a step, and keeps the memory of the outputs.
 
-    Not for several threads at a time: the outputs are shared.
+    One thread at a time may use it: the outputs are shared.
     """
 
     def __init__(self, backend: Backend, plan: Plan, threads: Threads) -> None:
@@ -48,21 +48,21 @@ class Runner:
         self.threads = threads
         self.max_rows = plan.max_rows
         self.seconds = 0.0
-        """How long the plan took, the last time."""
-        # Made as it is needed: a row of a large vocabulary takes a megabyte.
+        """The time that the last run of the plan took."""
+        # Allocated as needed: a row of a large vocabulary takes a megabyte.
         self._out = np.zeros((0, plan.output_width), np.float32)
         self._rows: list[Floats] = []
         self._run, self._begin = plan.run_rows, plan.begin_rows
 
     def rows(self, wanted: int) -> list[Floats]:
-        """Return where the next run puts its outputs, if it wants so many: each float32 (output width,)."""
+        """Return the rows into which a run with `wanted` outputs writes: each float32 (output width,)."""
         if wanted > len(self._out):
             self._out = np.zeros((wanted, self.plan.output_width), np.float32)
             self._rows = list(self._out)
         return self._rows[:wanted]
 
     def run(self, batch: Sequence[StepRows]) -> Floats:
-        """Compute the rows' K/V, and the outputs that are wanted, in order: float32 (wanted, output width).
+        """Compute the rows' K/V, and return the wanted outputs in order: float32 (wanted, output width).
 
         The result is overwritten by the next run. Nothing is committed.
         """
@@ -72,17 +72,17 @@ class Runner:
         return self._out[:wanted]
 
     def step(self, batch: Sequence[StepRows], draws: Sequence[Draw]) -> tuple[list[int], dict[int, str]]:
-        """Compute the rows' K/V and outputs, then draw tokens from these; `rows` was asked for enough of them.
+        """Compute the rows' K/V and outputs, then draw tokens from the outputs. Call `rows` before, for enough of them.
 
-        Returns the tokens, -1 where none can be drawn, and what was wrong there.
+        Returns the tokens, -1 where none can be drawn, and the errors by the number of the draw.
         """
         self.seconds, tokens, errors = self._run(_given(batch), self._out, self.threads, draws)
         return tokens, errors
 
     def begin(self, batch: Sequence[StepRows]) -> Begun:
-        """Have the other threads begin a step, which `finish` completes. Nothing else can run before.
+        """Begin a step on the other threads, which `finish` completes. No other step can run before.
 
-        `rows` was asked for enough rows. Where nobody wants the outputs any more, `leave` it.
+        Call `rows` before, for enough outputs. `Begun.leave` gives the step up.
         """
         return self._begin(_given(batch), self._out, self.threads)
 
@@ -93,10 +93,10 @@ class Runner:
         flag: Flag | None = None,
         ends: Sequence[int] = (),
     ) -> tuple[list[int], dict[int, str], bool]:
-        """Complete a step that has begun, and return what `step` does, and whether the one after has begun.
+        """Complete a step that has begun. Return what `step` returns, and whether the next step has begun.
 
-        That it may do, with the tokens that are drawn, where there is a flag that is not set, a position reserved
-        for each, and no end among them.
+        The next step begins by itself, with the drawn tokens, where there is a flag that is not set, a position
+        reserved for each token, and none of `ends` among them.
         """
         self.seconds, tokens, errors, followed = begun.finish(draws, flag, ends)
         return tokens, errors, followed

@@ -1,4 +1,4 @@
-"""`Sampling`: how the next token is chosen, with the options and defaults of llama.cpp."""
+"""`Sampling`: the options by which tokens are chosen, with the names and defaults of llama.cpp."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_LOGPROBS = 1024
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
 """The stages, in the order in which they are applied unless another is given."""
 SAMPLER_LETTERS = dict(zip("edskypmxt", SAMPLERS, strict=True))
-"""What llama.cpp calls them in one letter."""
+"""The letters that llama.cpp has for them."""
 DRY_SEQUENCE_BREAKERS = ("\n", ":", '"', "*")
 _MAX_BREAKERS, _MAX_BREAKER = 64, 40
 
@@ -108,7 +108,7 @@ class Sampling:
                 f"post_sampling_logprobs must be True or False, not {self.post_sampling_logprobs!r}"
             )
         object.__setattr__(self, "samplers", read_samplers(self.samplers))
-        object.__setattr__(self, "dry_sequence_breakers", _breakers(self.dry_sequence_breakers))
+        object.__setattr__(self, "dry_sequence_breakers", _checked_breakers(self.dry_sequence_breakers))
 
     def seeded(self) -> Sampling:
         """Return the same with a seed: its own, or one drawn now."""
@@ -116,7 +116,7 @@ class Sampling:
 
     @property
     def looks_back(self) -> int:
-        """How many of the last tokens a choice depends on; -1 all."""
+        """The number of the last tokens that a choice depends on; -1 for all."""
         if self.mirostat:
             return 0
         spans = [0]
@@ -163,7 +163,7 @@ def _plain(name: str) -> str:
     return name.strip().lower().replace("-", "_")
 
 
-def _breakers(value: object) -> tuple[str, ...]:
+def _checked_breakers(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or len(value) > _MAX_BREAKERS:
         raise SamplingError(f"dry_sequence_breakers must be at most {_MAX_BREAKERS} texts, not {value!r}")
     for text in value:
@@ -174,7 +174,7 @@ def _breakers(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-# What llama.cpp and its clients also call them.
+# Other names that llama.cpp and its clients have for them.
 _ALIASES = {name: name for name in SAMPLERS} | {
     "typical_p": "typ_p",
     "typical": "typ_p",

@@ -1,4 +1,4 @@
-"""What an engine counts: sums, and how its times are distributed."""
+"""The counters of an engine, and the distributions of its times."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 class Stats:
     """Counters since the engine began.
 
-    Seconds are its thread's wall time: in all, and inside the plan. Prompt tokens are those that were
-    computed, cached tokens those that need not be. A preempted text gave its memory to others and went on
-    later; recomputed tokens are what that cost. Replayed tokens are those of texts that were read as a client
-    would send them back, while nobody waited.
+    Seconds are the wall time of the engine's thread: in all steps, and inside the plan. Prompt tokens are those that
+    were computed, cached tokens those that were found in the prefix cache. A preempted text gave its pages to others
+    and continued later; recomputed tokens are the cost of that. Replayed tokens are those of finished texts that were
+    prefilled, while no request waited, in the form in which a client would send them back.
     """
 
     steps: int = 0
@@ -39,44 +39,44 @@ class Stats:
 BOUNDS = (*(round(m * 10.0**e, 6) for e in range(-5, 3) for m in (1.0, 3.0)), 1000.0)
 
 
-_MANY = 64  # times that are counted in one go
+_MANY = 64  # times that are sorted into buckets together
 
 
 class Histogram:
-    """How often a time in seconds was at most each of `BOUNDS`; the last count is of all that were longer.
+    """The number of times, in seconds, in each of the buckets between `BOUNDS`; the last bucket has no upper end.
 
-    One thread adds; others may read meanwhile, and see all that was added before, or for a moment a few less.
+    One thread adds; others may read meanwhile, and see all times that were added before, or for a moment a few less.
     """
 
     __slots__ = ("_counted", "_fresh")
 
     def __init__(self) -> None:
         self._counted: tuple[list[int], float] = ([0] * (len(BOUNDS) + 1), 0.0)
-        # Between two steps only this is touched: to sort times into buckets can wait until there are many.
+        # Adding a time only appends it, to cost little between two steps: sorting into buckets is done for many.
         self._fresh: list[float] = []
 
     @property
     def bounds(self) -> tuple[float, ...]:
-        """The upper ends of the buckets in seconds; what is longer is in one more."""
+        """The upper ends of the buckets in seconds; longer times are in one more bucket."""
         return BOUNDS
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of all times."""
         return sum(self.counts)
 
     @property
     def counts(self) -> list[int]:
-        """How many there are in each bucket."""
+        """The number of times in each bucket."""
         return self._tally()[0]
 
     @property
     def total(self) -> float:
-        """The sum of all."""
+        """The sum of all times in seconds."""
         return self._tally()[1]
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Add a time."""
         fresh = self._fresh
         fresh.append(seconds)
         if len(fresh) == _MANY:
@@ -85,7 +85,7 @@ class Histogram:
             self._counted = counted
 
     def copy(self) -> Histogram:
-        """Return it as it is now."""
+        """Return a copy as of now."""
         twin = Histogram()
         twin._counted = self._tally()
         return twin

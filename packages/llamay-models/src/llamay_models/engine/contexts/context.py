@@ -1,4 +1,4 @@
-"""`Context`: tokens and what the model computed from them, as a value."""
+"""`Context`: tokens and the K/V that the model computed from them, as a value."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 class Context:
-    """A sequence of tokens that the model has read. `Model.context` and `Model.restore` make one.
+    """A sequence of tokens and their computed K/V. `Model.context` and `Model.restore` make contexts.
 
-    Forks share everything and cost the same at any length; what one of them does never shows in another. A
-    context is in use while a generation runs on it: only `fork`, `tokens`, `text` and `len` work
-    meanwhile, everything else raises ContextError. Any thread may use it, one at a time.
+    Forks share all pages and cost the same at any length; a change of one never shows in another. A context is in use
+    while a generation runs on it: only `fork`, `tokens`, `text` and `len` work meanwhile, everything else raises
+    ContextError. Any thread may use a context, one at a time.
     """
 
     def __init__(self, model: ContextModel, state: State) -> None:
@@ -39,17 +39,17 @@ class Context:
         self._busy: Channel | None = None
         self._closed = False
         self.cached_tokens = 0
-        """Tokens that were found computed when its prompt was read."""
+        """The number of tokens of its prompt that were found in the prefix cache."""
         model._contexts.add(self)
 
-    # -- what it holds
+    # -- contents
 
     def __len__(self) -> int:
         return len(self._state)
 
     @property
     def closed(self) -> bool:
-        """Whether it gave its pages back."""
+        """Whether the context gave its pages back."""
         return self._closed
 
     @property
@@ -80,36 +80,36 @@ class Context:
 
     @property
     def page_count(self) -> int:
-        """The number of pages of K/V that it holds, shared ones included."""
+        """The number of pages of K/V that the context holds, shared ones included."""
         return sum(count for count, _ in self._held_pages())
 
     @property
     def nbytes(self) -> int:
-        """The bytes of these pages."""
+        """The bytes of the pages that the context holds, shared ones included."""
         return sum(count * size for count, size in self._held_pages())
 
     @property
     def marking(self) -> str | None:
-        """How confidential it is: the marking of the snapshot that it was restored from."""
+        """The marking, which says how confidential the context is, of the snapshot that it was restored from."""
         return self._state.kv.marking
 
     @property
     def sampling(self) -> Sampling | None:
-        """How its last generation sampled, with the seed that was used. `generate()` goes on so."""
+        """The sampling of the last generation, with the seed that was used. `generate()` continues with it."""
         return self._state.sampling
 
-    # -- what makes another, or changes it
+    # -- forks and changes
 
     @overload
     def fork(self) -> Context: ...
     @overload
     def fork(self, n: int) -> list[Context]: ...
     def fork(self, n: int | None = None) -> Context | list[Context]:
-        """Return a context with the same tokens, which goes its own way; with `n`, a list of so many.
+        """Return a context with the same tokens, independent of this one; with `n`, a list of n such contexts.
 
-        Allocates nothing that grows with the length. A single fork continues exactly as its parent would;
-        of `n`, each draws from a random stream of its own, so that one seed gives n different texts. A
-        fork taken while a generation runs has the tokens so far.
+        Nothing that is allocated grows with the length. A single fork continues exactly as its parent would; of `n`
+        forks each draws from a random stream of its own, so that one seed gives n different texts. A fork that is made
+        while a generation runs has the tokens so far.
         """
         if n is not None and n < 0:
             raise ContextError(f"cannot make {n} forks")
@@ -122,12 +122,11 @@ class Context:
         return forks
 
     def extend(self, more: str | Sequence[int], *, progress: Progress | None = None) -> Self:
-        """Read more text, or tokens, after the last one. Returns itself. Blocks.
+        """Append text or tokens, and compute them. Returns the context itself. Blocks.
 
-        Text is taken as plain text: names of control tokens in it are not control tokens; it goes on from the text
-        before it, so no space is put before it, unless a control token is. Raises
-        PromptError, PromptTooLong, OutOfMemory; the context is then as it was, also where `progress`
-        raised.
+        Text is plain text: names of control tokens in it are not control tokens. It continues the text before it, so no
+        space is put before it, except after a control token. Raises PromptError, PromptTooLong, OutOfMemory; the
+        context is then unchanged, also where `progress` raised.
         """
         if isinstance(more, str):
             more = self.model.encode(more, add_special=False, continuation=self._ends_in_text())
@@ -146,20 +145,20 @@ class Context:
         positions: npt.ArrayLike | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Read rows that are vectors in place of tokens, such as what an encoder made of a picture. Returns itself.
+        """Append rows that are vectors instead of tokens, such as an encoder's output for a picture, and compute them.
 
         Args:
             vectors: float32 (n, `Model.embedding_length`), taken as they are where a token's embedding would be,
                 already scaled as the model scales those. They are copied.
-            digest: 32 bytes that say what they came from and how, such as a SHA-256 of the picture, its preprocessing
-                and the encoder's weights. Other contexts are given what was computed for equal digests.
+            digest: 32 bytes that identify the source of the vectors, such as a SHA-256 of the picture, its
+                preprocessing and the encoder's weights. Contexts with equal digests share what was computed.
             positions: whole numbers (n,) or (n, axes), by which rotations turn the rows, for models whose pictures have
-                positions of several axes; None for their places in the context. What follows goes on after the
-                largest.
+                positions of several axes; None for the places in the context. Later rows continue after the largest.
             progress: called as progress("reading", rows done, rows in all).
 
-        In `tokens` each is a number below zero. Snapshots hold the vectors. Blocks. Raises PromptError for vectors that
-        do not fit the model, PromptTooLong, OutOfMemory; the context is then as it was.
+        In `tokens` each row is a number below zero. Snapshots hold the vectors. Returns the context itself. Blocks.
+        Raises PromptError for vectors that do not fit the model, PromptTooLong, OutOfMemory; the context is then
+        unchanged.
 
         """
         engine = self.model.engine
@@ -173,7 +172,7 @@ class Context:
         return self._extend(len(made.values), append, progress)
 
     def _extend(self, n: int, append: Callable[[State], None], progress: Progress | None) -> Self:
-        """Read n rows more, which `append` adds to the state."""
+        """Append n rows, which `append` adds to the state, and compute them."""
         engine = self.model.engine
         channel = Channel()
         state = self._acquire(channel)
@@ -181,7 +180,7 @@ class Context:
         if size > engine.ctx_size:
             self._release()
             raise PromptTooLong(size, engine.ctx_size)
-        # A sliding window may drop pages on the way, so going back means going to a fork.
+        # A sliding window may drop pages meanwhile, so a fork is kept to go back to.
         before = state.fork()
         try:
             append(state)
@@ -200,11 +199,11 @@ class Context:
         return self
 
     def truncate(self, n: int) -> Self:
-        """Keep the first n tokens. Returns itself.
+        """Keep the first n tokens. Returns the context itself.
 
-        Recurrent layers go back to where they kept a state, and what lies between is computed again when somebody asks
-        for what comes next. Raises ContextError if there are fewer, or if a sliding window has already dropped what
-        token n needs to be read again.
+        Recurrent layers go back to the nearest kept state; the tokens from there on are computed again when the context
+        continues. Raises ContextError if there are fewer tokens, or if a sliding window has dropped pages that are
+        needed to compute token n again.
         """
         state = self._acquire(None)
         try:
@@ -231,10 +230,9 @@ class Context:
     ) -> Generation:
         """Continue the text. Returns at once; the generation delivers while it runs.
 
-        Every token that is chosen becomes part of this context, a final end token and the tokens of a stop
-        string included. Arguments as in `Request`; a JSON schema, a regex or a grammar stands for the constraint
-        that `Model.constraint` makes of it. Raises PromptError for a constraint and one of these, and what
-        `Model.constraint` raises.
+        Every chosen token becomes part of this context, a final end token and the tokens of a stop string included. The
+        arguments are those of `Request`; a JSON schema, a regex or a grammar is given to `Model.constraint`. Raises
+        PromptError where a constraint is given beside one of these, and what `Model.constraint` raises.
         """
         if schema is not None or regex is not None or grammar is not None:
             if constraint is not None:
@@ -264,13 +262,13 @@ class Context:
         marking: str | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Write tokens, K/V, logits and sampling to one file, so that `Model.restore` goes on exactly.
+        """Write tokens, K/V, logits and sampling to one file, from which `Model.restore` continues exactly.
 
         Args:
-            path: where to. The file appears whole or not at all.
-            key: encrypts everything but the manifest, which is authenticated.
-            owner: whose it is; only that one restores it.
-            marking: how confidential it is; only who handles that marking restores it.
+            path: the file, which appears whole or not at all.
+            key: the key that encrypts everything but the manifest, which is authenticated; None for no encryption.
+            owner: the owner, who alone may restore the snapshot; None for anybody.
+            marking: how confidential the snapshot is; only a caller who handles that marking may restore it.
             progress: called as progress("saving", bytes done, bytes in all).
 
         Raises SnapshotError.
@@ -287,7 +285,7 @@ class Context:
             self._release()
 
     def close(self) -> None:
-        """Give its pages back; a generation that runs on it is cancelled. Closing twice is nothing."""
+        """Give the pages back. A generation that runs on the context is cancelled. A second call does nothing."""
         with self._lock:
             busy, self._closed = self._busy, True
         if busy is not None:
@@ -306,10 +304,10 @@ class Context:
         state = "closed" if self._closed else f"{len(self)} tokens"
         return f"<Context of {self.model.name}, {state}>"
 
-    # -- one owner at a time
+    # -- one operation at a time
 
     def _acquire(self, channel: Channel | None) -> State:
-        """Take the context for one operation; `_release` gives it back. Raises ContextError."""
+        """Acquire the context for one operation, until `_release`. Raises ContextError."""
         while True:
             with self._lock:
                 self._check_open()
@@ -334,24 +332,24 @@ class Context:
             self._busy = None
 
     def _held_pages(self) -> list[tuple[int, int]]:
-        """For each group of layers, the pages that are held and the bytes of one."""
+        """Return for each group of layers the number of held pages and the bytes of one."""
         cache = self._state.kv
         sizes = cache.pool.page_bytes
         return [(sum(n >= 0 for n in cache.page_numbers(g)), size) for g, size in enumerate(sizes)]
 
     def _between_steps(self, function: Callable[[], T]) -> T:
-        """Read the state, between two steps if the engine is at work on it."""
+        """Call a function that reads the state, between two steps if the engine is at work on it."""
         self._check_open()
         return function() if self._busy is None else self.model.engine.call(function)
 
     def _ends_in_text(self) -> bool:
-        """Whether more text would go on from text, and not from a control token or from nothing."""
+        """Return whether the last row is text, and not a control token or a vector."""
         last = self._between_steps(lambda: self._state.last(1))
         words = self.model.tokenizer
         return bool(last) and words is not None and last[0] >= 0 and not words.is_special(last[0])
 
     def _compute_pending(self) -> None:
-        """Compute what is pending, so that the logits are there."""
+        """Compute the pending tokens, and so the logits."""
         channel = Channel()
         state = self._acquire(channel)
         if len(state) == 0:
@@ -363,7 +361,7 @@ class Context:
         self.model.engine.prefill(state, channel, self._release, None)
 
     def _go_back_to(self, before: State) -> None:
-        """Go back to what the context was."""
+        """Replace the state by an earlier one."""
         state = self._acquire(None)
         state.kv.close()
         state.kv, state.pending, state.logits = before.kv, before.pending, before.logits

@@ -1,4 +1,4 @@
-"""What a context asks of the model that it belongs to, and of that model's engine."""
+"""The model of a context, and its engine, as far as the context uses them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class OpenContext(Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether it gave its pages back."""
+        """Whether the context gave its pages back."""
 
     def close(self) -> None:
-        """Give its pages back."""
+        """Give the context's pages back."""
 
 
 class ContextEngine(Protocol):
@@ -61,13 +61,13 @@ class ContextEngine(Protocol):
     def prefill(
         self, state: State, channel: Channel, release: Callable[[], None], progress: Progress | None
     ) -> None:
-        """Compute what is pending in a context, and the logits after it."""
+        """Compute the pending tokens of a context, and the logits after them."""
 
-    def prefill_all(self, works: Sequence[EngineSequence]) -> None:
-        """Compute what is pending in several contexts, in the same steps."""
+    def prefill_all(self, sequences: Sequence[EngineSequence]) -> None:
+        """Compute the pending tokens of several contexts, in the same steps."""
 
     def constraint_state(self, constraint: TokenConstraint) -> ConstraintState:
-        """Return a constraint at work on a text of this model."""
+        """Return the state of a constraint at the beginning of a text of this model."""
 
     def ends(self, tokens: Sequence[int]) -> bool:
         """Return whether the last of these tokens ends a text."""

@@ -1,7 +1,7 @@
-"""Saving a context and restoring it so that it goes on exactly.
+"""Saving a context, and restoring it so that it continues exactly.
 
-llamay_kv writes tokens and K/V. What else decides how a context goes on travels beside them as side state:
-the logits after the last token, the sampling with its seed, the random stream, and what mirostat learned.
+llamay_kv writes tokens and K/V. Everything else that decides how a context continues is stored beside them as side
+state: the logits after the last token, the sampling with its seed, the random stream, and the mu of mirostat.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def save(
 def restore(
     model: ContextModel, path: str | os.PathLike[str], progress: Progress | None, **allowed: Any
 ) -> State:
-    """Read a context. Whatever is wrong with the file, nothing of it stays."""
+    """Return the state in a file. If the file is refused, nothing of it stays in memory."""
     name = os.fspath(path)
     try:
         total = Path(name).stat().st_size
@@ -94,12 +94,12 @@ def _state(model: ContextModel, cache: llamay_kv.Context, path: str) -> State:
     if version == _VERSION and data:
         _decode(state, data, model.vocab_size, path)
     elif n:
-        state.forget_logits()  # saved by something that keeps none
+        state.forget_logits()  # saved by a program that keeps no logits
     return state
 
 
 def _vectors(model: ContextModel, cache: llamay_kv.Context, path: str) -> tuple[Vectors, ...]:
-    """Return the vectors that were saved, if they are those that the context's rows stand for."""
+    """Return the saved vectors. Raises SnapshotError if they are not those that the context's rows stand for."""
     try:
         version, data = cache.side[_VECTORS]
         if version != _VERSION:
@@ -110,7 +110,7 @@ def _vectors(model: ContextModel, cache: llamay_kv.Context, path: str) -> tuple[
 
 
 def _bytes(cache: llamay_kv.Context) -> int:
-    """What a context takes in a file, about."""
+    """Return about how many bytes a context takes in a file."""
     layout = cache.pool.layout
     states = sum(group.state_bytes for group in layout.groups)
     return layout.position_bytes * len(cache) + states * (len(cache.checkpoints) + 1)
@@ -191,7 +191,7 @@ def _reason(error: Exception) -> str:
 
 
 class _Counting(llamay_kv.LocalVfs):
-    """Tells how many bytes have passed."""
+    """A file system that reports how many bytes were read or written."""
 
     def __init__(self, tell: Callable[[int], None]) -> None:
         super().__init__()

@@ -11,9 +11,9 @@ from llamay_models.backend import FillMasks, Threads
 from llamay_models.engine.requests.token_constraint import Mask, TokenConstraint
 from llamay_models.errors import ConstraintError
 
-# A mask that takes longer than this, in seconds, is computed while the plan runs.
+# A mask that takes longer is computed while the plan runs.
 _SLOW_SECONDS = 3e-4
-# Masks that together take less are filled before another thread has woken up.
+# Masks that together take less are computed before another thread has woken up.
 _THREAD_SECONDS = 5e-5
 
 
@@ -23,8 +23,8 @@ class ConstraintState:
     `fill_masks` is the backend's, for constraints that offer the C interface.
 
     Attributes:
-        stale: whether the mask of the next token is not there yet.
-        mask_seconds: what a mask has taken of late.
+        stale: whether the mask of the next token is not computed yet.
+        mask_seconds: the time that recent masks took, averaged.
 
     """
 
@@ -45,14 +45,14 @@ class ConstraintState:
         self._capsule = _capsule(constraint)
 
     def accept(self, token: int) -> None:
-        """Take a token."""
+        """Let the constraint accept the chosen token."""
         self._constraint.accept(token)
         self._accepted += 1
         self.stale = True
 
     @property
     def mask(self) -> Mask:
-        """Of the next token. Raises ConstraintError if nothing may follow, or what the constraint raised."""
+        """The mask of the next token. Raises ConstraintError if no token may follow, or what the constraint raised."""
         if self.stale:
             fill_all_masks([self])
         if self._error is not None:
@@ -61,12 +61,12 @@ class ConstraintState:
 
     @property
     def stale_and_slow(self) -> bool:
-        """Whether the next mask is not there yet, and would take long."""
+        """Whether the next mask is not computed yet, and would take long."""
         return self.stale and self.slow
 
     @property
     def slow(self) -> bool:
-        """Whether masks have taken long of late."""
+        """Whether recent masks took long."""
         return self.mask_seconds > _SLOW_SECONDS
 
     @property
@@ -78,11 +78,11 @@ class ConstraintState:
 
     @property
     def allows_text(self) -> bool:
-        """Whether the mask is known, and lets the text go on. Never raises."""
+        """Whether the mask is known, and allows more text. Never raises."""
         return not self.stale and self._error is None and self._allowed_text > 0
 
     def forced_tokens(self, limit: int) -> list[int]:
-        """Return the run of tokens that must come next, at most `limit`, where the mask leaves no choice."""
+        """Return the tokens that must come next, at most `limit`, where the mask leaves no choice."""
         if self.stale or self._allowed != 1:
             return []
         tokens = getattr(self._constraint, "forced_tokens", None)
@@ -97,7 +97,7 @@ class ConstraintState:
             self._constraint.fill_mask(self._mask)
             allowed = int(np.bitwise_count(self._mask).sum())
             allowed_text = int(np.bitwise_count(self._mask & ~self._ends).sum())
-        except Exception as raised:  # other people's code
+        except Exception as raised:  # a constraint may raise anything
             error = raised
         self._set_mask(allowed, allowed_text, time.perf_counter() - began, error)
 
@@ -121,7 +121,7 @@ class ConstraintState:
 
 
 def fill_all_masks(states: Sequence[ConstraintState], threads: Threads | None = None) -> None:
-    """Compute the masks of several constraints; what goes wrong is told to whoever asks for the mask.
+    """Compute the masks of several constraints; an error is raised when its mask is asked for.
 
     Those that offer the C interface of `abi/llamay/token_constraint.h` are filled in one call, with the help of threads
     where that pays.
@@ -136,7 +136,10 @@ def fill_all_masks(states: Sequence[ConstraintState], threads: Threads | None = 
     rows = [(constraint._capsule, constraint._mask) for constraint in native]
     try:
         told = native[0]._fill_masks(rows, native[0]._ends, helped)
-    except (TypeError, ValueError):  # one of them does not fit: its own method says how
+    except (
+        TypeError,
+        ValueError,
+    ):  # one of the masks does not fit: the constraint's own method raises the reason
         for constraint in native:
             constraint._fill()
         return
@@ -161,6 +164,6 @@ def _bits(tokens: frozenset[int], words: int) -> Mask:
 
 
 def _capsule(constraint: TokenConstraint) -> object:
-    """The constraint's C interface; None where it has none. Shares the position of the object that it came from."""
+    """Return the constraint's C interface, which shares its position in the text; None where it has none."""
     offer = getattr(constraint, "__llamay_token_constraint__", None)
     return None if offer is None else offer()

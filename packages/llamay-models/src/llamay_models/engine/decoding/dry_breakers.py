@@ -11,7 +11,7 @@ _MAX_TAIL = 20  # tokens after the first
 
 
 class Words(Protocol):
-    """What breakers ask of a tokenizer."""
+    """A tokenizer, as sequence breakers use it."""
 
     def token_bytes(self, token: int) -> bytes:
         """Return the bytes that a token stands for."""
@@ -29,11 +29,11 @@ _MAX_FOUND = 256
 
 
 def token_sequences(words: Words, vocab: int, breakers: Sequence[str]) -> list[list[int]]:
-    """Return the sequences of tokens that spell a breaker, or hold it.
+    """Return the sequences of tokens that spell a breaker or contain it.
 
-    A token that holds the breaker is one by itself. A token that ends with the breaker's beginning is one
-    together with the tokens of the rest, so that the breaker is found wherever tokens divide it. As
-    llama.cpp has it.
+    A token that contains the breaker is a sequence by itself. A token that ends with the beginning of the breaker is a
+    sequence together with the tokens of the rest, so that the breaker is found wherever tokens divide it. This follows
+    llama.cpp.
     """
     found = _FOUND.setdefault(words, {})
     out: list[list[int]] = []

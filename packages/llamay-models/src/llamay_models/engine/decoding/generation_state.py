@@ -1,4 +1,4 @@
-"""`GenerationState`: what a sequence that generates has beside its context."""
+"""`GenerationState`: how a sequence generates, and what it has generated but not emitted."""
 
 from __future__ import annotations
 
@@ -12,11 +12,20 @@ from llamay_models.engine.requests.results import TokenScore
 
 
 class GenerationState:
-    """How a sequence goes on once its prompt is read.
+    """How a sequence generates once its prompt is computed.
 
-    `ends` are the tokens that end the text; `make_constraint_state` is called when the first token is chosen;
-    `drafter` drafts the next tokens. `stops`, `special` and `forbidden` are the stop strings, the
-    control tokens that are shown, and the tokens that are never chosen, kept for branches.
+    Attributes:
+        sampler: chooses the tokens.
+        text: decodes the tokens, and searches the text for stop strings.
+        ends: the tokens that end the text.
+        limit: the most tokens that are generated.
+        make_constraint_state: makes the constraint's state when the first token is chosen; None without a constraint.
+        constraint_state: that state; None until then.
+        drafter: drafts the next tokens; None for none.
+        stops, special, forbidden: the stop strings, the control tokens that are part of the text, and the tokens that
+            are never chosen, kept for branches.
+        tokens, scores: those of the text that is not emitted yet.
+
     """
 
     __slots__ = (

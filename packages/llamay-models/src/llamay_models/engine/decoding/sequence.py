@@ -1,4 +1,4 @@
-"""`EngineSequence`: one context at work in the engine, which prefills or decodes."""
+"""`EngineSequence`: one context at work in the engine, in prefill or decoding."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ from llamay_models.plan._records import Floats
 class EngineSequence:
     """A context while the engine works on it. All of it belongs to the engine's thread, except the channel.
 
-    Without `generation` it only reads what is pending, and keeps the logits after the last token.
+    Without `generation` the pending tokens are prefilled, and the logits after the last one are kept.
 
     Attributes:
-        owns_context: whether the context ends with the sequence.
-        reuse, shared: whether prefixes are used, and how much of it is everybody's.
-        priority, deadline: higher comes first; perf_counter seconds at which it ends.
-        order: when it came, among all.
-        kept_tokens: how many of its tokens the prefixes have.
-        checkpoint_positions: where in its prompt recurrent layers keep a state.
-        ending: why and with what error it is to end.
-        last_prefill_step: the step in which it last read.
-        preempted: whether it waits because its memory was taken; `was_preempted`, whether that ever was so.
-        background: whether nobody asked for it; it is in no statistics.
-        used_rows: how many rows of logits of its last step were of use.
-        deferred_at: where it stood when it last let an equal prompt read for it.
+        owns_context: whether the context is closed with the sequence.
+        reuse, shared: whether cached prefixes are used, and how many tokens belong to no tenant.
+        priority: sequences of higher priority come first.
+        deadline: the `perf_counter` seconds at which the sequence ends; None for none.
+        order: the sequence's number in the order of arrival.
+        kept_tokens: how many of the tokens the prefix cache has.
+        checkpoint_positions: where in the prompt recurrent layers keep a state.
+        ending: the reason and the error with which the sequence is to end; None while it continues.
+        last_prefill_step: the step in which the sequence last had prompt rows.
+        preempted: whether the sequence waits because its pages were taken.
+        was_preempted: whether that happened at any time.
+        background: whether the sequence is a replay, which no caller asked for and no statistics count.
+        used_rows: how many rows of logits of the last step were used.
+        deferred_at: the position at which the sequence last waited for another one with an equal prompt.
 
     """
 
@@ -93,7 +95,7 @@ class EngineSequence:
 
     @property
     def decoding(self) -> bool:
-        """Whether it writes, and not more than the last token is to be computed."""
+        """Whether the sequence generates, and only its last token is still to be computed."""
         return self.generation is not None and len(self.state.pending) == 1
 
     @property
@@ -102,7 +104,7 @@ class EngineSequence:
         return None if self.generation is None else self.generation.constraint_state
 
     def adopt_prefix(self, found: kv.Context) -> None:
-        """Go on from a prefix that was computed before, a longer one than it has."""
+        """Continue from a cached prefix, which is longer than the computed part of the context."""
         state = self.state
         gain = len(found) - len(state.kv)
         state.kv.close()
@@ -114,10 +116,10 @@ class EngineSequence:
             self.channel.cached_tokens += gain
 
     def verify(self, logits: list[Floats], drafts: list[int]) -> None:
-        """Choose a token after the last pending one, and after each draft for as long as the drafts were right.
+        """Choose a token after the last pending one, and after each draft for as long as the drafts are right.
 
-        There are logits for each. `used_rows` then says how many rows were of use: one, and one more for every
-        draft that is what was chosen. The tokens of those rows can be committed.
+        There are logits for each. `used_rows` is then the number of rows that were used: one, and one more for every
+        draft that equals the chosen token. The tokens of those rows can be committed.
         """
         for i, row in enumerate(logits):
             self.used_rows = i + 1
@@ -129,17 +131,18 @@ class EngineSequence:
                 break
 
     def mark_committed(self, n: int) -> None:
-        """Go on after the first n pending tokens were committed."""
+        """Remove the first n pending tokens, which were committed."""
         pending = self.state.pending
         del pending[:n]
         if self.generation is None and pending:
             self.channel.put(n)
 
     def choose(self, logits: Floats, position: int | None = None) -> None:
-        """Choose the next token, let out the text it completes, and say in `ending` if the sequence is to end.
+        """Choose the next token, emit the text it completes, and set `ending` if the sequence is to end.
 
-        `position` is that token's, if it is known. Whether a constraint is satisfied is for `end_if_complete` to say. Without
-        `generation` nothing is chosen; the logits are kept. At the end the context keeps the token as pending.
+        `position` is the position of that token, if it is known. Whether a constraint is satisfied is decided by
+        `end_if_complete`. Without `generation` no token is chosen, and the logits are kept. At the end the context
+        keeps the token as pending.
         """
         generation, state = self.generation, self.state
         if generation is None:
@@ -179,9 +182,9 @@ class EngineSequence:
         self._emit_token(generation, token)
 
     def take_drawn(self, position: int) -> int:
-        """Take the next token, which was drawn with the step, and leave the rest of `choose` to `emit`.
+        """Append the token that was drawn with the step, and leave the rest of `choose` to `emit`.
 
-        Only for texts without constraint and scores, for a token that is neither an end nor the last one allowed.
+        Only for texts without scores, and for a token that neither ends the text nor is the last one allowed.
         """
         generation = self.generation
         assert generation is not None
@@ -190,7 +193,7 @@ class EngineSequence:
         return token
 
     def emit(self, token: int) -> None:
-        """Let out the text that a token completes, and say in `ending` if the sequence is to end."""
+        """Emit the text that a token completes, and set `ending` if the sequence is to end."""
         assert self.generation is not None
         self._emit_token(self.generation, token)
 
@@ -223,23 +226,23 @@ class EngineSequence:
 
     @property
     def waits_for_mask(self) -> bool:
-        """Whether only the mask of the next token tells whether the text is complete, and it is worth waiting for."""
+        """Whether the mask of the next token decides if the text is complete, and is computed before the next step."""
         constraint, ending = self.constraint_state, self.ending
         if constraint is None:
             return False
         return not constraint.stale_and_slow if ending is None else ending[0] == "length"
 
     def end_if_complete(self) -> None:
-        """End a text whose constraint allows nothing more. Raises ConstraintError, or what the constraint raised.
+        """End a text whose constraint allows no further text. Raises ConstraintError, or what the constraint raised.
 
-        A mask that takes long is computed while the next step runs, and looked at after it.
+        A mask that takes long is computed while the next step runs, and decides after it.
         """
         constraint = self.constraint_state
         if constraint is not None and self.waits_for_mask and constraint.finished:
             self.ending = ("stop", None)
 
     def finish(self, reason: FinishReason, error: LlamayError | None = None) -> None:
-        """End the sequence: let out the rest of its text, give back what it held, then tell the caller."""
+        """End the sequence: emit the rest of its text, release its context, then notify the caller."""
         channel, generation = self.channel, self.generation
         if channel.finish_reason is not None:
             return
@@ -257,7 +260,7 @@ class EngineSequence:
 
     @property
     def finished(self) -> bool:
-        """Whether it has ended."""
+        """Whether the sequence has ended."""
         return self.channel.finish_reason is not None
 
     def _put_piece(self, generation: GenerationState, text: str) -> None:

@@ -1,4 +1,4 @@
-"""From tokens to text that may be shown: whole characters, and never part of a stop string."""
+"""`TextStream`: from tokens to text of whole characters, without any part of a stop string."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class StreamDecoder(Protocol):
-    """Turns tokens into text as they come, holding back bytes of an unfinished character."""
+    """Turns tokens into text one by one, and holds back the bytes of an unfinished character."""
 
     def push(self, token: int) -> str:
         """Return the text that became whole with this token."""
@@ -19,10 +19,10 @@ class StreamDecoder(Protocol):
 class TextStream:
     """Decodes tokens and watches for stop strings, also where they begin in one token and end in another.
 
-    `feed` returns the text that has become safe to show: text is held back only while it may still turn
-    out to be the beginning of a stop string. Once `stopped` names a stop string, that string and all after
-    it are dropped. Which stop string wins does not depend on where tokens begin: the one that is complete
-    first, of several at the same place the longest.
+    `feed` returns the text that is certain: text is held back only while it may still turn out to be the beginning of
+    a stop string. Once `stopped` names a stop string, that string and the text after it are dropped. The stop string
+    that is complete first ends the text, of several that end at the same character the longest; where tokens begin
+    makes no difference.
     """
 
     def __init__(self, decoder: StreamDecoder, stops: Iterable[str] = ()) -> None:
@@ -32,12 +32,12 @@ class TextStream:
         self.stopped: str | None = None
 
     def feed(self, token: int) -> str:
-        """Return the text that this token lets out."""
+        """Return the text that is certain with this token."""
         text = self._decoder.push(token)
         return self._push(text) if self._matchers else text
 
     def finish(self) -> str:
-        """Return what is left: text that became no stop string, bytes that became no character."""
+        """Return the rest: text that became no stop string, and the bytes of an unfinished character."""
         text = self._push(self._decoder.finish())
         if self.stopped is None:
             text, self._held = text + self._held, ""
@@ -62,7 +62,7 @@ class TextStream:
 
 
 class _Matcher:
-    """Knuth, Morris and Pratt: how much of the stop string the text ends with, one character at a time."""
+    """Tracks how much of a stop string the text ends with, one character at a time (Knuth, Morris, Pratt)."""
 
     def __init__(self, stop: str) -> None:
         self.stop = stop

@@ -1,4 +1,4 @@
-"""`TokenSampler`: the native sampler, as a sequence uses it."""
+"""`TokenSampler`: the native sampler of one sequence."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _FORGETFUL = {
 class TokenSampler:
     """Chooses the tokens of one sequence.
 
-    A choice depends on the sampling, the random stream, the tokens so far, the logits, and with mirostat on
-    what the state keeps of it, and on nothing else: so a text can be interrupted anywhere and goes on as if
-    it had not been. `forbidden` tokens are never chosen.
+    A choice depends on the sampling, the random stream, the tokens so far, the logits, and with mirostat on its value
+    in the state, and on nothing else. So a text can be interrupted anywhere, and continues as if it had not been.
+    `forbidden` tokens are never chosen.
     """
 
     def __init__(
@@ -68,16 +68,16 @@ class TokenSampler:
         self._make, self._logprobs_of = backend.sampler, backend.logprobs
         self._sampler = self._make(sequence=state.random_stream, **options)
         looks_back = s.looks_back
-        # Rows that are vectors are no tokens that could be repeated.
+        # Rows that are vectors are no tokens, and have no repetitions.
         past = [token for token in state.last(looks_back) if token >= 0] if looks_back else []
         self._history = _History(past, looks_back) if looks_back else None
-        # What mirostat has learned goes on with the context, as long as it is the same mirostat.
+        # The value that mirostat has learned stays with the context, as long as its parameters are the same.
         self._state = state
         self._mirostat = (s.mirostat, float(s.mirostat_tau), float(s.mirostat_eta)) if s.mirostat else None
         if self._mirostat and state.mirostat and state.mirostat[:3] == self._mirostat:
             self._sampler.mu = state.mirostat[3]
         self._drawn: tuple[int, Mask | None, int | str] | None = None
-        # Whether nothing is to be noted beside the token.
+        # Whether the token is all that a choice yields.
         self._plain = self._history is None and self._mirostat is None and self._logprobs is None
 
     def draft_sampler(self) -> Sampler:
@@ -92,7 +92,7 @@ class TokenSampler:
 
     @property
     def scores_itself(self) -> bool:
-        """Whether scores are wanted that only the draw itself can tell."""
+        """Whether scores are wanted that only the draw itself yields."""
         return self._post and self._logprobs is not None
 
     def choose(self, logits: Floats, position: int, mask: Mask | None) -> tuple[int, TokenScore | None]:
@@ -126,7 +126,7 @@ class TokenSampler:
         return token, score
 
     def take(self, position: int) -> int:
-        """Return the token that was drawn for `position`, without looking at logits, which may be others by now."""
+        """Return the token that was drawn for `position`; its logits may be overwritten by now."""
         drawn, self._drawn = self._drawn, None
         assert drawn is not None
         assert drawn[0] == position
@@ -142,19 +142,18 @@ class TokenSampler:
 
     @property
     def history(self) -> npt.NDArray[np.int32] | None:
-        """The last tokens, as many as a choice looks back on; None for none."""
+        """The last tokens that a choice depends on; None for none."""
         return None if self._history is None else self._history.tokens
 
 
 class BatchedDraws:
     """Tokens of several sequences that are drawn in one native call: with the step that makes their logits, or after.
 
-    The next `choose` for the same position and mask then only takes what was drawn, which is the token that
-    it would have drawn itself. To be used only for tokens that are going to be chosen: a mirostat learns
-    from them.
+    The next `choose` for the same position and mask then returns the drawn token, which is the one that it would have
+    drawn itself. Only tokens that are going to be chosen may be drawn: mirostat learns from them.
 
     Attributes:
-        work: what is drawn, from which output of the step.
+        work: the draws, with the outputs of the step that they are from.
 
     """
 
@@ -167,7 +166,7 @@ class BatchedDraws:
     def add(
         self, sampler: TokenSampler, output: int, position: int, constraint: ConstraintState | None
     ) -> None:
-        """Have a token drawn, unless there is nothing to draw: then `choose` does without."""
+        """Add the draw of a token, unless `choose` ends the text without one or draws by itself."""
         mask = None
         if constraint is not None:
             if not constraint.allows_text:  # then the text ends, and `choose` does not draw
@@ -182,7 +181,7 @@ class BatchedDraws:
         self._samplers.append(sampler)
 
     def take(self, tokens: Sequence[int], errors: Mapping[int, str]) -> None:
-        """Hand out what was drawn, or what was wrong."""
+        """Hand the drawn tokens, or the errors, to their samplers."""
         for sampler, row, token in zip(self._samplers, self.work, tokens, strict=True):
             sampler._drawn = (row[2], row[4], token)
         for i, error in errors.items():
@@ -191,7 +190,7 @@ class BatchedDraws:
     def draw(
         self, logits: Sequence[Floats], sample_batch: SampleBatch, threads: Threads | None = None
     ) -> None:
-        """Draw from outputs that are there."""
+        """Draw from outputs that are computed."""
         if self.work:
             rows = [
                 (s, logits[output], position, past, mask) for s, output, position, past, mask in self.work

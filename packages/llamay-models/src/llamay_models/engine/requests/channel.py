@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     import asyncio
 
 Item = tuple[str, tuple[int, ...], tuple[TokenScore, ...]] | int
-"""What goes through a channel: the parts of a piece, or, while a prompt is read, how many of its tokens were."""
+"""An item of a channel: the parts of a piece, or, during prefill, the number of prompt tokens that were computed."""
 PieceConsumer = Callable[[str, tuple[int, ...], tuple[TokenScore, ...]], bool]
-"""Takes the text, tokens and scores of a piece, or gives False to leave it to whoever iterates."""
+"""Takes the text, tokens and scores of a piece, or returns False to leave it to the iteration."""
 
 
 class Channel:
-    """Items on their way from the engine's thread to a thread, or to a coroutine of any loop."""
+    """A queue of items from the engine's thread to a thread, or to a coroutine of any event loop."""
 
     def __init__(self) -> None:
         self.finished = threading.Event()
@@ -39,13 +39,13 @@ class Channel:
         self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
 
     def put(self, item: Item) -> None:
-        """From the engine's thread."""
+        """Append an item. Called on the engine's thread."""
         self._items.put(item)
         if self._waiting is not None:
             self._wake()
 
     def finish(self, reason: FinishReason, error: LlamayError | None = None) -> None:
-        """End the stream. Only the first call counts."""
+        """End the items. Only the first call counts."""
         if self.finish_reason is None:
             self.finish_reason, self.error = reason, error
             self._items.put(None)
@@ -57,19 +57,19 @@ class Channel:
         """Return the next item, or None at the end. Blocks."""
         item = self._items.get()
         if item is None:
-            self._items.put(None)  # whoever asks again gets the same answer
+            self._items.put(None)  # a later call gets the same answer
         return item
 
     async def aget(self) -> Item | None:
         """Return the next item, or None at the end."""
-        import asyncio  # who waits here has it loaded; everybody else starts faster without it
+        import asyncio  # whoever calls this has imported it; other programs start faster without it
 
         loop = asyncio.get_running_loop()
         while True:
             if (left := self._undelivered) is not None:
                 self._undelivered = None
                 return left
-            # Registered before the queue is looked at, so that no item can slip in between.
+            # Registered before the queue is looked at, so that no item is missed in between.
             future: asyncio.Future[None] = loop.create_future()
             self._waiting = (loop, future)
             try:
@@ -83,7 +83,10 @@ class Channel:
             return item
 
     def deliver(self, future: asyncio.Future[None]) -> None:
-        """In the thread of the loop: give what came to the consumer; what it leaves, to the coroutine that waits."""
+        """Give the new items to the consumer, and those that it leaves to the waiting coroutine.
+
+        Called on the thread of the event loop.
+        """
         if future.done():
             return
         if (consumer := self.consumer) is not None:
@@ -119,14 +122,14 @@ class Channel:
 _thread = threading.local()
 _Arrivals: TypeAlias = "list[tuple[Channel, asyncio.Future[None]]]"
 HeldWakes: TypeAlias = "dict[asyncio.AbstractEventLoop, _Arrivals]"
-"""Who waits to be woken, by loop."""
+"""The waiting coroutines that are to be woken, by event loop."""
 
 
 def hold_wakes() -> HeldWakes:
-    """From now on gather what this thread wakes: one call into a loop for a step, not one for every text of it.
+    """From now on gather the coroutines that this thread wakes: one call into an event loop for a whole step.
 
     Each call costs a write to a socket, and hands the interpreter to the loop's thread in the middle of the step.
-    Returns where they are gathered, for `wake_held`.
+    Returns the collection, for `wake_held`.
     """
     held: HeldWakes = {}
     _thread.held = held
@@ -134,13 +137,13 @@ def hold_wakes() -> HeldWakes:
 
 
 def wake_held(held: HeldWakes) -> None:
-    """Wake all that was gathered."""
+    """Wake all gathered coroutines."""
     while held:
         _call_loop(*held.popitem())
 
 
 def _call_loop(loop: asyncio.AbstractEventLoop, arrivals: _Arrivals) -> None:
-    # A loop that was closed has nobody who waits any more.
+    # A closed event loop has no waiting coroutines any more.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(_deliver_all, arrivals)
 

@@ -1,4 +1,4 @@
-"""`Generation`: what a caller holds while the engine writes."""
+"""`Generation`: the caller's handle of a running generation."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ class Generation:
 
     Iterate over it (`for` or `async for`) to receive it piece by piece; `.text` runs it to the end.
 
-    It runs whether or not anybody reads. Dropping the last reference to it cancels it. An error raises
-    where the text is read, after all that came before it; `finish_reason` and `error` tell without
-    raising.
+    It runs whether or not its pieces are read. Dropping the last reference cancels it. An error is raised where the
+    text is read, after all text that came before it; `finish_reason` and `error` are set without raising.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class Generation:
 
     @property
     def scores(self) -> tuple[TokenScore, ...]:
-        """The scores of the tokens, where they were asked for. Waits for the end."""
+        """The scores of the tokens, if they were requested. Waits for the end."""
         for _ in self:
             pass
         return tuple(self._scores)
@@ -88,7 +87,7 @@ class Generation:
 
     @property
     def error(self) -> LlamayError | None:
-        """What went wrong, where `finish_reason` is "error"."""
+        """The error, where `finish_reason` is "error"."""
         return self._channel.error
 
     @property
@@ -112,12 +111,11 @@ class Generation:
     @overload
     def fork(self, n: int) -> list[Generation]: ...
     def fork(self, n: int | None = None) -> Generation | list[Generation]:
-        """Return a generation, or a list of n, that goes on from where this one is now, while this one goes on too.
+        """Return a generation, or a list of n, that continues from the current token, while this one continues too.
 
-        A fork shares the context so far and begins with the next token: its text is what comes after. It has
-        its constraint, its penalties and what mirostat learned from here on for itself, and fork number i draws
-        from stream number i split off this one's, so that forks differ and can be repeated. Raises ContextError
-        after the end, or for a constraint that cannot fork.
+        A fork shares the context so far, and its text begins with the next token. From there on it has a constraint,
+        penalties and a mirostat of its own. Fork number i draws from random stream number i branched off this one's, so
+        that forks differ and can be repeated. Raises ContextError after the end, or for a constraint that cannot fork.
         """
         forks = self._branch(self._channel, 1 if n is None else n)
         return forks[0] if n is None else forks
@@ -125,20 +123,20 @@ class Generation:
     def divert(self, consumer: PieceConsumer) -> None:
         """Give pieces to a function while a coroutine waits for them in `async for`.
 
-        It is called in the loop's thread with text, tokens and scores, in order, and never while the coroutine is
-        busy with an earlier piece: many texts then cost no switch of tasks for each. Where it returns False the
-        piece is iterated, and where it raises, iterating does. What it took is not part of `text`, `tokens` and
-        `scores`.
+        The function is called on the event loop's thread with text, tokens and scores, in order, and never while the
+        coroutine is busy with an earlier piece, so many texts need no switch of tasks for each piece. A piece for which
+        it returns False is iterated; an exception that it raises is raised by the iteration. Pieces that it took are
+        not part of `text`, `tokens` and `scores`.
         """
         self._channel.consumer = consumer
 
     def cancel(self) -> None:
-        """Stop it within one step. Harmless after the end. Does not wait; `wait` does."""
+        """Stop the generation within one step, without waiting for that. Harmless after the end."""
         self._channel.cancelled = True
         self._wake.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end without reading. Returns whether it came."""
+        """Wait for the end without reading. Return whether the generation has ended."""
         return self._channel.finished.wait(timeout)
 
     def __del__(self) -> None:

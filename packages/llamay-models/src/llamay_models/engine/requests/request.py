@@ -16,7 +16,7 @@ from llamay_models.errors import PromptError
 
 @runtime_checkable
 class ContinuedContext(Protocol):
-    """A context, as the engine sees it: it is taken for one generation, and given back."""
+    """A context that a request continues: the engine acquires it for one generation, and releases it."""
 
     def __len__(self) -> int: ...
     def _acquire(self, channel: Channel | None) -> State: ...
@@ -29,21 +29,21 @@ class Request:
 
     Attributes:
         prompt: token ids, or a context, which is then continued in place.
-        sampling: how tokens are chosen; None goes on as the context did, or with the defaults.
-        max_tokens: at most so many; None until the text ends or the context is full.
-        stop: strings that end the text, or one; they are not part of it.
+        sampling: how tokens are chosen; None takes the sampling of the context's last generation, or the defaults.
+        max_tokens: the most tokens to generate; None until the text ends or the context is full.
+        stop: a string or several that end the text; they are not part of it.
         constraint: decides which tokens may come next.
         ignore_eos: never choose an end token.
-        special: control tokens that are written out in the text by their names; others are not part of it.
-        random_stream: which random stream of the seed to draw from, so that equal prompts with one seed can differ.
-        tenant: whose it is. What was computed for one tenant is never found by another; what has no
-            tenant is everybody's.
-        shared: so many tokens from the start are everybody's although the rest has a tenant, rounded down
-            to pages: a system prompt that is no secret.
-        reuse: whether what was computed before may be used, and this be kept for later. The text is the
-            same either way.
-        priority: higher ones come first in the queue, in reading, and in keeping their memory. Waiting for
-            10 seconds counts as one step of it, so that nobody waits for ever.
+        special: control tokens that appear in the text by their names; other control tokens are not part of it.
+        random_stream: the number of the seed's random stream to draw from, so that equal prompts with one seed can
+            differ; None takes the stream of the context, which is 0 for a new one.
+        tenant: the tenant of the request. Prefixes of one tenant are never found by another; prefixes without a
+            tenant are found by all.
+        shared: how many tokens from the start belong to no tenant although the rest has one, rounded down to pages:
+            a system prompt that is no secret.
+        reuse: whether cached prefixes may be used, and this text be added to them. The text is the same either way.
+        priority: requests of higher priority come first in the queue, in prefill, and in keeping their pages. Waiting
+            for 10 seconds counts as one step of priority, so that no request waits for ever.
         timeout: seconds from now after which the text ends as it is, with `finish_reason` "timeout".
         speculate: whether tokens may be drafted and confirmed several at a time. The text is the
             same either way.

@@ -19,7 +19,7 @@ class TokenScore:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text that became whole, the tokens that completed it, and their scores where they were asked for."""
+    """Text of whole characters, the tokens that completed it, and their scores if requested."""
 
     text: str
     tokens: tuple[int, ...] = ()
@@ -28,7 +28,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens: of the prompt, of these the ones that were computed before, and the ones generated."""
+    """Numbers of tokens: of the prompt, of these the ones found in the prefix cache, and the generated ones."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -37,7 +37,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds: in the queue, reading the prompt, and from the first token to the last."""
+    """Seconds: in the queue, of the prefill, and from the first token to the last."""
 
     queue: float
     prompt: float

@@ -1,4 +1,4 @@
-"""`Admission`: who reads or writes, who waits for it, and whose memory is taken where there is too little."""
+"""`Admission`: which sequences run, which wait, and which are preempted where memory is short."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class Admission:
     """The sequences of one engine. Belongs to its thread.
 
     Attributes:
-        running: those that have a place, the most important one first.
-        waiting: those that have none.
-        away: those whose prefix is being read from the disk. They have a place.
+        running: the admitted sequences, the most important one first.
+        waiting: the sequences that are not admitted.
+        loading: the admitted sequences whose prefix is being loaded from the disk.
+        page_demand: the bytes of pages that positions take.
 
     """
 
@@ -56,25 +57,25 @@ class Admission:
         self._wake = wake
         self._spills = bool(pool.spill_counters())
         self._loaded: deque[tuple[EngineSequence, kv.Context]] = deque()
-        # Bytes that were used, and how many had ended, when the next one found no room.
+        # The bytes that were used, and the number of finished sequences, when the next sequence found no memory.
         self._full_since: tuple[int, int] | None = None
 
     @property
     def active(self) -> int:
-        """Sequences that have a place."""
+        """The number of admitted sequences."""
         return len(self.running) + len(self.loading)
 
     @property
     def steady(self) -> bool:
-        """Whether all who are here have a place, so that nobody comes or goes by himself."""
+        """Whether every sequence is running, so that none joins the batch or leaves it by itself."""
         return self.waiting.empty and not self.loading and not self._loaded
 
     def enqueue(self, sequence: EngineSequence, *, first: bool = False) -> None:
-        """Have a sequence wait, at the end of its line or in front."""
+        """Put a sequence at the end of its waiting line, or in front."""
         self.waiting.push(sequence, self._tenants, first=first)
 
     def admit_waiting(self) -> None:
-        """Between two steps: who is over goes, who came back from the disk and who finds a place begins."""
+        """Between two steps: end what is over, begin the sequences that are loaded or that can be admitted."""
         if self._loaded:
             self.begin_loaded()
         over = [s for s in self.running if s.channel.cancelled or s.deadline is not None]
@@ -93,16 +94,16 @@ class Admission:
                 break
 
     def begin_loaded(self) -> None:
-        """Those whose prefix was read from the disk go on with it."""
+        """Begin the sequences whose prefix was loaded from the disk."""
         while self._loaded:
             sequence, found = self._loaded.popleft()
             self.loading.remove(sequence)
             self._begin(sequence, found)
 
     def admit(self, sequence: EngineSequence, now: float) -> bool:
-        """Give a sequence a place, and the longest prefix of its prompt that is known.
+        """Admit a sequence, with the longest known prefix of its prompt.
 
-        False, and it stays where it was, if there is no memory for its prompt before somebody else ends.
+        Return False, and leave the sequence waiting, if there is no memory for its prompt until another one ends.
         """
         busy = self.active > 0
         if busy and self._full_since is not None:
@@ -110,7 +111,7 @@ class Admission:
             if self._pool.used_bytes >= used and self._finisher.count == ended:
                 return False
         state, prefixes = sequence.state, self._prefixes
-        wanted = len(state.pending) - 1  # the last token is computed in any case, for its logits
+        wanted = len(state.pending) - 1  # the last token is always computed, for its logits
         fresh = len(state.kv) == 0
         # A context that has an owner or a marking keeps its own pages.
         keeps_own_pages = state.kv.owner is not None or state.kv.marking is not None
@@ -145,7 +146,7 @@ class Admission:
         return True
 
     def adopt_shared_prefix(self, sequence: EngineSequence) -> None:
-        """Take what another sequence has meanwhile read of the same prompt."""
+        """Adopt the prefix that another sequence with an equal prompt has meanwhile computed."""
         state, prefixes = sequence.state, self._prefixes
         if prefixes is None or state.kv.owner is not None or state.kv.marking is not None:
             return
@@ -156,7 +157,7 @@ class Admission:
             found.close()
 
     def preempt(self, sequence: EngineSequence) -> None:
-        """Take a sequence's memory away. It waits, first in its line, and goes on where it was, to the same bits."""
+        """Take a sequence's pages. It waits first in its line, and later continues where it was, with the same bits."""
         self._stats.preempted += 1
         self.running.remove(sequence)
         sequence.preempted = sequence.was_preempted = True
@@ -166,15 +167,15 @@ class Admission:
         self._note_full()
 
     def free_bytes(self) -> int:
-        """Bytes of pages that nobody holds."""
+        """Return the bytes of the budget that no page uses."""
         return self._pool.budget_bytes - self._pool.used_bytes
 
     def remove_finished(self) -> None:
-        """Forget those that have ended."""
+        """Remove the sequences that have ended."""
         self.running = [s for s in self.running if not s.finished]
 
     def close(self) -> None:
-        """Forget everybody."""
+        """Remove all sequences."""
         self.running.clear()
         self.waiting = WaitingQueue()
 
@@ -192,7 +193,7 @@ class Admission:
         insort(self.running, sequence, key=_importance)
 
     def _checkpoint_positions(self, sequence: EngineSequence, checkpoints: Checkpoints) -> tuple[int, ...]:
-        """Where in its prompt a sequence leaves states, for itself and for others."""
+        """Return the positions in its prompt at which a sequence keeps states, for itself and for others."""
         state, prefixes = sequence.state, self._prefixes
         begin, end = len(state.kv), len(state)
         if prefixes is None or not sequence.reuse or end - begin < 2:
@@ -208,10 +209,10 @@ class Admission:
         sequence.adopt_prefix(found)
 
     def _has_room(self, sequence: EngineSequence, found: kv.Context | None) -> bool:
-        """Whether its prompt finds pages beside those that the prompts being read have yet to take."""
+        """Return whether there are pages for a prompt beside those that the prompts in prefill have yet to take."""
         state, need = sequence.state, self.page_demand
         if self._spills:
-            # What is not at work makes room by itself; what is must fit as a whole.
+            # Contexts that are not at work are spilled when pages are needed; those at work must fit together.
             working = sum(need(0, len(s.state)) for s in (sequence, *self.running))
             return working <= self._pool.budget_bytes or need(0, len(state)) <= self.free_bytes()
         wanted = need(len(found if found is not None else state.kv), len(state))
@@ -233,11 +234,11 @@ class Admission:
         return done
 
     def _release_pages(self, sequence: EngineSequence) -> None:
-        """Give up what a sequence has computed; its tokens are to be read again."""
+        """Give up the pages of a sequence; its tokens become pending, to be computed again."""
         state = sequence.state
         self._stats.recomputed_tokens += len(state.kv)
         if self._prefixes is not None and sequence.reuse:
-            # What nobody needs more urgently will be there when it goes on.
+            # Pages that are not needed more urgently are still there when the sequence continues.
             self._prefixes.keep(state.kv, state.tenant, sequence.shared)
         empty = self._pool.context()
         empty.owner = state.kv.owner

@@ -9,13 +9,21 @@ from llamay_models.engine.state.checkpoints import Checkpoints
 
 
 class BatchEntry(StepRows):
-    """What a sequence gets of a step: its next `n` pending tokens, and guesses that are checked after them.
+    """The rows of one sequence: its next `n` pending tokens, and drafts that are verified after them.
 
-    What the rows are is known once memory for them is reserved. `begin` is the place of the first in its context, and
-    `ids` is what is committed. `overlapped` says that they are computed before the text
-    so far was looked at. `done` are tokens before these whose K/V the same lease has, and `room` for how many after
-    these it has positions. `checkpoints` says where recurrent layers keep states, `spare` that the prompt is read
-    without those that could be done without, and `has_followers` that others wait to go on from here.
+    The members of `StepRows` are set when memory for the rows is reserved.
+
+    Attributes:
+        begin: the position of the first row in its context.
+        ids: the token ids that are committed.
+        drafts: the drafted tokens; None for none.
+        overlapped: whether the rows are computed before the text so far was decoded.
+        earlier_ids: tokens before these rows whose K/V the same lease holds.
+        spare_positions: how many positions the lease has after these rows.
+        checkpoints: where recurrent layers keep states; None without such layers.
+        skips_optional_states: whether the states that only save later computation are not written.
+        has_followers: whether other sequences wait to continue from the end of these rows.
+
     """
 
     __slots__ = (
@@ -44,7 +52,7 @@ class BatchEntry(StepRows):
         self.inputs = None
 
     def reserve(self, room: int = 0) -> None:
-        """Take memory for the rows, and for `room` more. Raises what `kv.Context.reserve` and `State.describe` do."""
+        """Reserve positions for the rows, and `room` more. Raises what `kv.Context.reserve` and `State.describe` do."""
         state, n, drafts = self.sequence.state, self.n, self.drafts
         pending = state.pending
         self.wanted = 1 if n == len(pending) else 0
@@ -67,8 +75,8 @@ class BatchEntry(StepRows):
         self.spare_positions = room
 
     def _states(self, checkpoints: Checkpoints, begin: int, size: int) -> list[int]:
-        """After which of the rows, beside the last, recurrent layers leave a state."""
-        if self.drafts is not None or size > self.n:  # it may end after any of them
+        """Return the rows, beside the last, after which recurrent layers write a state."""
+        if self.drafts is not None or size > self.n:  # the context may end after any of them
             return list(range(1, size))
         return (
             []
@@ -77,7 +85,7 @@ class BatchEntry(StepRows):
         )
 
     def advance(self, token: int) -> None:
-        """Be the row after this one, in the same lease."""
+        """Become the entry of the next row, in the same lease."""
         self.earlier_ids += self.ids
         self.tokens = self.ids = [token]
         self.position += 1
@@ -86,7 +94,7 @@ class BatchEntry(StepRows):
         self.spare_positions -= 1
 
     def commit(self, n: int) -> None:
-        """Make the first n rows, and those before, part of the context; what else was reserved is given back."""
+        """Commit the earlier rows and the first n of these to the context; the other positions are given back."""
         ids = self.ids if n == len(self.ids) else self.ids[:n]
         if self.earlier_ids:
             ids = [*self.earlier_ids, *ids]
@@ -98,13 +106,13 @@ class BatchEntry(StepRows):
         self.sequence.mark_committed(len(ids))
 
     def _commit(self, checkpoints: Checkpoints, lease: kv.Lease, ids: list[int]) -> None:
-        """Commit, and keep the states that are worth it."""
-        reads = self.drafts is None and len(lease) == self.n
+        """Commit, and keep the states at the positions where checkpoints are due."""
+        prefill = self.drafts is None and len(lease) == self.n
         begin = lease.begin
-        lease.commit(ids, checkpoints=reads)
+        lease.commit(ids, checkpoints=prefill)
         if ids:
             cache = self.sequence.state.kv
             end = len(cache)
-            due = checkpoints.due(begin, end, within=reads and not self.skips_optional_states)
+            due = checkpoints.due(begin, end, within=prefill and not self.skips_optional_states)
             if due or self.has_followers or end in self.sequence.checkpoint_positions:
                 cache.checkpoint()

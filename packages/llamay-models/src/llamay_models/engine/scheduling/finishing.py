@@ -1,4 +1,4 @@
-"""`Finisher`: how a sequence ends, and what is kept of it."""
+"""`Finisher`: ends sequences, and keeps what they computed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from llamay_models.errors import ConstraintError, LlamayError
 
 
 class Finisher:
-    """Ends sequences, and lets others find what they computed. Belongs to the engine's thread.
+    """Ends sequences, and adds what they computed to the prefix cache. Belongs to the engine's thread.
 
     Attributes:
-        count: how many have ended: as long as it stands still, nobody has given memory back.
-        keeps: whether what was computed is kept; not while the engine closes.
+        count: the number of ended sequences; while it does not change, no sequence has given memory back.
+        keeps_prefixes: whether computed prefixes are kept; not while the engine closes.
 
     """
 
@@ -27,7 +27,7 @@ class Finisher:
         self._replays = replays
 
     def finish_if_ending(self, sequence: EngineSequence) -> None:
-        """End a sequence that said so."""
+        """End a sequence whose `ending` is set."""
         if sequence.ending is None:
             return
         reason, error = sequence.ending
@@ -37,11 +37,11 @@ class Finisher:
         self._stats.finished += not sequence.background
         try:
             self._finish(sequence, reason)
-        except Exception as failed:  # decoders are other people's code
+        except Exception as failed:  # a decoder may raise anything
             self.end(sequence, wrapped(failed))
 
     def end(self, sequence: EngineSequence, error: LlamayError | None, *, cancelled: bool = False) -> None:
-        """End a sequence with an error, or because it was cancelled."""
+        """End a sequence with an error, or as cancelled."""
         if sequence.background:
             pass
         elif cancelled:
@@ -50,11 +50,11 @@ class Finisher:
             self._stats.failed += 1
         try:
             self._finish(sequence, "cancelled" if cancelled else "error", error)
-        except Exception as again:  # not even its text can be finished
+        except Exception as again:  # the rest of the text cannot be emitted either
             sequence.channel.finish("error", LlamayError(f"ending a text failed: {again}"))
 
     def end_if_over(self, sequence: EngineSequence, now: float) -> bool:
-        """End a sequence that was cancelled, or whose time is up."""
+        """End a sequence that was cancelled, or whose time is up. Return whether it has ended."""
         if sequence.channel.cancelled:
             self.end(sequence, None, cancelled=True)
         elif sequence.deadline is not None and now >= sequence.deadline:
@@ -73,9 +73,9 @@ class Finisher:
             and sequence.generation is not None
             and not (state.kv.closed or state.kv.leased)
         ):
-            state.kv.checkpoint()  # the end of a turn: where recurrent layers can go back to
+            state.kv.checkpoint()  # at the end of a turn recurrent layers keep a state
         if prefixes is not None and sequence.reuse and not sequence.finished and self.keeps_prefixes:
-            # A context that goes on has its last page for itself; a state is written elsewhere anyway.
+            # A context that may be continued keeps its last, partly filled page for itself; states are elsewhere.
             whole = sequence.owns_context or prefixes.recurrent
             prefixes.keep(
                 state.kv,
@@ -89,16 +89,16 @@ class Finisher:
         sequence.finish(reason, error)
 
     def _comes_back(self, sequence: EngineSequence, reason: FinishReason) -> bool:
-        """Whether a client may send this text back, as a turn of a longer prompt."""
+        """Return whether a client may send this text back, as a turn of a longer prompt."""
         kept = self._prefixes is not None and sequence.reuse and sequence.state.kv.marking is None
         return kept and sequence.generation is not None and reason in ("stop", "length")
 
 
 def wrapped(error: Exception) -> LlamayError:
-    """Return what went wrong while a token was chosen as an error of ours."""
+    """Return an error that occurred while a token was chosen as a LlamayError."""
     if isinstance(error, LlamayError):
         return error
-    # Constraints and decoders are other people's code.
+    # Constraints and decoders may raise anything.
     ours = ConstraintError(f"choosing the next token failed: {type(error).__name__}: {error}")
     ours.__cause__ = error
     return ours

@@ -1,9 +1,9 @@
 """`Loop`: the one thread that computes for a model.
 
-A step gathers what is ready, the next row of each sequence that writes and a chunk of the prompts that are
-read, runs the plan once, then chooses and delivers tokens. Sequences join and leave between steps.
-Arithmetic makes the result of a row independent of what else is in the step, so nothing here can change
-what is computed, only when.
+A step gathers a batch, the next row of each sequence that decodes and a chunk of the prompts in prefill, runs the plan
+once, then chooses and delivers tokens. Sequences join and leave between steps (continuous batching). The arithmetic
+makes the result of a row independent of the other rows of the step, so nothing here changes a result, only the time at
+which it is computed.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def _nothing() -> None:
 class Loop:
     """Runs the sequences of one model. `add`, `call` and `close` may be used from any thread.
 
-    `Admission` says who reads and writes, `Scheduler` how many rows each gets of a step, `Stepper` computes it, and
-    `Finisher` ends who is through.
+    `Admission` decides which sequences run, `Scheduler` how many rows of a step each gets, `Stepper` computes the step,
+    and `Finisher` ends sequences.
     """
 
     def __init__(
@@ -118,29 +118,24 @@ class Loop:
 
     @property
     def runner(self) -> Runner:
-        """What runs the plan. Raises EngineClosed."""
+        """The runner of the plan. Raises EngineClosed."""
         if self._runner is None:
             raise EngineClosed("the model was closed; load it again")
         return self._runner
 
     @property
-    def prefill_budget(self) -> PrefillBudget:
-        """What steps have been seen to take."""
-        return self._prefill_budget
-
-    @property
     def queued(self) -> int:
-        """Sequences that wait for a place."""
+        """The number of sequences that wait for admission."""
         return len(self._admission.waiting) + len(self._inbox)
 
     @property
     def active(self) -> int:
-        """Sequences that have one."""
+        """The number of sequences that are admitted."""
         return self._admission.active
 
     @property
     def spare_rows(self) -> int:
-        """Rows that something else may compute between two steps, so that no stream waits too long for it."""
+        """Rows that other work may compute between two steps without delaying a generation for too long."""
         return self._prefill_budget.rows(sum(s.generation is not None for s in self._admission.running))
 
     @property
@@ -168,9 +163,10 @@ class Loop:
         return next((s for s in everybody if s.channel is channel and not s.finished), None)
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run a function on the engine's thread between two steps, and returns what it returns.
+        """Run a function on the engine's thread between two steps, and return its result.
 
-        For what touches a context that may be at work. Raises what the function raises, or EngineClosed.
+        Functions that touch a context which may be at work are run so. Raises what the function raises, or
+        EngineClosed.
         """
         if threading.current_thread() is self._thread:
             return function()
@@ -181,7 +177,7 @@ class Loop:
         def run() -> None:
             try:
                 result.append(function())
-            except BaseException as e:  # delivered to the caller, who waits
+            except BaseException as e:  # the waiting caller raises it
                 error.append(e)
             finally:
                 done.set()
@@ -198,7 +194,7 @@ class Loop:
         return result[0]
 
     def close(self) -> None:
-        """End every sequence as cancelled, and the thread. Waits for it. Closing twice is nothing."""
+        """End every sequence as cancelled, and the thread, which this waits for. A second call does nothing."""
         with self._lock:
             self._closed = True
             self._overlapped.flag.set()
@@ -226,17 +222,16 @@ class Loop:
             if not admission.active and self._replay():
                 continue
             if not admission.running:
-                # What is being read from the disk may meanwhile be cancelled, or run out of time.
+                # A sequence whose prefix is loaded from the disk may meanwhile be cancelled, or run out of time.
                 self.wake.wait(0.05 if admission.loading else None)
                 self.wake.clear()
                 continue
             began = time.perf_counter()
             try:
                 self._step()
-            except (
-                Exception
-            ) as error:  # the thread must outlive whatever went wrong, or every caller would wait for ever
-                with contextlib.suppress(Exception):  # whatever it was, it may be in the way of this too
+            except Exception as error:
+                # The thread must outlive every error, or all callers would wait for ever.
+                with contextlib.suppress(Exception):  # the same error may occur here again
                     overlapped.abandon()
                 for sequence in admission.running:
                     self._finisher.end(
@@ -262,18 +257,18 @@ class Loop:
         admission.close()
         wake_held(wakes)
         self._replaying = None
-        self._runner = None  # with it go the plan and the weights, whoever still holds on to this object
+        self._runner = None  # frees the plan and the weights, even while somebody still holds this object
 
     def _others_wait(self) -> bool:
-        """Whether another thread waits for something."""
+        """Return whether another thread waits for the engine."""
         return bool(self._calls or self._inbox or self._closed)
 
     def _take_requests(self) -> None:
-        """Everything that other threads asked for since the last step."""
+        """Do what other threads have asked for since the last step."""
         while self._calls:
             self._calls.popleft()()
         if self._replaying is not None and self._inbox:
-            self._replaying.channel.cancelled = True  # what it has read stays
+            self._replaying.channel.cancelled = True  # the prefix cache keeps what it has computed
         while self._inbox:
             self._admission.enqueue(self._inbox.popleft())
 
@@ -289,14 +284,17 @@ class Loop:
             self._admission.remove_finished()
 
     def _replay(self) -> bool:
-        """Read ahead what a client is going to send, while there is nothing else to do."""
+        """Prefill a text that a client is likely to send, while there is nothing else to do.
+
+        Returns whether there was one.
+        """
         self._replaying = None
         found = self._replays.take()
         if found is None:
             return False
         tokens, tenant = found
         if self._admission.page_demand(0, len(tokens)) > self._admission.free_bytes():
-            return True  # not at the expense of what was kept
+            return True  # kept prefixes are worth more
         state = State(self._pool.context(), tenant)
         state.append(tokens)
         self._replaying = EngineSequence(state, Channel(), None, _nothing, owns_context=True)

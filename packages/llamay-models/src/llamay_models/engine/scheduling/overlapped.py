@@ -1,9 +1,9 @@
-"""`OverlappedStep`: the next step begins before the text of this one is looked at.
+"""`OverlappedStep`: overlapped scheduling, the next step begins before the text of this one is decoded.
 
-Between two runs of the plan only the tokens are needed. So where they alone say how everybody goes on, the other
-threads begin the next step at once, and meanwhile this one decodes, looks for stop strings and delivers. A text that
-turns out to have ended gives back what was reserved for its next token: the context is what it would be had nothing
-begun.
+Between two runs of the plan only the tokens are needed. So where the tokens alone decide how every sequence continues,
+the other threads begin the next step at once, while this thread decodes text, searches for stop strings and delivers.
+A text that turns out to have ended gives back the positions that were reserved for its next token: its context is then
+as if that step had not begun.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class OverlappedStep:
     """The step that has begun, if one has. Belongs to the engine's thread.
 
-    `guess` adds guesses to entries; `others_wait` says whether another thread waits for the engine: then, and whenever
-    somebody may come or go, the next step is left to begin when that is done.
+    `add_drafts` adds drafts to entries; `others_wait` returns whether another thread waits for the engine. While one
+    does, and whenever a sequence may join or leave, no step is begun early.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class OverlappedStep:
     ) -> None:
         self._checkpoints = checkpoints
         self.flag = flag
-        """To be set whenever `others_wait` becomes true: no step then begins by itself."""
+        """A flag that is set whenever `others_wait` becomes true: then no step begins by itself."""
         self.begun: Begun | None = None
         self.batch: list[BatchEntry] = []
         self._admission = admission
@@ -56,7 +56,7 @@ class OverlappedStep:
         self._ends: tuple[int, ...] = ()
 
     def may_overlap(self, batch: list[BatchEntry], tokens: list[int], now: float) -> bool:
-        """Whether all go on with one more token each, whatever their text is."""
+        """Return whether every sequence continues with one more token, whatever the text of this one is."""
         admission = self._admission
         if len(batch) != len(admission.running) or self._others_wait() or not admission.steady:
             return False
@@ -83,15 +83,18 @@ class OverlappedStep:
         return True
 
     def continuation_flag(self, batch: list[BatchEntry]) -> tuple[Flag | None, tuple[int, ...]]:
-        """Return what may keep a step from following by itself, or None if none may, and the tokens that end a text."""
-        # Before the look at who wants something: whoever comes after that sets it again.
+        """Return the flag that keeps the backend from beginning another step by itself, and the tokens that end a text.
+
+        The flag is None where no step may begin by itself.
+        """
+        # Cleared before `others_wait` is asked: a thread that comes later sets it again.
         self.flag.set(False)
         if self._others_wait() or len(batch) != len(self._admission.running) or not self._admission.steady:
             return None, ()
         for entry in batch:
             sequence = entry.sequence
             if (
-                not entry.spare_positions  # nor has it any after the last token that is allowed
+                not entry.spare_positions  # there is none after the last allowed token either
                 or sequence.ending is not None
                 or sequence.deadline is not None
                 or sequence.channel.cancelled
@@ -100,7 +103,7 @@ class OverlappedStep:
         return self.flag, self._ends
 
     def take_drawn(self, batch: list[BatchEntry]) -> list[int]:
-        """Take the tokens that were drawn with a step. Its outputs may be gone: the next one writes there too."""
+        """Take the tokens that were drawn with a step. Its logits may be overwritten already by the next step."""
         tokens = []
         for entry in batch:
             tokens.append(token := entry.sequence.take_drawn(entry.begin + 1))
@@ -109,7 +112,10 @@ class OverlappedStep:
         return tokens
 
     def begin(self, batch: list[BatchEntry], runner: Runner, prefill_budget: PrefillBudget) -> None:
-        """Begin the next step of these. Nothing if that cannot be: what is wrong will be seen without haste."""
+        """Begin the next step of the same sequences.
+
+        Where that is impossible no step begins, and the next regular step meets the same error and handles it.
+        """
         entries = [BatchEntry(entry.sequence, 1, self._checkpoints) for entry in batch]
         free = [s for s in entries if s.sequence.constraint_state is None]
         drafting = any(
@@ -137,9 +143,9 @@ class OverlappedStep:
         )
 
     def _spare_positions(self, entry: BatchEntry, texts: int) -> int:
-        """For how many more tokens positions cost nothing: those of the page that the next one is on.
+        """Return how many further positions cost no memory: those left on the page of the next one.
 
-        Of recurrent layers each costs a state until the step is committed.
+        With recurrent layers each position costs a state until the step is committed.
         """
         sequence = entry.sequence
         assert sequence.generation is not None
@@ -151,12 +157,12 @@ class OverlappedStep:
 
     @staticmethod
     def _mask_is_quick(generation: GenerationState) -> bool:
-        """Whether the mask of the next token takes less time than another thread is worth."""
+        """Return whether the next mask takes too little time to be worth another thread."""
         constraint, drafter = generation.constraint_state, generation.drafter
         return constraint is not None and not constraint.slow and (drafter is None or drafter.model is None)
 
     def emit(self, batch: list[BatchEntry], tokens: list[int], prefill_budget: PrefillBudget) -> None:
-        """Let out the text of tokens that were taken. Who ends by that ends when the step that has begun does."""
+        """Emit the text of tokens that were taken. A text that ends by that finishes after the begun step."""
         for entry, token in zip(batch, tokens, strict=True):
             try:
                 entry.sequence.emit(token)
@@ -172,9 +178,9 @@ class OverlappedStep:
                 self._finisher.finish_if_ending(entry.sequence)
 
     def _fill_next_masks(self, constrained: list[EngineSequence], row_cost_share: float) -> bool:
-        """Compute the next masks of these. Whether one of them can now compute more tokens at once."""
+        """Compute the next masks of sequences, and return whether one of them could now have drafts."""
         due = [c for s in constrained if (c := s.constraint_state) is not None and c.stale]
-        fill_all_masks(due)  # by this thread alone: the others are at the step
+        fill_all_masks(due)  # by this thread alone: the other threads compute the step
         more = False
         for sequence in constrained:
             if sequence.ending is not None:
@@ -188,7 +194,7 @@ class OverlappedStep:
 
     @staticmethod
     def _can_draft_now(sequence: EngineSequence, row_cost_share: float) -> bool:
-        """Whether there is a guess, which it could not make before its token was accepted."""
+        """Return whether there is a draft, which could not be made before the constraint had accepted the token."""
         generation = sequence.generation
         if (
             generation is None
@@ -202,7 +208,7 @@ class OverlappedStep:
         return drafter is not None and bool(drafter.pays(row_cost_share) and drafter.look_up(1))
 
     def abandon(self) -> None:
-        """Give up the step that has begun."""
+        """Give the begun step up, and what was reserved for it."""
         if self.begun is None:
             return
         self.begun.leave()

@@ -1,9 +1,9 @@
-"""`Replays`: texts as a client will send them back, read ahead while nobody waits.
+"""`Replays`: finished texts in the tokens in which a client will send them back, for prefill while the engine is idle.
 
-What a model writes is not always cut into tokens as the tokenizer would cut the same text: a grammar leaves it other
-pieces, or chance does. A client sends the text back, and from the first such place on its tokens are others than
-those that were computed. Taking the stored ones instead would change what the model sees. So after an answer the
-engine works out the tokens that the text will come back as, and reads them when it has nothing else to do.
+The tokens that a model generates are not always those that the tokenizer makes of the same text: a grammar may exclude
+the usual tokens, or the sampler draws others. When a client sends the text back, its tokens differ from the computed
+ones from the first such place on. Using the stored tokens instead would change the model's input. So after an answer
+the engine tokenizes the text again, and prefills it when it has nothing else to do.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 WINDOW = 4096
-"""The most tokens of a turn that are looked at: what would have to be read again is at most so much."""
+"""The most tokens of a turn that are tokenized again."""
 _WAITING = 16
 
 
 @runtime_checkable
 class Recoder(Protocol):
-    """What is asked of a tokenizer here."""
+    """A tokenizer, as replays use it."""
 
     def is_special(self, token: int) -> bool:
         """Return whether a token is a control token."""
@@ -34,7 +34,7 @@ class Recoder(Protocol):
 
 
 class Replays:
-    """The last few texts that ended, to be looked at when there is time."""
+    """The last few finished texts."""
 
     def __init__(self, vocabulary: object) -> None:
         self._vocabulary = vocabulary if isinstance(vocabulary, Recoder) else None
@@ -44,14 +44,14 @@ class Replays:
         return len(self._ended)
 
     def note(self, tokens: list[int], written: int, tenant: str) -> None:
-        """A text has ended, of which the last so many tokens were written by the model."""
+        """Add a finished text, of which the model generated the last `written` tokens."""
         if self._vocabulary is not None and written:
             self._ended.append((tokens, written, tenant))
 
     def take(self) -> tuple[list[int], str] | None:
-        """Return tokens that a client is going to send and that were not computed, and whose they are."""
+        """Return tokens that a client is likely to send and that were not computed, and their tenant; None for none."""
         while self._ended:
-            tokens, written, tenant = self._ended.pop()  # the latest comes back the soonest
+            tokens, written, tenant = self._ended.pop()  # the latest text is likely to come back first
             again = self._recoded(tokens, written)
             if again is not None:
                 return again, tenant
@@ -63,22 +63,23 @@ class Replays:
         end = len(tokens)
         while end > len(tokens) - written and words.is_special(tokens[end - 1]):
             end -= 1
-        # A special token is a border: what is before it is cut by itself.
+        # Text on the two sides of a special token is tokenized separately.
         begin = next((i + 1 for i in range(end - 1, -1, -1) if words.is_special(tokens[i])), 0)
         if not 0 < end - begin <= WINDOW:
             return None
-        # What the turn began with is of the prompt: if that is not cut as here, neither will be what comes back.
+        # The turn begins with tokens of the prompt. If the tokenizer makes other tokens of these, so it will of the
+        # text that comes back.
         given = tokens[begin : max(begin, len(tokens) - written)]
         try:
             cut = self._cut(tokens[begin:end])
             if self._cut(given) != given or cut == tokens[begin:end]:
                 return None
         except UnicodeDecodeError:
-            return None  # it ends inside a character; nobody can send that back
+            return None  # the text ends inside a character, so no client can send it back
         return [*tokens[:begin], *cut, *tokens[end:]]
 
     def _cut(self, tokens: list[int]) -> list[int]:
-        """The same text in the tokens of the tokenizer."""
+        """Return the tokens that the tokenizer makes of the same text."""
         words = self._vocabulary
         if words is None or not tokens:
             return []

@@ -1,4 +1,7 @@
-"""`Scheduler`: who gets how many rows of a step. Writers one each, and more for guesses; prefilling entry the rest."""
+"""`Scheduler`: how many rows of a step each sequence gets.
+
+A sequence that decodes gets one row, and more for drafts; sequences in prefill share the rest.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from llamay_models.engine.scheduling.prefill_budget import PrefillBudget
 from llamay_models.engine.state.checkpoints import Checkpoints
 from llamay_models.engine.state.prefix_cache import PrefixCache
 
-_REPLAY_ROWS = 64  # of a step that nobody waits for: who comes meanwhile waits for no more than these
+_REPLAY_ROWS = 64  # of a replay step: a request that arrives meanwhile waits for no more than these
 
 
 class Scheduler:
-    """Decides what is computed in a step. Belongs to the engine's thread.
+    """Makes the batch of a step. Belongs to the engine's thread.
 
-    `advance` is called with a sequence that can go on without computing anything.
+    `advance` is called with a sequence whose logits are known, so that it needs no row.
     """
 
     def __init__(
@@ -43,7 +46,7 @@ class Scheduler:
         self._advance = advance
 
     def schedule(self, prefill_budget: PrefillBudget, step: int) -> list[BatchEntry]:
-        """Return what is to be computed, the most important first: nobody loses pages to a less important one."""
+        """Return the batch, the most important sequence first, so that none loses its pages to a less important one."""
         entries: list[BatchEntry] = []
         prefilling: list[EngineSequence] = []
         drafting = False
@@ -74,9 +77,10 @@ class Scheduler:
         prefill_budget: PrefillBudget,
         step: int,
     ) -> None:
-        """Readers by priority, then the tenant that was given least, then in turn.
+        """Give prompt rows by priority, then to the tenant with the fewest rows so far, then in turn.
 
-        Of several that stand at the same place of the same prompt one reads, and the others take what it has read.
+        Of several sequences at the same position of equal prompts only one, the leader, gets rows; the others adopt the
+        prefix that it computes.
         """
         served = self._admission.waiting.served_rows
         prefilling.sort(key=lambda s: (-s.priority, served(s.state.tenant), s.last_prefill_step, s.order))
@@ -98,7 +102,7 @@ class Scheduler:
             if n == 0:
                 break
             if n < len(state.pending):
-                # Up to the end of a page if it can be: whole pages are what others can use.
+                # Up to the end of a page where that is possible: other sequences can share whole pages only.
                 over = (len(state.kv) + n) % self._page_tokens
                 n = n - over if over < n else n
             sequence.last_prefill_step = step
@@ -108,7 +112,7 @@ class Scheduler:
             budget -= n
 
     def add_drafts(self, entries: list[BatchEntry], prefill_budget: PrefillBudget) -> None:
-        """Guess what comes next where a guess that is right would save a step."""
+        """Add drafts to the entries where a right draft would save more than its rows cost."""
         room = self._max_rows - sum(s.n for s in entries)
         cost = prefill_budget.row_cost_share(len(entries))
         asks: list[tuple[BatchEntry, DraftModelContext, int]] = []

@@ -1,41 +1,35 @@
-"""`Stepper`: one step of the engine. It takes the pages, runs the plan, chooses tokens and delivers them.
+"""`Stepper`: one step of the engine. It reserves pages, runs the plan, chooses tokens and delivers them.
 
-All that can be known before the plan runs is laid out before, and all rows are drawn in one native call right after it:
-what is done between two runs of the plan is what the engine costs.
+Everything that is known before the plan runs is laid out before, and the tokens of all rows are drawn in one native
+call right after it: the time between two runs of the plan is the overhead of the engine.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias
 
-import llamay_kv as kv
 from llamay_models.backend import Begun
-from llamay_models.engine.decoding.constraint_state import ConstraintState, fill_all_masks
+from llamay_models.engine.decoding.constraint_state import fill_all_masks
 from llamay_models.engine.decoding.sequence import EngineSequence
-from llamay_models.engine.decoding.token_sampler import BatchedDraws, TokenSampler
+from llamay_models.engine.decoding.token_sampler import BatchedDraws
 from llamay_models.engine.requests.channel import Channel, HeldWakes, wake_held
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.batch_entry import BatchEntry
+from llamay_models.engine.scheduling.draw_layout import MaskThread, lay_out
 from llamay_models.engine.scheduling.finishing import Finisher, wrapped
 from llamay_models.engine.scheduling.overlapped import OverlappedStep
+from llamay_models.engine.scheduling.page_reservation import PageReservation
 from llamay_models.engine.scheduling.prefill_budget import PrefillBudget
 from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.engine.stats import Histograms, Stats
-from llamay_models.errors import ContextError, LlamayError, OutOfMemory
+from llamay_models.errors import LlamayError
 from llamay_models.plan._records import Floats
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
-
-_LateDraw: TypeAlias = tuple[TokenSampler, int, int, ConstraintState]
-"""A token that is drawn once its mask is known: by whom, from which output, its position, its constraint."""
 
 
 class Stepper:
-    """Computes entries. Belongs to the engine's thread."""
+    """Computes batches. Belongs to the engine's thread."""
 
     def __init__(
         self,
@@ -51,15 +45,14 @@ class Stepper:
         self._finisher = finisher
         self._stats = stats
         self._histograms = histograms
-        self._page_lenders = page_lenders
-        self._mask_executor: ThreadPoolExecutor | None = None
+        self._reservation = PageReservation(admission, finisher, page_lenders)
+        self._masks = MaskThread()
         self.wakes: HeldWakes = {}
-        """Who is to be woken, where the thread gathers that."""
+        """The waiting coroutines that are woken together, by event loop."""
 
     def close(self) -> None:
         """End the thread that computes masks."""
-        if self._mask_executor is not None:
-            self._mask_executor.shutdown()
+        self._masks.close()
 
     def step(
         self,
@@ -68,27 +61,27 @@ class Stepper:
         prefill_budget: PrefillBudget,
         overlapped: OverlappedStep,
     ) -> None:
-        """Compute what everybody was given, the most important first. May begin the step after."""
+        """Compute a batch, whose entries are in order of importance. May begin the next step."""
         batch: list[BatchEntry] = []
         for entry in entries:
             sequence = entry.sequence
             if (
                 not sequence.preempted
                 and sequence.channel.finish_reason is None
-                and self._reserve(entry, batch)
+                and self._reservation.reserve(entry, batch)
             ):
                 batch.append(entry)
         if batch:
             self._compute(batch, runner, prefill_budget, overlapped)
 
     def complete(self, overlapped: OverlappedStep, runner: Runner, prefill_budget: PrefillBudget) -> None:
-        """Complete the step that has begun. May begin the one after."""
+        """Complete the step that has begun. May begin the next one."""
         batch, begun = overlapped.batch, overlapped.begun
         overlapped.batch, overlapped.begun = [], None
         self._compute(batch, runner, prefill_budget, overlapped, begun)
 
     def advance(self, sequence: EngineSequence) -> None:
-        """Let a sequence go on whose logits are known."""
+        """Choose the next token of a sequence whose logits are known."""
         before = sequence.channel.completion_tokens
         logits = sequence.state.logits
         assert logits is not None
@@ -99,43 +92,7 @@ class Stepper:
         self._count(sequence.channel, before, time.perf_counter())
         self._finisher.finish_if_ending(sequence)
 
-    # -- pages
-
-    def _reserve(self, entry: BatchEntry, batch: list[BatchEntry]) -> bool:
-        """Take the pages for some rows; where there are none, those of who is least important."""
-        sequence = entry.sequence
-        while True:
-            try:
-                entry.reserve()
-                return True
-            except kv.PagesLost as error:
-                self._finisher.end(sequence, LlamayError(f"K/V of this text cannot be read back: {error}"))
-                return False
-            except ContextError as error:
-                self._finisher.end(sequence, error)
-                return False
-            except kv.OutOfPages as error:
-                if entry.drafts is not None:
-                    entry.drafts = None
-                elif entry.checkpoints is not None and not entry.skips_optional_states:
-                    entry.skips_optional_states = True  # states that only spare others the computing
-                elif not self._make_room(sequence, batch, error):
-                    return False
-
-    def _make_room(self, sequence: EngineSequence, batch: list[BatchEntry], error: kv.OutOfPages) -> bool:
-        """Preempt the least important one. False if that was this one, or if nothing can be done for it."""
-        taken = {s.sequence for s in batch}
-        others = [s for s in self._admission.running if s not in taken and not s.preempted and not s.finished]
-        victim = max(others, key=lambda s: (-s.priority, s.order))
-        if victim is sequence and not taken and len(others) == 1:
-            if any(lend() for lend in self._page_lenders):
-                return True
-            self._finisher.end(sequence, OutOfMemory(f"no K/V memory is left for this text: {error}"))
-            return False
-        self._admission.preempt(victim)
-        return victim is not sequence
-
-    # -- the plan, and what comes out of it
+    # -- the run, and the delivery of its tokens
 
     def _compute(
         self,
@@ -145,17 +102,17 @@ class Stepper:
         overlapped: OverlappedStep | None = None,
         begun: Begun | None = None,
     ) -> None:
-        """Compute a step, or what is left of one that has begun, and deliver what comes out of it."""
+        """Compute a step, or the rest of one that has begun, and deliver its tokens."""
         wanted = 0
         for entry in batch:
             wanted += entry.wanted
         logits = runner.rows(wanted)
         draws = BatchedDraws()
-        late = self._lay_out(batch, draws)
+        late = lay_out(batch, draws)
         followed = False
-        masks = self._fill_in_background(late) if late else None
+        masks = self._masks.fill(late) if late else None
         if self.wakes:
-            wake_held(self.wakes)  # who would else wait for the run
+            wake_held(self.wakes)  # otherwise the callers would wait for the run
         try:
             if begun is None:
                 tokens, errors = runner.step(batch, draws.work)
@@ -207,7 +164,7 @@ class Stepper:
         prefill_budget: PrefillBudget,
         overlapped: OverlappedStep,
     ) -> None:
-        """Have the next step begin, then give everybody the text of this one's tokens."""
+        """Begin the next step, then emit the text of this step's tokens."""
         tokens = overlapped.take_drawn(batch)
         for entry in batch:
             entry.commit(1)
@@ -230,43 +187,13 @@ class Stepper:
             self._count(entry.sequence.channel, entry.sequence.channel.completion_tokens - 1, now)
         overlapped.emit(batch, tokens, prefill_budget)
 
-    def _lay_out(self, batch: list[BatchEntry], draws: BatchedDraws) -> list[_LateDraw]:
-        """Add what is to be drawn with the run to `draws`, and return that whose masks are not known yet."""
-        late: list[_LateDraw] = []
-        at = 0
-        for entry in batch:
-            row, at = at, at + entry.wanted
-            sequence = entry.sequence
-            generation = sequence.generation
-            if sequence.ending is not None:  # its text has ended while this step had begun
-                continue
-            if row == at or generation is None or sequence.channel.completion_tokens >= generation.limit:
-                continue
-            constraint = generation.constraint_state
-            if constraint is None and generation.make_constraint_state is not None:
-                try:
-                    constraint = generation.constraint_state = generation.make_constraint_state()
-                except Exception as error:
-                    sequence.ending = ("error", wrapped(error))
-                    continue
-            if constraint is not None and constraint.stale:
-                late.append((generation.sampler, row, entry.begin + entry.n, constraint))
-            else:
-                draws.add(generation.sampler, row, entry.begin + entry.n, constraint)
-        return late
-
-    def _fill_in_background(self, late: list[_LateDraw]) -> Future[None]:
-        """Have another thread compute the masks that are not known yet, while the plan runs."""
-        if self._mask_executor is None:
-            from concurrent.futures import ThreadPoolExecutor  # slow to import, and seldom needed
-
-            self._mask_executor = ThreadPoolExecutor(1, "llamay masks")
-        return self._mask_executor.submit(fill_all_masks, [constraint for _, _, _, constraint in late])
-
     def _deliver(
         self, batch: list[BatchEntry], logits: list[Floats], now: float, runner: Runner
     ) -> tuple[int, int, int]:
-        """Give everybody the tokens of the step. Returns rows that wrote, rows that read, and where these were."""
+        """Deliver the tokens of the step.
+
+        Returns the numbers of decode rows and of prompt rows, and the sum of the depths of the latter.
+        """
         served = self._admission.waiting.count_served
         at, decode_rows, prefill_rows, depth = 0, 0, 0, 0
         constrained: list[EngineSequence] = []
@@ -313,7 +240,7 @@ class Stepper:
         return decode_rows, prefill_rows, depth
 
     def _end_complete(self, constrained: list[EngineSequence], runner: Runner) -> None:
-        """Compute the next masks of these, all in one call, and end the texts that are complete."""
+        """Compute the next masks of sequences in one call, and end the texts that are complete."""
         due = [c for s in constrained if (c := s.constraint_state) is not None and c.stale]
         fill_all_masks(due, runner.threads)
         for sequence in constrained:
@@ -327,7 +254,7 @@ class Stepper:
     def _compute_apart(
         self, batch: list[BatchEntry], error: Exception, runner: Runner, prefill_budget: PrefillBudget
     ) -> None:
-        """After a step has failed: each of its sequences by itself, so that only the one at fault ends."""
+        """Compute the entries of a failed step one by one, so that only the sequence at fault ends."""
         for entry in batch:
             self._finisher.finish_if_ending(entry.sequence)
         batch = [entry for entry in batch if entry.sequence.ending is None]
@@ -335,10 +262,10 @@ class Stepper:
             self._finisher.end(batch[0].sequence, LlamayError(f"a step of the model failed: {error}"))
             return
         for entry in batch:
-            if not entry.sequence.preempted and self._reserve(entry, []):
+            if not entry.sequence.preempted and self._reservation.reserve(entry, []):
                 self._compute([entry], runner, prefill_budget)
 
-    # -- what is counted and kept
+    # -- counters and the prefix cache
 
     def _learn(self, entry: BatchEntry) -> None:
         drafts, right = len(entry.drafts or ()), entry.sequence.used_rows - 1
@@ -355,7 +282,7 @@ class Stepper:
             self._stats.prompt_tokens += n
 
     def _count(self, channel: Channel, before: int, now: float) -> None:
-        """Of the tokens that a step gave a text, and the time since those before them."""
+        """Count the tokens that a step gave a text, and the time since the tokens before them."""
         n = channel.completion_tokens - before
         if n:
             self._stats.generated_tokens += n
@@ -366,9 +293,9 @@ class Stepper:
             channel.last = now
 
     def _keep(self, sequence: EngineSequence) -> None:
-        """Let others find what was computed and will stay as it is.
+        """Add the part of a sequence that no longer changes to the prefix cache.
 
-        Of a text that is being written this waits for the end, except where pages are dropped on the way.
+        A text that decodes is added at its end only, except where a sliding window drops pages before.
         """
         prefixes = self._prefixes
         if prefixes is None or not sequence.reuse:

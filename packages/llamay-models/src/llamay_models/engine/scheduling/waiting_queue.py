@@ -1,4 +1,4 @@
-"""`WaitingQueue`: who waits for a place, and who is next."""
+"""`WaitingQueue`: the sequences that wait for admission, and their order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ AGING = 10.0
 class WaitingQueue:
     """Sequences that wait, in lines by tenant and priority.
 
-    Next is the line of the highest priority; among equals the tenant that has been given the fewest rows
+    Next is the line of the highest priority; among equals the one whose tenant was given the fewest rows
     (a fair queue of virtual time: Sheng et al., "Fairness in Serving Large Language Models", 2024); within
     a line, first come. A line that is passed over gains a step of priority every `AGING` seconds, so that
-    nobody waits for ever.
+    no sequence waits for ever.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class WaitingQueue:
 
     @property
     def empty(self) -> bool:
-        """Whether nobody waits."""
+        """Whether no sequence waits."""
         return not self._lines
 
     def __len__(self) -> int:
@@ -40,8 +40,8 @@ class WaitingQueue:
     def push(self, sequence: EngineSequence, running: Callable[[], set[str]], *, first: bool = False) -> None:
         """Put a sequence at the end of its line, or in front.
 
-        `running` tells the tenants that have something at work. One who was away begins where the others
-        are: time away is no credit.
+        `running` returns the tenants of the admitted sequences. The count of a tenant that had no sequence begins at
+        the smallest count of the others: the time without a sequence is no credit.
         """
         tenant = sequence.state.tenant
         if tenant not in self._served:
@@ -56,7 +56,7 @@ class WaitingQueue:
             line.append(sequence)
 
     def peek(self, now: float) -> EngineSequence:
-        """Return who is next."""
+        """Return the next sequence."""
 
         def rank(key: tuple[str, int]) -> tuple[int, int, int]:
             head = self._lines[key][0]
@@ -66,12 +66,12 @@ class WaitingQueue:
         return self._lines[min(self._lines, key=rank)][0]
 
     def pop(self, sequence: EngineSequence, now: float) -> None:
-        """Take out who was next."""
+        """Remove the sequence that was next, and note the time of its line."""
         self._turn[sequence.state.tenant, sequence.priority] = now
         self.remove(sequence)
 
     def remove(self, sequence: EngineSequence) -> None:
-        """Take out one that waits no more."""
+        """Remove a sequence that no longer waits."""
         key = (sequence.state.tenant, sequence.priority)
         line = self._lines[key]
         line.remove(sequence)
@@ -85,5 +85,5 @@ class WaitingQueue:
         self._served[tenant] += rows
 
     def served_rows(self, tenant: str) -> int:
-        """How many rows a tenant was given."""
+        """Return how many rows a tenant was given."""
         return self._served[tenant]

@@ -1,4 +1,4 @@
-"""`State`: what a context is, shared by the caller's handle and the engine."""
+"""`State`: the contents of a context, shared by the caller's handle and the engine."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ from llamay_models.plan import Floats
 
 
 def branch_stream(stream: int, branch: int) -> int:
-    """Return the random stream of a branch: streams of streams, so fork 2 of fork 1 is not fork 1 of fork 2."""
+    """Return the random stream of a branch. Fork 2 of fork 1 has another one than fork 1 of fork 2."""
     return (stream * 0x9E3779B1 + branch + 1) & 0xFFFFFFFF
 
 
 class State:
     """Tokens, their K/V, and the logits after the last one.
 
-    `pending` are tokens of the context whose K/V is not computed yet: a prompt that is being read, or the
-    last token of a generation, which nobody has asked to continue. `logits` belong to the last token, and
-    are there only when nothing is pending. `tenant` is whose prefixes it may begin with, and add to.
-    `mirostat` is the version, tau and eta of the mirostat that chose the last tokens, and its mu. `vectors` are the
-    rows that are no tokens, in order; among the tokens they have ids below zero. `mixed` says that there are such rows,
-    also where their vectors are not here.
+    Attributes:
+        kv: the computed tokens and their K/V.
+        pending: the tokens whose K/V is not computed yet: a prompt in prefill, or the last token of a generation.
+        logits: the logits after the last token; None while tokens are pending.
+        tenant: the tenant whose prefixes the context may begin with, and adds to.
+        sampling: the options of the last generation; None before the first.
+        random_stream: the stream of the seed from which tokens are drawn.
+        mirostat: the version, tau and eta of the mirostat that chose the last tokens, and its mu; None for none.
+        vectors: the rows that are vectors, in order; among the tokens they have ids below zero.
+        has_vectors: whether there are such rows, also where their vectors are not in memory.
+
     """
 
     __slots__ = (
@@ -58,7 +63,7 @@ class State:
         return [*self.kv.tokens, *self.pending]
 
     def last(self, n: int) -> list[int]:
-        """Return the last n tokens (all of them for -1), without reading the rest."""
+        """Return the last n tokens (all of them for -1), without copying the rest."""
         size = len(self)
         n = size if n < 0 else min(n, size)
         computed = len(self.kv)
@@ -67,26 +72,26 @@ class State:
         return [*head, *self.pending[max(0, begin - computed) :]]
 
     def append(self, tokens: list[int]) -> None:
-        """More tokens, not computed yet."""
+        """Append tokens, which are then pending."""
         self.pending += tokens
         self.logits = None
 
     def append_vectors(self, vectors: Vectors) -> None:
-        """More rows, which are vectors, not computed yet. They begin where the context ends."""
+        """Append rows that are vectors, which are then pending. They begin where the context ends."""
         assert vectors.begin == len(self)
         self.vectors += (vectors,)
         self.has_vectors = True
         self.append(list(vectors.ids))
 
     def describe(self, ids: list[int]) -> tuple[list[int], int, Inputs | None]:
-        """Return what a step is told of the rows after the computed ones: tokens, the first one's position, inputs.
+        """Return the rows after the computed ones as a step takes them: tokens, the first position, inputs.
 
-        Raises ContextError for a row whose vector is not here.
+        Raises ContextError for a row whose vector is not in memory.
         """
         return describe(self.vectors, len(self.kv), ids)
 
     def fork(self) -> State:
-        """Return the same, sharing everything. Costs the same at any length but for what is pending."""
+        """Return a copy that shares all pages. The cost depends on the number of pending tokens only."""
         twin = State(self.kv.fork(), self.tenant)
         twin.pending, twin.logits = list(self.pending), self.logits
         twin.vectors, twin.has_vectors = self.vectors, self.has_vectors
@@ -96,16 +101,16 @@ class State:
     def truncate(self, n: int) -> None:
         """Keep the first n tokens.
 
-        What was computed is kept up to where the layers can go back to: what lies between there and the last token is
-        computed once more when somebody asks for what comes next. Raises ContextError if a sliding window has dropped
-        what is needed.
+        K/V is kept up to the last position that the layers can go back to. The tokens from there on become pending, and
+        are computed again when the context continues. Raises ContextError if a sliding window has dropped pages that
+        are needed.
         """
         size = len(self)
         if not 0 <= n <= size:
             raise ContextError(f"cannot keep {n} tokens of a context of {size}")
         if n == size:
             return
-        self.mirostat = None  # it learned from what is gone
+        self.mirostat = None  # it learned from tokens that are removed
         if n > len(self.kv):
             self.pending = self.pending[: n - len(self.kv)]
         else:
@@ -117,12 +122,12 @@ class State:
         )
 
     def forget_logits(self) -> None:
-        """Have the last token pending, as where nobody kept the logits after it."""
+        """Make the last token pending, as where the logits after it were not kept."""
         self._go_back(len(self))
         self.logits = None
 
     def _go_back(self, n: int) -> None:
-        """Keep n tokens, of which the last is not computed: its logits, which nobody kept, are wanted."""
+        """Keep n tokens, of which the last becomes pending: the logits after it are not kept anywhere."""
         back = self.kv.nearest(max(0, n - 1))
         rest = self.kv.token_slice(back, n) if n else []
         if back < n - 1 and not self.kv.pool.layout.recurrent:

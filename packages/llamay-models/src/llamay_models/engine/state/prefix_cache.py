@@ -1,4 +1,4 @@
-"""`PrefixCache`: what was computed before, found again by its tokens, in memory and on disk."""
+"""`PrefixCache`: computed prefixes, found again by their tokens, in memory and on disk."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from collections.abc import Callable
 import llamay_kv as kv
 
 _CHUNK = 64
-# A load from disk that saves fewer tokens than this is not worth a thread's turn.
+# A load from disk that saves fewer tokens costs more than it saves.
 _LEAST_TOKENS = 128
 
 
 class PrefixCache:
-    """Computed prefixes that any later prompt may begin with.
+    """Computed prefixes that later prompts may begin with.
 
-    K/V is a function of the tokens before it alone, so what is found is what would have been computed, to the
-    last bit. What belongs to a tenant is found by that tenant only.
+    K/V is a function of the tokens before it alone, so a cached prefix equals the computed one to the last bit. The
+    prefixes of a tenant are found by that tenant only.
 
     Args:
-        pool: where the pages are.
-        budget_bytes: what the pages that are kept in memory may take. They give way whenever a context
-            needs pages.
-        disk: prefixes that outlive the process.
-        identity: what the K/V depends on; asked for once, in a thread of its own.
-        owns_disk: whether to close it in the end.
+        pool: the pool of the pages.
+        budget_bytes: the most bytes of pages that are kept in memory. They are given up whenever a context needs pages.
+        disk: the disk cache, whose prefixes outlive the process; None for none.
+        identity: returns everything that the K/V depends on; called once, on a thread of its own.
+        owns_disk: whether the disk cache is closed with this object.
 
     """
 
@@ -50,33 +49,33 @@ class PrefixCache:
             self._executor.submit(self._identify)
         self._page = pool.page_tokens
         self.chunk_on_disk = 0 if disk is None else _CHUNK
-        """The lengths at which the disk can keep a state are its multiples; 0 without a disk."""
+        """The disk cache keeps states at the multiples of this length; 0 without a disk cache."""
         windows = [group.window for group in pool.layout.groups if group.window]
         self.recurrent = pool.layout.recurrent
-        """Whether a prefix can only be used where a state was kept."""
+        """Whether a prefix can be used only where a state was kept."""
         self.windowed = bool(windows)
-        """Whether a prefix can only be used where the pages inside a window were kept."""
+        """Whether a prefix can be used only where the pages inside a window were kept."""
         self.chunk = max(self._page, min(windows) // self._page * self._page) if windows else None
-        """The most tokens to compute before `keep`, so that no page is dropped without having been kept."""
+        """The most tokens to compute before a `keep`, so that no page is dropped before it is kept."""
 
     def match(self, tokens: list[int], tenant: str) -> kv.Context:
-        """Return a context with the longest known prefix of the tokens; it may have none."""
+        """Return a context with the longest known prefix of the tokens, which may be empty."""
         return self.tree.match(tokens, tenant=tenant)
 
     def shareable_length(self, context: kv.Context) -> int:
-        """Return up to where others may be given what a context holds while it goes on.
+        """Return the length up to which a context can be shared while it continues.
 
-        That is its last checkpoint where layers are recurrent, else its last full page: it goes on to write to the
-        next one, and would have to copy it first.
+        That is its last checkpoint where layers are recurrent, else the end of its last full page: it writes to the
+        next page, and would have to copy that first.
         """
         if self.recurrent:
             return max(context.checkpoints, default=0)
         return len(context) // self._page * self._page
 
     def keep(self, context: kv.Context, tenant: str, shared: int = 0, *, up_to: int | None = None) -> None:
-        """Keep what a context holds, all of it or up to a length; nothing where it cannot be cut there any more."""
+        """Keep a context, whole or up to a length; nothing where it cannot be cut at that length any more."""
         if context.marking is not None or len(context) == 0:
-            return  # what somebody marked is for nobody else to find
+            return  # marked contexts are shared with nobody
         if up_to is None or up_to == len(context):
             self.tree.insert(context, tenant=tenant, shared=shared)
         elif up_to and context.nearest(up_to) == up_to:
@@ -85,19 +84,19 @@ class PrefixCache:
                 self.tree.insert(cut, tenant=tenant, shared=shared)
 
     def parting(self, tokens: list[int], tenant: str) -> int:
-        """Return how many tokens, from the first on, some other text begins with, whether it can be used so or not."""
+        """Return the length of the longest beginning in common with a known text, usable as a prefix or not."""
         return self.tree.known(tokens, tenant=tenant)[0]
 
     def save(self, context: kv.Context, tenant: str) -> None:
-        """Have the disk keep what a context holds. Takes microseconds: another thread writes."""
+        """Have the disk cache keep a context. Takes microseconds: another thread writes."""
         known = self._known
         if self.disk is not None and known is not None and context.marking is None and len(context):
             self.disk.save(context, identity=known, tenant=tenant)
 
     def may_load(self, tokens: int, have: int) -> bool:
-        """Whether the disk is worth asking for a prompt of so many tokens, of which `have` are known.
+        """Return whether to ask the disk cache for a prompt of `tokens` tokens, of which `have` are known.
 
-        Until the weights are hashed, which takes a large file seconds, only for what would take long itself.
+        Until the weights are hashed, which takes seconds for a large file, only long prompts are worth it.
         """
         missing = tokens - have
         return self._executor is not None and missing >= (
@@ -112,7 +111,7 @@ class PrefixCache:
         seconds_per_token: float | None,
         done: Callable[[kv.Context], None],
     ) -> None:
-        """Call `done`, in another thread, with the longest prefix on disk, or `onto` if that is longer."""
+        """Call `done`, on another thread, with the longest prefix on disk, or with `onto` if that is longer."""
 
         def work() -> None:
             found = onto
@@ -127,14 +126,14 @@ class PrefixCache:
                     seconds_per_token=seconds_per_token,
                 )
             except Exception:
-                pass  # a cache that cannot be read is a cache that misses; the disk cache counts why
+                pass  # a cache that cannot be read misses; the disk cache counts why
             done(found)
 
         assert self._executor is not None
         self._executor.submit(work)
 
     def close(self) -> None:
-        """Forget what is in memory, and let what is on its way to the disk arrive."""
+        """Drop the prefixes in memory, and finish the writes to the disk."""
         if self._executor is not None:
             self._executor.shutdown()
         if self.disk is not None:

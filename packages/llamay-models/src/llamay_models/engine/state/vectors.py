@@ -1,4 +1,4 @@
-"""`Vectors`: rows of a context that are vectors handed in, and not tokens."""
+"""`Vectors`: rows of a context that are vectors instead of tokens."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
-    """Some rows in a row.
+    """Consecutive rows that are vectors.
 
     Attributes:
-        begin: the position of the first in its context.
-        ids: what stands for them among token ids, by the digest of what they came from. Holds the ids.
+        begin: the place of the first row in its context.
+        ids: the ids below zero that stand for the rows among the tokens, by their digest; this object keeps them valid.
         values: float32 (n, width).
-        positions: int32 (n, axes): what rotations turn them by, where that is not their place in the text. What comes
-            after them goes on from the largest.
-        digest: of what they came from, 32 bytes, as it was given.
+        positions: int32 (n, axes), by which rotations turn the rows; None where these are the places in the context.
+            The rows after the vectors continue from the largest.
+        digest: the 32 bytes that identify the source of the vectors, as given.
 
     """
 
@@ -41,11 +41,11 @@ class Vectors:
 
     @property
     def end(self) -> int:
-        """The position after the last."""
+        """The place after the last row."""
         return self.begin + len(self.values)
 
     def first(self, n: int, pool: kv.Pool) -> Vectors:
-        """Return the first n of them."""
+        """Return the first n rows."""
         positions = None if self.positions is None else self.positions[:n]
         return Vectors(self.begin, pool.rows(self.ids.digest, n), self.values[:n], positions, self.digest)
 
@@ -60,9 +60,9 @@ def make(
     width: int,
     axes: int,
 ) -> Vectors:
-    """Return vectors for a model that takes such of this width, and reads so many axes of positions.
+    """Return vectors for a model that takes vectors of this width, and positions of so many axes.
 
-    Raises PromptError saying what does not fit.
+    Raises PromptError naming the argument that does not fit.
     """
     if not width:
         raise PromptError("this model takes tokens only, no vectors in their place")
@@ -72,12 +72,12 @@ def make(
     if not np.isfinite(rows).all():
         raise PromptError("vectors must be finite numbers")
     if not isinstance(digest, bytes) or len(digest) != 32:
-        raise PromptError("the digest of what vectors came from must be 32 bytes, such as a SHA-256")
+        raise PromptError("the digest of the source of vectors must be 32 bytes, such as a SHA-256")
     turned = None
     name = digest
     if positions is not None:
         turned = _positions(positions, len(rows), axes)
-        # The same picture at other positions has other keys.
+        # The same picture has other keys at other positions.
         name = hashlib.sha256(b"llamay vectors 1\0" + digest + bytes([axes]) + turned.tobytes()).digest()
     rows.flags.writeable = False
     return Vectors(begin, pool.rows(name, len(rows)), rows, turned, digest)
@@ -91,7 +91,7 @@ def _positions(given: npt.ArrayLike, n: int, axes: int) -> Ints:
         array = np.repeat(array[:, None], axes, axis=1)
     if array.shape != (n, axes):
         raise PromptError(f"positions of {n} vectors must be of shape ({n},) or ({n}, {axes})")
-    # Rotations are exact up to 2^30, and what follows goes on from the largest.
+    # Rotations are exact up to 2^30, and the rows that follow continue from the largest position.
     if (array < 0).any() or (array >= 1 << 29).any():
         raise PromptError(f"positions of vectors must be from 0 to {(1 << 29) - 1}")
     return np.ascontiguousarray(array, np.int32)
@@ -100,9 +100,9 @@ def _positions(given: npt.ArrayLike, n: int, axes: int) -> Ints:
 def describe(
     vectors: Sequence[Vectors], begin: int, ids: Sequence[int]
 ) -> tuple[list[int], int, Inputs | None]:
-    """Return what a step is told of the rows from `begin` on: tokens, the position of the first, and inputs.
+    """Return the rows from `begin` on as a step takes them: tokens, the position of the first, and inputs.
 
-    Raises ContextError for a row whose vector is not here.
+    Raises ContextError for a row whose vector is not in memory.
     """
     end = begin + len(ids)
     here = [v for v in vectors if v.begin < end and begin < v.end]
@@ -126,7 +126,7 @@ def describe(
 
 
 def _positions_of(vectors: Sequence[Vectors], row: int) -> Ints:
-    """What rotations turn a row by: int32 (1, axes)."""
+    """Return the positions by which rotations turn a row: int32 (1, axes)."""
     axes = next(v.positions.shape[1] for v in vectors if v.positions is not None)
     for each in vectors:
         if each.begin <= row < each.end and each.positions is not None:
@@ -135,7 +135,7 @@ def _positions_of(vectors: Sequence[Vectors], row: int) -> Ints:
 
 
 def _shift(vectors: Sequence[Vectors], row: int) -> int:
-    """How much further on a token's position is than its place: it goes on from the largest before it."""
+    """Return a row's position less its place: positions continue from the largest one of the vectors before."""
     turned = [v for v in vectors if v.positions is not None and v.end <= row]
     positions = turned[-1].positions if turned else None
     return 0 if positions is None else int(positions.max()) + 1 - turned[-1].end
@@ -145,7 +145,7 @@ def _shift(vectors: Sequence[Vectors], row: int) -> int:
 
 
 def encode_vectors(vectors: Sequence[Vectors]) -> bytes:
-    """Return a line of JSON, then of each the vectors as little-endian float32 and its positions as int32."""
+    """Return a line of JSON, then for each the vectors as little-endian float32 and the positions as int32."""
     head = [
         {
             "begin": v.begin,
@@ -171,9 +171,9 @@ def decode_vectors(
     cache: kv.Context,
     made: Callable[[int, Floats, bytes, Ints | None], Vectors],
 ) -> tuple[Vectors, ...]:
-    """Return what `encode_vectors` wrote, made again. Raises ValueError and the like where it did not, or not of these.
+    """Return the vectors that `encode_vectors` encoded. Raises ValueError, KeyError or TypeError for other data.
 
-    `made` makes vectors from where they begin, their values, digest and positions.
+    `made` makes vectors from the place where they begin, their values, digest and positions.
     """
     line, _, raw = data.partition(b"\n")
     at, out = 0, list[Vectors]()
