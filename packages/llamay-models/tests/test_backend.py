@@ -1,4 +1,4 @@
-"""What computes is asked through one table, so that another one can take its place."""
+"""The backend is used through one table, so that another one can take its place."""
 
 import ast
 from dataclasses import fields, replace

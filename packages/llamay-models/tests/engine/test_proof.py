@@ -71,7 +71,7 @@ def a_sampling(draw):
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_history_of_an_engine_gives_what_each_gets_alone(make_model, tmp_path_factory, data):
-    """Joins, cancels, forks, restores, grammars, reuse, guesses and little memory, in any order."""
+    """Joins, cancels, forks, restores, grammars, reuse, drafts and little memory, in any order."""
     draw = data.draw
     name, keys = draw(st.sampled_from(NAMES))
     plain = make_model(name, speculation=False, **keys)
@@ -92,9 +92,9 @@ def test_any_history_of_an_engine_gives_what_each_gets_alone(make_model, tmp_pat
     checks = []  # (generation, what makes the same one alone)
     after = []  # (context, tokens)
 
-    def generate(context, tokens, stream, sampling, how):
+    def generate(context, tokens, random_stream, sampling, how):
         alone = plain.context(tokens)
-        alone._state.random_stream = stream
+        alone._state.random_stream = random_stream
         expected = alone.generate(sampling, **({**how, "constraint": constraint_of(how)}))
         checks.append((context.generate(sampling, **how), expected))
         after.append((context, alone))

@@ -1,4 +1,4 @@
-"""A step that begins before the text of the one before was looked at changes nothing but when it is computed."""
+"""A step that begins before the text of the last one is decoded changes nothing but the time of its computation."""
 
 import time
 
@@ -76,8 +76,8 @@ def written(model, prompt, sampling, n, **more):
 def test_texts_and_contexts_are_those_of_steps_that_wait(
     make_model, counts, patient, sampling, threads, speculation
 ):
-    ahead = make_model("gemma3", threads=threads, speculation=speculation)
-    found = written(ahead, [9, 9, 12], sampling, 60, ignore_eos=True)
+    overlapping = make_model("gemma3", threads=threads, speculation=speculation)
+    found = written(overlapping, [9, 9, 12], sampling, 60, ignore_eos=True)
     assert found[3] == "length"
     assert (counts["begun"] > 0) == (sampling.logprobs is None)
     if not speculation and sampling.logprobs is None:
@@ -162,7 +162,7 @@ def test_a_constraint_bounds_what_it_bounds(
     waits = make_model("qwen3", speculation=speculation)
     assert found == texts(waits)
     assert counts == before
-    # What is known to come is computed at once. What is guessed from the text depends on what steps took.
+    # Forced tokens are computed at once. Drafts from the text depend on the measured times of steps.
     assert speculation or steps == waits.engine.stats.steps
 
 

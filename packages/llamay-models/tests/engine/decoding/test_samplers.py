@@ -80,14 +80,14 @@ def test_another_mirostat_begins_anew(make_model):
     learned = context._state.mirostat
     assert learned is not None
     assert learned[3] != 10.0
-    chooser = TokenSampler(
+    sampler = TokenSampler(
         Sampling(seed=1, mirostat=2, mirostat_tau=4.0), context._state, 60, frozenset(), backend=model.backend
     )
-    assert chooser._sampler.mu == 8.0
-    chooser = TokenSampler(
+    assert sampler._sampler.mu == 8.0
+    sampler = TokenSampler(
         Sampling(seed=1, mirostat=2, mirostat_eta=0.5), context._state, 60, frozenset(), backend=model.backend
     )
-    assert chooser._sampler.mu == learned[3]
+    assert sampler._sampler.mu == learned[3]
 
 
 def test_scores_after_sampling_are_those_of_what_was_left(make_model):
@@ -102,13 +102,13 @@ def test_scores_after_sampling_are_those_of_what_was_left(make_model):
         assert dict(score.top)[score.token] == pytest.approx(score.logprob)
 
 
-# -- drawing ahead
+# -- drawing with the step
 
 
 def draw(backend, what, threads=None):
     draws = BatchedDraws()
-    for i, (chooser, _, position) in enumerate(what):
-        draws.add(chooser, i, position, None)
+    for i, (sampler, _, position) in enumerate(what):
+        draws.add(sampler, i, position, None)
     draws.draw([logits for _, logits, _ in what], backend.sample_batch, threads)
 
 
@@ -117,7 +117,7 @@ def test_what_is_drawn_ahead_is_what_would_have_been_chosen(make_model):
     rng = np.random.default_rng(0)
     rows = [rng.standard_normal(60).astype(np.float32) for _ in OPTIONS]
 
-    def choosers():
+    def samplers():
         made = []
         for options in OPTIONS:
             state = State(model.pool.context())
@@ -127,43 +127,43 @@ def test_what_is_drawn_ahead_is_what_would_have_been_chosen(make_model):
             )
         return made
 
-    alone = [c.choose(x, 5, None) for c, x in zip(choosers(), rows, strict=True)]
-    ahead = choosers()
-    draw(model.backend, [(c, x, 5) for c, x in zip(ahead, rows, strict=True)], model.backend.threads(2))
+    alone = [c.choose(x, 5, None) for c, x in zip(samplers(), rows, strict=True)]
+    predrawn = samplers()
+    draw(model.backend, [(c, x, 5) for c, x in zip(predrawn, rows, strict=True)], model.backend.threads(2))
     nonsense = np.zeros(60, np.float32)
-    for options, chooser, x, expected in zip(OPTIONS, ahead, rows, alone, strict=True):
+    for options, sampler, x, expected in zip(OPTIONS, predrawn, rows, alone, strict=True):
         logits = x if "logprobs" in options else nonsense  # so that it shows what was taken
-        assert chooser.choose(logits, 5, None) == expected
+        assert sampler.choose(logits, 5, None) == expected
 
 
 def test_an_error_that_was_drawn_ahead_is_told_to_its_own_sequence(make_model):
     model = make_model()
     good, bad = np.zeros(60, np.float32), np.full(60, np.nan, np.float32)
-    choosers = [
+    samplers = [
         TokenSampler(Sampling(seed=1), State(model.pool.context()), 60, frozenset(), backend=model.backend)
         for _ in range(2)
     ]
-    draw(model.backend, [(choosers[0], good, 0), (choosers[1], bad, 0)])
-    assert choosers[0].choose(good, 0, None)[1] is None
+    draw(model.backend, [(samplers[0], good, 0), (samplers[1], bad, 0)])
+    assert samplers[0].choose(good, 0, None)[1] is None
     with pytest.raises(SamplingError, match="no token can be chosen at position 0: the logit of token 0"):
-        choosers[1].choose(bad, 0, None)
+        samplers[1].choose(bad, 0, None)
 
 
 def test_what_was_drawn_for_another_position_or_without_the_mask_is_not_taken(make_model):
     model = make_model()
     logits = np.zeros(60, np.float32)
     logits[[7, 8]] = 20, 19
-    choosers = [
+    samplers = [
         TokenSampler(
             Sampling(temperature=0), State(model.pool.context()), 60, frozenset(), backend=model.backend
         )
         for _ in (1, 2)
     ]
-    draw(model.backend, [(c, logits, 3) for c in choosers])
+    draw(model.backend, [(c, logits, 3) for c in samplers])
     mask = np.full(2, 0xFFFFFFFF, np.uint32)
     mask[0] ^= 1 << 7
-    assert choosers[0].choose(logits, 3, mask)[0] == 8
-    assert choosers[1].choose(logits[::-1].copy(), 4, None)[0] == 52
+    assert samplers[0].choose(logits, 3, mask)[0] == 8
+    assert samplers[1].choose(logits[::-1].copy(), 4, None)[0] == 52
 
 
 # -- sequence breakers
@@ -217,8 +217,8 @@ def test_repetitions_do_not_reach_over_a_breaker(make_model):
     for sampling in (free, broken):
         state = State(model.pool.context())
         state.append(prompt)
-        chooser = TokenSampler(sampling, state, 60, frozenset(), model.tokenizer, backend=model.backend)
-        chosen.append(chooser.choose(logits, len(prompt), None)[0])
+        sampler = TokenSampler(sampling, state, 60, frozenset(), model.tokenizer, backend=model.backend)
+        chosen.append(sampler.choose(logits, len(prompt), None)[0])
     assert chosen[0] != model.encode("a")[0]
     assert chosen[1] == model.encode("a")[0]
 

@@ -1,4 +1,4 @@
-"""Memory, places and time are shared: who waits is served, and what was taken away is computed again, bit for bit."""
+"""Memory, admission and time are shared: waiting requests are served, preempted texts are computed again, bit for bit."""
 
 import gc
 import time
@@ -51,7 +51,7 @@ class TestMemory:
         assert model.engine.stats.preempted > 0
         assert model.pool.used_bytes == 0
 
-    def test_a_context_that_was_suspended_is_what_it_was(self, make_model):
+    def test_a_context_that_was_preempted_is_what_it_was(self, make_model):
         plain = make_model()
         model = make_model(budget=12 * pages(plain))
         contexts = [model.context(prompt_of(10, i)) for i in range(4)]
@@ -273,7 +273,7 @@ def test_equal_prompts_that_come_together_are_read_once(make_model):
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_pressure_gives_every_request_what_it_gets_alone(make_model, data):
-    """Few pages, few places, many tenants: every text is whole, and nothing is left behind."""
+    """Few pages, few admitted sequences, many tenants: every text is whole, and nothing is left behind."""
     name, keys = data.draw(
         st.sampled_from([("llama", {}), ("gemma3", {"attention.sliding_window": 20}), ("qwen3", {})])
     )

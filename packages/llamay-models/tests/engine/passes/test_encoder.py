@@ -188,8 +188,8 @@ class TestFiles:
             with pytest.raises(EncoderOnly):
                 model.context("a cat")
 
-    def test_it_cannot_guess_for_another(self, path, shared_data, backend):
-        with pytest.raises(ModelError, match="cannot guess for this model: it is an encoder"):
+    def test_it_cannot_draft_for_another(self, path, shared_data, backend):
+        with pytest.raises(ModelError, match="cannot draft for this model: it is an encoder"):
             llamay_models.load(
                 shared_data / "models" / "stories260K.gguf", threads=1, backend=backend, draft=path
             )

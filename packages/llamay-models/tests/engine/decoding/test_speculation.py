@@ -1,4 +1,4 @@
-"""Guesses save steps and change nothing."""
+"""Drafts save steps and change nothing."""
 
 import gc
 
@@ -55,7 +55,7 @@ class TestLookup:
 
 
 class TestDrafter:
-    def test_guesses_further_the_better_it_is_and_the_less_it_costs(self):
+    def test_drafts_are_longer_the_more_often_they_are_right_and_the_less_a_row_costs(self):
         good, bad = Drafter(list), Drafter(list)
         for _ in range(50):
             good.learn(4, 4)
@@ -97,7 +97,7 @@ def test_it_can_be_refused(make_model):
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
-def test_a_draft_model_guesses_for_another(make_model, name):
+def test_a_draft_model_drafts_for_another(make_model, name):
     draft = make_model(name)  # the same weights: it is always right
     model, plain = make_model(name, draft=draft), make_model(name, speculation=False)
     model.engine._loop._prefill_budget = Cheap(64)
