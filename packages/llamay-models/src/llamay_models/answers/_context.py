@@ -42,7 +42,8 @@ class ContextReader(Reader):
     `feed` and `finish` are there for whoever receives the text in another way.
 
     Args:
-        context: ends where the answer begins. A model without a chat template gets the default format, and no reasoning.
+        context: ends where the answer begins. A model without a chat template gets the default format, and no
+            reasoning.
         tools: what may be called, in OpenAI's form (``{"type": "function", "function": {...}}``) or plain
             (``{"name": ..., "parameters": schema}``, also with ``input_schema``).
         formats: the formats there are; `llamay_grammar`.

@@ -133,7 +133,7 @@ class Sampling:
 def read_samplers(value: object) -> tuple[str, ...]:
     """Return the names of samplers in order: from a sequence of names, one text of names with semicolons, or letters.
 
-    Names may be those of llama.cpp and its clients. Raises SamplingError naming what is unknown.
+    Names may be those of llama.cpp and its clients. Raises SamplingError naming an unknown one.
     """
     if isinstance(value, str) and ";" not in value and _plain(value) not in _ALIASES:
         return sampler_letters(value)

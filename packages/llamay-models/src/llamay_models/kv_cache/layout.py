@@ -1,4 +1,4 @@
-"""What a model's contexts keep, read off its plan."""
+"""`cache_layout`: the layout of a model's K/V cache, read off its plan."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 
 def cache_layout(program: Program, precision: Precision) -> llamay_kv.Layout:
-    """Return a group for each way in which the plan's operations keep something; none where none does.
+    """Return a layout with a group for each way in which the plan's operations keep something.
 
-    Everything of all positions comes first, then windows from the narrowest on, latent rows, and states. States are
+    Groups that keep all positions come first, then windows from the narrowest on, latent rows, and states. States are
     F32 whatever the precision of K and V; latent rows, whose values are a part of their keys, are F16 where only values
     would be int8. Raises PlanError where a layer keeps two things of one kind.
     """
@@ -42,7 +42,7 @@ def _group(members: list[Memory], precision: Precision) -> llamay_kv.Group:
 
 
 def _states(members: Iterable[Memory]) -> list[llamay_kv.Layer]:
-    """A layer's convolution and its scan are one state: what the one carries over, then the other's matrices."""
+    """Return the states of layers. A layer's convolution and its scan are one state, in this order."""
     sizes: dict[int, tuple[int, int]] = {}
     for m in members:
         k_dim, v_dim = sizes.get(m.layer, (0, 0))

@@ -1,11 +1,11 @@
-"""The pool that a model's contexts are in."""
+"""`kv_pool`: the pool of a model's contexts."""
 
 from __future__ import annotations
 
 import llamay_kv
 from llamay_models.backend import Backend
 
-# Of the budget, what the checkpoints of one context may take where layers are recurrent.
+# The share of the budget that the checkpoints of one context may take where layers are recurrent.
 _CHECKPOINTS = 1 / 8
 
 
@@ -16,7 +16,7 @@ def kv_pool(
     backend: Backend,
     spill: llamay_kv.Spill | None = None,
 ) -> llamay_kv.Pool:
-    """Return a pool in the backend's memory. One of a layout that keeps nothing takes none."""
+    """Return a pool in the backend's memory. A pool of a layout that keeps nothing takes no memory."""
     if not layout.groups:
         return llamay_kv.Pool(layout, page_tokens, budget_bytes=0)
     return llamay_kv.Pool(

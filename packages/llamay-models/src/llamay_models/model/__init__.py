@@ -1,4 +1,4 @@
-"""A loaded model, what it is made of, and the identity of what it computes."""
+"""A loaded model, its parts, and the identity of its K/V."""
 
 from llamay_models.model.model import Model
 from llamay_models.model.parts import Parts

@@ -1,4 +1,4 @@
-"""What a model's K/V depends on, as the fields that snapshots store and compare."""
+"""`identity`: everything that a model's K/V depends on, as the fields that snapshots store and compare."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import llamay_kv
 from llamay_models.model.parts import Parts
 from llamay_models.plan import Program, digest_memories, digest_operations
 
-# Architectures of which there are snapshots without operations, layer kinds and device. Whoever changes what one of
-# them computes or keeps takes it out.
+# Architectures of which there are snapshots without operations, layer kinds and device. A change of an architecture's
+# operations or layers removes it from here.
 _FIRST = frozenset({"gemma3", "gpt2", "llama", "qwen2", "qwen3"})
 
 
 def identity(parts: Parts, sha256: str) -> llamay_kv.Identity:
-    """Return the identity of what a model of these parts computes; `sha256` is its file's, in hexadecimal.
+    """Return the identity of the K/V of a model of these parts; `sha256` is its file's, in hexadecimal.
 
     PrefixCache in memory and on disk are found under all of its fields. Snapshots of the first form, which lack the
-    operations, the kinds of layers and the device, restore where all that they say agrees: what they do not say was
-    then as it is now.
+    operations, the kinds of layers and the device, are restored where all their fields agree: the fields that they
+    lack had the values of today.
     """
     added: dict[str, bytes | str] = {
         "operations": digest_operations(parts.base, told_elsewhere=("rope", "attention")),
@@ -41,7 +41,7 @@ def identity(parts: Parts, sha256: str) -> llamay_kv.Identity:
 
 
 def _of_adapters(parts: Parts) -> dict[str, bytes]:
-    """Nothing at all without adapters: what was stored before there were any stays good."""
+    """Return no field without adapters, so that snapshots from before there were adapters stay valid."""
     if not parts.adapters:
         return {}
     from llamay_models.adapters import identity_fields

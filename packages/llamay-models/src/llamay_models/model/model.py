@@ -1,4 +1,4 @@
-"""`Model`: a loaded model, and what can be made of it."""
+"""`Model`: a loaded model."""
 
 from __future__ import annotations
 
@@ -34,19 +34,18 @@ class Model:
     """A loaded model. `llamay_models.load` makes one; closing it frees its weights, its K/V and its thread.
 
     Attributes:
-        path, name, architecture, metadata: of the file. The metadata are those that are not the
-            vocabulary.
+        path, name, architecture, metadata: of the file. The metadata lack the vocabulary.
         config: the architecture's hyper-parameters.
-        tokenizer: None in a file that has none.
-        engine: what runs everything; `engine.submit` takes a `Request`.
-        context_size: the most tokens a context may have here; `context_length` is what the model was made
-            for.
-        writes: whether it writes text. An encoder does not: it makes embeddings, of texts that are one step each.
-        pools: how an encoder makes one state of a text by itself, as its file says; None where it does not.
-        backend: what computes.
-        threads: how many compute.
-        n_parameters: numbers in its weights; a tied table counts once.
-        nbytes: bytes that its weights take in memory.
+        tokenizer: the tokenizer; None for a file without one.
+        engine: the engine that runs everything; `engine.submit` takes a `Request`.
+        context_size: the most tokens that a context may have here; `context_length` is the number that the model was
+            trained for.
+        writes: whether the model writes text. An encoder makes embeddings only, of texts that are one step each.
+        pools: how an encoder pools the states of a text by itself, as its file says; None where it does not.
+        backend: the backend that computes.
+        threads: the number of threads that compute.
+        n_parameters: the number of values in the weights; a tied table counts once.
+        nbytes: the bytes that the weights take in memory.
 
     """
 
@@ -73,7 +72,7 @@ class Model:
         self._pass_runners: dict[PassKind, Runner] = {}
         prefixes = None
         if parts.prefix_cache or parts.disk_cache is not None:
-            # Weak: what belongs to the engine must not keep this object.
+            # Weak: the engine must not keep this object alive.
             prefixes = PrefixCache(
                 parts.pool,
                 parts.prefix_cache,
@@ -97,26 +96,26 @@ class Model:
             draft=None if parts.draft is None else parts.draft.engine,
             stall=parts.stall,
         )
-        # The engine's thread knows nothing of this object: dropping it, or leaving Python, ends the thread.
+        # The engine's thread does not refer to this object: dropping the object, or leaving Python, ends the thread.
         weakref.finalize(self, self.engine.close)
         self.rank_head = parts.rank_head
         self.pass_runner = PassRunner(self.engine, partial(_runner, self.engine, weakref.ref(self)))
 
-    # -- what it is
+    # -- properties
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens there are."""
+        """The number of tokens of the vocabulary."""
         return self.config.vocab
 
     @property
     def context_length(self) -> int:
-        """Tokens that the model was made for."""
+        """The number of tokens of a context that the model was trained for."""
         return self.config.context_length
 
     @property
     def embedding_length(self) -> int:
-        """Values a token has between the layers."""
+        """The number of values of a token between the layers."""
         return self.config.width
 
     @property
@@ -131,16 +130,16 @@ class Model:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs or waits here, and nobody holds a context."""
+        """Whether nothing runs or waits here, and no context is open."""
         busy = self.engine.active or self.engine.queued
         return not busy and all(context.closed for context in list(self._contexts))
 
     def adapted(self, adapters: Iterable[AdapterLike], *, kv_budget: int | None = None) -> Model:
-        """Return another model: this one's weights, which both share, with these LoRA adapters instead of its own.
+        """Return another model over the same weights, with these LoRA adapters instead of this model's.
 
-        An adapter is a GGUF file or a pair of file and scale; several are added up in their order. What is new in
-        memory are the adapters and K/V of `kv_budget` bytes, by default as many as here. Contexts of one are not
-        contexts of the other, nor are their snapshots or prefixes. Close it like any model; either may be closed
+        An adapter is a GGUF file or a pair of file and scale; several are added up in their order. The other model
+        takes memory for the adapters and for `kv_budget` bytes of K/V, by default as many as here. Contexts of one are
+        not contexts of the other, nor are their snapshots or prefixes. Close it like any model; either may be closed
         first. Raises ModelError naming the file that does not fit, OSError, ValueError for a scale that is no number.
         """
         from llamay_models.adapters import with_adapters
@@ -149,9 +148,9 @@ class Model:
 
     @property
     def sha256(self) -> str:
-        """Of the file, all parts of a split one.
+        """The SHA-256 of the file, or of all parts of a split one, in hexadecimal.
 
-        Read once, when it is first asked for: loading does not wait for it.
+        The file is hashed once, when this is first asked for, so that loading does not wait for it.
         """
         with self._lock:
             if self._sha256 is None:
@@ -160,7 +159,7 @@ class Model:
 
     @property
     def chat_template(self) -> ChatTemplate | None:
-        """The template that the file carries; None if it has none. Raises if it cannot be parsed."""
+        """The chat template of the file; None without one. Raises ChatTemplateError if it cannot be parsed."""
         source = self.metadata.get("tokenizer.chat_template")
         if self._template is None and isinstance(source, str) and self.tokenizer is not None:
             from llamay_models.chat import (
@@ -195,10 +194,10 @@ class Model:
         parse_special: bool = False,
         continuation: bool = False,
     ) -> list[int]:
-        """Text to token ids.
+        """Return the token ids of a text.
 
-        `add_special` adds what the model wants at the beginning; control tokens written out in the text count
-        as such only with `parse_special`. A `continuation` goes on from other text: nothing is put before it,
+        `add_special` adds the tokens that the model wants at the beginning; control tokens written out in the text
+        count as such only with `parse_special`. A `continuation` continues other text: nothing is put before it,
         neither a beginning token nor the space that SentencePiece vocabularies begin a text with.
         """
         return list(
@@ -208,7 +207,7 @@ class Model:
         )
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Token ids to text. Bytes that make no character become U+FFFD; numbers below zero are no tokens."""
+        """Return the text of token ids. Bytes that make no character become U+FFFD; numbers below zero are skipped."""
         return self._tokenizer().decode([token for token in tokens if token >= 0])
 
     # -- contexts
@@ -223,12 +222,12 @@ class Model:
         tenant: str = "",
         progress: Progress | None = None,
     ) -> Context:
-        """Return a context with the prompt read; without any, an empty one.
+        """Return a context with the computed prompt; without a prompt, an empty one.
 
         The prompt is text, token ids, or `messages`, which the model's chat template writes out up to
         where the answer begins. Names of control tokens in text count as such only with `parse_special`.
-        What was computed before for the same tenant, or for everybody, is not computed again.
-        Blocks while it reads. Raises PromptError, PromptTooLong, OutOfMemory, EncoderOnly.
+        Prefixes that were computed for the same tenant, or for none, are not computed again.
+        Blocks during the prefill. Raises PromptError, PromptTooLong, OutOfMemory, EncoderOnly.
         """
         self.engine.check_writes()
         if prompt is not None and messages is not None:
@@ -254,7 +253,7 @@ class Model:
         add_generation_prompt: bool = True,
         **options: Any,
     ) -> list[int]:
-        """Return the tokens of a conversation, in which what people wrote holds no control tokens.
+        """Return the tokens of a conversation; the text of its messages never becomes control tokens.
 
         Raises PromptError without a template.
         """
@@ -278,10 +277,10 @@ class Model:
         regex: str | None = None,
         grammar: str | None = None,
     ) -> TokenConstraint:
-        """Return what keeps a text to a JSON schema, a regex or a grammar, for `generate`.
+        """Return a constraint that keeps a text to a JSON schema, a regex or a grammar, for `generate`.
 
-        Raises ValueError unless exactly one of them is given, and what the compiler of constraints raises for one that
-        it refuses, or InterfaceError where there is none (`import llamay` brings it).
+        Raises ValueError unless exactly one of them is given, the error of the grammar compiler for one that it
+        refuses, and InterfaceError where there is no compiler (`import llamay` brings one).
         """
         from llamay_models.constraints import compile_constraint, compiler
 
@@ -289,7 +288,7 @@ class Model:
         matcher: TokenConstraint = made.matcher()
         return matcher
 
-    # -- what it makes of texts
+    # -- embeddings, ranks and scores
 
     def embed(
         self,
@@ -303,13 +302,13 @@ class Model:
     ) -> Floats:
         """Return an embedding of each text, text or token ids: float32 (n, dimensions).
 
-        Blocks. `pooling` is "mean", "last" or "cls" (the first token); None takes what the file asks for,
+        Blocks. `pooling` is "mean", "last" or "cls" (the first token); None takes the one that the file names,
         else the last of a decoder and the mean of an encoder. `normalize` gives each length 1.
         `dimensions` keeps the first so many, for models
         that were trained for it (Kusupati et al. 2022, https://arxiv.org/abs/2205.13147). Texts of all
-        callers are read in one batch, and are the same bit for bit as alone. What was computed for the
-        `tenant`, or for everybody, is not computed again, and kept for later; None reuses and keeps
-        nothing. Raises PromptError for an empty text, PromptTooLong, OutOfMemory; ValueError for an
+        callers are read in one batch, and are the same bit for bit as alone. Prefixes of the
+        `tenant`, or of none, are not computed again, and this text is added to them; with a tenant of None nothing is
+        reused or kept. Raises PromptError for an empty text, PromptTooLong, OutOfMemory; ValueError for an
         argument out of range.
         """
         from llamay_models.embedding import embed
@@ -328,9 +327,9 @@ class Model:
     ) -> Floats:
         """Return how well each document answers the query, the higher the better: float32 (n,).
 
-        With the file's own rank head what that says: a logit, or the probability of the first class (`yes`)
-        of several. Without one the cosine of the two embeddings, from -1 to 1. Blocks. `tenant`, and what
-        is raised, as of `embed`.
+        With a rank head of the file this is its logit, or the probability of the first class (`yes`) of several;
+        without one the cosine of the two embeddings, from -1 to 1. Blocks. `tenant` and the raised errors are those of
+        `embed`.
         """
         from llamay_models.embedding import rerank
 
@@ -345,10 +344,10 @@ class Model:
         tenant: str | None = "",
         progress: Progress | None = None,
     ) -> Score:
-        """Return how likely the model finds a text, token by token, after what is `given`.
+        """Return the probability of each token of a text, after the text `given`.
 
-        Blocks. Of a text with nothing given, the first token has no probability: there is nothing that
-        foretells it. `top` adds the likeliest tokens of each place; `tenant` is that of `embed`. Raises
+        Blocks. Without a given text the first token has no probability, since no token precedes it. `top` adds the
+        likeliest tokens of each place; `tenant` is that of `embed`. Raises
         PromptError, PromptTooLong, OutOfMemory, EncoderOnly.
         """
         from llamay_models.score import score
@@ -365,14 +364,14 @@ class Model:
         legacy: Literal["warn", "allow", "refuse"] = "warn",
         progress: Progress | None = None,
     ) -> Context:
-        """Return the context that was saved at `path`, to go on exactly where it was.
+        """Return the context that was saved at `path`, which continues exactly where it was.
 
         Args:
-            path: where from.
-            keys: those that it may be encrypted under.
-            owner: who asks. A snapshot with an owner is for that one only.
-            markings: those that the caller may handle. A snapshot with another is refused.
-            legacy: what to do with a snapshot that does not say what it depends on, as in `llamay_kv.Pool.restore`.
+            path: the file.
+            keys: the keys under which it may be encrypted.
+            owner: the caller. A snapshot with another owner is refused.
+            markings: the markings that the caller may handle. A snapshot with another one is refused.
+            legacy: how to treat a snapshot without an identity, as in `llamay_kv.Pool.restore`.
             progress: called as progress("restoring", bytes done, bytes in all).
 
         Raises SnapshotError for a file that is damaged or encrypted under another key, IdentityMismatch for
@@ -387,13 +386,13 @@ class Model:
 
     @property
     def identity(self) -> kv.Identity:
-        """All that its K/V depends on; a snapshot of another identity is refused."""
+        """Everything that the K/V depends on; a snapshot of another identity is refused."""
         from llamay_models.model.identity import identity
 
         return identity(self._opened(), self.sha256)
 
     def close(self) -> None:
-        """End what runs, close every context, and free everything. Closing twice is nothing."""
+        """End all generations, close every context, and free everything. A second call does nothing."""
         self.engine.close()
         for context in list(self._contexts):
             context.close()
@@ -430,7 +429,7 @@ def _identity(model: weakref.ref[Model]) -> kv.Identity:
 
 
 def _runner(engine: Engine, model: weakref.ref[Model], kind: PassKind) -> Runner:
-    """Return what computes passes: the engine's own plan where that says it, else one made when first used."""
+    """Return the runner of passes: the engine's own where its plan has these outputs, else one made when first used."""
     owner = model()
     if owner is None:
         raise EngineClosed("the model was closed; load it again")
@@ -445,7 +444,7 @@ def _runner(engine: Engine, model: weakref.ref[Model], kind: PassKind) -> Runner
 
 
 def _rows(program: Program) -> Program:
-    """Return a program that pools rows at its end as one that gives these rows instead."""
+    """Return a program with its final pooling replaced by the rows themselves."""
     last = program.records[-1]
     assert last.op == "pool"
     return replace(program, records=(*program.records[:-1], replace(last, op="select", attrs={})))

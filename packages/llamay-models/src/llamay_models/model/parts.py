@@ -1,4 +1,4 @@
-"""`Parts`: what a model is made of."""
+"""`Parts`: the parts of a loaded model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Draft(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """What loading made, for Model to hold."""
+    """The parts that loading made, for `Model` to hold."""
 
     path: Path
     name: str
@@ -40,7 +40,7 @@ class Parts:
     config: Config
     metadata: Mapping[str, Any]
     base: Program
-    """Not fused, and without adapters: what another model over the same weights begins with."""
+    """The program without fusions and adapters, with which another model over the same weights begins."""
     program: Program
     backend: Backend
     weights: Sequence[Weight]

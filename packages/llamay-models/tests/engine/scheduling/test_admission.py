@@ -1,4 +1,4 @@
-"""Memory, admission and time are shared: waiting requests are served, preempted texts are computed again, bit for bit."""
+"""Memory, admission and time are shared: waiting requests are served, preempted texts computed again, bit for bit."""
 
 import gc
 import time

@@ -1,1 +1,1 @@
-"""Contexts as values: the handle that callers hold, what it asks of its model, and its snapshots."""
+"""Contexts as values: the handle that callers hold, the protocols by which it knows its model, and snapshots."""

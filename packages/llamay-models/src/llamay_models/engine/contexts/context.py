@@ -151,7 +151,7 @@ class Context:
             vectors: float32 (n, `Model.embedding_length`), taken as they are where a token's embedding would be,
                 already scaled as the model scales those. They are copied.
             digest: 32 bytes that identify the source of the vectors, such as a SHA-256 of the picture, its
-                preprocessing and the encoder's weights. Contexts with equal digests share what was computed.
+                preprocessing and the encoder's weights. Contexts with equal digests share the computed K/V.
             positions: whole numbers (n,) or (n, axes), by which rotations turn the rows, for models whose pictures have
                 positions of several axes; None for the places in the context. Later rows continue after the largest.
             progress: called as progress("reading", rows done, rows in all).

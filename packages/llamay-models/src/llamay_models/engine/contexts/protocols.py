@@ -76,7 +76,7 @@ class ContextEngine(Protocol):
         """Run a function between two steps, and return its result."""
 
     def wake(self) -> None:
-        """Make the engine's thread look for what changed."""
+        """Make the engine's thread look for changes."""
 
 
 class ContextModel(Protocol):

@@ -46,7 +46,7 @@ class Drafter:
             self._lookup.push(token)
 
     def length(self, share: float) -> int:
-        """Return how many tokens to draft where one more row costs `share` of what a token costs; 0 for none."""
+        """Return how many tokens to draft where one more row costs `share` of the time of a token; 0 for none."""
         if self._rate > share:
             return max(1, min(MAX_DRAFT, int(math.log(max(share, 1e-3)) / math.log(min(self._rate, 0.999)))))
         if self._since >= _RETRY:

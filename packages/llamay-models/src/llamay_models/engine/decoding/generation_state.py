@@ -1,4 +1,4 @@
-"""`GenerationState`: how a sequence generates, and what it has generated but not emitted."""
+"""`GenerationState`: how a sequence generates, with the tokens that are not emitted yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`PromptLookup`: drafts from the text itself, what followed the last time that it ended in the same tokens."""
+"""`PromptLookup`: drafts from the text itself, which followed the last time that it ended in the same tokens."""
 
 from __future__ import annotations
 

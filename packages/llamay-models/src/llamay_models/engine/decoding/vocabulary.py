@@ -1,4 +1,4 @@
-"""`Vocabulary`: what the engine asks of a tokenizer."""
+"""`Vocabulary`: a tokenizer, as the engine uses it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from llamay_models.engine.decoding.text_stream import StreamDecoder
 
 
 class Vocabulary(Protocol):
-    """What the engine asks of a tokenizer."""
+    """A tokenizer, as the engine uses it."""
 
     @property
     def eog(self) -> frozenset[int]:

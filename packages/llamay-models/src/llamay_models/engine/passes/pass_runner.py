@@ -47,7 +47,7 @@ class PassRunner:
         self._engine = engine
         self._runners = runners
         self._queue: deque[TextPass] = deque()
-        # The thread that holds the lock computes the steps for all callers, who would only wait for each other.
+        # The thread that holds the lock computes the steps for all callers, which would otherwise wait for each other.
         self._step_lock = threading.Lock()
         engine.page_lenders.append(self._release_pages)
 
@@ -91,7 +91,7 @@ class PassRunner:
     def _release_pages(self) -> bool:
         """Give back the pages of all passes, and return whether there were any.
 
-        The prefix cache keeps what was computed for as long as nobody needs its pages.
+        The prefix cache keeps the computed prefixes for as long as their pages are not needed.
         """
         holding = [r for r in self._queue if r.context is not None]
         for text_pass in holding:
@@ -177,7 +177,7 @@ class PassRunner:
         return (prefixes and prefixes.chunk) or self._engine.ctx_size
 
     def _keep(self, text_pass: TextPass) -> None:
-        """Add what was computed to the prefix cache."""
+        """Add the computed prefix of a text to the prefix cache."""
         prefixes = self._engine.prefixes
         if prefixes is not None and text_pass.tenant is not None and text_pass.context is not None:
             prefixes.keep(text_pass.context, text_pass.tenant)

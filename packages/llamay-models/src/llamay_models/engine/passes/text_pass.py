@@ -18,10 +18,10 @@ class TextPass:
     """One text: its tokens, and the function that takes its outputs.
 
     `on_outputs(begin, rows)` is called with the outputs of tokens begin, begin + 1, ... from number `first` on, in
-    order, on the engine's thread. It has to copy what it keeps. `first` advances with the outputs that were handed
-    over. The tokens before `first` need not be computed where their K/V is known: from texts of the `tenant`, or of no
-    tenant; with a tenant of None nothing is reused or kept. `inputs` is what the rows are beside tokens, of a text that
-    is one step.
+    order, on the engine's thread. The function has to copy the rows that it keeps. `first` advances with the outputs
+    that were handed over. The tokens before `first` need not be computed where their K/V is known: from texts of the
+    `tenant`, or of no tenant; with a tenant of None nothing is reused or kept. `inputs` are the inputs of the rows
+    other than tokens, of a text that is one step.
     """
 
     __slots__ = (

@@ -1,1 +1,1 @@
-"""What a caller hands in and gets back: a request, the channel from the engine's thread, and the generation."""
+"""The two sides of a caller: the request, and the generation with the channel from the engine's thread."""

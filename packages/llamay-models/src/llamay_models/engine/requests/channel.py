@@ -62,7 +62,7 @@ class Channel:
 
     async def aget(self) -> Item | None:
         """Return the next item, or None at the end."""
-        import asyncio  # whoever calls this has imported it; other programs start faster without it
+        import asyncio  # the caller has imported it already; other programs start faster without it
 
         loop = asyncio.get_running_loop()
         while True:

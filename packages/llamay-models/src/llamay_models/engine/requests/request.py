@@ -25,7 +25,7 @@ class ContinuedContext(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to generate.
+    """One generation to run.
 
     Attributes:
         prompt: token ids, or a context, which is then continued in place.

@@ -1,4 +1,4 @@
-"""What a generation gives its caller: pieces of text, scores, counts and times."""
+"""The results of a generation: pieces of text, scores, counts and times."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is computed in which step: admission, the prefill budget, the batch, and the loop over the steps."""
+"""The rows that each step computes: admission, the prefill budget, the batch, and the loop over the steps."""

@@ -1,4 +1,4 @@
-"""`Finisher`: ends sequences, and keeps what they computed."""
+"""`Finisher`: ends sequences, and keeps their computed prefixes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llamay_models.errors import ConstraintError, LlamayError
 
 
 class Finisher:
-    """Ends sequences, and adds what they computed to the prefix cache. Belongs to the engine's thread.
+    """Ends sequences, and adds their tokens to the prefix cache. Belongs to the engine's thread.
 
     Attributes:
         count: the number of ended sequences; while it does not change, no sequence has given memory back.

@@ -159,8 +159,8 @@ class Loop:
 
     def find(self, channel: Channel) -> EngineSequence | None:
         """Return the sequence that a channel belongs to, on the engine's thread."""
-        everybody = (*self._admission.running, *self._admission.waiting, *self._inbox)
-        return next((s for s in everybody if s.channel is channel and not s.finished), None)
+        sequences = (*self._admission.running, *self._admission.waiting, *self._inbox)
+        return next((s for s in sequences if s.channel is channel and not s.finished), None)
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the engine's thread between two steps, and return its result.
@@ -257,18 +257,18 @@ class Loop:
         admission.close()
         wake_held(wakes)
         self._replaying = None
-        self._runner = None  # frees the plan and the weights, even while somebody still holds this object
+        self._runner = None  # frees the plan and the weights, even while this object is still referenced
 
     def _others_wait(self) -> bool:
         """Return whether another thread waits for the engine."""
         return bool(self._calls or self._inbox or self._closed)
 
     def _take_requests(self) -> None:
-        """Do what other threads have asked for since the last step."""
+        """Run the calls, and enqueue the requests, of other threads since the last step."""
         while self._calls:
             self._calls.popleft()()
         if self._replaying is not None and self._inbox:
-            self._replaying.channel.cancelled = True  # the prefix cache keeps what it has computed
+            self._replaying.channel.cancelled = True  # the prefix cache keeps its computed tokens
         while self._inbox:
             self._admission.enqueue(self._inbox.popleft())
 

@@ -166,7 +166,7 @@ class OverlappedStep:
         for entry, token in zip(batch, tokens, strict=True):
             try:
                 entry.sequence.emit(token)
-            except Exception as error:  # decoders are other people's code
+            except Exception as error:  # a decoder may raise anything
                 entry.sequence.ending = ("error", wrapped(error))
         constrained = [s.sequence for s in batch if s.sequence.constraint_state is not None]
         if constrained and self._fill_next_masks(constrained, prefill_budget.row_cost_share(len(batch))):
@@ -188,7 +188,7 @@ class OverlappedStep:
             try:
                 sequence.end_if_complete()
                 more = more or (sequence.ending is None and self._can_draft_now(sequence, row_cost_share))
-            except Exception as error:  # constraints are other people's code
+            except Exception as error:  # a constraint may raise anything
                 sequence.ending = ("error", wrapped(error))
         return more
 
@@ -208,7 +208,7 @@ class OverlappedStep:
         return drafter is not None and bool(drafter.pays(row_cost_share) and drafter.look_up(1))
 
     def abandon(self) -> None:
-        """Give the begun step up, and what was reserved for it."""
+        """Give up the begun step, and the positions that were reserved for it."""
         if self.begun is None:
             return
         self.begun.leave()

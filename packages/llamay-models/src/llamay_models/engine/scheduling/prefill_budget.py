@@ -50,7 +50,7 @@ class PrefillBudget:
     many rows are computed together, so it is measured separately for each depth, by powers of two. The budget follows
     a longer time at once and a shorter one slowly.
 
-    Results do not depend on the budget: how a prompt is cut into steps does not change a bit of what is computed.
+    Results do not depend on the budget: how a prompt is cut into steps does not change a bit of the results.
     """
 
     def __init__(self, max_rows: int, stall: Stall | None = None) -> None:

@@ -1,1 +1,1 @@
-"""What a context is made of: its tokens, their K/V and states, and the prefixes that contexts share."""
+"""The contents of a context: its tokens, their K/V and states, and the prefixes that contexts share."""
