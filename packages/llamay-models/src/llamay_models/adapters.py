@@ -24,18 +24,18 @@ from llamay_models.plan import Program, Update, adapt, fuse
 from llamay_models.tensors import FileTensor, file_tensors, pack
 
 AdapterLike: TypeAlias = "Adapter | str | PathLike[str] | tuple[str | PathLike[str], float]"
-"""An adapter, its file, or the file and how much of it counts."""
+"""An adapter, its file, or the file and its scale."""
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter's file, read and checked; `scale` is how much of it counts, 1 as it was trained.
+    """An adapter's file, read and checked; with a `scale` of 1 it applies as it was trained.
 
     Attributes:
         path: where it is.
         name: its `general.name`, or the file's.
         rank: the largest rank of its updates.
-        scale: what the updates are multiplied with, besides alpha / rank.
+        scale: the factor of the updates, besides alpha / rank.
 
     """
 
@@ -88,7 +88,7 @@ class Adapter:
         return replace(self, scale=float(scale))
 
     def updates(self) -> dict[str, Update]:
-        """Return what it adds to each matrix. An alpha of 0 means that ranks do not count, as in llama.cpp."""
+        """Return the update of each matrix. With an alpha of 0 the factor is the scale alone, as in llama.cpp."""
         return {
             name: Update(a, b, self.scale * (self.alpha / b.cols if self.alpha else 1.0))
             for name, (a, b) in self.pairs.items()
@@ -96,7 +96,7 @@ class Adapter:
 
 
 def read_adapter(text: str) -> tuple[str, float]:
-    """Return file and scale of `FILE` or `FILE:SCALE`; what exists as it is written is a file. Raises ValueError."""
+    """Return file and scale of `FILE` or `FILE:SCALE`; a text that names an existing file is that file."""
     path, colon, scale = text.rpartition(":")
     if not colon or Path(text).exists():
         return text, 1.0
@@ -120,13 +120,13 @@ def open_adapters(adapters: Iterable[AdapterLike]) -> tuple[Adapter, ...]:
 
 
 def adapted_program(program: Program, adapters: Sequence[Adapter], architecture: str) -> Program:
-    """Return the program with what the adapters add, not fused. Raises MetadataError or TensorError naming the file."""
+    """Return the program with the updates of adapters, not fused. Raises MetadataError, TensorError naming the file."""
     for adapter in adapters:
         if adapter.architecture != architecture:
             raise MetadataError(
                 f"{adapter.path} adapts the architecture {adapter.architecture}, and this model's is {architecture}"
             )
-    for adapter in reversed(adapters):  # what comes last is added last
+    for adapter in reversed(adapters):  # the last adapter is added last
         try:
             program = adapt(program, adapter.updates())
         except PlanError as error:
@@ -135,7 +135,7 @@ def adapted_program(program: Program, adapters: Sequence[Adapter], architecture:
 
 
 def identity_fields(adapters: Sequence[Adapter]) -> dict[str, bytes]:
-    """Return what of the adapters K/V depends on: the files' bytes, their scales and their order."""
+    """Return the fields of the identity for adapters: a digest of the files' bytes, scales and order."""
     total = hashlib.sha256()
     for adapter in adapters:
         total.update(f"{adapter.sha256()}:{adapter.scale!r}\n".encode())

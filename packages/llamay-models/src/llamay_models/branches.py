@@ -1,6 +1,6 @@
 """Several continuations of one context at a time: best of n, beam search, and search in a tree of texts.
 
-Every branch is a fork, so what the branches share is stored and computed once; all branches of a call decode
+Every branch is a fork, so the tokens that branches share are stored and computed once; all branches of a call decode
 in the same steps. Each result holds its own context, which can be continued, forked or saved like any other.
 """
 
@@ -30,10 +30,10 @@ class Branch:
         context: prompt and continuation, open.
         text, tokens: of the continuation alone. The tokens include one that ends the text.
         logprob: natural-log probability of these tokens, given all before them.
-        score: what branches are ordered by; the higher the better.
+        score: the score by which branches are ordered; the higher the better.
         finish_reason: why it ended; None for one that may go on.
         parent: of a tree, the branch it continues.
-        constraint: what it followed, at the end of its text: to go on under it, or a fork of it.
+        constraint: the constraint of the branch, at the end of its text, under which the text can be continued.
 
     """
 
@@ -57,7 +57,7 @@ class Branch:
         return self.text if self.parent is None else self.parent.path + self.text
 
     def close(self) -> None:
-        """Give back what its context holds beyond what others share."""
+        """Give back the pages of its context that no other context shares."""
         self.context.close()
 
 
@@ -80,7 +80,7 @@ def best_of(
         n: how many; each draws from a random stream of its own, so one seed gives n different texts, the
             same ones each time.
         sampling: as in `Context.generate`.
-        score: what is best; without it, the mean log-probability of a token.
+        score: returns the score of a branch; without it, the score is the mean log-probability of a token.
         constraint: every branch follows it; it must be able to fork.
         options: of `Context.generate`: max_tokens, stop, ignore_eos.
 
@@ -107,17 +107,17 @@ def explore(
     """Search a tree of texts level by level; return the leaves that are left, the best first.
 
     Every level continues each of the `width` best branches `branch` times, all in one batch, and keeps the
-    best again ("Tree of Thoughts", Yao et al., 2023). What is dropped is closed.
+    best again ("Tree of Thoughts", Yao et al., 2023). Dropped branches are closed.
 
     Args:
         context: the root; it stays as it is.
-        score: how good a branch is. It may look at its `path` and `context`, and ask whatever it likes.
+        score: returns the score of a branch, by its `path`, its `context` or anything else.
         branch: how many continuations of each.
         width: how many of a level are kept.
         depth: how many levels.
         sampling: as in `Context.generate`.
-        done: which branches need not go on; without it, those whose text ended, and those that the constraint
-            lets go no further.
+        done: returns whether a branch is complete; without it, branches are complete whose text ended, and those
+            whose constraint allows no more text.
         constraint: every path from the root follows it; it must be able to fork.
         options: of `Context.generate`: max_tokens (of one level), stop, ignore_eos.
 

@@ -1,8 +1,8 @@
-"""Embeddings and rerank scores: what a model's last hidden states say of a text.
+"""Embeddings and rerank scores, from a model's last hidden states.
 
-The states are those after the final norm, as llama.cpp pools them. Those of a decoder have seen what is before them,
-those of an encoder their whole text. A text's embedding is the same to the last bit whatever other texts are read
-beside it.
+The states are those after the final norm, as llama.cpp pools them. Those of a decoder depend on the tokens
+before them, those of an encoder on the whole text. A text's embedding does not depend, to the last bit, on the texts
+that are computed beside it.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ class EmbeddingModel(Protocol):
 
 
 def default_pooling(model: EmbeddingModel) -> Pooling:
-    """Return what the file asks for; where it says nothing, the last token of a decoder, which has seen all others.
+    """Return the pooling that the file names, else "last" for a decoder and "mean" for an encoder.
 
-    Of an encoder the mean: each of its tokens has. A rank head reads the first one of an encoder.
+    The last state of a decoder depends on all tokens, as each state of an encoder does. A rank head reads the first
+    state of an encoder.
     """
     if not model.writes:
         asked: Pooling | Literal["none"] = getattr(model.config, "pooling", "none")
@@ -65,14 +66,14 @@ def default_pooling(model: EmbeddingModel) -> Pooling:
 
 
 class _Pool:
-    """Takes hidden states as they come. Sums in float64, in order of position: no batch shows in them."""
+    """Pools hidden states as they arrive. Sums are in float64, in order of position, whatever the batches are."""
 
     def __init__(self, width: int, pooling: Pooling, size: int) -> None:
         self._pooling, self._size = pooling, size
         self._state: Doubles = np.zeros(width)
 
     def take(self, begin: int, rows: Floats) -> None:
-        """Rows of one text, in order."""
+        """Add rows of one text, which come in order."""
         if self._pooling == "mean":
             for row in rows:
                 self._state += row
@@ -108,7 +109,7 @@ def pooled(
         if not tokens:
             raise PromptError(f"text {i + 1} of {len(texts)} is empty; give at least one token")
         if kind == "hidden" and pooling == "cls":
-            tokens = tokens[:1]  # attention is causal: what follows changes nothing
+            tokens = tokens[:1]  # attention is causal: later tokens change nothing
         pool = _Pool(width, "last" if kind == "pooled" else pooling, len(tokens))
         pools.append(pool)
         first = len(tokens) - 1 if kind == "pooled" or (kind == "hidden" and pooling != "mean") else 0
@@ -230,7 +231,7 @@ def rerank(
     if head is not None:
         prompts = [_pair(model, query, document) for document in documents]
         texts = [[*first, *second] for first, second in prompts]
-        # A decoder's last token has seen the pair; an encoder's first one was trained to say what it makes of it.
+        # A decoder's last state depends on the pair; an encoder's first one was trained to represent it.
         pooling: Pooling = "last" if model.writes else "cls"
         types = None
         if model.engine.reads.types > 1:

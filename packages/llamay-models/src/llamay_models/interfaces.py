@@ -21,7 +21,7 @@ USES: Mapping[ModuleType, Mapping[str, Version]] = {
 
 
 def check(user: str, module: ModuleType, wanted: Mapping[str, Version]) -> None:
-    """Compare what `user` was written for with what `module` offers.
+    """Compare the interfaces that `user` was written for with those that `module` offers.
 
     The same major version and at least the minor version are needed. Raises InterfaceError that names both
     and the command that mends it.
@@ -39,7 +39,7 @@ def check(user: str, module: ModuleType, wanted: Mapping[str, Version]) -> None:
 
 
 def _pinned(package: str) -> str:
-    from importlib import metadata  # slow to import, and needed by nobody whose packages fit
+    from importlib import metadata  # slow to import, and not needed where the packages fit
 
     try:
         return f"'{package}=={metadata.version('llamay-models')}'"

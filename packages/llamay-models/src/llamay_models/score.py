@@ -1,4 +1,4 @@
-"""How likely a model finds a given text: logits of every position, log-likelihoods, perplexity."""
+"""The probability of a given text under a model: logits of every position, log-likelihoods, perplexity."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class ScoringModel(Protocol):
 
 @dataclass(frozen=True)
 class Score:
-    """How likely a model finds a text.
+    """The probability of a text under a model.
 
     Attributes:
-        tokens: those of the text, without what was given.
+        tokens: the tokens of the text, without those of the given text.
         logprobs: float64 (len(tokens),): the natural-log probability of each after all that comes before
             it; NaN for the first where nothing comes before it.
         top: for each token the likeliest in its place with their natural-log probabilities, best first.
@@ -78,12 +78,12 @@ def score(
 ) -> Score:
     """Return how likely the model finds a text; see `Model.score`.
 
-    A text is encoded by itself, as a continuation of what is given, with the model's beginning token before the whole.
+    A text is encoded by itself, as a continuation of the given text, with the model's beginning token before both.
     """
     model.engine.check_writes()
     if not 0 <= top <= MAX_LOGPROBS:
         raise PromptError(f"top must be from 0 to {MAX_LOGPROBS}, not {top}")
-    # What counts are the ids, of lists and arrays alike.
+    # Lists and arrays of ids are treated alike.
     before: list[int] = []
     if isinstance(given, str):
         before = model.encode(given) if given else []
@@ -91,7 +91,7 @@ def score(
         before = list(model.engine.check(given))
     after: list[int] = []
     if isinstance(text, str):
-        # What comes first has the beginning token, which the model is not asked for.
+        # The first text begins with the beginning token, whose probability is not asked for.
         words = model.tokenizer
         goes_on = bool(before) and words is not None and not words.is_special(before[-1])
         if not before and words is not None and words.adds_bos and words.bos is not None:
@@ -125,7 +125,7 @@ def score(
 def logits(model: ScoringModel, tokens: Sequence[int], first: int = 0) -> Iterator[Floats]:
     """Yield the logits after each token from number `first` on, in pieces: float32 (rows, vocabulary).
 
-    Runs between the steps of whatever else the model does. Raises PromptError for a token that the model
+    Runs between the steps of the engine. Raises PromptError for a token that the model
     does not have, OutOfMemory.
     """
     model.engine.check_writes()
@@ -199,8 +199,8 @@ def perplexity(
 ) -> Perplexity:
     """Perplexity as llama.cpp's `llama-perplexity` defines it, so that figures can be compared.
 
-    The text is cut into windows of `window` tokens, what is left over at the end is dropped. Each window
-    is read by itself; where the model wants a beginning token, it takes the place of the window's first.
+    The text is cut into windows of `window` tokens; the rest at the end is dropped. Each window
+    is computed by itself; where the model wants a beginning token, it takes the place of the window's first.
     Only the second half is scored, so that every scored token has at least half a window before it. Raises
     PromptError where the text is shorter than one window.
     """

@@ -1,4 +1,4 @@
-"""What a chat model writes, taken apart: reasoning, text and tool calls, as it streams or whole.
+"""The text of a chat model, split into reasoning, text and tool calls, as it streams or whole.
 
 And the way back: conversations with calls in the form that a model's chat template takes (`prepared`).
 

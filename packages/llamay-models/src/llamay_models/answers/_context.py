@@ -1,4 +1,4 @@
-"""Reading what the model of a context writes next."""
+"""`ContextReader`: splits the answer of the model of a context."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ class Answer:
 
 
 class ContextReader(Reader):
-    """Takes apart what a context's model writes next, as the model's chat template tells.
+    """Splits the answer that follows a context, in the format of the model's chat template.
 
     Make it when the prompt has been read and before anything is generated, and hand `special` on:
 
         reader = ContextReader(context, tools, formats=llamay_grammar)
         answer = reader.answer(context.generate(special=reader.special, max_tokens=256))
 
-    `feed` and `finish` are there for whoever receives the text in another way.
+    `feed` and `finish` take text that is received in another way.
 
     Args:
         context: ends where the answer begins. A model without a chat template gets the default format, and no
             reasoning.
-        tools: what may be called, in OpenAI's form (``{"type": "function", "function": {...}}``) or plain
+        tools: the functions that may be called, in OpenAI's form (``{"type": "function", "function": {...}}``) or plain
             (``{"name": ..., "parameters": schema}``, also with ``input_schema``).
         formats: the formats there are; `llamay_grammar`.
         parallel: whether there may be several calls.
-        bound: whether a grammar of the format binds what is generated, as for `Reader`: calls then come in parts.
+        bound: whether a grammar of the format binds the generated text, as for `Reader`: calls then come in parts.
 
     Attributes:
         form: the name of the format of calls, for ``llamay_grammar.compile_tools(format=...)``.
@@ -90,7 +90,7 @@ class ContextReader(Reader):
         self.special = control_tokens(model, known.visible(self.reasoning, calls=bool(schemas)))
 
     def events(self, generation: Generation) -> Iterator[Event]:
-        """Yield what the answer is made of while it is generated; the last event is `Finished`."""
+        """Yield the events of the answer while it is generated; the last one is `Finished`."""
         for piece in generation:
             yield from self.feed(piece.text)
         yield from self.finish(generation.finish_reason or "stop", generation.stop_sequence)

@@ -27,14 +27,14 @@ class ReasoningSplitter:
 
     @classmethod
     def of(cls, template: str | None, prompt: str, formats: Formats) -> Self | None:
-        """Return what reads answers to a prompt (its end suffices) written by this template; None without reasoning."""
+        """Return the splitter of answers to a prompt (its end suffices) of this template; None without reasoning."""
         marks = reasoning_of(template, formats)
         if template is None or marks is None:
             return None
         return cls(template, marks, begun=begins_in_reasoning(prompt, marks), formats=formats)
 
     def feed(self, text: str) -> Iterator[tuple[bool, str]]:
-        """Yield what became certain with this text: whether it is reasoning, and the words."""
+        """Yield the parts that are certain with this text: whether each is reasoning, and its text."""
         return _words(self._reader.feed(text))
 
     def finish(self) -> Iterator[tuple[bool, str]]:

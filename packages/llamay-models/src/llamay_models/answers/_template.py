@@ -1,6 +1,6 @@
-"""What a chat template tells of the answers to it: the format of calls, and the marks around reasoning.
+"""The properties of answers that a chat template shows: the format of calls, and the marks around reasoning.
 
-A GGUF file names neither. What the templates of a family write into the turns of the assistant does: the marks here are
+A GGUF file names neither, but the turns of the assistant in the templates of a family show them: the marks here are
 those of the models' own templates, as their files and llama.cpp's `models/templates` have them.
 """
 
@@ -12,7 +12,7 @@ import functools
 from ._envelope import envelope
 from ._formats import Formats
 
-# What stands in a template whose model speaks a format (and what does not), the most telling first.
+# Texts in the template of a model that speaks a format, and texts that are not, the most specific first.
 _MARKS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("[TOOL_CALLS]", "[ARGS]"), (), "mistral-v11"),
     (("[TOOL_CALLS]",), (), "mistral"),

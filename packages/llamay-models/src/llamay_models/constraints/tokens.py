@@ -36,7 +36,7 @@ def vocabulary(model: TokenizedModel, compiler: Compiler) -> Any:
     weights share: it remembers the masks of all grammars over it. Any thread may call.
 
     Raises:
-        TypeError: for what is no model.
+        TypeError: for a value that is no model.
         ValueError: for a model without a tokenizer.
         InterfaceError: for a compiler of another version than this package was written for.
 

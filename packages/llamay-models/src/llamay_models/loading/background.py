@@ -41,5 +41,5 @@ class BackgroundCall(Generic[T]):
     def _run(self) -> None:
         try:
             self._result.append(self._function())
-        except BaseException as error:  # for whoever asks for the result
+        except BaseException as error:  # `result` raises it
             self._error = error

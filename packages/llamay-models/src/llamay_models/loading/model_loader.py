@@ -61,32 +61,33 @@ def load(
 
     Args:
         path: a GGUF file.
-        backend: what computes; see `llamay_models.backend`.
-        threads: how many compute; None takes as many cores as this process may use, by its affinity and its
+        backend: the device that computes; see `llamay_models.backend`.
+        threads: the number of threads that compute; None takes as many cores as this process may use, by its affinity
+            and its
             container's quota.
         kv: precision of K/V: "f16", "f32", or smaller, "vq8" (values int8, keys f16: three quarters of f16) and
             "q8" (both int8: a little over half of it).
         page_tokens: positions in a page of K/V, a power of two from 16 to 1024. Results do not depend on
             it.
-        ctx_size: the most tokens a context may have; None takes what the model was made for.
-        kv_budget: bytes that the K/V of all contexts may take together; None takes a quarter of this
-            machine's memory, or one full context where that is more. Memory is used when it is needed.
-        prefix_cache: bytes that prefixes of prompts and texts may take, kept so that they are not computed
-            again; part of `kv_budget`, and given up whenever contexts need it. None takes all of it, 0
-            keeps nothing in memory.
-        spill: where K/V of contexts that are not at work goes when `kv_budget` does not reach, encrypted; it
-            comes back when it is used. None ends requests with OutOfMemory instead.
-        disk_cache: a folder in which they outlive the process, of at most 16 GiB for all models together,
+        ctx_size: the most tokens that a context may have; None takes the number that the model was trained for.
+        kv_budget: the most bytes of K/V of all contexts together; None takes a quarter of this machine's memory,
+            or one full context where that is more. Memory is allocated when it is needed.
+        prefix_cache: the most bytes of kept prefixes of prompts and texts, which are not computed again; part of
+            `kv_budget`, and given up whenever contexts need pages. None takes all of it, 0 keeps nothing in
+            memory.
+        spill: the store to which K/V of contexts that are not at work goes, encrypted, when `kv_budget` is used up,
+            and from which it comes back when it is used. None ends requests with OutOfMemory instead.
+        disk_cache: a folder in which prefixes outlive the process, of at most 16 GiB for all models together,
             or a `llamay_kv.DiskCache` with limits and a key of your own, which several models may share.
         max_rows: the most tokens that one step computes.
-        max_sequences: the most contexts that read or write at a time; more wait.
-        max_queue: how many requests may wait; more are refused with QueueFull.
-        max_stall: how long a step that reads prompts may take while texts are being written: "2.5x", times as
-            long as one that only writes, or "50ms". More reads prompts faster, less lets texts flow.
+        max_sequences: the most contexts in prefill or decoding at a time; more wait.
+        max_queue: the most requests that wait; more are refused with QueueFull.
+        max_stall: how long a step with prompt rows may take while texts decode: "2.5x", times as long as one without,
+            or "50ms". A higher bound speeds prefill up, a lower one the running texts.
         draft: a smaller model of the same vocabulary, which drafts tokens: a path, loaded and closed
             with this model, or a loaded one, which may draft for several and must be closed after them.
         speculation: whether tokens are drafted and confirmed several at a time, where that is
-            faster. What is written does not depend on it.
+            faster. The generated text does not depend on it.
         dequantized: compute with the weights dequantized to F32, for verification. Slow and large.
         packed_cache: a folder in which weights are kept as the kernels read them, at most 16 GiB for all
             models together, so that the next load reads them back, checked, instead of packing them. Each
@@ -208,7 +209,7 @@ def _kept(
         PackedCache,
         identity_of,
         shapes,
-    )  # slow to import, for who asks for it
+    )  # slow to import, and seldom needed
 
     assert backend.packed is not None
     cache = PackedCache(folder, backend.packed)

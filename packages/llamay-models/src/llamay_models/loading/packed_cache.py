@@ -5,7 +5,7 @@ One file for each model and way of packing it:
     8 bytes    the magic, with the version of this form
     8 bytes    length of the header, little endian
     32 bytes   SHA-256 of the header
-    header     JSON: what was packed, and of each tensor name, format, rows, cols, offset and checksum
+    header     JSON: the identity of the model, and of each tensor name, format, rows, cols, offset and checksum
     ...        the packed bytes, each at a multiple of 4,096
 
 Nothing in it is believed: a file of another model, of another layout of the kernels, cut short or with any bit
@@ -49,7 +49,7 @@ class PackedCache:
     Args:
         folder: made when something is first written.
         packed: how the backend keeps weights in files.
-        budget_bytes: what its files may take together; the ones that were used longest ago are deleted.
+        budget_bytes: the most bytes of its files together; those used longest ago are deleted.
 
     """
 
@@ -98,7 +98,7 @@ class PackedCache:
         return weights
 
     def write(self, identity: dict[str, Any], weights: Sequence[Weight], threads: Threads) -> bool:
-        """Keep weights; say whether there was room. What the system refuses is logged, and costs the cache only."""
+        """Keep weights; return whether there was room. Errors of the system are logged, and cost the cache only."""
         header, offsets, size = self._layout(identity, weights, threads)
         path = self.path(identity)
         try:
@@ -148,7 +148,7 @@ class PackedCache:
             raise
 
     def _make_room(self, size: int, path: Path) -> None:
-        """Delete what was used longest ago, and what a process left that was ended while it wrote."""
+        """Delete the files used longest ago, and those of processes that were ended while they wrote."""
         kept: list[tuple[float, int, Path]] = []
         for other in self.folder.iterdir():
             with contextlib.suppress(OSError):
@@ -167,7 +167,7 @@ class PackedCache:
 
 
 def identity_of(file: GGUFFile, sha256: str | None, packed: Packed) -> dict[str, Any]:
-    """Return what packed weights depend on: the model's content where it is known, else its files as they are."""
+    """Return the identity of packed weights: the model's SHA-256 where it is known, else its files' paths and stats."""
     source: Any = sha256
     if sha256 is None:
         states = [(path.resolve(), path.stat()) for path in file.paths]
@@ -176,7 +176,7 @@ def identity_of(file: GGUFFile, sha256: str | None, packed: Packed) -> dict[str,
 
 
 def shapes(tensors: Sequence[Tensor]) -> list[tuple[str, str, int, int]]:
-    """Return what packing makes of tensors: vectors become F32, matrices keep their format."""
+    """Return the packed forms of tensors: vectors become F32, matrices keep their format."""
     return [(t.name, t.format if t.rows > 1 else "F32", t.rows, t.cols) for t in tensors]
 
 
