@@ -345,7 +345,7 @@ def _ranked(branches: list[Branch], score: Score | None) -> list[Branch]:
 
 
 def _advance(pairs: Sequence[tuple[Context, list[int]]]) -> None:
-    """Read a few tokens in each of several contexts, all in the same step."""
+    """Append a few tokens to each of several contexts, and compute them in the same step."""
     engine = pairs[0][0].model.engine
     sequences: list[EngineSequence] = []
     try:

@@ -192,7 +192,7 @@ class Engine:
         if channel.error is not None:
             raise channel.error
         if channel.finish_reason == "cancelled":
-            raise PromptError("reading was cancelled")
+            raise PromptError("the prefill was cancelled")
         if progress is not None:
             progress("reading", total, total)
 
@@ -226,7 +226,7 @@ class Engine:
             if sequence.channel.error is not None:
                 raise sequence.channel.error
             if sequence.channel.finish_reason == "cancelled":
-                raise PromptError("reading was cancelled")
+                raise PromptError("the prefill was cancelled")
 
     def branch(self, channel: Channel, n: int) -> list[Generation]:
         """Return n generations that continue from the current token of a running one; see `Generation.fork`."""

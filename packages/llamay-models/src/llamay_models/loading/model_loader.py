@@ -151,14 +151,14 @@ def load(
     pool = kv_pool(layout, page_tokens, budget, backend, spill)
 
     workers = backend.threads(threads)
-    with BackgroundCall(lambda: _tokenizer(file), "llamay tokenizer") as reading:
+    with BackgroundCall(lambda: _tokenizer(file), "llamay tokenizer") as background:
         if packed_cache is None or dequantized:
             weights = pack(base.tensors, workers, backend=backend, dequantized=dequantized, progress=progress)
         else:
             weights = _kept(packed_cache, file, base, workers, backend, sha256, progress)
         if added := adapted.tensors[len(weights) :]:
             weights += pack(added, workers, backend=backend, dequantized=dequantized)
-    words = reading.result()
+    words = background.result()
     plan = backend.plan(program.records, program.widths, weights, max_rows=max_rows)
     draft_model = None if draft is None else _load_draft(draft, backend, threads, words, config.vocab)
     return Model(

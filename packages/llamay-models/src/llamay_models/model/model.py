@@ -306,7 +306,7 @@ class Model:
         else the last of a decoder and the mean of an encoder. `normalize` gives each length 1.
         `dimensions` keeps the first so many, for models
         that were trained for it (Kusupati et al. 2022, https://arxiv.org/abs/2205.13147). Texts of all
-        callers are read in one batch, and are the same bit for bit as alone. Prefixes of the
+        callers are computed in one batch, and are the same bit for bit as alone. Prefixes of the
         `tenant`, or of none, are not computed again, and this text is added to them; with a tenant of None nothing is
         reused or kept. Raises PromptError for an empty text, PromptTooLong, OutOfMemory; ValueError for an
         argument out of range.

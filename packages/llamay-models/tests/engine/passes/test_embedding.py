@@ -139,7 +139,7 @@ def test_wrong_texts_are_told_and_leave_nothing(make_model):
 
 def test_a_text_that_does_not_fit_into_memory_is_told_and_others_still_fit(make_model):
     model = make_model(budget=10 * sum(make_model().pool.page_bytes))
-    with pytest.raises(OutOfMemory, match="no K/V memory is left to read this text"):
+    with pytest.raises(OutOfMemory, match="no K/V memory is left to compute this text"):
         model.embed([[5] * 256])
     many = model.embed([[5 + i % 50] * 20 for i in range(40)])
     assert np.array_equal(many[7], model.embed([[12] * 20])[0])

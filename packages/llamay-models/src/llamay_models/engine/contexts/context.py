@@ -67,7 +67,7 @@ class Context:
 
     @property
     def logits(self) -> Floats:
-        """Of the next token, after the last one: float32 (vocabulary,), read-only.
+        """The logits of the next token, after the last one: float32 (vocabulary,), read-only.
 
         Computed if it is not known.
         """

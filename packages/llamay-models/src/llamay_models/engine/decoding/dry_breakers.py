@@ -22,7 +22,7 @@ class Words(Protocol):
         """Return the token ids of a text."""
 
 
-# A vocabulary is read once, and each breaker looked up in it once, however many requests have it.
+# A vocabulary is listed once, and each breaker looked up in it once, for any number of requests.
 _SPELLED: weakref.WeakKeyDictionary[Words, list[bytes]] = weakref.WeakKeyDictionary()
 _FOUND: weakref.WeakKeyDictionary[Words, dict[str, list[list[int]]]] = weakref.WeakKeyDictionary()
 _MAX_FOUND = 256

@@ -150,7 +150,7 @@ class PassRunner:
             lease = text_pass.context.reserve(end - at, states=self._states(text_pass, at, end))
         except kv.OutOfPages as error:
             if alone and not self._engine.active and not self._held_by_others(text_pass):
-                text_pass.end(OutOfMemory(f"no K/V memory is left to read this text: {error}"))
+                text_pass.end(OutOfMemory(f"no K/V memory is left to compute this text: {error}"))
             return None
         return StepRows(lease, text_pass.tokens[at:end], at, max(0, end - max(at, text_pass.first)))
 
