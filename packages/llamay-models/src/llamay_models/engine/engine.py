@@ -14,6 +14,7 @@ from llamay_models.engine.decoding.draft_model import DraftModel
 from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.decoding.sequence_factory import SequenceFactory
 from llamay_models.engine.decoding.vocabulary import Vocabulary
+from llamay_models.engine.passes.prefill import prefill, prefill_all
 from llamay_models.engine.requests.channel import Channel
 from llamay_models.engine.requests.generation import Generation
 from llamay_models.engine.requests.request import ContinuedContext, Request
@@ -172,61 +173,14 @@ class Engine:
         Blocks. The context is released at the end. Raises the error of the engine, or what `progress` raised; the
         tokens that were not computed are then still pending.
         """
-        total, done = len(state.pending), 0
-        try:
-            self._loop.add(EngineSequence(state, channel, None, release, owns_context=False))
-        except BaseException:
-            channel.finish("cancelled")
-            release()
-            raise
-        try:
-            while (item := channel.get()) is not None:
-                done += item if isinstance(item, int) else 0
-                if progress is not None:
-                    progress("reading", done, total)
-        except BaseException:
-            channel.cancelled = True
-            self._loop.wake.set()
-            channel.finished.wait()
-            raise
-        if channel.error is not None:
-            raise channel.error
-        if channel.finish_reason == "cancelled":
-            raise PromptError("the prefill was cancelled")
-        if progress is not None:
-            progress("reading", total, total)
+        prefill(self._loop, state, channel, release, progress)
 
     def prefill_all(self, sequences: Sequence[EngineSequence]) -> None:
         """Compute the pending tokens of several sequences, all from the same step on. Blocks.
 
         Raises the first error when all have ended; QueueFull, EngineClosed.
         """
-        added: list[EngineSequence] = []
-
-        def add() -> None:
-            for sequence in sequences:
-                self._loop.add(sequence)
-                added.append(sequence)
-
-        try:
-            self._loop.call(add)
-        except BaseException:
-            for sequence in sequences:
-                if sequence in added:
-                    sequence.channel.cancelled = True
-                    self._loop.wake.set()
-                    sequence.channel.finished.wait()
-                else:
-                    sequence.channel.finish("cancelled")
-                    sequence.release()
-            raise
-        for sequence in sequences:
-            sequence.channel.finished.wait()
-        for sequence in sequences:
-            if sequence.channel.error is not None:
-                raise sequence.channel.error
-            if sequence.channel.finish_reason == "cancelled":
-                raise PromptError("the prefill was cancelled")
+        prefill_all(self._loop, sequences)
 
     def branch(self, channel: Channel, n: int) -> list[Generation]:
         """Return n generations that continue from the current token of a running one; see `Generation.fork`."""

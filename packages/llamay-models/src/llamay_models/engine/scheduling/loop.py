@@ -22,6 +22,7 @@ from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.finishing import Finisher
 from llamay_models.engine.scheduling.overlapped import OverlappedStep
+from llamay_models.engine.scheduling.pending_call import PendingCall
 from llamay_models.engine.scheduling.prefill_budget import PrefillBudget, Stall
 from llamay_models.engine.scheduling.replay import Replays
 from llamay_models.engine.scheduling.scheduler import Scheduler
@@ -170,28 +171,14 @@ class Loop:
         """
         if threading.current_thread() is self._thread:
             return function()
-        done = threading.Event()
-        result: list[T] = []
-        error: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                result.append(function())
-            except BaseException as e:  # the waiting caller raises it
-                error.append(e)
-            finally:
-                done.set()
-
+        pending = PendingCall(function)
         with self._lock:
             if self._closed:
                 raise EngineClosed("the model was closed; load it again")
-            self._calls.append(run)
+            self._calls.append(pending.run)
             self._overlapped.flag.set()
         self.wake.set()
-        done.wait()
-        if error:
-            raise error[0]
-        return result[0]
+        return pending.result()
 
     def close(self) -> None:
         """End every sequence as cancelled, and the thread, which this waits for. A second call does nothing."""

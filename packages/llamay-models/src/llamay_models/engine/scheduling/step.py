@@ -13,7 +13,7 @@ from llamay_models.backend import Begun
 from llamay_models.engine.decoding.constraint_state import fill_all_masks
 from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.decoding.token_sampler import BatchedDraws
-from llamay_models.engine.requests.channel import Channel, HeldWakes, wake_held
+from llamay_models.engine.requests.channel import HeldWakes, wake_held
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.batch_entry import BatchEntry
@@ -22,6 +22,7 @@ from llamay_models.engine.scheduling.finishing import Finisher, wrapped
 from llamay_models.engine.scheduling.overlapped import OverlappedStep
 from llamay_models.engine.scheduling.page_reservation import PageReservation
 from llamay_models.engine.scheduling.prefill_budget import PrefillBudget
+from llamay_models.engine.scheduling.step_counters import StepCounters
 from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.engine.stats import Histograms, Stats
 from llamay_models.errors import LlamayError
@@ -43,8 +44,7 @@ class Stepper:
         self._admission = admission
         self._prefixes = prefixes
         self._finisher = finisher
-        self._stats = stats
-        self._histograms = histograms
+        self._counters = StepCounters(stats, histograms)
         self._reservation = PageReservation(admission, finisher, page_lenders)
         self._masks = MaskThread()
         self.wakes: HeldWakes = {}
@@ -89,7 +89,7 @@ class Stepper:
             sequence.choose(logits)
         except Exception as error:
             sequence.ending = ("error", wrapped(error))
-        self._count(sequence.channel, before, time.perf_counter())
+        self._counters.count_tokens(sequence.channel, before, time.perf_counter())
         self._finisher.finish_if_ending(sequence)
 
     # -- the run, and the delivery of its tokens
@@ -150,8 +150,7 @@ class Stepper:
             decode_rows, prefill_rows, depth = len(batch), 0, 0
         else:
             decode_rows, prefill_rows, depth = self._deliver(batch, logits, now, runner)
-        self._stats.rows += decode_rows + prefill_rows
-        self._stats.run_seconds += runner.seconds
+        self._counters.count_rows(decode_rows + prefill_rows, runner.seconds)
         prefill_budget.observe(
             runner.seconds, decode_rows, prefill_rows, depth // prefill_rows if prefill_rows else 0
         )
@@ -184,7 +183,9 @@ class Stepper:
     ) -> None:
         for entry in batch:
             self._admission.waiting.count_served(entry.sequence.state.tenant, 1)
-            self._count(entry.sequence.channel, entry.sequence.channel.completion_tokens - 1, now)
+            self._counters.count_tokens(
+                entry.sequence.channel, entry.sequence.channel.completion_tokens - 1, now
+            )
         overlapped.emit(batch, tokens, prefill_budget)
 
     def _deliver(
@@ -220,15 +221,15 @@ class Stepper:
                         sequence.ending = ("error", wrapped(error))
             entry.commit(n)
             if drafts is not None:
-                self._learn(entry)
+                self._counters.count_drafts(entry)
             if decoding:
                 decode_rows += len(tokens)
             else:
                 prefill_rows += n
                 depth += n * (entry.begin + n // 2)
-                self._count_prefill(sequence, n)
+                self._counters.count_prefill(sequence, n)
             served(state.tenant, n)
-            self._count(sequence.channel, before, now)
+            self._counters.count_tokens(sequence.channel, before, now)
             if self._prefixes is not None and (self._prefixes.windowed or not decoding):
                 self._keep(sequence)
             if sequence.waits_for_mask:
@@ -264,33 +265,6 @@ class Stepper:
         for entry in batch:
             if not entry.sequence.preempted and self._reservation.reserve(entry, []):
                 self._compute([entry], runner, prefill_budget)
-
-    # -- counters and the prefix cache
-
-    def _learn(self, entry: BatchEntry) -> None:
-        drafts, right = len(entry.drafts or ()), entry.sequence.used_rows - 1
-        self._stats.drafted_tokens += drafts
-        self._stats.accepted_tokens += right
-        generation = entry.sequence.generation
-        if generation is not None and generation.drafter is not None:
-            generation.drafter.learn(drafts, right)
-
-    def _count_prefill(self, sequence: EngineSequence, n: int) -> None:
-        if sequence.background:
-            self._stats.replayed_tokens += n
-        elif not sequence.was_preempted:
-            self._stats.prompt_tokens += n
-
-    def _count(self, channel: Channel, before: int, now: float) -> None:
-        """Count the tokens that a step gave a text, and the time since the tokens before them."""
-        n = channel.completion_tokens - before
-        if n:
-            self._stats.generated_tokens += n
-            if before:
-                self._histograms.between_tokens.add(now - channel.last)
-            else:
-                self._histograms.first_token.add(now - channel.submitted)
-            channel.last = now
 
     def _keep(self, sequence: EngineSequence) -> None:
         """Add the part of a sequence that no longer changes to the prefix cache.
