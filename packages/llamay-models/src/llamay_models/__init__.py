@@ -53,10 +53,10 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # for whom all names are there
+if not TYPE_CHECKING:  # type checkers see all names above
 
     def __getattr__(name: str) -> Any:
-        """Import what an answer does not need when it is asked for: every start would pay for it."""
+        """Import modules that an answer does not need when they are first used, so that programs start faster."""
         if name == "ModelPool":
             from llamay_models.pool import ModelPool
 

@@ -49,7 +49,7 @@ class Adapter:
 
     @classmethod
     def open(cls, path: str | PathLike[str], scale: float = 1.0) -> Adapter:
-        """Read a file. Raises GGUFError, MetadataError, TensorError saying what is wrong; OSError; ValueError."""
+        """Read a file. Raises GGUFError, MetadataError, TensorError naming the problem; OSError; ValueError."""
         scale = float(scale)
         if not math.isfinite(scale):
             raise ValueError(f"the scale of {path} must be a finite number, not {scale}")

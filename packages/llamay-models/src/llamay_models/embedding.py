@@ -66,7 +66,7 @@ def default_pooling(model: EmbeddingModel) -> Pooling:
 
 
 class _Pool:
-    """Pools hidden states as they arrive. Sums are in float64, in order of position, whatever the batches are."""
+    """Pools hidden states as they arrive. Sums are in float64, in order of position, independent of the batches."""
 
     def __init__(self, width: int, pooling: Pooling, size: int) -> None:
         self._pooling, self._size = pooling, size

@@ -101,7 +101,7 @@ class Transformer(Config):
 
 @dataclass(frozen=True)
 class Router:
-    """How an architecture routes: what its files do not say, or say only of some."""
+    """The routing of an architecture, as far as its files do not state it, or not all of them."""
 
     kind: Literal["softmax", "sigmoid", "softmax_chosen", "sqrt_softplus"]
     norm: bool

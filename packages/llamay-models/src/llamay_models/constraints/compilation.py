@@ -56,7 +56,8 @@ def compile_constraint(
         reasoning: whether reasoning may come first, where the model's chat template knows any. Whether the prompt has
             opened it is seen at the end of a context; the marks may also be given.
         canonical_escapes: the strings of a schema write every character in one way. Calls always do.
-        strict: refuse what cannot be enforced to the letter. Otherwise it is left out, and listed in `warnings`.
+        strict: refuse a keyword that cannot be enforced to the letter. Otherwise it is left out, and listed in
+            `warnings`.
 
     Raises:
         TypeError: for a value that is neither a model nor a context.

@@ -1,7 +1,7 @@
 """`Operation`: the properties of an operation in the table, and the types of these.
 
-A family of operations (`plan/operations`) tells for each: its record, its meaning in float64, what it keeps of a
-layer, and what may be done with it. Everything else asks the table and knows no operation by name.
+A family of operations (`plan/operations`) states for each: its record, its meaning in float64, the values that it keeps
+of a layer, and its rewrites. All other code asks the table, and knows no operation by name.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Operation:
             is one array, float64 (k_dim + v_dim,) of its own `memory`, zeros where a text begins.
         whole_text: whether a text must be one step, by the attributes.
         rows: "all", or "wanted" where its output has only the rows whose output is wanted.
-        is_norm: a norm: what a program has last before its output matrix.
+        is_norm: whether it is a norm, which is the last operation of a program before its output matrix.
         adapts: a matrix that low-rank updates may change: of a "product", or a "table".
 
     """

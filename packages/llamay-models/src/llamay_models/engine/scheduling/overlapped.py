@@ -56,7 +56,7 @@ class OverlappedStep:
         self._ends: tuple[int, ...] = ()
 
     def may_overlap(self, batch: list[BatchEntry], tokens: list[int], now: float) -> bool:
-        """Return whether every sequence continues with one more token, whatever the text of this one is."""
+        """Return whether every sequence continues with one more token, independent of its text."""
         admission = self._admission
         if len(batch) != len(admission.running) or self._others_wait() or not admission.steady:
             return False
