@@ -27,7 +27,7 @@ def main() -> None:
         options.model,
         threads=options.threads,
         ctx_size=options.context,
-        # What is remembered or guessed right is not computed, and these are rates of computing.
+        # Cached prefixes and right drafts are not computed one by one, and these are rates of computing.
         prefix_cache=0,
         speculation=False,
     )

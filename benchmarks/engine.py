@@ -11,7 +11,7 @@
   the median when nothing arrives, and how fast the prompt is read meanwhile, for each of `--stalls`.
 - overhead: of the engine's thread at 8 streams, the share that is not inside the plan: greedy, sampled, and bound by a
   grammar.
-- speculation: a text that repeats what its prompt says, with guesses and without.
+- speculation: a text that repeats what its prompt says, with speculation and without.
 """
 
 from __future__ import annotations
@@ -235,16 +235,16 @@ def overhead(model: llamay.Model, options: argparse.Namespace) -> dict[str, Any]
 
 
 def speculation(model: llamay.Model, options: argparse.Namespace) -> dict[str, Any]:
-    """A text that repeats, with and without guesses."""
+    """A text that repeats, with and without speculation."""
     prompt = prompt_of(model, 24, 3) * 8
     rates: dict[bool, list[float]] = {True: [], False: []}
     tokens = {}
     for _ in range(options.rounds):
-        for guess in (True, False):
-            request = llamay.Request(prompt, GREEDY, 4 * options.tokens, ignore_eos=True, speculate=guess)
+        for speculate in (True, False):
+            request = llamay.Request(prompt, GREEDY, 4 * options.tokens, ignore_eos=True, speculate=speculate)
             generation = model.engine.submit(request)
-            tokens[guess] = generation.tokens
-            rates[guess].append((len(tokens[guess]) - 1) / generation.timings.decode)
+            tokens[speculate] = generation.tokens
+            rates[speculate].append((len(tokens[speculate]) - 1) / generation.timings.decode)
     if tokens[True] != tokens[False]:
         raise SystemExit("error: speculation has changed a text")
     on, off = statistics.median(rates[True]), statistics.median(rates[False])

@@ -101,7 +101,7 @@ def bare(model: Any, streams: int, tokens: int) -> float:
                 llamay_models.Sampling(seed=i, **SAMPLING),
                 tokens,
                 ignore_eos=True,
-                stream=0,
+                random_stream=0,
                 reuse=False,
             )
         )

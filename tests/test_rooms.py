@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# Each package's rooms (folders and single modules), from the ground up.
+# Each package's rooms (folders and single modules), from the ground up; a folder's own rooms under its dotted name.
 ROOMS: dict[str, list[str]] = {
     "llamay_cli": [
         "errors",
@@ -49,6 +49,44 @@ ROOMS: dict[str, list[str]] = {
         "web",
         "app",
     ],
+    "llamay_models": [
+        "_native",
+        "errors",
+        "interfaces",
+        "progress",
+        "machine",
+        "plan",
+        "architectures",
+        "gguf",
+        "tokenizer",
+        "chat",
+        "backend",
+        "tensors",
+        "quantization",
+        "kv_cache",
+        "engine",
+        "answers",
+        "constraints",
+        "embedding",
+        "score",
+        "branches",
+        "adapters",
+        "model",
+        "loading",
+        "pool",
+    ],
+    "llamay_models.engine": [
+        "stats",
+        "sampling",
+        "runner",
+        "state",
+        "requests",
+        "decoding",
+        "scheduling",
+        "passes",
+        "contexts",
+        "engine",
+    ],
 }
 
 
@@ -63,9 +101,12 @@ class Import:
 
 
 def modules(package: str) -> dict[str, Path]:
-    source = ROOT / "packages" / package.replace("_", "-") / "src"
+    """Return the files of a package or of a folder in one by their dotted names; a native module's is its stub."""
+    source = ROOT / "packages" / package.partition(".")[0].replace("_", "-") / "src"
+    folder = source / package.replace(".", "/")
+    native = (path for path in folder.rglob("*.pyi") if not path.with_suffix(".py").exists())
     found = {}
-    for path in sorted((source / package).rglob("*.py")):
+    for path in sorted([*folder.rglob("*.py"), *native]):
         parts = path.relative_to(source).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
@@ -119,7 +160,9 @@ def room(package: str, module: str) -> int:
 def test_every_room_is_known(package: str) -> None:
     folder = modules(package)[package].parent
     rooms = {
-        path.stem for path in folder.iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"
+        path.stem
+        for path in folder.iterdir()
+        if (path / "__init__.py").exists() or path.suffix in (".py", ".pyi")
     }
 
     assert rooms - {"__init__", "__main__"} == set(ROOMS[package])

@@ -305,7 +305,7 @@ def read(source: str, text: str, *, thought: bool = False, sizes: int = 1) -> tu
     tools: dict[str, Any] = {t["function"]["name"]: {} for t in TOOLS}  # type: ignore[index]
     more: dict[str, Any] = {} if marks is None else {"reasoning": marks, "thinks": True}
     parser = Reader(
-        tools, formats=lg, form=form, in_thought=thought, prompted=bool(envelope(form).prompted), **more
+        tools, formats=lg, form=form, in_reasoning=thought, prompted=bool(envelope(form).prompted), **more
     )
     events = [e for at in range(0, len(text), sizes) for e in parser.feed(text[at : at + sizes])]
     events += parser.finish("stop", None)

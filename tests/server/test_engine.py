@@ -29,7 +29,7 @@ def server():
 
 
 def test_packed_weights_are_kept_in_the_configured_folder_and_read_again(tmp_path, monkeypatch):
-    from llamay_models import loading
+    from llamay_models.loading import model_loader
     from llamay_server import Config
     from llamay_server.engine.loading import load
 
@@ -38,7 +38,7 @@ def test_packed_weights_are_kept_in_the_configured_folder_and_read_again(tmp_pat
     loader(STORIES).close()
     assert list(folder.iterdir())
     packed = []
-    monkeypatch.setattr(loading, "pack", lambda tensors, *_, **__: packed.extend(tensors) or [])
+    monkeypatch.setattr(model_loader, "pack", lambda tensors, *_, **__: packed.extend(tensors) or [])
     loader(STORIES).close()
     assert packed == [], "nothing is packed again"
 

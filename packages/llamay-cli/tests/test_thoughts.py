@@ -15,7 +15,7 @@ from llamay_cli.chat.reasoning import ReasoningStream
 from llamay_cli.chat.repl import Repl
 from llamay_cli.chat.session import Session
 from llamay_cli.console.terminal import AnswerStream
-from llamay_models.answers import Thoughts
+from llamay_models.answers import ReasoningSplitter
 
 Llamay = Callable[..., Any]
 QWEN = "{% if enable_thinking is defined %}<think>\n\n</think>{% endif %} tools"
@@ -119,7 +119,9 @@ def test_a_terminal_does_not_stay_dim_whatever_ends_the_answer(after: int) -> No
         def wait(self) -> None: ...
 
     terminal = Terminal()
-    thoughts = Thoughts("<think> tools", ("<think>", "</think>"), begun=False, formats=llamay_grammar)
+    thoughts = ReasoningSplitter(
+        "<think> tools", ("<think>", "</think>"), begun=False, formats=llamay_grammar
+    )
 
     with pytest.raises(OSError, match="gone"):
         write_answer(Broken(), AnswerStream(Terminal()), thoughts, ReasoningStream(terminal))  # type: ignore[arg-type]

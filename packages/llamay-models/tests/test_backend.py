@@ -1,4 +1,4 @@
-"""What computes is asked through one table, so that another one can take its place."""
+"""The backend is used through one table, so that another one can take its place."""
 
 import ast
 from dataclasses import fields, replace
@@ -15,7 +15,7 @@ from .standin import STANDIN
 
 SOURCES = Path(llamay_models.__file__).parent
 # Files' formats are the same for every backend, and so is which interface the package was written for.
-MAY = {"backend.py", "tensors.py", "_interfaces.py", "quantization/_file.py"}
+MAY = {"backend.py", "tensors.py", "interfaces.py", "quantization/_file.py"}
 
 
 def test_nothing_else_knows_the_kernels():

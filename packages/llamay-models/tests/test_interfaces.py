@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 
 import llamay_models
-from llamay_models._interfaces import USES, check
 from llamay_models.errors import InterfaceError
+from llamay_models.interfaces import USES, check
 
 
 def package(**interfaces):

@@ -21,7 +21,7 @@ def all_logits(model, tokens=TOKENS):
     return np.concatenate(list(score.logits(model, tokens)))
 
 
-def test_a_draft_model_is_loaded_and_closed_with_the_model_that_it_guesses_for(shared_data):
+def test_a_draft_model_is_loaded_and_closed_with_the_model_that_it_drafts_for(shared_data):
     path = shared_data / "models" / "stories260K.gguf"
     sampling = Sampling(seed=3, temperature=1.0)
     with load(path, threads=1, speculation=False) as plain:
@@ -32,15 +32,15 @@ def test_a_draft_model_is_loaded_and_closed_with_the_model_that_it_guesses_for(s
         assert model.engine.stats.accepted_tokens > 0
         draft = model._parts.draft
     assert draft.engine.closed
-    with load(path, threads=1) as guesser:
-        load(path, threads=1, draft=guesser).close()
-        assert not guesser.engine.closed  # it is somebody else's
+    with load(path, threads=1) as draft:
+        load(path, threads=1, draft=draft).close()
+        assert not draft.engine.closed  # it is somebody else's
 
 
 def test_a_draft_of_another_vocabulary_is_refused_and_closed(shared_data):
     models = shared_data / "models"
     before = threading.active_count()
-    with pytest.raises(ModelError, match=r"cannot guess for this model: .* use a draft of the same family"):
+    with pytest.raises(ModelError, match=r"cannot draft for this model: .* use a draft of the same family"):
         load(models / "stories260K.gguf", threads=1, draft=models / "qwen3.gguf")
     assert threading.active_count() <= before
 

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llamay_models import _packed_cache, load, loading, score
-from llamay_models._packed_cache import PackedCache
+from llamay_models import load, score
 from llamay_models.backend import CPU
+from llamay_models.loading import model_loader, packed_cache
+from llamay_models.loading.packed_cache import PackedCache
 
 TOKENS = [1, 20, 33, 47, 301, 8, 99, 100]
 
@@ -36,13 +37,13 @@ def model(shared_data, tmp_path):
 def packings(monkeypatch):
     """How many times weights were packed."""
     done = []
-    plain = loading.pack
+    plain = model_loader.pack
 
     def pack(*arguments, **more):
         done.append(1)
         return plain(*arguments, **more)
 
-    monkeypatch.setattr(loading, "pack", pack)
+    monkeypatch.setattr(model_loader, "pack", pack)
     return done
 
 
@@ -73,7 +74,7 @@ def test_every_damage_is_noticed_and_mended(model, tmp_path, packings):
     whole = path.read_bytes()
     rng = np.random.default_rng(0)
     damages = [whole[:n] for n in (0, 7, 40, 100, len(whole) // 2, len(whole) - 5000)]
-    for at in [0, 8, 12, 20, 47, 48, 100, *rng.integers(_packed_cache._PAGE * 4, len(whole) - 8192, 20)]:
+    for at in [0, 8, 12, 20, 47, 48, 100, *rng.integers(packed_cache._PAGE * 4, len(whole) - 8192, 20)]:
         damages.append(whole[:at] + bytes([whole[at] ^ 1 << int(rng.integers(8))]) + whole[at + 1 :])
     for damaged in damages:
         path.write_bytes(damaged)
@@ -166,12 +167,12 @@ def test_a_folder_that_cannot_be_written_costs_only_the_cache(model, tmp_path, c
 
 
 def test_a_full_disk_and_a_small_budget_keep_nothing(model, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(_packed_cache, "RESERVE", 1 << 60)
+    monkeypatch.setattr(packed_cache, "RESERVE", 1 << 60)
     load(model, threads=1, packed_cache=tmp_path / "c").close()
     assert "no room" in caplog.text
     assert not list((tmp_path / "c").iterdir())
     weight = CPU.weight(np.zeros(64, np.float32).data, "F32", 2, 32, name="w")
-    monkeypatch.setattr(_packed_cache, "RESERVE", 0)
+    monkeypatch.setattr(packed_cache, "RESERVE", 0)
     cache = PackedCache(tmp_path / "c", CPU.packed, budget_bytes=4096)
     assert not cache.write({"a": 1}, [weight], CPU.threads(1))
     assert not list((tmp_path / "c").iterdir())
@@ -212,7 +213,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
         file.write(data[:3])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_packed_cache, "_write_all", full)
+    monkeypatch.setattr(packed_cache, "_write_all", full)
     assert not cache.write({"a": 1}, [weight], threads)
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [before]
 

@@ -21,7 +21,7 @@ import numpy as np
 import llamay_models
 from llamay_models import errors
 from llamay_models.engine import FinishReason, Generation, Piece, Request, Sampling, TokenScore
-from llamay_models.engine._generation import Channel
+from llamay_models.engine.requests.channel import Channel
 from llamay_server.engine import protocol as p
 from llamay_server.engine.constraint import OutputConstraint, UnsupportedConstraint
 
@@ -249,12 +249,12 @@ class FakeContext:
             model.contexts += 1
 
     @property
-    def pages(self) -> int:
+    def page_count(self) -> int:
         return -(-len(self.tokens) // PAGE)
 
     @property
     def nbytes(self) -> int:
-        return self.pages * 1024
+        return self.page_count * 1024
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -8,7 +8,6 @@ print(context.generate(max_tokens=16).text)
 from typing import TYPE_CHECKING, Any
 
 from llamay_models import errors
-from llamay_models._interfaces import INTERFACE
 from llamay_models.engine import (
     Context,
     Engine,
@@ -22,6 +21,7 @@ from llamay_models.engine import (
     Usage,
 )
 from llamay_models.errors import LlamayError
+from llamay_models.interfaces import INTERFACE
 from llamay_models.loading import load
 from llamay_models.model import Model
 
@@ -53,10 +53,10 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # for whom all names are there
+if not TYPE_CHECKING:  # type checkers see all names above
 
     def __getattr__(name: str) -> Any:
-        """Import what an answer does not need when it is asked for: every start would pay for it."""
+        """Import modules that an answer does not need when they are first used, so that programs start faster."""
         if name == "ModelPool":
             from llamay_models.pool import ModelPool
 

@@ -9,34 +9,33 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import Field, dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
 
+import llamay_kv
 from llamay_models import gguf
-from llamay_models._cache_layout import Precision, cache_layout
-from llamay_models._kv_pool import kv_pool
+from llamay_models.backend import Backend, Plan, Threads, Weight
 from llamay_models.errors import MetadataError, PlanError, TensorError
+from llamay_models.kv_cache.layout import Precision, cache_layout
+from llamay_models.kv_cache.pool import kv_pool
 from llamay_models.plan import Program, Update, adapt, fuse
 from llamay_models.tensors import FileTensor, file_tensors, pack
 
-if TYPE_CHECKING:
-    from llamay_models.model import Model, Parts
-
 AdapterLike: TypeAlias = "Adapter | str | PathLike[str] | tuple[str | PathLike[str], float]"
-"""An adapter, its file, or the file and how much of it counts."""
+"""An adapter, its file, or the file and its scale."""
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter's file, read and checked; `scale` is how much of it counts, 1 as it was trained.
+    """An adapter's file, read and checked; with a `scale` of 1 it applies as it was trained.
 
     Attributes:
         path: where it is.
         name: its `general.name`, or the file's.
         rank: the largest rank of its updates.
-        scale: what the updates are multiplied with, besides alpha / rank.
+        scale: the factor of the updates, besides alpha / rank.
 
     """
 
@@ -50,7 +49,7 @@ class Adapter:
 
     @classmethod
     def open(cls, path: str | PathLike[str], scale: float = 1.0) -> Adapter:
-        """Read a file. Raises GGUFError, MetadataError, TensorError saying what is wrong; OSError; ValueError."""
+        """Read a file. Raises GGUFError, MetadataError, TensorError naming the problem; OSError; ValueError."""
         scale = float(scale)
         if not math.isfinite(scale):
             raise ValueError(f"the scale of {path} must be a finite number, not {scale}")
@@ -89,7 +88,7 @@ class Adapter:
         return replace(self, scale=float(scale))
 
     def updates(self) -> dict[str, Update]:
-        """Return what it adds to each matrix. An alpha of 0 means that ranks do not count, as in llama.cpp."""
+        """Return the update of each matrix. With an alpha of 0 the factor is the scale alone, as in llama.cpp."""
         return {
             name: Update(a, b, self.scale * (self.alpha / b.cols if self.alpha else 1.0))
             for name, (a, b) in self.pairs.items()
@@ -97,7 +96,7 @@ class Adapter:
 
 
 def read_adapter(text: str) -> tuple[str, float]:
-    """Return file and scale of `FILE` or `FILE:SCALE`; what exists as it is written is a file. Raises ValueError."""
+    """Return file and scale of `FILE` or `FILE:SCALE`; a text that names an existing file is that file."""
     path, colon, scale = text.rpartition(":")
     if not colon or Path(text).exists():
         return text, 1.0
@@ -121,13 +120,13 @@ def open_adapters(adapters: Iterable[AdapterLike]) -> tuple[Adapter, ...]:
 
 
 def adapted_program(program: Program, adapters: Sequence[Adapter], architecture: str) -> Program:
-    """Return the program with what the adapters add, not fused. Raises MetadataError or TensorError naming the file."""
+    """Return the program with the updates of adapters, not fused. Raises MetadataError, TensorError naming the file."""
     for adapter in adapters:
         if adapter.architecture != architecture:
             raise MetadataError(
                 f"{adapter.path} adapts the architecture {adapter.architecture}, and this model's is {architecture}"
             )
-    for adapter in reversed(adapters):  # what comes last is added last
+    for adapter in reversed(adapters):  # the last adapter is added last
         try:
             program = adapt(program, adapter.updates())
         except PlanError as error:
@@ -136,19 +135,71 @@ def adapted_program(program: Program, adapters: Sequence[Adapter], architecture:
 
 
 def identity_fields(adapters: Sequence[Adapter]) -> dict[str, bytes]:
-    """Return what of the adapters K/V depends on: the files' bytes, their scales and their order."""
+    """Return the fields of the identity for adapters: a digest of the files' bytes, scales and order."""
     total = hashlib.sha256()
     for adapter in adapters:
         total.update(f"{adapter.sha256()}:{adapter.scale!r}\n".encode())
     return {"adapters": total.digest()}
 
 
+class AdaptableParts(Protocol):
+    """The parts of a loaded model, as many as adapters change or read; a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def architecture(self) -> str:
+        """The name of the architecture."""
+
+    @property
+    def base(self) -> Program:
+        """The program, neither fused nor adapted."""
+
+    @property
+    def backend(self) -> Backend:
+        """The backend that computes."""
+
+    @property
+    def weights(self) -> Sequence[Weight]:
+        """The prepared weights, those of `base` first."""
+
+    @property
+    def plan(self) -> Plan:
+        """The prepared program."""
+
+    @property
+    def threads(self) -> Threads:
+        """The threads that compute."""
+
+    @property
+    def precision(self) -> str:
+        """The precision of K/V."""
+
+    @property
+    def dequantized(self) -> bool:
+        """Whether weights are dequantized."""
+
+    @property
+    def prefix_cache(self) -> int:
+        """Bytes that prefixes may take."""
+
+
+class AdaptableModel(Protocol):
+    """A model that is made of parts."""
+
+    pool: llamay_kv.Pool
+
+    def __init__(self, parts: Any) -> None: ...
+
+
+Parts = TypeVar("Parts", bound=AdaptableParts)
+Model = TypeVar("Model", bound=AdaptableModel)
+
+
 def with_adapters(
     model: Model, parts: Parts, adapters: Iterable[AdapterLike], kv_budget: int | None
 ) -> Model:
     """Return another model over the same weights; see `Model.adapted`."""
-    from llamay_models.model import Model
-
     opened = open_adapters(adapters)
     program = adapted_program(parts.base, opened, parts.architecture)
     shared = len(parts.base.tensors)
@@ -164,19 +215,17 @@ def with_adapters(
         parts.backend,
     )
     plan = parts.backend.plan(fused.records, fused.widths, weights, max_rows=parts.plan.max_rows)
-    return Model(
-        replace(
-            parts,
-            program=fused,
-            weights=weights,
-            plan=plan,
-            pool=pool,
-            adapters=opened,
-            prefix_cache=min(parts.prefix_cache, pool.budget_bytes),
-            owns_disk=False,
-            owns_draft=False,
-        )
-    )
+    changes = {
+        "program": fused,
+        "weights": weights,
+        "plan": plan,
+        "pool": pool,
+        "adapters": opened,
+        "prefix_cache": min(parts.prefix_cache, pool.budget_bytes),
+        "owns_disk": False,
+        "owns_draft": False,
+    }
+    return type(model)(replace(parts, **changes))
 
 
 _HALVES = ("lora_a", "lora_b")
@@ -201,3 +250,13 @@ def _pairs(tensors: Mapping[str, FileTensor], path: Path) -> dict[str, tuple[Fil
             missing = "lora_a" if "lora_b" in found else "lora_b"
             raise TensorError(f"{path}: {matrix}.{missing} is missing")
     return {matrix: (found["lora_a"], found["lora_b"]) for matrix, found in halves.items()}
+
+
+__all__ = [
+    "Adapter",
+    "adapted_program",
+    "identity_fields",
+    "open_adapters",
+    "read_adapter",
+    "with_adapters",
+]

@@ -1,8 +1,8 @@
-"""`Backend`: what computes, as a table of functions that the engine asks and that a device fills.
+"""`Backend`: the device that computes, as a table of functions.
 
 Everything between a file's tensors and the tokens that come out of a step is in the table: preparing weights and plans,
-running steps, drawing tokens, filling masks. Nothing else in this package knows what computes. `CPU` is llamay_kernels.
-docs/engine.md says what a backend has to keep to, and `tests/standin` has one in numpy that passes the engine's tests.
+running steps, drawing tokens, filling masks. Nothing else in this package knows the device. `CPU` is llamay_kernels.
+docs/engine.md states the rules for backends, and `tests/standin` has one in numpy that passes the engine's tests.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ if TYPE_CHECKING:
     Mask: TypeAlias = npt.NDArray[np.uint32]
 
 Inputs: TypeAlias = "Mapping[str, Any]"
-"""What the rows of a text are beside tokens, each entry where there is something to say.
+"""The inputs of a text's rows other than tokens; an entry is absent where it does not apply.
 
 "vectors": (int32 (m,), numbers of rows counted from the text's first, increasing; float32 (m, width)): rows that are
 vectors handed in. "types": int32 (n,). "positions": int32 (n, axes).
 """
 
 Given: TypeAlias = "tuple[object, Sequence[int], int, int] | tuple[object, Sequence[int], int, int, Inputs]"
-"""The rows of a text in a step: a lease on what it keeps (None where a plan keeps nothing), the tokens (0 where the row
-is a vector), the position of the first, how many of the last rows want an output, and what else they are."""
+"""The rows of a text in a step: the lease on its K/V and states (None where a plan keeps nothing), the tokens (0 where
+the row is a vector), the position of the first, how many of the last rows want an output, and the other inputs."""
 
 Draw: TypeAlias = "tuple[Sampler, int, int, Ids | None, Mask | None]"
-"""By what sampler, from which output of the step, at what position, after which tokens, within what mask."""
+"""A draw of a token: the sampler, the number of the step's output, the position, the tokens before, the mask."""
 
 Drawn: TypeAlias = "tuple[list[int], dict[int, str]]"
-"""The tokens, -1 where none can be drawn, and what was wrong there."""
+"""The tokens, -1 where none can be drawn, and the errors by the number of the draw."""
 
 
 class Threads(Protocol):
-    """What computes of the host's processors."""
+    """The threads of the host that compute."""
 
     @property
     def n(self) -> int:
-        """How many."""
+        """The number of threads."""
 
 
 class Weight(Tensor, Protocol):
-    """A tensor as the backend's plans read it."""
+    """A tensor in the form that the backend's plans read."""
 
 
 class Flag(Protocol):
-    """Says, from any thread, that no step is to begin after another by itself."""
+    """A flag that any thread may set: while it is set, no step begins after another by itself."""
 
     def set(self, on: bool = True, /) -> None:
-        """Say it, or take it back."""
+        """Set or clear the flag."""
 
     @property
     def on(self) -> bool:
-        """Whether it is said."""
+        """Whether the flag is set."""
 
 
 class Sampler(Protocol):
-    """Chooses tokens from logits; see docs/sampling.md. What it knows beside its options is `mu`, of mirostat."""
+    """Chooses tokens from logits; see docs/sampling.md. Its only state beside the options is `mu`, of mirostat."""
 
     mu: float
 
@@ -80,7 +80,7 @@ class Sampler(Protocol):
         """Return also its natural-log probability after all stages, and those of the `top` likeliest tokens."""
 
     def state(self) -> dict[str, Any]:
-        """Return what makes the same sampler again."""
+        """Return the arguments that make an equal sampler."""
 
 
 class Begun(Protocol):
@@ -89,22 +89,23 @@ class Begun(Protocol):
     def finish(
         self, draws: Sequence[Draw] = (), flag: Flag | None = None, ends: Sequence[int] = (), /
     ) -> tuple[float, list[int], dict[int, str], bool]:
-        """Complete it, and draw tokens: what `Plan.run_rows` returns, and whether this is now the step after.
+        """Complete the step, and draw tokens. Return as `Plan.run_rows`, and whether the next step has begun.
 
-        That it is where there is a flag that is not set, each text had one row from which one token was drawn, none of
-        `ends`, and each lease has another position, with a state to be written after it where the plan keeps states.
+        The next step begins by itself, and is then this object, where there is a flag that is not set, each text had
+        one row from which one token was drawn, none of `ends`, and each lease has another position, with a state to be
+        written after it where the plan keeps states.
         """
 
     def leave(self) -> None:
-        """End it early: nothing that it has written counts. Nobody writes any more when this returns."""
+        """End the step early; its writes do not count. When this returns, no thread writes any more."""
 
 
 class Plan(Protocol):
-    """A program that was prepared."""
+    """A prepared program."""
 
     @property
     def output_width(self) -> int:
-        """Numbers of an output."""
+        """The number of values of an output."""
 
     @property
     def max_rows(self) -> int:
@@ -115,19 +116,19 @@ class Plan(Protocol):
     ) -> tuple[float, list[int], dict[int, str]]:
         """Compute one step; write the outputs in order, float32 (as many or more, output width); draw tokens from them.
 
-        Returns the seconds it took, and `Drawn`. Keys, values and states go to the leases; what counts of them is for
-        who commits. Raises ValueError, before anything is written, for arguments that do not fit.
+        Returns the seconds that the step took, and `Drawn`. Keys, values and states go to the leases; those of
+        committed rows count. Raises ValueError, before anything is written, for arguments that do not fit.
         """
 
     def begin_rows(self, rows: Sequence[Given], out: Floats, threads: Threads, /) -> Begun:
-        """Begin a step that `Begun.finish` completes, and return at once. Raises what `run_rows` does."""
+        """Begin a step that `Begun.finish` completes, and return at once. Raises as `run_rows` does."""
 
     def describe(self) -> str:
-        """Say, for people, how the program became work."""
+        """Return a description, for people, of the prepared program."""
 
 
 class MakeWeight(Protocol):
-    """Prepares a weight from its bytes, row by row as in a file. They are not kept."""
+    """Prepares a weight from its bytes, row by row as in a file. The bytes are not kept."""
 
     def __call__(
         self,
@@ -162,7 +163,7 @@ class MakeSampler(Protocol):
 
 
 class Limits(Protocol):
-    """What the device gives at best, measured, a second."""
+    """The measured limits of the device, each in units a second."""
 
     @property
     def read_bandwidth(self) -> float:
@@ -206,17 +207,17 @@ class Backend:
     """A device's functions.
 
     Attributes:
-        name: what it is called in messages.
-        device: the class of devices that compute the same bits. K/V of another class is not taken.
-        arithmetic: the version of what it computes; K/V of another is not taken.
-        threads: makes what computes of the host, from a number of threads.
+        name: the name of the device in messages.
+        device: the class of devices that compute the same bits. K/V of another class is refused.
+        arithmetic: the version of the arithmetic; K/V of another version is refused.
+        threads: makes the threads of the host, of a number.
         weight, plan: prepare.
         sampler, sample_batch: make a sampler, and draw tokens from logits that are there.
         fill_masks: fill the masks of constraints that offer the C interface, in one call.
         logprobs: the natural-log probability of a token, and the likeliest tokens, from float32 (vocabulary,) logits.
         flag: makes a flag that is not set.
-        limits: measures what the device gives at best.
-        memory: makes what pages of K/V are in, as `llamay_kv.Pool(allocator=)` takes it; None for ordinary memory.
+        limits: measures the limits of the device.
+        memory: makes the allocator of K/V, as `llamay_kv.Pool(allocator=)` takes it; None for ordinary memory.
         packed: how prepared weights are kept in files; None where they cannot be.
 
     """

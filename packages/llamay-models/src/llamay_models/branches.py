@@ -1,6 +1,6 @@
-"""Several continuations of one context at a time: best of n, beam search, and trees of thoughts.
+"""Several continuations of one context at a time: best of n, beam search, and search in a tree of texts.
 
-Every branch is a fork, so what the branches share is stored and computed once; all branches of a call decode
+Every branch is a fork, so the tokens that branches share are stored and computed once; all branches of a call decode
 in the same steps. Each result holds its own context, which can be continued, forked or saved like any other.
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from llamay_models.engine import Context, Generation, Sampling, TokenConstraint
-from llamay_models.engine._constraint import Bounds
-from llamay_models.engine._generation import Channel
-from llamay_models.engine._sequence import Sequence as Work
+from llamay_models.engine.decoding.constraint_state import ConstraintState
+from llamay_models.engine.decoding.sequence import EngineSequence
+from llamay_models.engine.requests.channel import Channel
 from llamay_models.errors import ContextError, SamplingError
 from llamay_models.plan._records import Doubles
 from llamay_models.score import log_softmax
@@ -30,10 +30,10 @@ class Branch:
         context: prompt and continuation, open.
         text, tokens: of the continuation alone. The tokens include one that ends the text.
         logprob: natural-log probability of these tokens, given all before them.
-        score: what branches are ordered by; the higher the better.
+        score: the score by which branches are ordered; the higher the better.
         finish_reason: why it ended; None for one that may go on.
         parent: of a tree, the branch it continues.
-        constraint: what it followed, at the end of its text: to go on under it, or a fork of it.
+        constraint: the constraint of the branch, at the end of its text, under which the text can be continued.
 
     """
 
@@ -57,7 +57,7 @@ class Branch:
         return self.text if self.parent is None else self.parent.path + self.text
 
     def close(self) -> None:
-        """Give back what its context holds beyond what others share."""
+        """Give back the pages of its context that no other context shares."""
         self.context.close()
 
 
@@ -80,7 +80,7 @@ def best_of(
         n: how many; each draws from a random stream of its own, so one seed gives n different texts, the
             same ones each time.
         sampling: as in `Context.generate`.
-        score: what is best; without it, the mean log-probability of a token.
+        score: returns the score of a branch; without it, the score is the mean log-probability of a token.
         constraint: every branch follows it; it must be able to fork.
         options: of `Context.generate`: max_tokens, stop, ignore_eos.
 
@@ -107,17 +107,17 @@ def explore(
     """Search a tree of texts level by level; return the leaves that are left, the best first.
 
     Every level continues each of the `width` best branches `branch` times, all in one batch, and keeps the
-    best again ("Tree of Thoughts", Yao et al., 2023). What is dropped is closed.
+    best again ("Tree of Thoughts", Yao et al., 2023). Dropped branches are closed.
 
     Args:
         context: the root; it stays as it is.
-        score: how good a branch is. It may look at its `path` and `context`, and ask whatever it likes.
+        score: returns the score of a branch, by its `path`, its `context` or anything else.
         branch: how many continuations of each.
         width: how many of a level are kept.
         depth: how many levels.
         sampling: as in `Context.generate`.
-        done: which branches need not go on; without it, those whose text ended, and those that the constraint
-            lets go no further.
+        done: returns whether a branch is complete; without it, branches are complete whose text ended, and those
+            whose constraint allows no more text.
         constraint: every path from the root follows it; it must be able to fork.
         options: of `Context.generate`: max_tokens (of one level), stop, ignore_eos.
 
@@ -168,7 +168,7 @@ def beam_search(
     model = context.model
     room = min(max_tokens, model.context_size - len(context))
     ends = model.engine.end_tokens
-    start = None if constraint is None else model.engine.bounds(_forked(constraint))
+    start = None if constraint is None else model.engine.constraint_state(_forked(constraint))
 
     def scored(logprob: float, n: int) -> float:
         return float(logprob / max(1, n) ** length_penalty)
@@ -198,7 +198,7 @@ def beam_search(
             grown = [_grow(beams[i], token, logprob) for logprob, i, token in chosen]
             _close(beams)
             beams = grown
-            for whole in [b for b in beams if b.bounds is not None and b.bounds.finished]:
+            for whole in [b for b in beams if b.constraint_state is not None and b.constraint_state.finished]:
                 whole.reason = "stop"
                 finished.append(whole)
                 beams.remove(whole)
@@ -230,7 +230,7 @@ class _Beam:
     context: Context
     tokens: tuple[int, ...]
     logprob: float
-    bounds: Bounds | None
+    constraint_state: ConstraintState | None
     reason: str | None = None
 
 
@@ -241,8 +241,8 @@ def _text_tokens(tokens: tuple[int, ...], ends: frozenset[int]) -> Sequence[int]
 def _logprobs(beam: _Beam, forbidden: frozenset[int]) -> Doubles:
     logprobs: Doubles = log_softmax(beam.context.logits[None])[0]
     logprobs[list(forbidden)] = -np.inf
-    if beam.bounds is not None:
-        bits = np.unpackbits(beam.bounds.mask.view(np.uint8), bitorder="little")[: len(logprobs)]
+    if beam.constraint_state is not None:
+        bits = np.unpackbits(beam.constraint_state.mask.view(np.uint8), bitorder="little")[: len(logprobs)]
         logprobs[bits == 0] = -np.inf
     return logprobs
 
@@ -256,10 +256,10 @@ def _top(logprobs: Doubles, n: int) -> list[int]:
 
 
 def _grow(beam: _Beam, token: int, logprob: float) -> _Beam:
-    bounds = None if beam.bounds is None else beam.bounds.fork()
-    if bounds is not None:
-        bounds.accept(token)
-    return _Beam(beam.context.fork(), (*beam.tokens, token), logprob, bounds)
+    constraint = None if beam.constraint_state is None else beam.constraint_state.fork()
+    if constraint is not None:
+        constraint.accept(token)
+    return _Beam(beam.context.fork(), (*beam.tokens, token), logprob, constraint)
 
 
 def _keep_best(beams: list[_Beam], width: int, scored: Callable[[float, int], float]) -> list[_Beam]:
@@ -334,7 +334,7 @@ def _over(branch: Branch) -> bool:
         return True
     if branch.constraint is None or branch.finish_reason == "error":
         return branch.finish_reason == "error"
-    return engine.bounds(branch.constraint).finished
+    return engine.constraint_state(branch.constraint).finished
 
 
 def _ranked(branches: list[Branch], score: Score | None) -> list[Branch]:
@@ -345,21 +345,23 @@ def _ranked(branches: list[Branch], score: Score | None) -> list[Branch]:
 
 
 def _advance(pairs: Sequence[tuple[Context, list[int]]]) -> None:
-    """Read a few tokens in each of several contexts, all in the same step."""
+    """Append a few tokens to each of several contexts, and compute them in the same step."""
     engine = pairs[0][0].model.engine
-    works: list[Work] = []
+    sequences: list[EngineSequence] = []
     try:
         for context, tokens in pairs:
             channel = Channel()
-            state = context._begin(channel)
+            state = context._acquire(channel)
             state.append(tokens)
-            works.append(Work(state, channel, None, context._end, owned=False, reuse=False))
+            sequences.append(
+                EngineSequence(state, channel, None, context._release, owns_context=False, reuse=False)
+            )
     except BaseException:
-        for work in works:
-            work.channel.finish("cancelled")
-            work.release()
+        for sequence in sequences:
+            sequence.channel.finish("cancelled")
+            sequence.release()
         raise
-    engine.run_all(works)
+    engine.prefill_all(sequences)
 
 
 __all__ = ["Branch", "Score", "beam_search", "best_of", "explore"]

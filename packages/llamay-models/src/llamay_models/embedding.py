@@ -1,8 +1,8 @@
-"""Embeddings and rerank scores: what a model's last hidden states say of a text.
+"""Embeddings and rerank scores, from a model's last hidden states.
 
-The states are those after the final norm, as llama.cpp pools them. Those of a decoder have seen what is before them,
-those of an encoder their whole text. A text's embedding is the same to the last bit whatever other texts are read
-beside it.
+The states are those after the final norm, as llama.cpp pools them. Those of a decoder depend on the tokens
+before them, those of an encoder on the whole text. A text's embedding does not depend, to the last bit, on the texts
+that are computed beside it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from llamay_models.engine import Progress
-from llamay_models.engine._reading import Kind, Reading
+from llamay_models.engine import Engine
+from llamay_models.engine.passes.pass_runner import PassRunner
+from llamay_models.engine.passes.text_pass import PassKind, TextPass
 from llamay_models.errors import PromptError, TensorError
 from llamay_models.plan import Doubles, Floats, Tensor
-
-if TYPE_CHECKING:
-    from llamay_models.model import Model
+from llamay_models.progress import Progress
 
 Pooling = Literal["mean", "last", "cls"]
 # llama.cpp's numbers; 0 is none and 4 a rank head, which reads the last token in a decoder.
@@ -28,10 +27,36 @@ _POOLINGS: dict[int, Pooling] = {1: "mean", 2: "cls", 3: "last", 4: "last"}
 _RANK = 4
 
 
-def default_pooling(model: Model) -> Pooling:
-    """Return what the file asks for; where it says nothing, the last token of a decoder, which has seen all others.
+class EmbeddingModel(Protocol):
+    """A model, as embeddings and rerank scores see it."""
 
-    Of an encoder the mean: each of its tokens has. A rank head reads the first one of an encoder.
+    name: str
+    architecture: str
+    config: Any
+    metadata: Mapping[str, Any]
+    engine: Engine
+    pass_runner: PassRunner
+    writes: bool
+    pools: str | None
+    rank_head: RankHead | None
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer; None in a model without one."""
+
+    @property
+    def embedding_length(self) -> int:
+        """Values that a token has between the layers."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of a text."""
+
+
+def default_pooling(model: EmbeddingModel) -> Pooling:
+    """Return the pooling that the file names, else "last" for a decoder and "mean" for an encoder.
+
+    The last state of a decoder depends on all tokens, as each state of an encoder does. A rank head reads the first
+    state of an encoder.
     """
     if not model.writes:
         asked: Pooling | Literal["none"] = getattr(model.config, "pooling", "none")
@@ -41,14 +66,14 @@ def default_pooling(model: Model) -> Pooling:
 
 
 class _Pool:
-    """Takes hidden states as they come. Sums in float64, in order of position: no batch shows in them."""
+    """Pools hidden states as they arrive. Sums are in float64, in order of position, independent of the batches."""
 
     def __init__(self, width: int, pooling: Pooling, size: int) -> None:
         self._pooling, self._size = pooling, size
         self._state: Doubles = np.zeros(width)
 
     def take(self, begin: int, rows: Floats) -> None:
-        """Rows of one text, in order."""
+        """Add rows of one text, which come in order."""
         if self._pooling == "mean":
             for row in rows:
                 self._state += row
@@ -62,7 +87,7 @@ class _Pool:
 
 
 def pooled(
-    model: Model,
+    model: EmbeddingModel,
     texts: Sequence[str | Sequence[int]],
     pooling: Pooling,
     progress: Progress | None = None,
@@ -72,8 +97,8 @@ def pooled(
     """Return a state of float64 (width,) for each text; see `embed`. `pairs` has the types of each text's tokens."""
     width = model.embedding_length
     # An encoder pools by itself, as its file asks for; for another pooling it gives all rows.
-    kind: Kind = "hidden" if model.writes else "pooled" if pooling == model.pools else "rows"
-    pools, readings = [], []
+    kind: PassKind = "hidden" if model.writes else "pooled" if pooling == model.pools else "rows"
+    pools, passes = [], []
     for i, text in enumerate(texts):
         try:
             tokens = model.engine.check(model.encode(text) if isinstance(text, str) else text)
@@ -84,19 +109,19 @@ def pooled(
         if not tokens:
             raise PromptError(f"text {i + 1} of {len(texts)} is empty; give at least one token")
         if kind == "hidden" and pooling == "cls":
-            tokens = tokens[:1]  # attention is causal: what follows changes nothing
+            tokens = tokens[:1]  # attention is causal: later tokens change nothing
         pool = _Pool(width, "last" if kind == "pooled" else pooling, len(tokens))
         pools.append(pool)
         first = len(tokens) - 1 if kind == "pooled" or (kind == "hidden" and pooling != "mean") else 0
         types = None if pairs is None else {"types": np.array(pairs[i], np.int32)}
-        readings.append(Reading(kind, tokens, first, pool.take, tenant, types))
-    tell = None if progress is None else lambda done: progress("embedding", done, len(readings))
-    model.reader.read(readings, tell)
+        passes.append(TextPass(kind, tokens, first, pool.take, tenant, types))
+    tell = None if progress is None else lambda done: progress("embedding", done, len(passes))
+    model.pass_runner.run(passes, tell)
     return [pool.value for pool in pools]
 
 
 def embed(
-    model: Model,
+    model: EmbeddingModel,
     texts: str | Sequence[str] | Sequence[Sequence[int]],
     pooling: Pooling | None = None,
     *,
@@ -189,7 +214,7 @@ def take_rank_head(tensors: dict[str, Any], width: int) -> RankHead | None:
 
 
 def rerank(
-    model: Model,
+    model: EmbeddingModel,
     query: str,
     documents: Sequence[str],
     *,
@@ -206,7 +231,7 @@ def rerank(
     if head is not None:
         prompts = [_pair(model, query, document) for document in documents]
         texts = [[*first, *second] for first, second in prompts]
-        # A decoder's last token has seen the pair; an encoder's first one was trained to say what it makes of it.
+        # A decoder's last state depends on the pair; an encoder's first one was trained to represent it.
         pooling: Pooling = "last" if model.writes else "cls"
         types = None
         if model.engine.reads.types > 1:
@@ -218,7 +243,7 @@ def rerank(
     return np.array([math.fsum(first * other) for other in others], np.float32)
 
 
-def _pair(model: Model, query: str, document: str) -> tuple[list[int], list[int]]:
+def _pair(model: EmbeddingModel, query: str, document: str) -> tuple[list[int], list[int]]:
     """The tokens that a rank head reads, in two parts where tokens have types: of the query, and of the document.
 
     The file's template for it, in which only the template holds control tokens; without one llama.cpp's:

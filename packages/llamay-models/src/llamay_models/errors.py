@@ -1,7 +1,7 @@
 """Every error that a caller of llamay_models can meet.
 
 LlamayError
-├── ModelError            the file or what is in it
+├── ModelError            the file or its contents
 │   ├── ArchitectureError   the architecture is not one of ours
 │   ├── MetadataError       a key is missing, has the wrong type, or makes no sense
 │   └── TensorError         a tensor is missing, unused, or has the wrong shape or format
@@ -13,7 +13,7 @@ LlamayError
 ├── SamplingError         a sampling option is outside its range
 ├── ContextError          the context is closed, in use, or asked for something it does not hold
 ├── SnapshotError         a snapshot cannot be written, is damaged, or does not fit
-│   ├── IdentityMismatch    it was made with other weights or settings; `.field` names what differs
+│   ├── IdentityMismatch    made with other weights or settings; `.field` names the difference
 │   └── NotAllowed          it is of another owner, or has a marking that the caller does not handle
 ├── OutOfMemory           the K/V budget is used up
 ├── QueueFull             too many requests wait already
@@ -26,7 +26,7 @@ Each message is one sentence of what was wrong, where, and what to do about it.
 
 
 class LlamayError(Exception):
-    """The base of every error here: `except LlamayError` catches what a user can be told in one line."""
+    """The base of every error here: `except LlamayError` catches the errors that one line can tell a user."""
 
 
 class ModelError(LlamayError):
@@ -85,7 +85,7 @@ class SamplingError(LlamayError):
 
 
 class ContextError(LlamayError):
-    """A context is closed, in use by a generation, or does not hold what was asked for."""
+    """A context is closed, in use by a generation, or lacks the requested tokens."""
 
 
 class SnapshotError(LlamayError):
@@ -95,8 +95,8 @@ class SnapshotError(LlamayError):
 class IdentityMismatch(SnapshotError):
     """A snapshot was made with other weights, settings or arithmetic.
 
-    `field` is the first part of the identity that differs, `expected` what this model has there, `found`
-    what the snapshot has.
+    `field` is the first part of the identity that differs, `expected` its value in this model, and `found` its value in
+    the snapshot.
     """
 
     def __init__(self, message: str, field: str = "", expected: str = "", found: str = "") -> None:

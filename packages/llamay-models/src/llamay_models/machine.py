@@ -1,4 +1,4 @@
-"""What of the machine this process may use: the processors of `threads=None`, the memory of `kv_budget=None`."""
+"""The part of the machine that this process may use: processors for `threads=None`, memory for `kv_budget=None`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def _cores(allowed: set[int], root: Path) -> int:
 
 
 def usable_memory(root: Path = Path("/")) -> int:
-    """Return the bytes of memory that there are for this process; 0 where the system does not say.
+    """Return the bytes of memory that this process may use; 0 where they are not known.
 
     A container's limit (cgroup v2 `memory.max`, v1 `memory.limit_in_bytes`, of this group and of those around
-    it) counts where it is below what the machine has: who goes beyond it is killed. `root` as above.
+    it) counts where it is below the memory of the machine: a process that exceeds it is killed. `root` as above.
     """
     try:
         installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -56,9 +56,9 @@ def _groups(
 
 
 def _along(mount: Path, path: str, limit: Callable[[Path], int | None]) -> Iterator[int]:
-    """Of a group and all groups around it, as far as this process can see them.
+    """Yield the limits of a group and of the groups around it, as far as this process can see them.
 
-    In a container the mount may begin at the group itself, whatever its path outside is.
+    In a container the mount may begin at the group itself, independent of its path outside.
     """
     parts = [part for part in path.split("/") if part not in ("", "..")]
     for n in range(len(parts), -1, -1):
@@ -89,7 +89,7 @@ def _bytes(text: str) -> int | None:
 
 
 def _whole(quota: str, period: str) -> int | None:
-    """`max`, -1, and what cannot be read are no limit."""
+    """Return the limit in processors; None for `max`, -1, and numbers that cannot be read."""
     if not quota.strip().isdigit() or not period.strip().isdigit() or int(period) == 0:
         return None
     return max(1, int(quota) // int(period))

@@ -12,28 +12,29 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
-from llamay_models.engine import Progress
 from llamay_models.errors import LlamayError, ModelError, PoolFull
 from llamay_models.loading import load
 from llamay_models.model import Model
+from llamay_models.progress import Progress
 
 Loader = Callable[..., Model]
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a pool has of a model.
+    """The status of a model in a pool.
 
     Attributes:
         name, path: as they were added.
-        loaded: whether it is in memory; `loading`, whether it is on its way.
-        pinned: whether it was given ready made and so is never unloaded.
-        users: how many use it now.
-        nbytes: what its weights take, or by the size of its file will take.
-        keep_alive: seconds it stays after its last use; negative for ever.
+        loaded: whether the model is in memory.
+        loading: whether it is being loaded.
+        pinned: whether it was added ready made, and so is never unloaded.
+        users: the number of leases.
+        nbytes: the bytes of its weights; before it is loaded, of its file.
+        keep_alive: seconds that it stays after its last use; negative for ever.
         expires: `time.monotonic()` seconds at which it will be unloaded; None while it is used, and for never.
-        loads, load_seconds: how often it was loaded, and how long that took the last time.
-        loaded_at: `time.monotonic()` seconds at which it was loaded the last time; 0 for never.
+        loads, load_seconds: how often it was loaded, and the seconds of the last load.
+        loaded_at: `time.monotonic()` seconds of the last load; 0 for never.
 
     """
 
@@ -52,11 +53,11 @@ class Status:
 
 
 class Lease:
-    """A claim on a model, which is loaded for it if need be, and stays until this is released.
+    """A claim on a model, which is loaded if need be, and stays loaded until the claim is released.
 
     Attributes:
         model: the model; None while it loads.
-        ready: gives the model, or raises why it could not be loaded: ModelError, PoolFull, OSError.
+        ready: a future of the model, which raises the error of the load: ModelError, PoolFull, OSError.
 
     """
 
@@ -67,7 +68,7 @@ class Lease:
         self._pool, self._entry, self._progress = pool, entry, progress
 
     def release(self) -> None:
-        """Give the claim up. A load that nobody else waits for is abandoned. Harmless when done before."""
+        """Give the claim up. A load without other claims is abandoned. A second call does nothing."""
         self._pool._release(self._entry, self)
 
     def _given(self, model: Model) -> None:
@@ -75,7 +76,7 @@ class Lease:
         self.ready.set_result(model)
 
     def _report(self, stage: str, done: int, total: int) -> None:
-        """Tell how far the load is; who raises gives up the own claim, not those of others."""
+        """Report the progress of the load; an exception of the callback gives up this claim only."""
         if self._progress is None:
             return
         try:
@@ -86,7 +87,7 @@ class Lease:
 
 
 class _Unwanted(BaseException):
-    """Nobody waits for a load any more."""
+    """Raised in a load to abandon it, as no claim is left."""
 
 
 @dataclass
@@ -100,9 +101,9 @@ class _Entry:
     pinned: bool = False
     model: Model | None = None
     arriving: bool = False
-    """Whether a thread sees to it that it is loaded."""
+    """Whether a thread is loading the model, or making room for it."""
     loading: bool = False
-    """Whether room was made for it and is taken."""
+    """Whether there is room for the model, which it takes already."""
     closing: bool = False
     leases: set[Lease] = field(default_factory=set)
     waiting: list[Lease] = field(default_factory=list)
@@ -139,14 +140,14 @@ class ModelPool:
     ```
 
     Args:
-        budget_bytes: what the weights of all loaded models may take together; None for no bound.
-        max_models: how many may be loaded at a time; None for no bound.
+        budget_bytes: the most bytes of the weights of all loaded models together; None for no bound.
+        max_models: the most models that may be loaded at a time; None for no bound.
         keep_alive: seconds that a model stays after its last use; negative for ever, 0 not at all.
-        before_unload: called with the name and the model before it is closed, to save what hangs on it.
-        loader: what loads; gets path, the options of the model, and `progress`.
-        options: of `load`, for every model.
+        before_unload: called with the name and the model before it is closed, to save its contexts.
+        loader: the function that loads; it gets the path, the options of the model, and `progress`.
+        options: the options of `load` for every model.
 
-    Where there is no room, idle models go, the one unused for longest first. A model that is used is never
+    Where there is no room, idle models are unloaded, the one unused for longest first. A model in use is never
     unloaded. Memory of K/V is bounded for each model by its option `kv_budget`.
 
     """
@@ -207,8 +208,8 @@ class ModelPool:
     def lease(self, name: str, *, progress: Progress | None = None) -> Lease:
         """Claim the model of a name without waiting. Raises KeyError for a name that is not known.
 
-        Several that claim a model while it loads wait for the one load. Each one's `progress` is told of it, in a
-        thread of the pool; raising from it gives up the own claim.
+        Claims on a model that is being loaded wait for the same load. The `progress` of each is called on a thread of
+        the pool; raising from it gives up that claim.
         """
         with self._changed:
             if self._closed:
@@ -245,7 +246,7 @@ class ModelPool:
             lease.release()
 
     def keep(self, name: str, seconds: float) -> None:
-        """Say how long a model stays after its last use, this time: once it is unloaded, what `add` said counts."""
+        """Set how long a model stays after its last use. Once it is unloaded, the value of `add` applies again."""
         with self._changed:
             self._known(name).keep_alive = seconds
             self._changed.notify_all()
@@ -271,12 +272,12 @@ class ModelPool:
         return True
 
     def status(self) -> Mapping[str, Status]:
-        """What there is, by name."""
+        """Return the status of all models by name."""
         with self._changed:
             return {name: self.about(name) for name in self._entries}
 
     def about(self, name: str) -> Status:
-        """What there is of one model. Raises KeyError."""
+        """Return the status of one model. Raises KeyError."""
         with self._changed:
             e = self._known(name)
             return Status(
@@ -295,7 +296,7 @@ class ModelPool:
             )
 
     def close(self) -> None:
-        """Unload everything, also what is in use: generations that run end as cancelled."""
+        """Unload all models, also those in use: running generations end as cancelled."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -333,7 +334,7 @@ class ModelPool:
                 self._changed.notify_all()
 
     def _bring(self, entry: _Entry) -> None:
-        """Load a model for those who wait for it. In a thread of its own."""
+        """Load a model for the waiting claims. Runs on a thread of its own."""
         while True:
             loaded: Model | None = None
             failure: BaseException | None = None
@@ -355,7 +356,7 @@ class ModelPool:
                     entry.used = entry.loaded_at = time.monotonic()
                     entry.load_seconds = entry.loaded_at - began
                 elif failure is None and waiting:
-                    entry.waiting = waiting  # who came just as the last one had left
+                    entry.waiting = waiting  # a claim that came when the last one had just been given up
                     continue
                 else:
                     entry.leases.difference_update(waiting)
@@ -401,7 +402,7 @@ class ModelPool:
             self._close_model(victim, model)
 
     def _let_go(self, entry: _Entry) -> Model | None:
-        """Take a model out of its entry, to be closed; nobody gets it from now on."""
+        """Take a model out of its entry, to be closed; no claim gets it from now on."""
         model, entry.model = entry.model, None
         entry.closing = model is not None
         return model
@@ -425,7 +426,7 @@ class ModelPool:
             self._close_model(victim, model)
 
     def _victim(self, wanted: _Entry) -> _Entry | None:
-        """Return who has to go, or is going, before a model can be loaded; None if there is room.
+        """Return the model that is or has to be unloaded before another one can be loaded; None if there is room.
 
         Raises PoolFull where that cannot be made.
         """
@@ -479,7 +480,7 @@ class ModelPool:
 
 
 def _file_bytes(path: Path) -> int:
-    """The size of a file, or 0 if it is not there yet: what a model will take until it says so itself."""
+    """Return the size of a file, or 0 if there is none yet: an estimate of the model's bytes until it is loaded."""
     try:
         return path.stat().st_size if path.is_file() else 0
     except OSError:

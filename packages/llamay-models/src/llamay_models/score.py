@@ -1,36 +1,56 @@
-"""How likely a model finds a given text: logits of every position, log-likelihoods, perplexity."""
+"""The probability of a given text under a model: logits of every position, log-likelihoods, perplexity."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 import llamay_kv
-from llamay_models.engine import Progress
-from llamay_models.engine._reading import Reading
-from llamay_models.engine._runner import Rows
-from llamay_models.engine._sampling import MAX_LOGPROBS
+from llamay_models.backend import Backend
+from llamay_models.engine import Engine
+from llamay_models.engine.passes.pass_runner import PassRunner
+from llamay_models.engine.passes.text_pass import TextPass
+from llamay_models.engine.runner import StepRows
+from llamay_models.engine.sampling import MAX_LOGPROBS
 from llamay_models.errors import OutOfMemory, PromptError
 from llamay_models.plan import Doubles, Floats
-
-if TYPE_CHECKING:
-    from llamay_models.model import Model
+from llamay_models.progress import Progress
 
 # Logits that are held at a time: a row of a large vocabulary takes a megabyte.
 _LOGITS = 64 << 20
 
 
+class ScoringModel(Protocol):
+    """A model, as scores see it."""
+
+    engine: Engine
+    pass_runner: PassRunner
+    backend: Backend
+    pool: llamay_kv.Pool
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer; None in a model without one."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+
+    def encode(self, text: str, *, add_special: bool = True, continuation: bool = False) -> list[int]:
+        """Return the token ids of a text."""
+
+
 @dataclass(frozen=True)
 class Score:
-    """How likely a model finds a text.
+    """The probability of a text under a model.
 
     Attributes:
-        tokens: those of the text, without what was given.
+        tokens: the tokens of the text, without those of the given text.
         logprobs: float64 (len(tokens),): the natural-log probability of each after all that comes before
             it; NaN for the first where nothing comes before it.
         top: for each token the likeliest in its place with their natural-log probabilities, best first.
@@ -48,7 +68,7 @@ class Score:
 
 
 def score(
-    model: Model,
+    model: ScoringModel,
     text: str | Sequence[int],
     *,
     given: str | Sequence[int] = (),
@@ -58,12 +78,12 @@ def score(
 ) -> Score:
     """Return how likely the model finds a text; see `Model.score`.
 
-    A text is encoded by itself, as a continuation of what is given, with the model's beginning token before the whole.
+    A text is encoded by itself, as a continuation of the given text, with the model's beginning token before both.
     """
     model.engine.check_writes()
     if not 0 <= top <= MAX_LOGPROBS:
         raise PromptError(f"top must be from 0 to {MAX_LOGPROBS}, not {top}")
-    # What counts are the ids, of lists and arrays alike.
+    # Lists and arrays of ids are treated alike.
     before: list[int] = []
     if isinstance(given, str):
         before = model.encode(given) if given else []
@@ -71,7 +91,7 @@ def score(
         before = list(model.engine.check(given))
     after: list[int] = []
     if isinstance(text, str):
-        # What comes first has the beginning token, which the model is not asked for.
+        # The first text begins with the beginning token, whose probability is not asked for.
         words = model.tokenizer
         goes_on = bool(before) and words is not None and not words.is_special(before[-1])
         if not before and words is not None and words.adds_bos and words.bos is not None:
@@ -96,16 +116,16 @@ def score(
 
     ids = model.engine.check(tokens)[:-1]
     if ids:
-        model.reader.read([Reading("logits", ids, first, take, tenant)], None)
+        model.pass_runner.run([TextPass("logits", ids, first, take, tenant)], None)
     if progress is not None:
         progress("scoring", len(after), len(after))
     return Score(tuple(tokens[n:]), logprobs, tuple(tops))
 
 
-def logits(model: Model, tokens: Sequence[int], first: int = 0) -> Iterator[Floats]:
+def logits(model: ScoringModel, tokens: Sequence[int], first: int = 0) -> Iterator[Floats]:
     """Yield the logits after each token from number `first` on, in pieces: float32 (rows, vocabulary).
 
-    Runs between the steps of whatever else the model does. Raises PromptError for a token that the model
+    Runs between the steps of the engine. Raises PromptError for a token that the model
     does not have, OutOfMemory.
     """
     model.engine.check_writes()
@@ -119,7 +139,7 @@ def logits(model: Model, tokens: Sequence[int], first: int = 0) -> Iterator[Floa
             except llamay_kv.OutOfPages as error:
                 raise OutOfMemory(f"no K/V memory is left to score this text: {error}") from error
             with lease:
-                rows = Rows(lease, ids[begin:end], begin, wanted)
+                rows = StepRows(lease, ids[begin:end], begin, wanted)
                 out = model.engine.runner.run([rows]).copy()
                 lease.commit(rows.tokens)
             return out
@@ -142,7 +162,7 @@ def log_softmax(values: Floats) -> Doubles:
 
 
 def log_likelihoods(
-    model: Model, tokens: Sequence[int], first: int = 0, *, progress: Progress | None = None
+    model: ScoringModel, tokens: Sequence[int], first: int = 0, *, progress: Progress | None = None
 ) -> npt.NDArray[np.float64]:
     """Return the natural-log probability of each token after number `first`, given all tokens before it.
 
@@ -175,12 +195,12 @@ class Perplexity:
 
 
 def perplexity(
-    model: Model, text: str | Sequence[int], window: int = 512, *, progress: Progress | None = None
+    model: ScoringModel, text: str | Sequence[int], window: int = 512, *, progress: Progress | None = None
 ) -> Perplexity:
     """Perplexity as llama.cpp's `llama-perplexity` defines it, so that figures can be compared.
 
-    The text is cut into windows of `window` tokens, what is left over at the end is dropped. Each window
-    is read by itself; where the model wants a beginning token, it takes the place of the window's first.
+    The text is cut into windows of `window` tokens; the rest at the end is dropped. Each window
+    is computed by itself; where the model wants a beginning token, it takes the place of the window's first.
     Only the second half is scored, so that every scored token has at least half a window before it. Raises
     PromptError where the text is shorter than one window.
     """

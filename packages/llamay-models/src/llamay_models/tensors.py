@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-import llamay_kernels as kernels  # formats only: what reads files is the same for every backend
+import llamay_kernels as kernels  # formats only: files are read in the same way for every backend
 from llamay_models.backend import CPU, Backend, Threads, Weight
 from llamay_models.errors import TensorError
 from llamay_models.gguf import GGUFFile, TensorInfo
@@ -97,7 +97,7 @@ def pack(
 
 
 class _Read:
-    """What has been read of mapped files and is not needed again, given up some megabytes at a time.
+    """Ranges of mapped files that were read and are not needed again, given up some megabytes at a time.
 
     Otherwise memory would hold every weight twice. The mapping stays: a later read would fetch the page once more.
     Giving up pages interrupts every thread, so it is not done for each tensor.
@@ -117,7 +117,7 @@ class _Read:
             self.give_up()
 
     def give_up(self) -> None:
-        """Give up what was noted; what lies side by side at once."""
+        """Give up the noted ranges; adjacent ranges together."""
         self._ranges.sort()
         begin = end = 0
         for first, last in self._ranges:
@@ -150,7 +150,7 @@ def _pack(source: Tensor, threads: Threads, backend: Backend, dequantized: bool,
 
 
 def give_up_metadata(file: GGUFFile) -> None:
-    """Tell the system that what stands before the tensors is not needed for now: mostly vocabulary, some megabytes."""
+    """Give up the pages before the tensors: mostly vocabulary, some megabytes, which can be read again."""
     ends: dict[int, int] = {}
     for info in file.tensors.values():
         start = info.data.ctypes.data - info.offset  # of the part that has this tensor
@@ -170,7 +170,7 @@ def _give_up_range(begin: int, end: int) -> None:
 
 
 def give_back_heap() -> None:
-    """Have the C library give back what was freed: it keeps some megabytes of what a tokenizer was made from."""
+    """Make the C library return freed memory to the system: some megabytes from making a tokenizer."""
     trim = _of_libc("malloc_trim")
     if trim is not None:
         trim(ctypes.c_size_t(0))

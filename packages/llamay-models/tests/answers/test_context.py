@@ -60,10 +60,10 @@ def read(reader: ContextReader, text: str) -> Answer:
     return reader.answer(generation)
 
 
-def test_the_prompt_says_whether_a_thought_has_begun() -> None:
+def test_the_prompt_says_whether_reasoning_has_begun() -> None:
     for prompt, text in (("hi<think>\n", "hm</think>Yes."), ("hi", "<think>hm</think>Yes.")):
         made = reader("<think>", prompt)
-        assert made.in_thought == prompt.endswith("\n")
+        assert made.in_reasoning == prompt.endswith("\n")
         assert read(made, text) == Answer("Yes.", "hm", (), "stop")
 
 

@@ -1,4 +1,4 @@
-"""An answer is taken apart into thoughts, words and calls, the same however it comes in parts."""
+"""An answer is taken apart into reasoning, text and calls, the same however it comes in parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamay_models.answers import Finished, Reader, Reasoning, Text, Thoughts, ToolCall, format_of
+from llamay_models.answers import Finished, Reader, Reasoning, ReasoningSplitter, Text, ToolCall, format_of
 
 from .made_formats import FORMATS, MADE
 
@@ -36,7 +36,7 @@ SAY = {"channels": "<ch>final<msg>", "functionary-v3.2": "all\n"}
 def taken_apart(
     reader: Reader, parts: Sequence[str], reason: str = "stop"
 ) -> tuple[str, str, list[Any], str]:
-    """Words, thoughts, calls, and the reason for the end."""
+    """Text, reasoning, calls, and the reason for the end."""
     events = [event for part in parts for event in reader.feed(part)]
     events += reader.finish(reason, None)
     said = "".join(e.text for e in events if isinstance(e, Text))
@@ -96,13 +96,13 @@ def test_only_the_first_call_counts_where_there_may_be_one() -> None:
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_a_thought_is_no_part_of_the_answer_and_a_call_in_it_is_none(begun: bool) -> None:
+def test_reasoning_is_no_part_of_the_answer_and_a_call_in_it_is_none(begun: bool) -> None:
     thought = f"Shall I? {WRITTEN['hermes']}"
     text = ("" if begun else "<think>") + f"{thought}</think>\n\nYes. {WRITTEN['hermes']}"
     for parts in ([text], list(text)):
-        reader = Reader(TOOLS, formats=MADE, thinks=True, in_thought=begun)
-        said, thoughts, calls, reason = taken_apart(reader, parts)
-        assert (said.rstrip(), thoughts, len(calls), reason) == ("Yes.", thought, 2, "tool_calls")
+        reader = Reader(TOOLS, formats=MADE, thinks=True, in_reasoning=begun)
+        said, reasoning, calls, reason = taken_apart(reader, parts)
+        assert (said.rstrip(), reasoning, len(calls), reason) == ("Yes.", thought, 2, "tool_calls")
 
 
 def test_what_may_become_a_mark_is_held_back_and_nothing_else_is() -> None:
@@ -119,7 +119,7 @@ def test_a_call_has_the_id_that_the_model_gave_unless_the_conversation_has_it() 
         assert (call.id == "abcDEF123") == same
 
 
-def test_tokens_and_thoughts_are_counted_where_they_belong() -> None:
+def test_tokens_and_reasoning_are_counted_where_they_belong() -> None:
     reader = Reader(formats=MADE, thinks=True)
     events = [e for n, c in enumerate("<think>ab</think>cd") for e in reader.feed(c, (), (n,))]
     events += reader.finish("length", None)
@@ -134,16 +134,16 @@ def test_a_format_that_is_not_there_is_an_error() -> None:
         Reader(formats=MADE, form="nobody's")
 
 
-def test_thoughts_alone_are_told_from_words() -> None:
-    thoughts = Thoughts.of("{{ x }}<think>", "...<think>\n", MADE)
-    assert thoughts is not None
+def test_reasoning_alone_is_split_from_text() -> None:
+    splitter = ReasoningSplitter.of("{{ x }}<think>", "...<think>\n", MADE)
+    assert splitter is not None
 
-    found = [*thoughts.feed("hm, hm</thi"), *thoughts.feed("nk>\n\nYes"), *thoughts.finish()]
+    found = [*splitter.feed("hm, hm</thi"), *splitter.feed("nk>\n\nYes"), *splitter.finish()]
 
     assert found == [(True, "hm, hm"), (False, "Yes")]
-    assert thoughts.special == ("<think>", "</think>")
-    assert Thoughts.of("{{ x }}", "", MADE) is None
-    assert Thoughts.of(None, "", MADE) is None
+    assert splitter.special == ("<think>", "</think>")
+    assert ReasoningSplitter.of("{{ x }}", "", MADE) is None
+    assert ReasoningSplitter.of(None, "", MADE) is None
 
 
 def test_a_template_tells_the_format() -> None:

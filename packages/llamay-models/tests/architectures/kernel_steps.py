@@ -9,7 +9,7 @@ import numpy as np
 
 import llamay_kernels as kernels
 import llamay_kv
-from llamay_models._cache_layout import cache_layout
+from llamay_models.kv_cache.layout import cache_layout
 from llamay_models.plan import Program, fuse, whole_text
 from llamay_models.tensors import pack
 

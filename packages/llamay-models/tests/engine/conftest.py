@@ -13,9 +13,9 @@ from unittest import mock
 import pytest
 
 import llamay_kv
-from llamay_models._cache_layout import cache_layout
-from llamay_models._kv_pool import kv_pool
 from llamay_models.architectures import ARCHITECTURES
+from llamay_models.kv_cache.layout import cache_layout
+from llamay_models.kv_cache.pool import kv_pool
 from llamay_models.model import Model, Parts
 from llamay_models.plan import Program, fuse, outline
 from llamay_models.tensors import pack

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import llamay_kernels as kernels
 import llamay_kv
-from llamay_models._cache_layout import cache_layout
 from llamay_models.backend import CPU
-from llamay_models.engine._runner import Rows, Runner
+from llamay_models.engine.runner import Runner, StepRows
+from llamay_models.kv_cache.layout import cache_layout
 from llamay_models.plan import fuse
 from llamay_models.tensors import pack
 
@@ -43,7 +43,7 @@ class Machine:
         runner, context, out, at = self.runner(threads), pool.context(), [], 0
         for n in steps:
             with context.reserve(n) as lease:
-                out.append(runner.run([Rows(lease, tokens[at : at + n], at, n)]).copy())
+                out.append(runner.run([StepRows(lease, tokens[at : at + n], at, n)]).copy())
                 lease.commit(tokens[at : at + n])
             at += n
         return np.concatenate(out)
@@ -113,7 +113,7 @@ def test_contexts_in_one_step_do_not_touch_each_other(small_model, backend, name
 
     def step(batches):
         leases = [c.reserve(len(b)) for c, b in zip(contexts, batches, strict=True)]
-        rows = [Rows(lease, b, lease.begin, 1) for lease, b in zip(leases, batches, strict=True)]
+        rows = [StepRows(lease, b, lease.begin, 1) for lease, b in zip(leases, batches, strict=True)]
         out = runner.run(rows).copy()
         for lease, b in zip(leases, batches, strict=True):
             lease.commit(b)

@@ -71,7 +71,7 @@ def a_sampling(draw):
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_history_of_an_engine_gives_what_each_gets_alone(make_model, tmp_path_factory, data):
-    """Joins, cancels, forks, restores, grammars, reuse, guesses and little memory, in any order."""
+    """Joins, cancels, forks, restores, grammars, reuse, drafts and little memory, in any order."""
     draw = data.draw
     name, keys = draw(st.sampled_from(NAMES))
     plain = make_model(name, speculation=False, **keys)
@@ -92,9 +92,9 @@ def test_any_history_of_an_engine_gives_what_each_gets_alone(make_model, tmp_pat
     checks = []  # (generation, what makes the same one alone)
     after = []  # (context, tokens)
 
-    def generate(context, tokens, stream, sampling, how):
+    def generate(context, tokens, random_stream, sampling, how):
         alone = plain.context(tokens)
-        alone._state.stream = stream
+        alone._state.random_stream = random_stream
         expected = alone.generate(sampling, **({**how, "constraint": constraint_of(how)}))
         checks.append((context.generate(sampling, **how), expected))
         after.append((context, alone))
@@ -130,15 +130,15 @@ def test_any_history_of_an_engine_gives_what_each_gets_alone(make_model, tmp_pat
             else:
                 checks.append((running, None))
         elif kind == "fork":
-            generate(context.fork(), tokens, context._state.stream, sampling, how)
+            generate(context.fork(), tokens, context._state.random_stream, sampling, how)
         elif kind == "forks":
             for fork in context.fork(2):
                 own = {**how, "constraint": constraint_of(how)}
-                generate(fork, tokens, fork._state.stream, sampling, own)
+                generate(fork, tokens, fork._state.random_stream, sampling, own)
         elif kind == "restore":
             path = folder / f"{len(checks)}.llamay"
             context.save(path)
-            generate(model.restore(path), tokens, context._state.stream, sampling, how)
+            generate(model.restore(path), tokens, context._state.random_stream, sampling, how)
         elif kind == "extend":
             more = prompt_of(draw(st.integers(1, 30)), 5)
             try:
@@ -289,7 +289,7 @@ def soak(make_model, tmp_path, pairs, requests, seed=0):
     stats = model.engine.stats
     waits.sort()
     print(
-        f"{sum(done)} requests, {len(cancels)} cancelled, {stats.suspended} suspended, {stats.timed_out} timed out, "
+        f"{sum(done)} requests, {len(cancels)} cancelled, {stats.preempted} preempted, {stats.timed_out} timed out, "
         f"{stats.prompt_tokens} tokens read, {stats.cached_tokens} reused, {stats.generated_tokens} written; "
         f"resident memory {(end - begin) / 2**20:+.1f} MiB after the first quarter, files {files_now - files:+d}, "
         f"pages {model.pool.used_bytes}; waits: median {waits[len(waits) // 2]:.3f} s, "
@@ -313,4 +313,4 @@ def test_a_long_soak(make_model, tmp_path, pairs):
         make_model, tmp_path, pairs, int(os.environ.get("LLAMAY_SOAK_REQUESTS", "3600")), seed=1
     )
     assert total >= 200
-    assert min(stats.suspended, stats.cancelled, stats.timed_out, stats.accepted_tokens) > 0
+    assert min(stats.preempted, stats.cancelled, stats.timed_out, stats.accepted_tokens) > 0

@@ -3,8 +3,8 @@
 import pytest
 
 from llamay_kv import Group, Layer, Layout
-from llamay_models._cache_layout import PRECISIONS, cache_layout
 from llamay_models.errors import PlanError
+from llamay_models.kv_cache.layout import PRECISIONS, cache_layout
 from llamay_models.plan import Trace, fuse
 from llamay_models.plan._records import Outline
 

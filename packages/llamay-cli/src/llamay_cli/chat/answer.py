@@ -11,7 +11,7 @@ from ..console.terminal import AnswerStream
 
 if TYPE_CHECKING:
     from llamay_models import Generation
-    from llamay_models.answers import Thoughts
+    from llamay_models.answers import ReasoningSplitter
 
 
 @dataclass
@@ -27,7 +27,7 @@ class WrittenAnswer:
 def write_answer(
     generation: Generation,
     out: AnswerStream | None,
-    splitter: Thoughts | None = None,
+    splitter: ReasoningSplitter | None = None,
     reasoning_out: AnswerStream | None = None,
 ) -> WrittenAnswer:
     """Write the pieces of a generation as they come: the answer to `out`, the reasoning to `reasoning_out`.

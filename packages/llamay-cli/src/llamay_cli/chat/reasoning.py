@@ -11,25 +11,25 @@ from ..console.terminal import AnswerStream
 
 if TYPE_CHECKING:
     from llamay_models import Model
-    from llamay_models.answers import Thoughts
+    from llamay_models.answers import ReasoningSplitter
 
 # The marks around reasoning contain one of these words; the exact search needs an import that takes long.
 _PERHAPS = re.compile("think|channel", re.IGNORECASE)
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 
-def reasoning_splitter(model: Model, tokens: Sequence[int]) -> Thoughts | None:
+def reasoning_splitter(model: Model, tokens: Sequence[int]) -> ReasoningSplitter | None:
     """Return the splitter of reasoning and answer after these tokens; None for a model without reasoning."""
     template = model.chat_template
     if template is None or not _PERHAPS.search(template.source):
         return None
     import llamay_grammar
-    from llamay_models.answers import Thoughts
+    from llamay_models.answers import ReasoningSplitter
 
-    return Thoughts.of(template.source, model.decode(tokens[-64:]), llamay_grammar)
+    return ReasoningSplitter.of(template.source, model.decode(tokens[-64:]), llamay_grammar)
 
 
-def visible_tokens(model: Model, splitter: Thoughts | None) -> list[int]:
+def visible_tokens(model: Model, splitter: ReasoningSplitter | None) -> list[int]:
     """Return the control tokens that have to be in the text for the splitter to see them."""
     if splitter is None:
         return []

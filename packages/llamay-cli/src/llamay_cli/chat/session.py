@@ -19,7 +19,7 @@ from .reasoning import reasoning_splitter, template_options, visible_tokens
 
 if TYPE_CHECKING:
     from llamay_models import Context, Generation, Model
-    from llamay_models.answers import Thoughts
+    from llamay_models.answers import ReasoningSplitter
 
     from ..console.progress import Report
 
@@ -74,7 +74,7 @@ class Session:
         self.system = system
         self.think = think
         """Whether the model is asked to reason first; None leaves the choice to the template."""
-        self.splitter: Thoughts | None = None
+        self.splitter: ReasoningSplitter | None = None
         """The splitter of reasoning and text for the running answer."""
         self.opening = list(opening)
         """Messages that every conversation with this model begins with."""

@@ -1,4 +1,4 @@
-"""What a chat model writes, taken apart: thoughts, words and tool calls, as it streams or whole.
+"""The text of a chat model, split into reasoning, text and tool calls, as it streams or whole.
 
 And the way back: conversations with calls in the form that a model's chat template takes (`prepared`).
 
@@ -14,8 +14,8 @@ from ._events import ArgumentsPart, CallBegun, Event, Finished, Reasoning, Text,
 from ._formats import Formats, Types
 from ._history import for_template
 from ._reader import THINK, Reader, new_call_id
-from ._template import DEFAULT, begins_thought, format_of, reasoning_of, writes_calls
-from ._thoughts import Thoughts
+from ._reasoning_splitter import ReasoningSplitter
+from ._template import DEFAULT, begins_in_reasoning, format_of, reasoning_of, writes_calls
 from ._tools import openai_tools, schemas_of
 from ._words import prepared, system_text
 
@@ -32,11 +32,11 @@ __all__ = [
     "Formats",
     "Reader",
     "Reasoning",
+    "ReasoningSplitter",
     "Text",
-    "Thoughts",
     "ToolCall",
     "Types",
-    "begins_thought",
+    "begins_in_reasoning",
     "complete_part",
     "control_tokens",
     "envelope",

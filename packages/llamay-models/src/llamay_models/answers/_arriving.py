@@ -32,7 +32,7 @@ class Begun:
 
 
 def read_begun(steps: Sequence[Step], text: str) -> Begun | Literal["wait"] | None:
-    """What is known of a call at the start of `text` up to its arguments; "wait" where more text decides."""
+    """Return the known part of a call at the start of `text`, up to its arguments; "wait" where more text decides."""
     head = read_head(steps, text, False)
     if not isinstance(head, Head):
         return head
@@ -71,7 +71,7 @@ class Arriving:
     """Takes the text from where the arguments of a call begin, and tells them in parts.
 
     Attributes:
-        begun: what is known of the call.
+        begun: the known part of the call.
         arguments: the parts so far.
         whole: whether the arguments are complete.
 

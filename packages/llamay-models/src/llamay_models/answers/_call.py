@@ -39,7 +39,7 @@ Step = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What stands in front of a call's arguments: its words, the step that reads these, and where they begin."""
+    """The head of a call, before its arguments: its words, the step that reads these, and where they begin."""
 
     words: dict[str, str]
     step: int
@@ -47,7 +47,7 @@ class Head:
 
 
 def read_head(steps: Sequence[Step], text: str, final: bool) -> Head | Literal["wait"] | None:
-    """What stands at the start of `text` in front of the arguments; "wait" where more text decides."""
+    """Return the head of a call at the start of `text`; "wait" where more text decides."""
     at = 0
     words: dict[str, str] = {}
     row = iter(range(len(steps)))
@@ -102,7 +102,7 @@ def read_call(
 ) -> Found | Literal["wait"] | None:
     """The call at the start of `text`, if its steps are there; "wait" where more text decides.
 
-    `tails` are what ends a call of the format: JSON that is broken in front of one stays broken.
+    `tails` are the ends of a call of the format: JSON that is broken in front of one stays broken.
     """
     head = read_head(steps, text, final)
     if not isinstance(head, Head):

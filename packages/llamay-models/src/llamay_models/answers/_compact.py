@@ -30,9 +30,9 @@ def compact(value: Any) -> str:
 
 
 class Compact:
-    """Makes one JSON object compact while its text comes. What it holds back is one number, word or escape at most.
+    """Makes one JSON object compact while its text arrives, and holds back one number, word or escape at most.
 
-    It does not check: what is no JSON comes out as no JSON.
+    It does not check the text: invalid JSON stays invalid.
 
     Attributes:
         ended: whether the object has been closed.
@@ -46,10 +46,10 @@ class Compact:
         self._escape = ""
         self._word: list[str] = []
         self._brace = ""
-        """The first brace waits for what follows, so that nothing in braces is one part."""
+        """The first brace waits for the next character, so that an empty object is one part."""
 
     def feed(self, text: str) -> tuple[str, int]:
-        """What became certain, compactly, and how much of `text` belongs to the object."""
+        """Return the certain part, compact, and how much of `text` belongs to the object."""
         before = len(self._escape)
         text, self._escape = self._escape + text, ""
         out: list[str] = []
@@ -61,7 +61,7 @@ class Compact:
         return ("" if self._brace else written), at - before
 
     def finish(self) -> str:
-        """What is held back, as it came: nothing decides about it any more."""
+        """Return the text that is held back, unchanged: no more text will decide about it."""
         held = self._brace + "".join(self._word) + self._escape
         self._word, self._escape, self._brace = [], "", ""
         return held
@@ -124,9 +124,9 @@ _CLOSES = {"{": "}", "[": "]"}
 
 
 def complete_part(text: str) -> dict[str, Any]:
-    """What of a compact JSON object is complete whose text was cut: its members, and theirs, as far as they are whole.
+    """Return the complete part of a compact JSON object whose text was cut: all whole members, nested ones too.
 
-    What stands at the very end may have gone on, and does not count.
+    A value at the very end may have been longer, and does not count.
     """
     stack: list[str] = []
     good, closing = 0, ""

@@ -1,4 +1,4 @@
-"""Reading what the model of a context writes next."""
+"""`ContextReader`: splits the answer of the model of a context."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ._envelope import envelope
 from ._events import Event, Finished, Reasoning, Text, ToolCall
 from ._formats import Formats
 from ._reader import THINK, Reader
-from ._template import begins_thought, format_of, reasoning_of
+from ._template import begins_in_reasoning, format_of, reasoning_of
 from ._tools import schemas_of
 
 if TYPE_CHECKING:
     from llamay_models.engine import Context, Generation
-    from llamay_models.engine._host import Host
+    from llamay_models.engine.contexts.protocols import ContextModel
 
 _TAIL = 64
 """Tokens in which the marks are found that a prompt may end with."""
@@ -23,36 +23,37 @@ _TAIL = 64
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer: what was said, what was thought before it, the calls, and why it ended."""
+    """A whole answer: its text, the reasoning before it, the calls, and the reason why it ended."""
 
     text: str
-    thoughts: str
+    reasoning: str
     calls: tuple[ToolCall, ...]
     finish_reason: str
 
 
 class ContextReader(Reader):
-    """Takes apart what a context's model writes next, as the model's chat template tells.
+    """Splits the answer that follows a context, in the format of the model's chat template.
 
     Make it when the prompt has been read and before anything is generated, and hand `special` on:
 
         reader = ContextReader(context, tools, formats=llamay_grammar)
         answer = reader.answer(context.generate(special=reader.special, max_tokens=256))
 
-    `feed` and `finish` are there for whoever receives the text in another way.
+    `feed` and `finish` take text that is received in another way.
 
     Args:
-        context: ends where the answer begins. A model without a chat template gets the default format, and no thoughts.
-        tools: what may be called, in OpenAI's form (``{"type": "function", "function": {...}}``) or plain
+        context: ends where the answer begins. A model without a chat template gets the default format, and no
+            reasoning.
+        tools: the functions that may be called, in OpenAI's form (``{"type": "function", "function": {...}}``) or plain
             (``{"name": ..., "parameters": schema}``, also with ``input_schema``).
         formats: the formats there are; `llamay_grammar`.
         parallel: whether there may be several calls.
-        bound: whether a grammar of the format binds what is generated, as for `Reader`: calls then come in parts.
+        bound: whether a grammar of the format binds the generated text, as for `Reader`: calls then come in parts.
 
     Attributes:
         form: the name of the format of calls, for ``llamay_grammar.compile_tools(format=...)``.
-        reasoning: the marks around thoughts; None for a model that has none.
-        in_thought: whether the prompt has opened them.
+        reasoning: the marks around reasoning; None for a model that has none.
+        in_reasoning: whether the prompt has opened them.
         special: ids of the control tokens that have to be visible in the text, for ``generate(special=...)``.
 
     Raises:
@@ -73,7 +74,7 @@ class ContextReader(Reader):
         template = model.chat_template.source if model.chat_template is not None else None
         end = model.decode(context.tokens[-_TAIL:]) if template is not None else ""
         self.form, self.reasoning = format_of(template), reasoning_of(template, formats)
-        self.in_thought = begins_thought(end, self.reasoning)
+        self.in_reasoning = begins_in_reasoning(end, self.reasoning)
         known, schemas = envelope(self.form, formats), schemas_of(tools)
         super().__init__(
             schemas,
@@ -81,7 +82,7 @@ class ContextReader(Reader):
             form=self.form,
             parallel=parallel,
             thinks=self.reasoning is not None,
-            in_thought=self.in_thought,
+            in_reasoning=self.in_reasoning,
             reasoning=self.reasoning or THINK,
             prompted=bool(known.prompted) and end.endswith(known.prompted),
             bound=bound,
@@ -89,7 +90,7 @@ class ContextReader(Reader):
         self.special = control_tokens(model, known.visible(self.reasoning, calls=bool(schemas)))
 
     def events(self, generation: Generation) -> Iterator[Event]:
-        """Yield what the answer is made of while it is generated; the last event is `Finished`."""
+        """Yield the events of the answer while it is generated; the last one is `Finished`."""
         for piece in generation:
             yield from self.feed(piece.text)
         yield from self.finish(generation.finish_reason or "stop", generation.stop_sequence)
@@ -110,7 +111,7 @@ class ContextReader(Reader):
         return Answer("".join(said[Text]), "".join(said[Reasoning]), tuple(calls), reason)
 
 
-def control_tokens(model: Host, names: Sequence[str]) -> list[int]:
+def control_tokens(model: ContextModel, names: Sequence[str]) -> list[int]:
     """The ids of those names that are tokens of their own in a model's vocabulary, for ``generate(special=...)``."""
     ids = (model.encode(name, add_special=False, parse_special=True) for name in names)
     return [found[0] for found in ids if len(found) == 1]

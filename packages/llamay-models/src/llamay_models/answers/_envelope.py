@@ -24,13 +24,13 @@ class Envelope:
 
     name: str
     openings: tuple[str, ...]
-    """What begins a call, or a group of them."""
+    """The marks that begin a call, or a group of calls."""
     marks: tuple[str, ...]
-    """What the format writes around text, which is no part of it."""
+    """The marks around text, which are no part of it."""
     specials: tuple[str, ...]
     """Its control tokens."""
     prompted: str
-    """What a prompt may end with that belongs to the output."""
+    """The ends of a prompt that belong to the output."""
     reasoning: tuple[str, str] | None
     single: bool
     before: tuple[str, ...]
@@ -38,9 +38,9 @@ class Envelope:
     between: tuple[str, ...]
     after: tuple[str, ...]
     tails: tuple[str, ...]
-    """What ends a call, in its different forms."""
+    """The marks that end a call, in its different forms."""
     stops: tuple[str, ...] = ()
-    """What text that a grammar leaves free does not contain: it begins a call."""
+    """The marks that free text under a grammar does not contain, since they begin a call."""
     in_parts: bool = False
     """Whether arguments can be told while they are written: as they stand there, and with nothing behind them that
     the call has to begin with."""
@@ -51,9 +51,9 @@ class Envelope:
     own: Envelope | None = None
     """How the model writes calls of its own accord, where that is another way than the one that a grammar binds."""
 
-    def visible(self, thoughts: tuple[str, str] | None, *, calls: bool) -> tuple[str, ...]:
-        """The control tokens that have to be in the text so that thoughts with these marks, and calls, can be read."""
-        marks = (part for mark in thoughts or () for part in (mark, *_CONTROL.findall(mark)))
+    def visible(self, reasoning: tuple[str, str] | None, *, calls: bool) -> tuple[str, ...]:
+        """The control tokens that have to be in the text so that reasoning with these marks, and calls, can be read."""
+        marks = (part for mark in reasoning or () for part in (mark, *_CONTROL.findall(mark)))
         return tuple(dict.fromkeys((*(self.specials if calls or self.marks else ()), *marks)))
 
     def way(self, text: str) -> Envelope:
@@ -63,7 +63,7 @@ class Envelope:
         return self
 
     def within(self) -> Braces | Inside | Bracketed:
-        """What tells whether arguments are open."""
+        """The pattern by which open arguments are recognised."""
         match self.tags:
             case Tags():
                 return Inside(self.tags)
@@ -87,7 +87,7 @@ class Envelope:
         """A call at the start of `text`, up to its arguments, in text that a grammar has bound.
 
         None where arguments cannot be told in parts, or where it may still be text: where nothing stands in front of
-        the arguments that free text cannot have, unless what comes is known to be a call for `certain`.
+        the arguments that free text cannot have, unless the text is known to be a call for `certain`.
         """
         if not self.in_parts:
             return None
@@ -142,7 +142,7 @@ class Envelope:
 
 
 _CONTROL = re.compile(r"<[^<>\s]+>")
-"""What a control token looks like inside a mark."""
+"""The pattern of a control token inside a mark."""
 
 
 @functools.lru_cache(maxsize=256)

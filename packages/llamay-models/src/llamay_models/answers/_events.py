@@ -1,4 +1,4 @@
-"""What an answer is made of. `index` says which of several answers to one prompt it belongs to."""
+"""The events of an answer. `index` is the number of the answer among several to one prompt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Words of the answer, with what was told of the tokens that they are made of."""
+    """Text of the answer, with its tokens and their scores where these are known."""
 
     index: int
     text: str
@@ -21,7 +21,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Words of the thinking before the answer."""
+    """Text of the reasoning before the answer."""
 
     index: int
     text: str
@@ -50,8 +50,8 @@ class ArgumentsPart:
 class ToolCall:
     """A whole call; `arguments` is compact JSON text of an object.
 
-    Where it was told in parts, `complete` is False if the text ended inside the arguments: then they are what came of
-    them. A call that was not told in parts is always complete.
+    Where the call came in parts, `complete` is False if the text ended inside the arguments, of which the beginning is
+    then all. A call that did not come in parts is always complete.
     """
 
     index: int
@@ -60,11 +60,11 @@ class ToolCall:
     name: str
     arguments: str
     in_parts: bool = False
-    """Whether it was told before, in a `CallBegun` and `ArgumentsPart`s."""
+    """Whether a `CallBegun` and `ArgumentsPart`s came before."""
     complete: bool = True
 
     def untold(self) -> tuple[CallBegun | ArgumentsPart, ...]:
-        """The parts to tell it in where it was not, so that whoever writes calls in parts has one way to do it."""
+        """Return the parts of a call that did not come in parts, so that all calls can be written in parts."""
         if self.in_parts:
             return ()
         begun = CallBegun(self.index, self.number, self.id, self.name)

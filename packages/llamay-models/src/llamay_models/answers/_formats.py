@@ -1,4 +1,4 @@
-"""What is known of the ways in which models write calls: handed in, as constraints are, never imported."""
+"""`Formats`: the ways in which models write calls, which are handed in, as constraints are, and never imported."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Conversations with tool calls as a model's template takes them.
 
-Clients send what they got from anywhere: several calls in one turn, ids of any shape, "" beside calls. Some templates
+Clients send conversations from any source: several calls in one turn, ids of any shape, "" beside calls. Some templates
 refuse or silently drop such turns.
 """
 
@@ -25,7 +25,7 @@ _NONE = re.compile(r"content['\"\]]*\s+is\s+(?:not\s+)?none")
 
 
 def checked(messages: Any) -> list[Message]:
-    """The messages. Raises ChatTemplateError, a ValueError, for what is no conversation, saying where it is none."""
+    """Return the messages. Raises ChatTemplateError, a ValueError, naming the place that is no conversation."""
     from llamay_models.chat import ChatTemplateError
 
     try:

@@ -1,7 +1,7 @@
 """Arguments as a list of names and literals: ``city="Oslo", days=[1, 2]`` and its relatives.
 
 They are neither JSON nor text between tags: names stand bare, strings have quotes of their own, and words may be
-Python's. What a value is, it says itself.
+Python's. The literal shows the type of a value.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _CHARACTERS = {
 }
 _WORDS = {"true": True, "false": False, "null": None, "none": None}
 _BEHIND = ",)]}:"
-"""What may stand behind a string."""
+"""The characters that may follow a string."""
 _BRACKETS = {"[": "]", "{": "}", "(": ")"}
 _DEEPEST = 64
 
 
 class _Broken(Exception):
-    """What stands there is no list of arguments."""
+    """The text is no list of arguments."""
 
 
 class _Unfinished(Exception):
@@ -49,8 +49,8 @@ class Literals:
 
     Attributes:
         assign: between a name and its value.
-        opens: what begins the list, one character. It stands in front of what `read` reads.
-        quotes: what may stand around a string, the same on both sides.
+        opens: the character that begins the list. It stands in front of the text that `read` reads.
+        quotes: the characters that may enclose a string, the same on both sides.
         escapes: whether a backslash in a string means something, as in Python and JSON. Where it does, a quote ends a
             string only in front of something that may follow one: templates do not escape the quotes in it.
 
@@ -194,7 +194,7 @@ class Bracketed:
 
     def __init__(self, literals: Literals) -> None:
         self.broken = False
-        """What is not closed may still be anything."""
+        """A literal that is not closed may still become any value."""
         self._literals = literals
         self._text = ""
         self._at = self._depth = 0

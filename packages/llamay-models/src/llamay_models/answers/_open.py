@@ -7,7 +7,7 @@ import string
 from ._tagged import Tags
 
 _OUTSIDE = frozenset(' \t\n\r{}[]:,"+-.0123456789' + string.ascii_letters)
-"""What JSON has outside of strings."""
+"""The characters of JSON outside of strings."""
 
 
 class Braces:

@@ -1,4 +1,4 @@
-"""A format's data, made into what can be looked for in text."""
+"""The patterns of a format, by which its calls are found in text."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def steps_of(row: Iterable[Mapping[str, Any]]) -> tuple[Step, ...]:
         steps[at : at + 3] = [["counted", ""]]
     out = []
     for n, (kind, literal) in enumerate(steps):
-        # What a name ends with may be the end of the line.
+        # A name may end with the line.
         keep = literal.strip() or (literal if n and steps[n - 1][0] in ("name", "id", "counted") else "")
         if kind != "text" or keep:
             out.append((kind, keep))

@@ -1,4 +1,4 @@
-"""What a chat model writes, taken apart as it streams: reasoning, text and tool calls."""
+"""`Reader`: splits the text of a chat model, as it streams, into reasoning, text and tool calls."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ class Reader:
     """Takes one answer apart: reasoning, text and tool calls.
 
     A small machine over the text as it streams. A tag that may still be coming is held back, never shown by halves.
-    What looks like a call but is not one (no JSON, an unknown name) stays text: nothing is lost and nothing is
+    Text that looks like a call but is none (no JSON, an unknown name) stays text: nothing is lost and nothing is
     invented.
 
     Args:
-        tools: what may be called: the JSON schema of the arguments by name. Without any, calls are text.
+        tools: the JSON schemas of the arguments of functions that may be called, by name. Without any, calls are text.
         formats: the formats there are; `llamay_grammar`.
         form: the name of the format of calls, as `format_of` tells it.
         index: put into every event.
-        parallel: whether there may be several calls; what follows the first one is text otherwise.
+        parallel: whether there may be several calls; otherwise everything after the first one is text.
         thinks: whether to look for the marks `reasoning`.
-        in_thought: whether the prompt already opened them.
-        reasoning: the marks around thoughts, as `reasoning_of` tells them.
-        prompted: whether the prompt ended with what the format begins every answer with.
+        in_reasoning: whether the prompt already opened them.
+        reasoning: the marks around reasoning, as `reasoning_of` tells them.
+        prompted: whether the prompt ended with the beginning that the format has for every answer.
         known_ids: those of the conversation's calls; a model that makes up one of these again is not followed.
-        bound: whether a grammar of this format binds the text, so that what begins as a call will be one. Where the
+        bound: whether a grammar of this format binds the text, so that a begun call will be a call. Where the
             format allows it, calls then come in parts: `CallBegun` when the name is known and the arguments begin,
             `ArgumentsPart`s, and `ToolCall` when all has been told. Where the text ends inside the arguments, that
             `ToolCall` is not `complete`.
@@ -64,7 +64,7 @@ class Reader:
         index: int = 0,
         parallel: bool = True,
         thinks: bool = False,
-        in_thought: bool = False,
+        in_reasoning: bool = False,
         reasoning: tuple[str, str] = THINK,
         prompted: bool = False,
         known_ids: Collection[str] = (),
@@ -81,13 +81,13 @@ class Reader:
         self._think, self._unthink = reasoning
         self._thinks_once = known.reasoning is None
         self._ids = set(known_ids)
-        self._mode = "think" if in_thought else "text"
+        self._mode = "think" if in_reasoning else "text"
         self._prompted = self._buffer = known.prompted if prompted else ""
         self._scores: list[TokenScore] = []
         self._tokens: list[int] = []
         self._trim = False
         self._gap = ""
-        """White space in front of what may be a call; it is part of the text if it is none."""
+        """White space in front of a possible call; it is part of the text if that is no call."""
         self._way = known
         """In which of the format's ways the call that is being read is written."""
         self._within = known.within()
@@ -220,7 +220,7 @@ class Reader:
         if found == "wait":
             return "wait"
         if found is None or found.name not in self._tools:
-            # All of what looked like a call stays text; where it ends is where the next one could begin.
+            # The text that looked like a call stays text; the next call could begin where it ends.
             self._mode = "text"
             ends = [i for o in self._openings() if (i := self._buffer.find(o, 1)) > 0]
             end = min(ends, default=len(self._buffer))
@@ -292,7 +292,7 @@ class Reader:
         return arguments(found.pairs, self._tools[found.name], self._formats)
 
     def _between(self, *, final: bool) -> bool:
-        """Pass over what stands between calls; gives whether more text is needed."""
+        """Pass over the text between calls; return whether more text is needed."""
         form = self._way
         passed = form.pass_over(self._buffer, final=final)
         if passed == "wait":

@@ -1,6 +1,6 @@
 """Arguments that stand between tags of their own: `<parameter=NAME>VALUE</parameter>` and its relatives.
 
-What a tag holds is text. Whether that is a string or the JSON of something else, the function's schema says.
+The content of a tag is text. The function's schema decides whether that is a string or JSON of another value.
 """
 
 from __future__ import annotations

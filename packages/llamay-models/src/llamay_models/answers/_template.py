@@ -1,6 +1,6 @@
-"""What a chat template tells of the answers to it: the format of calls, and the marks around thoughts.
+"""The properties of answers that a chat template shows: the format of calls, and the marks around reasoning.
 
-A GGUF file names neither. What the templates of a family write into the turns of the assistant does: the marks here are
+A GGUF file names neither, but the turns of the assistant in the templates of a family show them: the marks here are
 those of the models' own templates, as their files and llama.cpp's `models/templates` have them.
 """
 
@@ -12,7 +12,7 @@ import functools
 from ._envelope import envelope
 from ._formats import Formats
 
-# What stands in a template whose model speaks a format (and what does not), the most telling first.
+# Texts in the template of a model that speaks a format, and texts that are not, the most specific first.
 _MARKS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("[TOOL_CALLS]", "[ARGS]"), (), "mistral-v11"),
     (("[TOOL_CALLS]",), (), "mistral"),
@@ -47,7 +47,7 @@ _MARKS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("<|start_header_id|>", '"parameters": '), (), "llama3"),
 )
 DEFAULT = "hermes"
-_THOUGHTS = (
+_REASONING_MARKS = (
     ("<think>", "</think>"),
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
@@ -80,14 +80,14 @@ def writes_calls(template: str | None) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def reasoning_of(template: str | None, formats: Formats) -> tuple[str, str] | None:
-    """The marks around the thoughts of a model with this template; None where it does not think first."""
+    """The marks around the reasoning of a model with this template; None for a model without reasoning."""
     if template is None:
         return None
     if (marks := envelope(format_of(template), formats).reasoning) is not None:
         return marks
-    return next((marks for marks in _THOUGHTS if marks[0] in template), None)
+    return next((marks for marks in _REASONING_MARKS if marks[0] in template), None)
 
 
-def begins_thought(prompt: str, marks: tuple[str, str] | None) -> bool:
-    """Whether a prompt (its end suffices) has already opened the thought of the answer."""
+def begins_in_reasoning(prompt: str, marks: tuple[str, str] | None) -> bool:
+    """Whether a prompt (its end suffices) has already opened the reasoning of the answer."""
     return marks is not None and prompt.rstrip().endswith(marks[0].rstrip())

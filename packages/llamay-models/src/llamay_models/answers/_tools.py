@@ -7,7 +7,7 @@ from typing import Any
 
 
 def openai_tools(tools: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The tools in OpenAI's form, which is what chat templates read."""
+    """Return the tools in OpenAI's form, which chat templates read."""
     given = listed("tools", tools, _TOOL)
     return [
         tool if "function" in tool else {"type": "function", "function": function}
@@ -24,7 +24,7 @@ _TOOL = "{'name': ..., 'parameters': ...} (an empty one where there are none)"
 
 
 def listed(what: str, value: Any, each: str) -> list[Any]:
-    """The items of what a caller gives as a list of mappings. Raises ValueError, naming it, for what has none."""
+    """Return the items of a caller's list of mappings. Raises ValueError, naming the argument, for another value."""
     if isinstance(value, Mapping) or not isinstance(value, Iterable):
         kind = "None" if value is None else type(value).__name__
         raise ValueError(f"{what} must be a list of items like {each}, not {kind}")
@@ -32,7 +32,7 @@ def listed(what: str, value: Any, each: str) -> list[Any]:
 
 
 def _functions(tools: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Name, description and parameters. Raises ValueError for what is no tool, and for one without a name."""
+    """Name, description and parameters. Raises ValueError for another value, and for a tool without a name."""
     for number, tool in enumerate(listed("tools", tools, _TOOL)):
         if not isinstance(tool, Mapping):
             raise ValueError(f"tool {number} is a {type(tool).__name__}, not an object with a name")

@@ -25,20 +25,20 @@ def prepared(
 ) -> tuple[list[Message], list[Mapping[str, Any]] | None]:
     """Return a conversation and its tools in the form that a chat template takes.
 
-    Clients send what they got from anywhere: several calls in one turn, ids of any shape, "" beside calls; some
+    Clients send conversations from any source: several calls in one turn, ids of any shape, "" beside calls; some
     templates refuse or silently drop such turns. A model whose template describes no tools is told of them in words.
 
     Args:
         messages: in OpenAI's form, with arguments of calls as objects or JSON text.
-        tools: what may be called, in OpenAI's form or plain (``{"name": ..., "parameters": schema}``).
+        tools: the functions that may be called, in OpenAI's form or plain (``{"name": ..., "parameters": schema}``).
         template: the source of the chat template.
         formats: the formats there are; `llamay_grammar`.
         takes_tools: whether the template describes tools; by default, whether it speaks of any.
         offered: whether they may be called now; tools in words are left out otherwise.
 
     Raises:
-        ChatTemplateError: for what is no conversation (a ValueError, too).
-        ValueError: for what is no list of tools, and for a tool without a name.
+        ChatTemplateError: for a value that is no conversation (a ValueError, too).
+        ValueError: for a value that is no list of tools, and for a tool without a name.
 
     """
     out = checked(messages)
@@ -100,7 +100,7 @@ def system_text(tools: Iterable[Mapping[str, Any]], form: str, formats: Formats)
 def call_text(name: str, arguments: Any) -> str:
     """A call as the model itself would have written it; one canonical form, so that replays find their prefix."""
     if isinstance(arguments, str):
-        with suppress(ValueError, RecursionError):  # what a client made up is shown as it is
+        with suppress(ValueError, RecursionError):  # arguments that are no JSON are shown as they are
             arguments = json.loads(arguments or "{}")
     return (
         f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n</tool_call>"

@@ -30,7 +30,7 @@ from llamay_models.plan import Trace, Value, Weights
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a file's `general.architecture` names.
+    """An architecture, as a file's `general.architecture` names it.
 
     Attributes:
         name: as files have it.

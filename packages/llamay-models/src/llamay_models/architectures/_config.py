@@ -22,7 +22,7 @@ Output = Literal["logits", "rows", "pooled"]
 
 @dataclass(frozen=True)
 class Config:
-    """What every model has, in the names that the files use where those are plain.
+    """The parameters of every model, in the names of the files where those are plain.
 
     Attributes:
         vocab: tokens.
@@ -41,7 +41,7 @@ class Config:
 
     @property
     def output(self) -> Output:
-        """What the plan's output is: logits of the next token, hidden states of rows, or one of each text."""
+        """The output of the plan: logits of the next token, hidden states of rows, or one of each text."""
         return "logits"
 
 
@@ -101,7 +101,7 @@ class Transformer(Config):
 
 @dataclass(frozen=True)
 class Router:
-    """How an architecture routes: what its files do not say, or say only of some."""
+    """The routing of an architecture, as far as its files do not state it, or not all of them."""
 
     kind: Literal["softmax", "sigmoid", "softmax_chosen", "sqrt_softplus"]
     norm: bool

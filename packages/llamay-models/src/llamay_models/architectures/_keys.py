@@ -17,7 +17,7 @@ class Keys:
     """The metadata of one file, seen from one architecture.
 
     `keys.integer("block_count")` reads `llama.block_count`. Every method raises MetadataError that names
-    the key and what it must be.
+    the key and its allowed values.
     """
 
     def __init__(self, metadata: Mapping[str, Any], architecture: str) -> None:

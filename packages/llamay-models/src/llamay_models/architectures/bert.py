@@ -3,8 +3,8 @@
 Such as MiniLM, BGE, GTE, E5 and XLM-RoBERTa (Reimers and Gurevych 2019, https://arxiv.org/abs/1908.10084).
 
 Every row sees its whole text, so a text is one step and nothing is kept. Positions and types of tokens are learned;
-norms come after attention and MLP; the MLP has no gate. What comes out is not logits but hidden states: of each row, or
-of each text what the file's pooling makes of them.
+norms come after attention and MLP; the MLP has no gate. The outputs are not logits but hidden states: of each row, or
+of each text, as the file pools them.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Gemma 3 (Gemma Team 2025, https://arxiv.org/abs/2503.19786).
 
-What differs from Llama: embeddings times sqrt(width); norms on queries and keys, and again after attention
+The differences from Llama: embeddings times sqrt(width); norms on queries and keys, and again after attention
 and MLP; GELU; five layers of six look back only `window` positions and rotate with a base of their own,
 every sixth sees everything.
 """
@@ -13,7 +13,7 @@ from llamay_models.architectures._config import Block, Transformer, read_transfo
 from llamay_models.architectures._keys import Keys
 from llamay_models.plan import Rope, Trace, Value, Weights
 
-# The 27B model scales by its width per head instead of the head's own size; its depth is what tells it apart.
+# The 27B model scales by its width per head instead of the head's own size; its depth identifies it.
 _LAYERS_OF_27B = 62
 
 
@@ -58,7 +58,7 @@ def config(keys: Keys) -> Gemma3:
             b = replace(b, scale=1.0 / math.sqrt(fields["width"] // b.heads))
         if not (is_local and window) or b.rope is None:
             return b
-        # What stretches the rotation of global layers is not for them.
+        # The stretched rotation of global layers does not apply to them.
         return replace(b, window=window, rope=Rope(b.rope.dims, base, "half"))
 
     fields["blocks"] = tuple(own(b, is_local) for b, is_local in zip(fields["blocks"], local, strict=True))

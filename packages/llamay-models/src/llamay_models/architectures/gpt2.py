@@ -2,7 +2,7 @@
 
 https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf
 
-What differs from Llama: positions are learned and added to the embeddings, so a context is never longer
+The differences from Llama: positions are learned and added to the embeddings, so a context is never longer
 than their table; layer norms and biases everywhere; queries, keys and values are one matrix; the MLP has
 no gate.
 """

@@ -1,7 +1,7 @@
 """Mamba-2 (Dao and Gu 2024, https://arxiv.org/abs/2405.21060).
 
 Layers of one mixer and nothing else: no attention, no positions, a state of fixed size. One product gives gate, inputs
-and step sizes; inputs and both projections of the state go through a short convolution; what comes out is gated and
+and step sizes; inputs and both projections of the state go through a short convolution; its output is gated and
 normalised in each group of heads.
 """
 

@@ -1,4 +1,4 @@
-"""Chat templates: Jinja in a sandbox, with what the template wrote kept apart from what people wrote."""
+"""Chat templates: Jinja in a sandbox, which keeps the template's own text apart from the text of messages."""
 
 from ._errors import ChatTemplateError
 from ._go import as_jinja

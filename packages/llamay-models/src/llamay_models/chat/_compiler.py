@@ -75,7 +75,7 @@ def count_steps(template: nodes.Template) -> None:
 
 
 class Generation(Extension):
-    """`{% generation %}…{% endgeneration %}`, with which training marks what the assistant says: just its body."""
+    """`{% generation %}…{% endgeneration %}`, with which training marks the text of the assistant: just its body."""
 
     tags = {"generation"}  # noqa: RUF012 - the name that Jinja looks for
 

@@ -1,11 +1,11 @@
 """Ollama's templates are Go's text/template; here they become the Jinja that the engine's sandbox runs.
 
-Covered is what templates of models use: fields, variables, if, range, with, break, continue, comparisons, and, or,
-not, len, slice, index, json, print, printf. Anything else is refused by name, never skipped. Both kinds of template
-are known: those that go over `.Messages`, and the older ones that are run once for each turn with `.System`, `.Prompt`
-and `.Response`.
+It covers the parts that templates of models use: fields, variables, if, range, with, break, continue, comparisons,
+and, or, not, len, slice, index, json, print, printf. Anything else is refused by name, never skipped. Both kinds of
+template are known: those that go over `.Messages`, and the older ones that are run once for each turn with `.System`,
+`.Prompt` and `.Response`.
 
-The language: https://pkg.go.dev/text/template. What Ollama shows to a template: its template/template.go.
+The language: https://pkg.go.dev/text/template. The data that Ollama gives to a template: its template/template.go.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def is_go_template(source: str) -> bool:
 
 
 def to_jinja(source: str) -> str:
-    """The Jinja template that writes what a Go template would. Raises `ChatTemplateError`."""
+    """Return the Jinja template with the output of a Go template. Raises `ChatTemplateError`."""
     if len(source) > _MAX:
         raise _refused(f"it is longer than {_MAX} characters")
     pieces = _split(source)
@@ -94,7 +94,7 @@ def _refused(text: str) -> ChatTemplateError:
 
 
 class _Piece(NamedTuple):
-    """Text, or what stands between braces, and the line where it begins."""
+    """Text, or the content of braces, and the line where it begins."""
 
     text: str
     action: bool
@@ -133,7 +133,7 @@ def _line(source: str, at: int) -> int:
 
 @dataclass
 class _Block:
-    """An open if, range or with: how it ends, what the dot is inside, and which variables it declared."""
+    """An open if, range or with: how it ends, the dot inside, and the variables that it declared."""
 
     kind: str
     ends: int
@@ -216,7 +216,7 @@ class _Writer:
             return
         self.out.append(f"{{{{ {_printed(value)} }}}}")
         if self.cut and value.code == "Response":
-            # Everything after the answer goes, but what was opened before it is still closed.
+            # Everything after the answer is dropped, but the blocks that were opened before it are closed.
             self.silent = True
 
     def _open(self, kind: str, words: list[tuple[str, str]]) -> None:
@@ -278,7 +278,7 @@ class _Writer:
             if match is None or match.lastgroup is None:
                 raise self._error(f"{text[at:][:40]!r} is not understood")
             words.append((match.lastgroup, match[match.lastgroup]))
-            # `(x).Name`: a field that follows at once belongs to what was closed.
+            # `(x).Name`: a field that follows at once belongs to the parentheses.
             if match[match.lastgroup] == ")" and text[match.end() : match.end() + 1] == ".":
                 more = re.match(r"(?:\.[A-Za-z_]\w*)+", text[match.end() :])
                 if more is None:
@@ -472,7 +472,7 @@ def _json(code: str) -> str:
 
 
 def _printed(value: _Value) -> str:
-    """What Go prints of a value: of objects their JSON, of what is not there nothing."""
+    """Return the text that Go prints for a value: JSON for an object, nothing for a missing value."""
     if value.name in _OBJECTS:
         return f"({_json(value.code)})"
     return (

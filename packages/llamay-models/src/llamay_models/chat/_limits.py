@@ -1,4 +1,4 @@
-"""What one rendering may use. A template comes with a model, and a model may come from anybody.
+"""The limits of one rendering. A template comes with a model, and a model may come from any source.
 
 The checks are where size and time are made: string and list operators and methods, filters, loops and macros.
 """
@@ -62,7 +62,8 @@ class Budget:
     def container(self, value: Any) -> Any:
         """Return a list, tuple or dict that the template has just made, if it does not hold too much.
 
-        What a container holds counts as often as it is reached, for so often is it visited when it is printed or
+        The contents of a container count as often as they are reached, for so often they are visited when it is
+        printed or
         compared: `[x, x]` forty levels deep is small in memory and endless on paper. So is a long text in many places.
         """
         if not isinstance(value, OwnList):
@@ -76,7 +77,7 @@ class Budget:
         return OwnList(value, weight)
 
     def counted(self, values: Iterator[Any]) -> Iterator[Any]:
-        """Yield what a filter yields, as long as all of it is not too much: it may end up in one list."""
+        """Yield the items of a filter within the limit, since they may end up in one list."""
         weight = _Weight(self)
         for value in values:
             weight.put(value)

@@ -9,13 +9,13 @@ from ._errors import ChatTemplateError
 
 
 class Weight(Protocol):
-    """What is reachable from a value, counted as often as it is reached."""
+    """The number of values that are reachable from a value, each counted as often as it is reached."""
 
     items: int
     characters: int
 
     def put(self, value: Any, /) -> None:
-        """Count one value more, and all that it holds; refuse what becomes too much."""
+        """Count one more value with its contents; refuse it beyond the limit."""
 
     def take(self, value: Any, /) -> None:
         """Count one value less."""
@@ -25,9 +25,9 @@ class OwnList(list[Any]):
     """A list that the template wrote.
 
     Some templates keep a queue in one, as Kimi K2's does. Jinja's immutable sandbox lets no list be changed, for it may
-    be the caller's. One that the template wrote is nobody else's. What it holds is counted as it grows.
+    be the caller's. A list of the template belongs to it alone, and its contents are counted as it grows.
 
-    A list that is in another container stays as it is from then on: whoever holds it has counted what is in it.
+    A list that is in another container stays as it is from then on: its contents are counted in that container.
     """
 
     __slots__ = ("held", "weight")
@@ -46,7 +46,7 @@ class OwnList(list[Any]):
         super().append(value)
 
     def extend(self, values: Iterable[Any], /) -> None:
-        """As list.extend, with what has a length."""
+        """As list.extend, for values with a length."""
         if not isinstance(values, (list, tuple)):
             raise ChatTemplateError("the chat template extends a list by something that is no list")
         self._put(values)

@@ -59,7 +59,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.globals["raise_exception"] = raise_exception
         self.globals["strftime_now"] = strftime_now
 
-    # -- what compiled templates call
+    # -- called by compiled templates
 
     @staticmethod
     def literal(text: str) -> Traced:
@@ -68,7 +68,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     @staticmethod
     def text(value: Any) -> str:
-        """Return what `{{ value }}` prints."""
+        """Return the text that `{{ value }}` prints."""
         if isinstance(value, str):
             return value
         _check_number(value)
@@ -102,7 +102,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return template
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Check what grows before it does."""
+        """Check the size of a value before it grows."""
         if operator == "%" and isinstance(left, str):
             return Traced(left) % right if not isinstance(left, Traced) else left % right
         if operator == "**":
@@ -305,7 +305,7 @@ def _tojson(
 
 
 def _listed(value: Any) -> list[Any]:
-    """What `map` and `select` give, as templates written for other engines put it straight into `tojson`."""
+    """The result of `map` and `select`, which templates for other engines put straight into `tojson`."""
     if isinstance(value, Iterator):
         return list(value)
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
@@ -332,7 +332,7 @@ _FILTERS: dict[str, Callable[..., Any]] = {
 }
 
 
-# -- what templates call
+# -- called by templates
 
 
 def raise_exception(message: str) -> NoReturn:

@@ -71,7 +71,7 @@ COMMON_OPTIONS = frozenset(
 
 
 class Encoder(Protocol):
-    """What `ChatTemplate.tokenize` needs of a tokenizer; see `llamay_models.tokenizer.Tokenizer`."""
+    """A tokenizer, as `ChatTemplate.tokenize` uses it; see `llamay_models.tokenizer.Tokenizer`."""
 
     bos: int | None
     eos: int | None
@@ -88,7 +88,7 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of a prompt: of the template (`trusted`), or of what went into it."""
+    """A stretch of a prompt: of the template (`trusted`), or of the values that it inserted."""
 
     text: str
     trusted: bool
@@ -102,7 +102,7 @@ class ChatTemplate:
 
     Attributes:
         source: the template.
-        bos: what `bos_token` stands for; likewise eos.
+        bos: the text of `bos_token`; likewise eos.
         variables: the names that the template reads and does not set; options among them can be given to `render`.
 
     """
@@ -186,7 +186,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **options: Any,
     ) -> list[Segment]:
-        """Return the prompt in stretches of the template's own text and of what went into it; see `render`."""
+        """Return the prompt in stretches of the template's own text and of inserted values; see `render`."""
         text = self._render(messages, tools, add_generation_prompt, options)
         result: list[Segment] = []
         at = 0
@@ -278,7 +278,7 @@ class ChatTemplate:
                 "the chat template calls itself too deeply or takes too much memory"
             ) from None
         except Exception as error:
-            # Whatever a template does wrong (a missing key, None + str, …) is the template's error, not ours.
+            # Any exception of a template (a missing key, None + str, …) is the template's error, not ours.
             raise ChatTemplateError(
                 f"the chat template failed: {type(error).__name__}: {str(error)[:500]}"
             ) from None

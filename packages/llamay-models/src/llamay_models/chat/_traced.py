@@ -317,7 +317,7 @@ GROWING: frozenset[str] = frozenset(
 
 
 def concat(parts: Iterable[str]) -> Traced:
-    """Join strings, keeping track of who wrote what."""
+    """Join strings, keeping track of the origin of each part."""
     texts: list[str] = []
     spans: list[tuple[int, int]] = []
     at = 0

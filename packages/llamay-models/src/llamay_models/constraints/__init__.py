@@ -1,8 +1,8 @@
 """Where a model meets a grammar compiler: its tokens, its chat template and its format of calls.
 
-The compiler is handed in, as constraints are, and never imported: `llamay_grammar` is one, and whoever sits above both
-packages passes the module (the server, the command) or names it once for everybody (`use_compiler`, which `import
-llamay` does). What a schema, a pattern, a grammar or tools mean for a model is decided here and nowhere else.
+The compiler is handed in, as constraints are, and never imported: `llamay_grammar` is one, and a package above both
+passes the module (the server, the command) or names it once for the process (`use_compiler`, which `import
+llamay` does). The meaning of a schema, a pattern, a grammar or tools for a model is defined here only.
 """
 
 from llamay_models.constraints.compilation import Marks, compile_constraint

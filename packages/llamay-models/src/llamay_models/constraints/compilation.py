@@ -1,4 +1,4 @@
-"""What a schema, a pattern, a grammar and tools mean for a model."""
+"""`compile_constraint`: compiles a schema, a pattern, a grammar or tools for a model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from llamay_models.constraints.tools import closed_tools
 if TYPE_CHECKING:
     from llamay_models.constraints.interface import Compiled, Compiler
     from llamay_models.engine import Context
-    from llamay_models.engine._host import Host
-    from llamay_models.model import Model
+    from llamay_models.engine.contexts.protocols import ContextModel
 
 Marks = tuple[str, str, bool]
-"""What opens and closes a model's reasoning, and whether the prompt has opened it already."""
+"""The marks that open and close a model's reasoning, and whether the prompt has opened it already."""
 
 _KINDS = ("schema", "regex", "grammar", "tools")
 _TAIL = 64
@@ -23,7 +22,7 @@ _TAIL = 64
 
 
 def compile_constraint(
-    source: Model | Context,
+    source: ContextModel | Context,
     compiler: Compiler,
     *,
     schema: Mapping[str, Any] | bool | str | None = None,
@@ -38,7 +37,7 @@ def compile_constraint(
     canonical_escapes: bool = False,
     strict: bool = True,
 ) -> Compiled:
-    """Compile what a model may write. Its `matcher()` is a constraint for `generate`.
+    """Compile a constraint on the text of a model. Its `matcher()` is a constraint for `generate`.
 
     Args:
         source: a model, or a context of it, which ends where the text begins.
@@ -46,7 +45,8 @@ def compile_constraint(
         schema: a JSON Schema: a mapping, true or false, or JSON text. The text is JSON that is valid under it.
         regex: a regular expression (ECMA-262) that the text matches from end to end.
         grammar: GBNF; the text is a sentence of it.
-        tools: what may be called, in OpenAI's form or plain. The text is calls in the format that the model's chat
+        tools: the functions that may be called, in OpenAI's form or plain. The text is calls in the format that the
+            model's chat
             template speaks; arguments have no names but those that a schema describes, unless it says otherwise.
         choice: of tools: "auto" (the default) lets the model write text, calls, or text and then calls; "required"
             demands a call; the name of a tool demands that one.
@@ -56,12 +56,13 @@ def compile_constraint(
         reasoning: whether reasoning may come first, where the model's chat template knows any. Whether the prompt has
             opened it is seen at the end of a context; the marks may also be given.
         canonical_escapes: the strings of a schema write every character in one way. Calls always do.
-        strict: refuse what cannot be enforced to the letter. Otherwise it is left out, and said in `warnings`.
+        strict: refuse a keyword that cannot be enforced to the letter. Otherwise it is left out, and listed in
+            `warnings`.
 
     Raises:
-        TypeError: for what is neither a model nor a context.
+        TypeError: for a value that is neither a model nor a context.
         ValueError: for none or several of schema, regex, grammar and tools, for an option that does not go with it, a
-            model without a tokenizer, and whatever the compiler refuses (`llamay_grammar.CompileError`, which names the
+            model without a tokenizer, and the errors of the compiler (`llamay_grammar.CompileError`, which names the
             keyword and where it stands).
         InterfaceError: for a compiler of another version.
 
@@ -117,11 +118,11 @@ def compile_constraint(
     return found
 
 
-def _model(source: Model | Context) -> Model:
-    return cast("Model", source.model if hasattr(source, "model") else source)
+def _model(source: ContextModel | Context) -> ContextModel:
+    return cast("ContextModel", source.model if hasattr(source, "model") else source)
 
 
-def _marks(source: Model | Context, reasoning: bool | Marks, compiler: Compiler) -> Marks | None:
+def _marks(source: ContextModel | Context, reasoning: bool | Marks, compiler: Compiler) -> Marks | None:
     """Return the marks around the reasoning that may come first; None where none may, or the model has none."""
     if isinstance(reasoning, tuple):
         return reasoning
@@ -131,22 +132,22 @@ def _marks(source: Model | Context, reasoning: bool | Marks, compiler: Compiler)
         raise ValueError(
             "whether a prompt has opened the reasoning is seen at its end: give the context instead of the model"
         )
-    from llamay_models.answers import begins_thought, reasoning_of
+    from llamay_models.answers import begins_in_reasoning, reasoning_of
 
     context = cast("Context", source)
     marks = reasoning_of(_template(_model(context)), compiler)
     if marks is None:
         return None
-    return *marks, begins_thought(context.model.decode(context.tokens[-_TAIL:]), marks)
+    return *marks, begins_in_reasoning(context.model.decode(context.tokens[-_TAIL:]), marks)
 
 
-def _format(model: Model) -> str:
+def _format(model: ContextModel) -> str:
     """Return the format of calls that the model's chat template speaks."""
     from llamay_models.answers import format_of
 
     return format_of(_template(model))
 
 
-def _template(model: Host) -> str | None:
+def _template(model: ContextModel) -> str | None:
     template = model.chat_template
     return None if template is None else str(template.source)

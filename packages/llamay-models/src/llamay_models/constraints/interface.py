@@ -1,4 +1,4 @@
-"""What a grammar compiler is to this package, and which one the process uses."""
+"""The protocols of a grammar compiler, and the compiler that the process uses."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Compiled(Protocol):
     """A compiled grammar, such as `llamay_grammar.Grammar`."""
 
     warnings: tuple[str, ...]
-    """What it does not enforce; empty unless it was allowed to leave something out."""
+    """The parts that it does not enforce; empty unless it was allowed to leave some out."""
 
     def matcher(self) -> TokenConstraint:
         """Return a constraint at the beginning of a text."""
 
 
 class Compiler(Hashable, Protocol):
-    """What compiles grammars and knows how models write calls. The module `llamay_grammar` is one."""
+    """Compiles grammars, and knows the formats of calls. The module `llamay_grammar` is a compiler."""
 
     def Vocabulary(  # noqa: N802
         self, tokens: Sequence[bytes], /, *, special: Mapping[int, str], end: Sequence[int]
@@ -34,7 +34,7 @@ class Compiler(Hashable, Protocol):
         """Return the tokens of a model in the compiler's form; see `llamay_models.tokenizer.token_table`."""
 
     def Reasoning(self, open: str, close: str, begun: bool, /) -> Any:  # noqa: A002, N802
-        """Return the marks around what a model may write before the text that is constrained."""
+        """Return the marks around the reasoning that a model may write before the constrained text."""
 
     def compile_json_schema(
         self,

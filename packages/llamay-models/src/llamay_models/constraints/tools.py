@@ -40,7 +40,7 @@ def closed_schema(schema: Any) -> Any:
 
 
 def closed_tools(tools: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return tools in OpenAI's form, each with a closed schema of its arguments. Raises ValueError for what is none."""
+    """Return tools in OpenAI's form, each with a closed schema of its arguments. Raises ValueError for others."""
     from llamay_models.answers import openai_tools
 
     out: list[Mapping[str, Any]] = []

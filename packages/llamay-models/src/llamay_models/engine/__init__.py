@@ -1,15 +1,16 @@
 """The engine: contexts, sampling, and one thread per model that computes everything in batches."""
 
-from llamay_models.engine._constraint import TokenConstraint
-from llamay_models.engine._context import Context
-from llamay_models.engine._engine import Engine
-from llamay_models.engine._generation import FinishReason, Generation, Piece, Timings, TokenScore, Usage
-from llamay_models.engine._pace import Stall
-from llamay_models.engine._progress import Progress
-from llamay_models.engine._request import Request
-from llamay_models.engine._runner import Runner
-from llamay_models.engine._sampling import Sampling, read_samplers, sampler_letters
-from llamay_models.engine._stats import Histogram, Histograms, Stats
+from llamay_models.engine.contexts.context import Context
+from llamay_models.engine.engine import Engine
+from llamay_models.engine.requests.generation import Generation
+from llamay_models.engine.requests.request import Request
+from llamay_models.engine.requests.results import FinishReason, Piece, Timings, TokenScore, Usage
+from llamay_models.engine.requests.token_constraint import TokenConstraint
+from llamay_models.engine.runner import Runner
+from llamay_models.engine.sampling import Sampling, read_samplers, sampler_letters
+from llamay_models.engine.scheduling.prefill_budget import Stall
+from llamay_models.engine.stats import Histogram, Histograms, Stats
+from llamay_models.progress import Progress
 
 __all__ = [
     "Context",

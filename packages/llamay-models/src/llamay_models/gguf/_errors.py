@@ -15,8 +15,8 @@ class GGUFError(ModelError, ValueError):
 
     Attributes:
         path: the file, or None for bytes in memory.
-        problem: what is wrong.
-        hint: what to do about it.
+        problem: the problem.
+        hint: the remedy.
         offset: the byte of the file where it was noticed, or None where no single byte is to blame.
 
     """

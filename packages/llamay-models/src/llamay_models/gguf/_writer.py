@@ -70,7 +70,7 @@ def write(
     Args:
         path: where to write; an existing file is replaced.
         metadata: the key-value pairs, in order. general.alignment is added when `alignment` is not 32.
-        tensors: what to store, in order.
+        tensors: the tensors to store, in order.
         alignment: of tensor data, in bytes; a power of two.
 
     Raises:
@@ -92,7 +92,7 @@ def write(
         entries["general.alignment"] = np.uint32(alignment)
     plan = list(tensors)
     header = _header(entries, plan, alignment, target)
-    import tempfile  # who only reads starts faster without it
+    import tempfile  # programs that only read files start faster without it
 
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:

@@ -1,8 +1,8 @@
 """The vocabulary in which architectures are written, and its meanings.
 
-An architecture is a pure function of (g, config, weights). What it does depends on g: `Trace` records a
+An architecture is a pure function of (g, config, weights). Its effect depends on g: `Trace` records a
 plan, `Reference` computes in float64, `Needs` lists the weights, `Explain` prints, `Watch` keeps every
-value. `fuse` rewrites what was recorded. What there is to know of an operation, `operation` tells.
+value. `fuse` rewrites a recorded program. `operation` returns the properties of an operation.
 """
 
 from llamay_models.plan._adapt import Update, adapt, outline

@@ -16,7 +16,7 @@ from llamay_models.plan._table import operation
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What is added to a matrix of (rows, cols): `scale * b @ a`, with `a`: (rank, cols), `b`: (rows, rank).
+    """The update of a matrix of (rows, cols): `scale * b @ a`, with `a`: (rank, cols), `b`: (rows, rank).
 
     To a table of embeddings of (tokens, width), transposed: `a`: (tokens, rank), `b`: (width, rank).
     """
@@ -82,7 +82,7 @@ class _Adapting:
         return tensor, range(tensor.rows)
 
     def _extend(self, record: Record, whole: Tensor, rows: range, update: Update) -> None:
-        """Write a record and what is added to what it makes; the sum has the record's own number."""
+        """Write a record, and the update of its value; the sum has the record's own number."""
         is_product = operation(record.op).adapts == "product"
         rank = self._check(is_product, whole, update)
         width = self._old.widths[record.outs[0]]

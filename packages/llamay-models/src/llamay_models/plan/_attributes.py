@@ -1,4 +1,4 @@
-"""What the attributes of a record must be."""
+"""The allowed attributes of a record."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Attr:
-    """What an attribute must be.
+    """The allowed values of an attribute.
 
-    `default` is what a record without it means; None where that follows from the rest of the record. `choices` are
+    `default` is the value in a record without it; None where that follows from the rest of the record. `choices` are
     the strings that it may be, `low` the least number, `above` a bound that numbers must exceed.
     """
 
@@ -35,7 +35,7 @@ class Attr:
     above: float | None = None
 
     def problem(self, value: object) -> str | None:
-        """Return what a value must be, if it is something else."""
+        """Return the requirement that a value does not meet, if there is one."""
         if self._fits(value):
             return None
         if self.choices:

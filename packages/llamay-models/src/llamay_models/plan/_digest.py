@@ -1,7 +1,7 @@
-"""What a program does and keeps, as bytes that are equal if and only if it is the same.
+"""Digests of a program: bytes that are equal if and only if it computes and keeps the same.
 
 Fields are tagged and preceded by their length, so that no two programs make the same bytes before they are hashed.
-Names and weights are not in them: a file's SHA-256 says what the weights are.
+Names and weights are not in them: a file's SHA-256 identifies the weights.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _VERSION = b"llamay operations 1"
 
 
 def digest_operations(program: Program, told_elsewhere: Collection[str] = ()) -> bytes:
-    """Return a SHA-256 of a program's operations, of what they read, and of their attributes.
+    """Return a SHA-256 of a program's operations, their arguments and their attributes.
 
-    Of a program that is not fused, since fusion changes the list and not what it computes. An attribute that says what
-    its absence says leaves no trace, so operations may get new optional attributes without changing what was stored.
+    Of a program that is not fused, since fusion changes the list and not the results. An attribute with its
+    default value leaves no trace, so new optional attributes do not change stored digests.
     `told_elsewhere` are operations whose attributes are left out, because they are compared under other names.
     """
     total = _Digest(_VERSION)
@@ -42,7 +42,7 @@ def digest_operations(program: Program, told_elsewhere: Collection[str] = ()) ->
 
 
 def digest_memories(program: Program) -> bytes:
-    """Return a SHA-256 of what the program's operations keep of each layer, in order of the layers."""
+    """Return a SHA-256 of the values that the program's operations keep of each layer, in order of the layers."""
     total = _Digest(b"llamay memories 1")
     for m in sorted(memories(program), key=lambda m: (m.layer, m.kind, m.v_dim)):
         total.field(b"kind", m.kind.encode())

@@ -1,4 +1,4 @@
-"""What a program computes, in float64: the specification that kernels, fusions and backends answer to.
+"""The meaning of a program, in float64: the specification of kernels, fusions and backends.
 
 Slow and obvious on purpose, and never to be optimised.
 """
@@ -14,7 +14,7 @@ from llamay_models.plan._table import operation
 from llamay_models.plan.operations import TABLE
 
 MEANINGS: dict[str, Meaning] = {name: kind.meaning for name, kind in TABLE.items()}
-"""What each operation means for whole texts."""
+"""The meaning of each operation for whole texts."""
 
 
 def apply(record: Record, rows: Rows, args: Arrays, weights: Tensors) -> tuple[Doubles, ...]:

@@ -1,4 +1,4 @@
-"""The part of a program before its output matrix: what a model knows of a text, instead of what comes next."""
+"""The part of a program before its output matrix, whose outputs are hidden states instead of logits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def hidden(program: Program) -> Program:
     """Return the program that ends where the output matrix begins: its output is the final hidden state.
 
     That is the state after the last norm, as llama.cpp takes it for embeddings. The records are the same,
-    so is every bit of what they compute. Raises PlanError where a program has no output matrix.
+    so is every bit of their results. Raises PlanError where a program has no output matrix.
     """
     records = program.records
     norm = next((i for i in reversed(range(len(records))) if operation(records[i].op).is_norm), -1)

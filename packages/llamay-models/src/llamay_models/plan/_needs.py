@@ -43,7 +43,7 @@ class Needs(Trace):
         self.problems: list[str] = []
 
     def _expect(self, op: str, w: Tensor, rows: int, cols: int, stack: int = 1) -> Tensor:
-        """Note what is wanted, and go on with it as if it were there."""
+        """Note the wanted tensor, and return it as if it were there."""
         known, needed = self.wanted.setdefault(w.name, (rows, cols)), shape_text(rows, cols, stack)
         if known != (rows, cols):
             # A tied table must serve both of its uses.

@@ -1,7 +1,7 @@
-"""What the table tells of an operation, and the words for it.
+"""`Operation`: the properties of an operation in the table, and the types of these.
 
-A family of operations (`plan/operations`) tells for each: its record, its meaning in float64, what it keeps of a
-layer, and what may be done with it. Everything else asks the table and knows no operation by name.
+A family of operations (`plan/operations`) states for each: its record, its meaning in float64, the values that it keeps
+of a layer, and its rewrites. All other code asks the table, and knows no operation by name.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Attrs: TypeAlias = Mapping[str, Any]
 Arrays: TypeAlias = Sequence[Doubles]
 Tensors: TypeAlias = Sequence[Tensor]
 
-# -- what an operation keeps
+# -- kept values
 
 MemoryKind = Literal["full", "window", "latent", "state"]
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What an operation keeps of a layer between the steps of a text.
+    """The values that an operation keeps of a layer between the steps of a text.
 
     Of kind "full", "window" and "latent" that is a row at each position: `heads` keys of `k_dim` numbers and as many
     values of `v_dim`; a window keeps those of the last `window` positions, and latent rows have no values apart from
@@ -45,12 +45,12 @@ class Memory:
     window: int = 0
 
 
-# -- what an operation reads of a step
+# -- inputs of a step
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What operations read of a step's rows besides the values of others; 0 where they read nothing of it.
+    """The inputs of a step's rows that operations read besides other values; 0 for an input that they do not read.
 
     Attributes:
         tokens: how many there are: a row's token is less.
@@ -73,7 +73,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A record with what it names: its values and its weights, and all attributes, given or not."""
+    """A record with its values, its weights, and all attributes, given or not."""
 
     op: str
     args: tuple[Value, ...]
@@ -116,7 +116,7 @@ Step: TypeAlias = Callable[[Kept, Arrays, Tensors, Attrs], tuple[Kept, tuple[Dou
 
 
 def _outs_like_args(call: Call) -> None:
-    """Every output is as wide as the first argument: what most operations do."""
+    """Every output is as wide as the first argument, as for most operations."""
     for out in call.outs:
         call.expect_width(out, call.args[0].width, "its input has")
 
@@ -158,8 +158,8 @@ class Operation:
             (rows, width), weights, all attributes) -> outputs. The specification.
         row_by_row: computes each row from that row alone, wherever it stands.
         multiply_adds: of a row's matrix products; everything else is small beside them.
-        inputs: what it reads of a step's rows besides its arguments.
-        memory: what it keeps of its layer, if anything.
+        inputs: the inputs of a step's rows that it reads besides its arguments.
+        memory: the values that it keeps of its layer, if any.
         keep: where a row is kept at each position: (arguments of one row, all attributes) -> keys (heads, k_dim) and
             values (heads, v_dim) of this position.
         step: where something is kept: one row, (what is kept, arguments of one row as (1, width), weights, all
@@ -168,7 +168,7 @@ class Operation:
             is one array, float64 (k_dim + v_dim,) of its own `memory`, zeros where a text begins.
         whole_text: whether a text must be one step, by the attributes.
         rows: "all", or "wanted" where its output has only the rows whose output is wanted.
-        is_norm: a norm: what a program has last before its output matrix.
+        is_norm: whether it is a norm, which is the last operation of a program before its output matrix.
         adapts: a matrix that low-rank updates may change: of a "product", or a "table".
 
     """
@@ -201,7 +201,7 @@ class Operation:
         return {name: a.default for name, a in self.attrs.items() if a.default is not REQUIRED}
 
     def recorded(self, attrs: Attrs) -> Attrs:
-        """Return the attributes without those that say what their absence says."""
+        """Return the attributes without those that have their default value."""
         defaults = self._defaults
 
         def says_nothing(name: str, value: Any) -> bool:

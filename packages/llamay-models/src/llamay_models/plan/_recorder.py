@@ -1,4 +1,4 @@
-"""How the methods of the vocabulary record what they are called with."""
+"""How the methods of the vocabulary record their arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llamay_models.plan._records import Floats, Part, Record, Shaped, Tensor, Va
 
 
 class Recorder:
-    """What families of operations are mixed into. `Trace` is all of them together."""
+    """The base of the families of operations. `Trace` is all families together."""
 
     table: ClassVar[Mapping[str, Operation]] = {}
 
@@ -118,5 +118,5 @@ def fit(w: Tensor, rows: int, cols: int) -> Tensor | None:
 
 
 def stem(name: str) -> str:
-    """Return a weight's name without what all of them end with."""
+    """Return a weight's name without the common ending."""
     return name.removesuffix(".weight")

@@ -1,4 +1,4 @@
-"""What a plan is made of: records over numbered values, and the tensors they read."""
+"""The parts of a plan: records over numbered values, and the tensors that they read."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Reference(Trace):
     """Computes each operation as it is called, in float64, for texts from their beginning.
 
     `rows` are the rows of a step or the tokens of one text; `wanted` the rows that `select` keeps, all where it is
-    None. What the architecture returns has its numbers in `.array`.
+    None. The returned value has its numbers in `.array`.
     """
 
     def __init__(self, rows: Rows | Sequence[int], wanted: Sequence[int] | None = None) -> None:

@@ -1,7 +1,7 @@
-"""What rewrites of a program share: who makes and who reads each value, and replacing records that match.
+"""The common parts of rewrites of a program: the maker and the readers of each value, and replacing records.
 
-A value that is read only by what absorbs it disappears; a value that something else reads stays. A fused record stands
-where the last of its parts stood.
+A value that is read only by the record which absorbs it disappears; a value with other readers stays. A fused record
+stands where the last of its parts stood.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from llamay_models.plan._records import Program, Record
 
 
 class Wiring:
-    """Who makes and who reads each value of a program."""
+    """The maker and the readers of each value of a program."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -32,7 +32,7 @@ class Wiring:
 
 
 Match = Callable[[Wiring, Record], "tuple[Record, set[int]] | None"]
-"""What a record becomes, and the values that it absorbs; None where it stays as it is."""
+"""The replacement of a record, and the values that it absorbs; None where it stays as it is."""
 
 
 def rewrite(program: Program, match: Match) -> Program:

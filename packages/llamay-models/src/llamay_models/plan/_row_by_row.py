@@ -1,4 +1,4 @@
-"""`RowByRow`: one text of a program, a row at a time, keeping what its operations say that they keep.
+"""`RowByRow`: one text of a program, a row at a time, with the kept values that its operations state.
 
 The smallest backend there is: what each operation's `keep` and `step` are for, and what shows that they compute what
 its `meaning` computes for whole texts.
@@ -66,7 +66,7 @@ class RowByRow:
         return output
 
     def _before(self, index: int, call: Call, memory: Memory, args: Sequence[Doubles]) -> Kept:
-        """What an operation has kept before its step: a state, or rows with this one's at their end."""
+        """The kept value of an operation before its step: a state, or rows with this one's at their end."""
         if memory.kind == "state":
             return self._kept.get(index) or (np.zeros(memory.k_dim + memory.v_dim),)
         keep = operation(call.op).keep

@@ -26,7 +26,7 @@ class Rows:
         texts: how many rows each text has, in their order; None: all rows are one text.
         positions: int (rows,), or (rows, axes) where positions have several; None: each text counts from 0.
         types: the type of each row's token; None: all are 0.
-        vectors: by the row's number, what it is in place of a token: (width of the embedding,).
+        vectors: the vectors that replace tokens, by the row's number: (width of the embedding,).
 
     Raises PlanError where these do not fit each other.
 

@@ -11,7 +11,7 @@ from llamay_models.plan.operations import TABLE
 
 
 def operation(name: str) -> Operation:
-    """Return what is known of an operation. Raises PlanError for a name that none has."""
+    """Return the operation of a name. Raises PlanError for an unknown name."""
     if name not in TABLE:
         raise PlanError(f"there is no operation {name}; there are: {', '.join(sorted(TABLE))}")
     return TABLE[name]
@@ -29,9 +29,9 @@ def call_of(program: Program, record: Record) -> Call:
 
 
 def validate(program: Program) -> None:
-    """Check every record against the table, and that it reads what an earlier one made.
+    """Check every record against the table, and that it reads values of earlier records.
 
-    Raises PlanError that names the record and what is wrong with it.
+    Raises PlanError that names the record and the problem.
     """
     made: set[int] = set()
     for index, record in enumerate(program.records):
@@ -55,13 +55,13 @@ def validate(program: Program) -> None:
 
 
 def memories(program: Program) -> list[Memory]:
-    """Return what the program's operations keep of their layers, in the order of the records."""
+    """Return the values that the program's operations keep of their layers, in the order of the records."""
     kept = (operation(r.op).memory(call_of(program, r)) for r in program.records)
     return [memory for memory in kept if memory is not None]
 
 
 def inputs(program: Program) -> Inputs:
-    """Return what the program reads of a step's rows: of several tables the smallest, of axes the most.
+    """Return the inputs that the program reads of a step's rows: of several tables the smallest, of axes the most.
 
     Raises PlanError where vectors that are handed in would need two widths.
     """

@@ -16,7 +16,7 @@ class Trace(Vocabulary):
     """
 
     def program(self) -> Program:
-        """Return what was recorded. Raises PlanError if nothing was."""
+        """Return the recorded program. Raises PlanError if nothing was recorded."""
         if not self.records:
             raise PlanError("a plan needs at least one operation")
         return Program(tuple(self.records), tuple(self.widths), tuple(self.tensors), tuple(self.names))

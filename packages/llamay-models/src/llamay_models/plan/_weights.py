@@ -23,7 +23,7 @@ def tensor_name(key: Key) -> str:
 
 
 class Weights:
-    """A view of named tensors. Remembers which were asked for, so that what is left over can be reported."""
+    """A view of named tensors. Remembers which were asked for, so that unused tensors can be reported."""
 
     def __init__(self, tensors: Mapping[str, Tensor], missing: Callable[[str], Tensor] | None = None) -> None:
         self._tensors = tensors

@@ -35,7 +35,7 @@ class QuantizeError(LlamayError):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of one tensor."""
+    """The decision for one tensor."""
 
     name: str
     shape: tuple[int, ...]
@@ -101,7 +101,7 @@ def quantize_file(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> list[Decision]:
-    """Write a copy of a model whose matrices are in other formats; return what became of each tensor.
+    """Write a copy of a model whose matrices are in other formats; return the decision for each tensor.
 
     Tensors are read, converted and written in pieces, so that memory does not grow with the model. Vectors,
     norms, tables of positions and tensors that are in the wanted format already are copied as they are. The
@@ -165,7 +165,7 @@ def _known_format(name: str) -> str:
 def _is_weight(info: TensorInfo) -> bool:
     """Whether it is one of the matrices that make a model large.
 
-    What is small, or read by position and not multiplied, keeps its precision.
+    Tensors that are small, or read by position and not multiplied, keep their precision.
     """
     kept = ("_norm.weight", "position_embd.weight", "token_types.weight", "ffn_gate_inp.weight")
     return info.name.endswith("weight") and len(info.shape) >= 2 and not info.name.endswith(kept)
@@ -196,7 +196,7 @@ def _room(target: Path, nbytes: int) -> None:
 
 
 def _metadata(file: GGUFFile, mix: Mix) -> Mapping[str, Any]:
-    """Return the source's metadata in its own types, less what speaks of parts, with the new file type."""
+    """Return the source's metadata in its own types, without the keys of split files, and with the new file type."""
     entries: dict[str, Any] = {}
     for key, value in file.metadata.items():
         if key.startswith("split.") or key == "general.alignment":

@@ -67,9 +67,9 @@ class Mix:
     """A named choice of formats.
 
     Attributes:
-        file_type: what `general.file_type` says.
+        file_type: the number of `general.file_type`.
         base: the format of every matrix that no rule names.
-        rules: of a matrix by what it is, such as "attn_v".
+        rules: by the role of a matrix, such as "attn_v".
         output: the matrix of logits; of a tied model, its embedding table.
         embedding: the table of an untied model.
 

@@ -54,7 +54,7 @@ def from_gguf(file: GGUFFile) -> Tokenizer:
 
 
 class _Made(NamedTuple):
-    """A native tokenizer, and what its kind means where the file is silent."""
+    """A native tokenizer, and the defaults of its kind."""
 
     native: _native.Tokenizer
     pre: str = ""

@@ -15,7 +15,7 @@ class TokenizerError(ModelError, ValueError):
 
 
 class BadVocabularyError(Exception):
-    """What is wrong with a vocabulary, raised where the file's name is not at hand; `naming` adds it."""
+    """An error in a vocabulary, raised where the file's name is not known; `naming` adds the name."""
 
 
 @contextmanager

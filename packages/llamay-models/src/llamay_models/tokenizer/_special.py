@@ -139,7 +139,7 @@ _NAMED = {
     "fill_file": _FILL_FILE,
 }
 
-#: What files of a kind mean where they say nothing.
+#: The defaults of each kind of file.
 _DEFAULTS: dict[str, dict[str, int]] = {
     "llama": {"bos": 1, "eos": 2, "unk": 0},
     "gpt2": {"bos": 11, "eos": 11},

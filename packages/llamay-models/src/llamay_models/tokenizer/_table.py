@@ -1,4 +1,4 @@
-"""The tokens of a model as a list: what a grammar compiler needs to know of a vocabulary."""
+"""The tokens of a model as a list, for a grammar compiler."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 
 class Words(Protocol):
-    """What is asked of a tokenizer; `Tokenizer` has it."""
+    """A tokenizer, as the table is made of it; `Tokenizer` is one."""
 
     @property
     def vocab_size(self) -> int: ...

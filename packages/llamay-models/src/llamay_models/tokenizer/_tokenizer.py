@@ -88,12 +88,12 @@ class Tokenizer:
         """Return the ids of a text; bytes need not be UTF-8.
 
         Args:
-            text: what to encode.
+            text: the text to encode.
             add_special: put the tokens before and after it that the file asks for (BOS, EOS, …).
             parse_special: read control tokens such as <|im_start|> that the text spells out as these tokens.
                 Leave it off for text from outside. Tokens marked as user-defined count either way.
-            continuation: the text goes on from other text. Where a vocabulary has a space put before every
-                text, none is put before this one; what goes before a text is left out.
+            continuation: the text continues other text. Where a vocabulary has a space put before every
+                text, none is put before this one; the tokens before a text are left out.
 
         Raises:
             UnicodeEncodeError: a str holds lone surrogates.
@@ -135,7 +135,7 @@ class Tokenizer:
         Args:
             ids: the tokens.
             skip_special: leave out control tokens.
-            continuation: the tokens go on from others. Where a vocabulary has a space put before every text,
+            continuation: the tokens continue others. Where a vocabulary has a space put before every text,
                 that space is dropped at the start of a whole text, but kept in a continuation.
 
         Raises:
@@ -178,7 +178,7 @@ class Tokenizer:
         return bool(self._native.attributes(token) & USER_DEFINED)
 
     def stream_decoder(self, *, skip_special: bool = False, keep: Collection[int] = ()) -> StreamDecoder:
-        """Return a decoder for tokens that come one after the other and go on from others."""
+        """Return a decoder for tokens that come one after the other."""
         return StreamDecoder(self._native, skip_special, list(keep))
 
     def digest(self) -> str:

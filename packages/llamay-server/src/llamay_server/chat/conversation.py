@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from llamay_models.answers import begins_thought, format_of
+from llamay_models.answers import begins_in_reasoning, format_of
 from llamay_models.errors import PromptTooLong
 from llamay_server.chat.tools import Toolbox
 from llamay_server.engine.formats import envelope, prepared, reasoning_of
@@ -92,7 +92,7 @@ def render(model: Model, conversation: Conversation) -> Rendered:
     marks, known = reasoning_of(template), envelope(format_of(template))
     return Rendered(
         prompt,
-        in_reasoning=begins_thought(prompt.text, marks),
+        in_reasoning=begins_in_reasoning(prompt.text, marks),
         prompted=bool(known.prompted) and prompt.text.endswith(known.prompted),
     )
 

@@ -79,7 +79,7 @@ class Framing:
             index=index,
             parallel=self.toolbox.parallel,
             thinks=self.reasons,
-            in_thought=self.in_reasoning,
+            in_reasoning=self.in_reasoning,
             reasoning=self.marks,
             prompted=self.prompted,
             known_ids=self.known_ids,

@@ -59,7 +59,7 @@ class NamedContext:
             "object": "context",
             "model": self.model,
             "tokens": len(self.context),
-            "pages": self.context.pages,
+            "pages": self.context.page_count,
             "bytes": self.context.nbytes,
             "owner": self.owner,
             "marking": self.marking,

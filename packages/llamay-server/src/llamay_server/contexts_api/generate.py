@@ -19,7 +19,7 @@ from llamay_models.answers import (
     Reasoning,
     Text,
     ToolCall,
-    begins_thought,
+    begins_in_reasoning,
     format_of,
 )
 from llamay_server.contexts_api.reading import prefill_more
@@ -147,7 +147,7 @@ class _Generating:
         if named.messages is not None:
             marks = reasoning_of(self.model.info.chat_template)
         tail = list(contexts[0].tokens)[-_TAIL:]
-        begun = begins_thought(self.model.decode(tail), marks)
+        begun = begins_in_reasoning(self.model.decode(tail), marks)
         reasoning = None if marks is None else (*marks, begun)
         constraint = self.toolbox.constraint(self.form, self.constraint, reasoning=reasoning)
         free = constraint is None or constraint.after_reasoning
@@ -176,7 +176,7 @@ class _Generating:
                 index=i,
                 parallel=self.toolbox.parallel,
                 thinks=marks is not None and free,
-                in_thought=begun and free,
+                in_reasoning=begun and free,
                 reasoning=marks or THINK,
             )
             for i in range(n)

@@ -116,7 +116,7 @@ class Context(Protocol):
         """The ids."""
 
     @property
-    def pages(self) -> int:
+    def page_count(self) -> int:
         """Pages that this context holds, shared ones included."""
 
     @property

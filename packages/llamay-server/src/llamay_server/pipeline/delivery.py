@@ -81,7 +81,7 @@ def generation_request(
         max_tokens=None if max_tokens is None or max_tokens < 0 else max_tokens,
         stop=stop,
         ignore_eos=bool(fields.ignore_eos),
-        stream=0,
+        random_stream=0,
         tenant=tenant,
         reuse=reuse and fields.cache_prompt is not False,
         # As vLLM has it, a lower number is more urgent; the engine's highest priority comes first.

@@ -1,8 +1,9 @@
 """All operations, one file for each family of them.
 
-A family tells of each operation, side by side: the method that records it, its meaning, its record, what it keeps, and
-what it is fused with. Each module here has `OPERATIONS`, may have `FUSIONS`, and has a class of methods for `Trace`.
-They are found by looking, so a new one is a new file. The stub beside this file is for type checkers; a test writes it.
+A family tells of each operation, side by side: the method that records it, its meaning, its record, the values that it
+keeps, and its fusions. Each module here has `OPERATIONS`, may have `FUSIONS`, and has a class of methods for `Trace`.
+They are found by looking, so a new one is a new file. The stub beside this file is for type checkers; a test writes
+it.
 """
 
 import pkgutil

@@ -60,7 +60,7 @@ UNARY: dict[str, Callable[[Doubles], Doubles]] = {
     "softplus": softplus,
     "exp": np.exp,
 }
-"""The kinds of `unary`, which are also what a product's activation may be."""
+"""The kinds of `unary`, which are also the activations of products."""
 
 ACT = text(*UNARY)
 """The attribute of an operation that applies one of them."""

@@ -1,4 +1,4 @@
-"""What a row begins with: the table's row of its token, its position or its type, or a vector that was handed in."""
+"""The first value of a row: the table's row of its token, position or type, or a vector that was handed in."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Mixtures of experts: which of many small networks a row goes through, and what they make of it."""
+"""Mixtures of experts: the routing of a row to some of many small networks, and their outputs."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from llamay_models.plan._rows import Rows
 from llamay_models.plan.operations.elementwise import ACT, UNARY, sigmoid, softplus
 
 SMALLEST_SUM = 6.103515625e-5
-"""What a sum of weights is at least, 2^-14, where they are divided by it: llama.cpp's."""
+"""The least sum of weights, 2^-14, by which they are divided, as in llama.cpp."""
 
 
 class Experts(Recorder):

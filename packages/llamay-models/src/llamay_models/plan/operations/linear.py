@@ -1,4 +1,4 @@
-"""Products with matrices, and what is fused around them."""
+"""Products with matrices, and the fusions around them."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Norms, and what is fused around them."""
+"""Norms, and the fusions around them."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Parts of rows, joined rows, and which rows go on."""
+"""Parts of rows, joined rows, and the selection of rows."""
 
 import numpy as np
 

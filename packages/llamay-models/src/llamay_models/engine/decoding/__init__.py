@@ -1,0 +1,1 @@
+"""How one sequence becomes text: constraint, sampler, speculation, detokenizer and stop strings."""
