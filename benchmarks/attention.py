@@ -1,4 +1,4 @@
-"""Attention alone: how fast rows read what contexts hold, by precision, length and sharing.
+"""Attention alone: how fast rows read the keys and values of contexts, by precision, length and sharing.
 
     python benchmarks/attention.py [--heads 14,2,64] [--layers 24] [--depth 2048] [--threads N] [--json]
 

@@ -1,9 +1,9 @@
-"""What the engine does with one batch: streams, branches, second turns, gaps between tokens, and its own overhead.
+"""Rates of the engine: streams, branches, second turns, gaps between tokens, and its own overhead.
 
     python benchmarks/engine.py [MODEL.gguf] [--json] [--peer-python PYTHON] [--only streams,branches,...]
 
 - streams: tokens per second of 1, 2, 4, 8 and 16 independent texts. With a Python that has xllamacpp (llama.cpp as a
-  wheel) the same number of texts from llama.cpp's server in the same run, alternating; what is reported then is the
+  wheel) the same number of texts from llama.cpp's server in the same run, alternating; the report then is the
   median over rounds of the ratio within a round.
 - branches: 32 branches of a context of 2,048 tokens against one.
 - second turn: a conversation of 4,096 tokens, sent again with one more turn: time to its first token against the first.
@@ -11,7 +11,7 @@
   the median when nothing arrives, and how fast the prompt is read meanwhile, for each of `--stalls`.
 - overhead: of the engine's thread at 8 streams, the share that is not inside the plan: greedy, sampled, and bound by a
   grammar.
-- speculation: a text that repeats what its prompt says, with speculation and without.
+- speculation: a text that repeats its prompt, with speculation and without.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import llamay_grammar
 
 PARTS = ("streams", "branches", "turns", "gaps", "overhead", "speculation")
 GREEDY = llamay.Sampling(temperature=0)
-# What llama.cpp's server does when nothing is said, and what a chat is usually sampled with.
+# The defaults of llama.cpp's server, with which a chat is usually sampled.
 SAMPLED = llamay.Sampling(seed=1)
 
 
@@ -41,7 +41,7 @@ def prompt_of(model: llamay.Model, n: int, seed: int = 0) -> list[int]:
 
 
 def letters(model: llamay.Model) -> Any:
-    """A grammar that never ends: what its masks cost, and no more."""
+    """A grammar that never ends, to measure the cost of masks alone."""
     return llamay_grammar.compile_regex("([a-z]+ )*", llamay.vocabulary(model), whole=True)
 
 
@@ -267,7 +267,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
-        "--stalls", default="2.5x,50ms", help="what max_stall is for gaps, separated by commas"
+        "--stalls", default="2.5x,50ms", help="values of max_stall for gaps, separated by commas"
     )
     parser.add_argument("--peer-python", metavar="PYTHON", help="a Python that has xllamacpp")
     options = parser.parse_args()
@@ -282,11 +282,11 @@ def main() -> None:
         path = resolve(options.model).path
     peer = None
     if options.peer_python and "streams" in wanted:
-        from _engines import Engine
+        from engines.process import Engine
 
         peer = Engine(
             options.peer_python,
-            "_versus_llamacpp.py",
+            "llamacpp_worker.py",
             *("--model", str(path), "--threads", str(options.threads), "--variant", "repacked"),
             *("--context", str(options.tokens + 128), "--parallel", "16"),
         )

@@ -328,7 +328,7 @@ SPECIAL = {"pattern_3000_mask_us_p50": pattern_case, "tools_128x20_compile_ms": 
 
 
 def serve(kind: type[Any], v: Tokens, all_cases: list[Case], pipe: Connection) -> None:
-    """What an engine's process does: the cases that it is asked for, one after another."""
+    """The loop of an engine's process: the requested cases, one after another."""
     try:
         engine = kind(v)
     except ImportError as error:
@@ -516,7 +516,7 @@ def show(v: Tokens, runner: Runner, result: dict[str, Any]) -> None:
 def compare(
     v: Tokens, chosen: list[type[Any]], all_cases: list[Case], each: float, total: float
 ) -> list[Runner]:
-    """Run every case through every engine, engine by engine, so that what else the machine does meets them all."""
+    """Run every case through every engine, engine by engine, so that other load on the machine affects all of them."""
     runners = [Runner(kind, v, all_cases, each, total) for kind in chosen]
     try:
         for what in (*SPECIAL, *range(len(all_cases))):
@@ -573,7 +573,7 @@ def main() -> None:
             for row, ratio in report["ratios"][v.name].items():
                 shown = "not measured" if ratio is None else f"{ratio:8.2f} x the better of the others"
                 print(f"{v.name:12} {row:28} {shown}")
-    # What a vocabulary twice as large costs: the largest against the one next to it.
+    # The cost of a vocabulary twice as large: the largest against the next one.
     by_size = sorted(report["results"].values(), key=lambda r: next(iter(r.values()))["tokens"])
     for small, large in itertools.pairwise(by_size[-2:]):
         for name in small.keys() & large.keys():

@@ -1,4 +1,4 @@
-"""What the state engine costs, beside what the machine can do in the same run.
+"""The costs of the state engine, beside the limits of the machine in the same run.
 
     python benchmarks/kv.py [--json] [--quick] [--peer-python PYTHON --model GGUF --shape LAYERSxHEADSxDIM]
 
@@ -22,8 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import _kv_peers
 import numpy as np
+from engines import state_peers
 
 from llamay_kv import Context, DiskCache, Layout, Pool, PrefixTree, verify
 
@@ -259,7 +259,7 @@ def disk(directory: str) -> dict[str, float]:
 
 
 def forks_on_disk(directory: str) -> float:
-    """Bytes of twelve forks of a context of 32,768 tokens, each with 100 of its own, over those of the one."""
+    """Bytes of twelve forks of a context of 32,768 tokens, each with 100 of its own, relative to the context's."""
     pool = Pool(Layout.uniform(1, 1, 8), budget_bytes=1 << 28)
     parent = filled(pool, 32_768)
     with DiskCache(f"{directory}/forks", budget_bytes=1 << 30, min_free_bytes=0) as cache:
@@ -276,7 +276,7 @@ def forks_on_disk(directory: str) -> float:
 
 
 def imports() -> dict[str, float]:
-    """Milliseconds of `import llamay_kv` in a new process, beyond those of an empty one."""
+    """Milliseconds of `import llamay_kv` in a new process, less the time of an empty process."""
 
     def run(code: str) -> float:
         return best(lambda: subprocess.run([sys.executable, "-c", code], check=True))
@@ -286,7 +286,7 @@ def imports() -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What the state engine costs.")
+    parser = argparse.ArgumentParser(description="The costs of the state engine.")
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.add_argument("--quick", action="store_true", help="a hundredth of the entries in the tree")
     parser.add_argument("--peer-python", help="a Python that has xllamacpp, to run llama-server beside")
@@ -305,11 +305,11 @@ def main() -> None:
             "tree": tree(10_000 if options.quick else 1_000_000),
             "disk_cache": disk(directory),
             "import": imports(),
-            "llama_cpp_python": _kv_peers.llama_cpp_python(directory),
+            "llama_cpp_python": state_peers.llama_cpp_python(directory),
             "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
         if options.peer_python and options.model:
-            result["llama_server"] = _kv_peers.llama_server(
+            result["llama_server"] = state_peers.llama_server(
                 options.peer_python, options.model, options.shape, 2048, directory
             )
     lim, snap, mem = result["limits"], result["snapshot"], result["restore_memory"]

@@ -1,4 +1,4 @@
-"""Flip bits in stored state and see who notices: llamay-kv beside the stores of other engines.
+"""Flip bits in stored state and see which engine notices: llamay-kv beside the stores of other engines.
 
     python benchmarks/kv_bitflips.py [--flips 60] [--json] [--peer-python PYTHON --model GGUF]
 
@@ -179,7 +179,7 @@ def flip(make: Callable[[Path], Store], flips: int) -> Counter[str]:
             save(page)
             if i == 0:
                 if load() != page:
-                    raise RuntimeError("it does not even return what was stored")
+                    raise RuntimeError("it does not even return the stored state")
                 continue
             path = files_with(Path(name), page)[0]
             data = bytearray(path.read_bytes())
@@ -203,7 +203,7 @@ def rows(flips: int, peer: str | None, model: str | None) -> Iterator[dict[str, 
             continue
         yield {"store": name, "flips": flips, **{k: outcome[k] for k in ("refused", "same", "damaged")}}
     if peer and model:
-        script = Path(__file__).with_name("_kv_llama_server.py")
+        script = Path(__file__).parent / "engines" / "slot_files.py"
         out = subprocess.run(
             [peer, script, model, "256", str(flips)], capture_output=True, text=True, check=True
         ).stdout
@@ -220,7 +220,7 @@ def rows(flips: int, peer: str | None, model: str | None) -> Iterator[dict[str, 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description="Who notices a flipped bit?")
+    parser = argparse.ArgumentParser(description="Which engine notices a flipped bit?")
     parser.add_argument("--flips", type=int, default=60)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--peer-python", help="a Python that has xllamacpp")

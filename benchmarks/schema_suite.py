@@ -1,4 +1,4 @@
-"""How many groups of the JSON Schema test suite are exactly right, draft by draft, and what is refused.
+"""How many groups of the JSON Schema test suite are exactly right, draft by draft, and which schemas are refused.
 
     pip install jsonschema-specifications
     python benchmarks/schema_suite.py [--json] [--suite FOLDER]

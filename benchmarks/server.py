@@ -1,4 +1,4 @@
-"""What the server costs over the engine that it serves, and what contexts cost over HTTP.
+"""The overhead of the server over its engine, and the times of contexts over HTTP.
 
     python benchmarks/server.py MODEL [--json] [--streams 32] [--tokens 64] [--repeats 5]
     python benchmarks/server.py MODEL --peer-python PYTHON      # one that has xllamacpp, llama.cpp's server as a wheel
@@ -80,7 +80,7 @@ def client(port: int, streams: int, tokens: int) -> None:
 
 
 def over_http(port: int, streams: int, tokens: int) -> dict[str, float]:
-    """What a client process says of one round."""
+    """The report of a client process for one round."""
     command = [sys.executable, "-S", __file__, "--client", str(port), str(streams), str(tokens)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -162,7 +162,7 @@ def median_ms(work: Callable[[], Any], repeats: int) -> float:
 
 
 def contexts(port: int, ids: list[int], repeats: int) -> dict[str, float]:
-    """What contexts cost over HTTP, and a plain prompt that was read before."""
+    """Times of contexts over HTTP, and of a plain prompt that was read before."""
     c = Connection(port)
     asked: dict[str, Any] = {"max_tokens": 1, "stream": True, "seed": 1, "ignore_eos": True}
     cold = c.first("/v1/completions", asked | UNCACHED | {"prompt": ids})
@@ -192,10 +192,10 @@ def contexts(port: int, ids: list[int], repeats: int) -> dict[str, float]:
 
 
 class Peer:
-    """llama.cpp's server in a process of its own, whose arguments say how much it has to hold."""
+    """llama.cpp's server in a process of its own, with arguments for its capacity."""
 
     def __init__(self, python: str, model: Path, threads: int, context: int, slots: int) -> None:
-        script = Path(__file__).with_name("_server_llamacpp.py")
+        script = Path(__file__).parent / "engines" / "llamacpp_server.py"
         self.process = subprocess.Popen(
             [python, str(script), str(model), str(threads), str(context), str(slots)],
             stdin=subprocess.PIPE,
@@ -287,7 +287,7 @@ def measure(args: argparse.Namespace, say: Callable[[str], None]) -> dict[str, A
                 found, engine_rate = ours(), bare(engine.model, args.streams, args.tokens)
             else:
                 engine_rate, found = bare(engine.model, args.streams, args.tokens), ours()
-            # Of the seconds, what the client had of the cores.
+            # The client's part of the cores, in seconds.
             apart = many / (found["seconds"] - found["cpu"] / len(os.sched_getaffinity(0)))
             ratios = {"ratio": engine_rate / found["rate"], "ratio_apart": engine_rate / apart}
             rounds.append(found | {"engine_rate": engine_rate} | ratios)

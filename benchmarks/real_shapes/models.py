@@ -23,7 +23,7 @@ _POOL_BYTES = 1 << 22
 _STD = 0.02
 _END = 256
 VERSION = 2
-"""Of what is written; a cached file of another version is made again."""
+"""Version of the written files; a cached file of another version is made again."""
 
 
 @dataclass(frozen=True)

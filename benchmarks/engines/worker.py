@@ -1,4 +1,4 @@
-"""What every engine's process shares: the arguments it is started with, and the line it answers on."""
+"""The common parts of all engine processes: their arguments, and the channel of their answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def arguments(*, variants: bool) -> argparse.Namespace:
-    """Read what an engine is told when it is started; `variants` where it has more than one way to compute."""
+    """Read the arguments of an engine process; `variants` where the engine has more than one way to compute."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
     parser.add_argument("--threads", type=int, required=True)
@@ -32,7 +32,7 @@ def arguments(*, variants: bool) -> argparse.Namespace:
 
 
 def end_with_parent() -> None:
-    """Have the system end this process when the one that asks is gone, however that came (Linux)."""
+    """Have the system end this process when the parent process is gone, however it ended (Linux)."""
     if sys.platform == "linux":
         import ctypes
 
@@ -54,12 +54,12 @@ def answers() -> Callable[[dict[str, Any]], None]:
 
 
 def requests() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what is asked, by name and details, until the asker closes the line."""
+    """Yield requests, by name and details, until the parent closes the pipe."""
     for line in sys.stdin:
         request = json.loads(line)
         yield request.pop("do"), request
 
 
 def wait() -> None:
-    """Return when the asker closes the line."""
+    """Return when the parent closes the pipe."""
     sys.stdin.read()

@@ -1,4 +1,4 @@
-"""What a process has taken of memory, as Linux counts it."""
+"""The memory of this process, as Linux counts it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def resident() -> int:
-    """Return the bytes that are in memory now, mapped files included; 0 where the system does not say."""
+    """Return the resident bytes, mapped files included; 0 where the system does not report them."""
     return _status("VmRSS")
 
 
 def peak() -> int:
-    """Return the most bytes that ever were; 0 where the system does not say."""
+    """Return the peak of the resident bytes; 0 where the system does not report it."""
     return _status("VmHWM")
 
 

@@ -28,7 +28,7 @@ def best(f: Callable[[], object], repeats: int = 5) -> float:
 
 def llama_server(peer: str, model: str, shape: str, n: int, directory: str) -> dict[str, Any]:
     """Save and restore n tokens of the model's shape, given as LAYERSxHEADSxDIM, by both."""
-    script = Path(__file__).with_name("_kv_llama_server.py")
+    script = Path(__file__).with_name("slot_files.py")
     run = subprocess.run([peer, script, model, str(n), "0"], capture_output=True, text=True, check=True)
     theirs = json.loads(next(line for line in run.stdout.splitlines() if line.startswith("RESULT "))[7:])
     layout = Layout.uniform(*map(int, shape.split("x")))

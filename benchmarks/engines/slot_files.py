@@ -1,6 +1,6 @@
-"""llama-server's slot save and restore, timed, and what it makes of flipped bits. Run by a Python that has xllamacpp.
+"""llama-server's slot save and restore, timed, and its reaction to flipped bits. Run by a Python that has xllamacpp.
 
-python benchmarks/_kv_llama_server.py MODEL N_TOKENS FLIPS
+python benchmarks/engines/slot_files.py MODEL N_TOKENS FLIPS
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Server:
         params.n_ctx, params.n_parallel, params.port = n_ctx, 1, 0
         params.slot_save_path = folder + "/"
         params.endpoint_slots, params.warmup = True, False
-        params.cache_idle_slots, params.cache_ram_mib = False, 0  # what is restored must come from the file
+        params.cache_idle_slots, params.cache_ram_mib = False, 0  # a restored slot must come from the file
         self._server = xllamacpp.Server(params)
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The llamay side of a comparison: a process that measures when it is told to."""
+"""The llamay side of a comparison: a process that measures on request."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from _memory import peak, resident
-from _worker import answers, arguments, requests, wait
+from process_memory import peak, resident
+from worker import answers, arguments, requests, wait
 
 if TYPE_CHECKING:
     from llamay_models import Context, Model, Sampling
@@ -55,7 +55,7 @@ class Worker:
         self.base_tokens: list[int] = []
 
     def hello(self) -> dict[str, Any]:
-        """Return what bounds the model's rates."""
+        """Return the quantities that bound the model's rates."""
         import llamay_kernels
         from llamay_cli.verification.measurement import decode_bytes, matrix_parameters
 
@@ -70,7 +70,7 @@ class Worker:
         }
 
     def limits(self) -> dict[str, Any]:
-        """Probe what this machine gives now."""
+        """Probe the limits of this machine at the moment."""
         import llamay_kernels
 
         limits = llamay_kernels.limits(self.threads)
@@ -99,7 +99,7 @@ class Worker:
         return self._together(self._prompt(tokens).fork(number), count)
 
     def around(self, count: int) -> dict[str, Any]:
-        """Measure what a step costs beside the model's own work: the whole, and its parts by themselves."""
+        """Measure the overhead of a step beside the model's own work: the whole, and its parts by themselves."""
         from llamay_models import Sampling
 
         parts = self.model._parts

@@ -16,7 +16,7 @@ _NONE = "-"
 
 
 def put_into(page: Path, tables: str) -> None:
-    """Replace what is between the page's two marks."""
+    """Replace the text between the page's two marks."""
     old = page.read_text()
     if old.count(BEGIN) != 1 or old.count(END) != 1:
         raise SystemExit(f"error: {page} needs one line {BEGIN} and one line {END}")
@@ -68,7 +68,7 @@ def _rates(rows: Rows, threads: int) -> str:
 
 
 def _scaling(rows: Rows, threads: int) -> str:
-    """Return what depth, length, company and threads do to the rates of llamay, and of the peers."""
+    """Return the effect of depth, length, several sequences and threads on the rates of llamay, and of the peers."""
     head = ["model", "format", "at depth", *(f"x {p}" for p in PEERS), "long prefill", "8 streams"]
     head += [*(f"x {p}" for p in PEERS), "32 branches", "1 thread: decode", "prefill"]
     lines = []
@@ -90,7 +90,7 @@ def _scaling(rows: Rows, threads: int) -> str:
 
 
 def _costs(rows: Rows, threads: int) -> str:
-    """Return cold start, memory, and what a step costs beside the model."""
+    """Return cold start, memory, and the overhead of a step beside the model."""
     head = ["model", "format", "`llamay run`, s", *(f"x {p}" for p in PEERS), "peak memory / (file + K/V)"]
     head += ["before loading, MB", "around a step", "sampling, µs"]
     lines = []
@@ -113,7 +113,7 @@ def _costs(rows: Rows, threads: int) -> str:
 
 
 def _failures(rows: Rows) -> str:
-    """Return what could not be measured, once each."""
+    """Return the measurements that failed, once each."""
     found = {f"{name} is not there: {reason}" for row in rows for name, reason in row["missing"].items()}
     seen: dict[tuple[str, str], list[str]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""The ik_llama.cpp side of a comparison: a process that measures when it is told to.
+"""The ik_llama.cpp side of a comparison: a process that measures on request.
 
 It uses the C interface, with a batch for each step and the likeliest token of each row's logits, as greedy
 sampling does.
@@ -12,8 +12,8 @@ import time
 from typing import Any
 
 import numpy as np
-from _memory import peak, resident
-from _worker import answers, arguments, requests, wait
+from process_memory import peak, resident
+from worker import answers, arguments, requests, wait
 
 
 def main() -> None:
@@ -65,7 +65,7 @@ class Worker:
         self.copy, self.remove = copy, remove
 
     def system(self) -> str:
-        """Return what it was built for."""
+        """Return the features that it was built with."""
         function = self.api._lib.llama_print_system_info
         function.restype = ctypes.c_char_p
         return str(function().decode())

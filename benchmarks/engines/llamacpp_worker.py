@@ -1,4 +1,4 @@
-"""The llama.cpp side of a comparison: a process that measures when it is told to."""
+"""The llama.cpp side of a comparison: a process that measures on request."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from _memory import peak, resident
-from _worker import answers, arguments, requests, wait
+from process_memory import peak, resident
+from worker import answers, arguments, requests, wait
 
 
 def main() -> None:

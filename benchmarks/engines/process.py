@@ -1,4 +1,4 @@
-"""Engines that are compared: each a process of its own that measures when it is told to."""
+"""The compared engines: each is a process of its own that measures on request."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ PAUSE = 0.1
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of what is timed: a user's Python keeps its compiled modules."""
+    """Return the environment of timed processes: a user's Python keeps its compiled modules."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 class EngineError(Exception):
-    """An engine ended, or did not answer in time; the message is its own last word."""
+    """An engine ended, or did not answer in time; the message has the last line of its stderr."""
 
 
 class Engine:
     """A worker process: one JSON request a line in, one JSON answer a line out.
 
-    `hello` is what it says when its model is loaded. Raises EngineError where it ends instead, or says nothing for
-    `timeout` seconds.
+    `hello` is its first message, sent when the model is loaded. Raises EngineError where it ends instead, or is silent
+    for `timeout` seconds.
     """
 
     def __init__(self, python: str, script: str, *arguments: str, timeout: float = 600) -> None:
         self.name = script
         self.timeout = timeout
-        # A file and not a pipe: nobody reads a pipe while the engine works, and it would fill.
+        # A file and not a pipe, which would fill up while the engine works.
         self.errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self.process = subprocess.Popen(
             [python, str(HERE / script), *arguments],
@@ -56,13 +56,13 @@ class Engine:
         """Send a request, wait for its answer."""
         time.sleep(PAUSE)
         assert self.process.stdin is not None
-        with contextlib.suppress(OSError):  # it ended; the answer says how
+        with contextlib.suppress(OSError):  # the process has ended; _answer raises the reason
             self.process.stdin.write(json.dumps({"do": what, **details}) + "\n")
             self.process.stdin.flush()
         return self._answer(self.timeout if timeout is None else timeout)
 
     def close(self) -> None:
-        """End the process; more than once is nothing."""
+        """End the process; a second call does nothing."""
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
@@ -79,7 +79,7 @@ class Engine:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            # An engine may have words of its own for stdout.
+            # An engine may write other lines to stdout.
             with contextlib.suppress(ValueError):
                 if line.startswith("{"):
                     self._answers.put(json.loads(line))

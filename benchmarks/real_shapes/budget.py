@@ -25,10 +25,11 @@ LEAST_SIZE = 0.3e9
 
 
 def applies(measure: str, shape: str, kind: str, threads: int, options: argparse.Namespace) -> bool:
-    """Whether a row is measured: of fewer threads what scales, and within a budget what its tables need.
+    """Whether a row is measured: with fewer threads only if it scales, within a budget only if the tables have it.
 
     Within a budget every shape is decoded and read in the three formats that are compared; unquantized weights, depth,
-    length, company, starts and memory are measured with the first shape (in its first format) and the real models.
+    length, several sequences, starts and memory are measured with the first shape (in its first format) and the real
+    models.
     """
     if threads != max(options.threads) and measure not in SCALED:
         return False
@@ -60,7 +61,7 @@ class Share:
 
 
 class Budget:
-    """Time that is shared out to rows as they come: what one leaves, the others have."""
+    """Time that is divided among rows as they come: time that one row leaves is for the others."""
 
     def __init__(self, seconds: float) -> None:
         self.end = time.monotonic() + seconds if seconds else 0.0

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from _engines import EngineError, cold_start
-from _shape_budget import Share
-from _shape_cell import BRANCHES, Cell, Peer, Sizes, request_for, shortened
+from engines.process import EngineError, cold_start
+from real_shapes.budget import Share
+from real_shapes.cell import BRANCHES, Cell, Peer, Sizes, request_for, shortened
 
 PLAIN_ATTENTION = "+plain-attention"
 VARIANTS = ("repacked", "plain", f"repacked{PLAIN_ATTENTION}")
@@ -47,7 +47,7 @@ def measure(name: str, cell: Cell, sizes: Sizes, share: Share, say: Callable[[st
                 if engine == "llamay":
                     raise
                 failed[engine] = str(error)
-        # What the machine gave after one round is what it gave before the next.
+        # The limits after one round are also the limits before the next.
         after = cell.probe()
         one["limits"] = {key: max(limits[key], after[key]) for key in limits}
         limits = after
@@ -88,7 +88,7 @@ def fastest(
     variants = [known] if known else list(options.variants)
     if options.budget and (peer.name, name) in cell.flash:
         variants = [v for v in variants if not v.endswith(PLAIN_ATTENTION)]
-    # The one that is known may do one sequence but not several: then the others are tried.
+    # The known variant may support one sequence but not several: then the others are tried.
     variants += [v for v in VARIANTS if known and parallel > 1 and v != known]
     for variant in variants:
         try:
@@ -116,14 +116,14 @@ def fastest(
 
 
 def start(cell: Cell, share: Share, say: Callable[[str], None]) -> dict[str, Any]:
-    """Measure seconds from starting a process to its first token, and what it then has taken of memory."""
-    starts: list[tuple[str, str, list[str]]] = [("llamay", sys.executable, ["_versus_llamay.py"])]
+    """Measure seconds from starting a process to its first token, and its memory then."""
+    starts: list[tuple[str, str, list[str]]] = [("llamay", sys.executable, ["llamay_worker.py"])]
     for peer in cell.peers:
         starts.append((peer.name, peer.python, [peer.script, "--variant", "plain"]))
     failed: dict[str, str] = {}
     found: list[dict[str, Any]] = []
     took = 0.0
-    cell.command_start()  # what it writes once is written, and what it reads is in the page cache
+    cell.command_start()  # afterwards its caches are written, and its files are in the page cache
     for number in range(cell.options.rounds):
         if number and not share.allows(took):
             break
@@ -147,7 +147,7 @@ def start(cell: Cell, share: Share, say: Callable[[str], None]) -> dict[str, Any
 
 
 def around(cell: Cell, sizes: Sizes, share: Share, say: Callable[[str], None]) -> dict[str, Any]:
-    """Measure what a step of llamay costs beside the model's work."""
+    """Measure the overhead of a step of llamay beside the model's work."""
     found: list[dict[str, Any]] = []
     took = 0.0
     for number in range(cell.options.rounds):

@@ -1,6 +1,6 @@
 """llama.cpp's server, for `server.py`. Run by a Python that has xllamacpp; it ends when its stdin does.
 
-python benchmarks/_server_llamacpp.py MODEL THREADS CONTEXT SLOTS
+python benchmarks/engines/llamacpp_server.py MODEL THREADS CONTEXT SLOTS
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> None:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.n_ctx, params.n_parallel, params.port = context, slots, 0
     params.endpoint_slots = True
-    # What was computed in another slot would be found again where rates are measured.
+    # Otherwise results of another slot would be found again where rates are measured.
     params.cache_idle_slots, params.cache_ram_mib = False, 0
     with tempfile.TemporaryDirectory() as folder:
         params.slot_save_path = folder + "/"
