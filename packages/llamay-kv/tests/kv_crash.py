@@ -1,8 +1,8 @@
 """A file system in memory that fails where it is told to, and can lose its power.
 
-What was not synced may survive a crash in part: any subset of the appended sectors, with zeros between them;
+Data that was not synced may survive a crash in part: any subset of the appended sectors, with zeros between them;
 of the directory operations any prefix, as a journal keeps them, or any subset, as nothing promises more.
-What was synced always survives.
+Synced data always survive.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class CrashFile:
 
 
 class PowerLoss(BaseException):
-    """The machine has gone: nobody handles this."""
+    """The power is gone: no code may handle this."""
 
 
 class CrashVfs:
@@ -160,7 +160,7 @@ class CrashVfs:
         return self.capacity - sum(len(i.data) for i in self.inodes())
 
     def after_crash(self, seed: int) -> CrashVfs:
-        """What the next boot finds."""
+        """The files that the next boot finds."""
         rng = random.Random(seed)
         names = dict(self.durable)
         survived = self.pending[: rng.randint(0, len(self.pending))]

@@ -1,7 +1,7 @@
 """Contexts beside contexts that own a full copy of everything, under any history of operations.
 
 `Driver.step` does one operation, drawn by a random number generator, on both sides, and checks everything that must
-hold after it. What a context reads as is compared as one checksum, computed natively from the pages and by numpy from
+hold after it. The contents of a context are compared as one checksum, computed natively from the pages, by numpy from
 the full copy, so that long runs are possible. Hypothesis calls it step by step; `run` for whole seeds. The long run:
 
     python packages/llamay-kv/tests/kv_driver.py 500 400
@@ -40,7 +40,7 @@ MIXES = {
         Group.sliding(20, [Layer(3, 1, 3, 3)], p),
     ],
 }
-# For what is kept in chunks of 64 positions: a window that spans chunks, and states at the ends of some.
+# For storage in chunks of 64 positions: a window that spans chunks, and states at the ends of some chunks.
 LONG_MIXES = {
     "wide": lambda p: [Group.full([Layer(0, 1, 4, 3)], p), Group.sliding(100, [Layer(1, 1, 4, 4)], p)],
     "states": lambda p: [
@@ -70,7 +70,7 @@ CONFIGS = [Config(*values) for values in itertools.product(MIXES, PRECISIONS, ME
 
 
 ROWS: dict[int, tuple[bytes, int]] = {}
-"""What the drivers' rows are, by id."""
+"""Digest and index of the drivers' rows, by id."""
 
 
 def described(tokens) -> tuple[bytes, bytes]:
@@ -89,7 +89,7 @@ def described(tokens) -> tuple[bytes, bytes]:
 
 
 class Material:
-    """Numbers to write, as given and as they read back, sliced at random: making them is what would take time."""
+    """Numbers to write, as given and as they read back, sliced at random, since making new ones would take time."""
 
     ROWS = 2048
 
@@ -115,12 +115,12 @@ class Material:
 
 @dataclass
 class FullCopy:
-    """What a context is, in arrays of its own: for each layer all positions, and all states by length."""
+    """The contents of a context in arrays of its own: for each layer all positions, and all states by length."""
 
     layout: Layout
     tokens: list[int] = field(default_factory=list)
     rows: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
-    first: list[int] = field(default_factory=list)  # of each group: what lies before it is gone
+    first: list[int] = field(default_factory=list)  # the first position of each group; earlier ones are dropped
     present: dict[int, tuple[np.ndarray, np.ndarray]] | None = None
     kept: dict[int, dict[int, tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
     most_kept: int | None = None
@@ -139,7 +139,7 @@ class FullCopy:
         return twin
 
     def append(self, tokens, rows, states, page_tokens, checkpoints=False):
-        """rows by layer; states by new length, then by layer; `checkpoints`: keep those before the end."""
+        """rows by layer; states by new length, then by layer; `checkpoints`: keep the states before the end."""
         if not tokens:
             return
         before = len(self.tokens)
@@ -173,7 +173,7 @@ class FullCopy:
             self.known = None
 
     def thin(self):
-        """Give up what leaves the smallest hole for its distance from the last, while there are too many."""
+        """While there are too many, drop the one with the smallest gap relative to its distance from the last."""
         while self.most_kept is not None and len(self.kept) > self.most_kept:
             at = sorted(self.kept)
             gone = min(
@@ -266,7 +266,7 @@ class Driver:
         return context
 
     def _rows(self, n):
-        """What to write, and what it reads back as."""
+        """Values to write, and the values as they read back."""
         at = self.rng.randrange(Material.ROWS - n)
         part = slice(at, at + n)
         pick = lambda of: {  # noqa: E731
@@ -275,7 +275,7 @@ class Driver:
         return pick(self.material.given), pick(self.material.stored)
 
     def _tokens(self, n):
-        """Ids to commit: tokens, now and then a picture, seldom one that nobody tells."""
+        """Ids to commit: tokens, now and then a picture, seldom an unknown token."""
         draw = self.rng
         tokens = [draw.randrange(1 << 20) for _ in range(n)]
         if n and draw.random() < 0.25:
@@ -336,7 +336,7 @@ class Driver:
         try:
             lease = context.reserve(n, states=asked)
         except OutOfPages:
-            # Making room may have spilled something; what was counted is never more than before.
+            # Making room may have spilled pages; the count is never more than before.
             assert self.pool.used_bytes <= max(used, self.pool.budget_bytes)
             assert not context.leased
             return
@@ -379,7 +379,7 @@ class Driver:
         del view
 
     def _look_into(self, lease, full, stored, states):
-        """A lease reads what there was and what was written since."""
+        """A lease reads committed positions and positions written since."""
         before = len(full.tokens)
         for g, group in enumerate(self.layout.groups):
             layer = group.layers[0]
@@ -497,7 +497,7 @@ class Driver:
                     continue
                 raise AssertionError("something wrong was done")
 
-    # What must hold
+    # Invariants
 
     def check(self) -> None:
         self.pool.audit()

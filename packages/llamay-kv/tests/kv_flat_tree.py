@@ -101,7 +101,7 @@ class FlatTree:
         return best, path[: -(-best // self.P)]
 
     def usable_state(self, owner, path, last):
-        """Whichever entry has a state: of those at the longest length everybody's, then the first by its tokens."""
+        """An entry with a state: of the entries of the longest length a shared one, then the first by its tokens."""
         found = []
         for i, on_path in enumerate(path):
             begin, part = i * self.P, on_path.tokens[: self.P if i + 1 < len(path) else last]

@@ -1,4 +1,4 @@
-"""The stored precisions, in numpy: what must read back after a write."""
+"""The stored precisions, in numpy: the values that must read back after a write."""
 
 import numpy as np
 

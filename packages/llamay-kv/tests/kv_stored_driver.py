@@ -1,9 +1,9 @@
-"""The lockstep driver with what outlives a process: snapshots and the disk cache, in files and in an object store.
+"""The lockstep driver with persistent state: snapshots and the disk cache, in files and in an object store.
 
 A snapshot is a full copy made when it was saved; in less precision, the copy goes through the reference conversions.
-The cache is a table by file name of what each chunk was last written with. A chunk was written if its nonce is another
-than before, so that the reference need not know which chunks an eviction takes; and where several contexts have the
-same tokens and other values (`overwrite`), it is known exactly whose values come back.
+The cache is a table by file name of the contexts that chunks were last written from. A chunk was written if its nonce
+is another than before, so that the reference need not know which chunks an eviction takes; and where several contexts
+have the same tokens and other values (`overwrite`), it is known exactly whose values come back.
 
     python packages/llamay-kv/tests/kv_stored_driver.py 100 200    # seeds, operations; every configuration
 """
@@ -47,7 +47,7 @@ CONFIGS = [
 
 @dataclass
 class Saved:
-    """A snapshot: what it was made of, and how."""
+    """A snapshot: the context it was made from, and the options."""
 
     full: FullCopy
     identity: Identity
@@ -268,7 +268,7 @@ class StoredDriver(Driver):
         counts = self.cache.counters()
         assert not {"damaged", "declined"} & set(counts)
         if counts.get("failed_reads") != counted.get("failed_reads"):
-            # What an eviction had left in memory alone was pushed out there by the chunks before it.
+            # A chunk that an eviction had left in memory only was pushed out there by the chunks before it.
             assert only_in_memory
             assert self.ram < 1 << 30
             n = len(loaded) // CHUNK
@@ -293,7 +293,7 @@ class StoredDriver(Driver):
         return tokens[:cut] + [self.rng.randrange(1 << 20) for _ in range(self.rng.choice((0, 1, 70)))], who
 
     def _onto(self, wanted):
-        """A context that has a prefix of what is wanted; often one that was cut short for it."""
+        """A context that has a prefix of the wanted tokens; often one that was cut short for it."""
         fits = [c for c, full in self.pairs.items() if full.tokens == wanted[: len(full.tokens)]]
         longer = [c for c, full in self.pairs.items() if full.tokens[:CHUNK] == wanted[:CHUNK]]
         if longer and self.rng.random() < 0.6:
@@ -323,7 +323,7 @@ class StoredDriver(Driver):
         )
 
     def loaded(self, chain, tokens, base, page_tokens) -> FullCopy:
-        """What comes back: as much of the base as can be shared, and the chunks after it."""
+        """The loaded context: as much of the base as can be shared, and the chunks after it."""
         n = len(chain) * CHUNK
         recurrent = [g for g, group in enumerate(self.layout.groups) if group.kind == "state"]
         placed = [g for g, group in enumerate(self.layout.groups) if group.kind != "state"]

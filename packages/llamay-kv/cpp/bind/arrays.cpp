@@ -73,7 +73,8 @@ void* given_array(const char* name, nb::handle array, size_t n, uint32_t heads, 
                             .c_str());
 }
 
-/// Positions of a layer, of those that the view has: committed ones, and reserved ones of a lease.
+/// Positions of a layer among the positions of the view: the committed ones, and the reserved ones of a
+/// lease.
 nb::object read_positions(const Export& e, uint32_t layer, uint32_t begin, std::optional<uint32_t> to,
                           bool raw, nb::handle out) {
   const Pool& pool = *e.table().pool();
@@ -356,9 +357,8 @@ void bind_writing(nb::class_<PyLease>& c) {
            nb::sig("def read_state(self, layer: int, *, after: int = 0) -> tuple[numpy.ndarray, "
                    "numpy.ndarray]"),
            "Copies of a recurrent state, float32 (heads, k_dim) and (heads, v_dim).\n\n"
-           "The one that the step begins with, zeros where there are no tokens; or the one that was written "
-           "after so many of\n"
-           "the reserved tokens. ValueError if none was.");
+           "With after=0 the state that the step begins with, zeros where there are no tokens; otherwise the "
+           "state that was\nwritten after that many of the reserved tokens. ValueError if none was written.");
   c.def(
        "write", &write_positions, "layer"_a, "k"_a, "v"_a, nb::kw_only(), "offset"_a = 0,
        nb::sig("def write(self, layer: int, k: numpy.ndarray, v: numpy.ndarray, *, offset: int = 0) -> None"),

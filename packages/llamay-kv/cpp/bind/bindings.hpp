@@ -64,7 +64,7 @@ std::byte* state_page(const Table& table, size_t g, uint32_t at);
 /// The position of the state that so many of the reserved tokens leave, all without a number.
 uint32_t reserved_state(const Lease& lease, std::optional<uint32_t> after);
 
-/// The functions of contexts and leases that move arrays, and those that move the bytes of snapshots.
+/// The functions of contexts and leases that move arrays, and the functions that move the bytes of snapshots.
 void bind_reading(nb::class_<PyContext>& c);
 void bind_writing(nb::class_<PyLease>& c);
 void bind_packing(nb::class_<PyContext>& c);

@@ -198,9 +198,8 @@ void bind_context(nb::module_& m) {
           "can end at these.")
       .def("first_positions", &first_positions, "The first position that is still there, for each group.")
       .def("page_numbers", &page_numbers, "group"_a,
-           "The pages of a group in position order, -1 for a dropped one; in a recurrent group those of the "
-           "checkpoints and the\n"
-           "present state.")
+           "The pages of a group in position order, -1 for a dropped one; in a recurrent group the pages of "
+           "the checkpoints and of\nthe present state.")
       .def_prop_rw(
           "side", &side, &set_side, nb::for_getter(nb::sig("def side(self) -> dict[str, tuple[int, bytes]]")),
           nb::for_setter(nb::sig("def side(self, value: dict[str, tuple[int, bytes]], /) -> None")),

@@ -88,7 +88,8 @@ void bind_rows(nb::module_& m) {
       .def_prop_ro(
           "digest", [](const PyRows& r) { return to_bytes(r.source->digest); },
           "The 32 bytes that name the vectors of the rows.");
-  nb::class_<PyHeldRows>(m, "HeldRows", "Rows of which an id means the same for as long as this lives.");
+  nb::class_<PyHeldRows>(m, "HeldRows",
+                         "Rows whose ids keep their meaning for as long as this object lives.");
   m.def("rows", &rows, "digest"_a, "n"_a, "The first n rows of a digest.");
   m.def("digest_of", &digest_of, "row"_a, nb::sig("def digest_of(row: int) -> tuple[bytes, int] | None"),
         "The digest and the index of a row; None if the id is no row's.");

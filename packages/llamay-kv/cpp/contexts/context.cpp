@@ -143,7 +143,8 @@ void Context::make_writable(uint32_t begin, uint32_t end, size_t only, std::span
   for (size_t g = 0; g < n_groups; ++g)
     for (uint32_t i = first; i < std::min(last, have); ++i) {
       if ((only != kAllGroups && only != g) || pool_->layout(g).recurrent() || table_->owns(g, i)) continue;
-      // The one place where a page is cloned. Only slots that hold tokens: a lease may be writing the others.
+      // The only place where a page is cloned. Only slots that hold tokens: a lease may be writing the
+      // others.
       const uint32_t used = std::min(P, n_tokens_ - std::min(n_tokens_, i * P));
       pool_->copy_slots(g, table_->page(g, i), taken.next(g), used);
       table_->replace(g, i, taken.next(g));

@@ -80,10 +80,10 @@ class Lease;
 
 /// A value: token ids and the pages that hold their K/V. A copy costs two counts, at any length.
 ///
-/// Between reserve and commit the table lists the reserved pages too; at any other time exactly those that
-/// hold tokens. Every operation takes the context's mutex for as long as it touches the table, so threads may
-/// fork one parent at will. The holder of a lease owns the context: other threads are refused, and so is a
-/// second lease.
+/// Between reserve and commit the table lists the reserved pages too; at any other time exactly the pages
+/// that hold tokens. Every operation takes the context's mutex for as long as it touches the table, so
+/// threads may fork one parent at will. The holder of a lease owns the context: other threads are refused,
+/// and so is a second lease.
 class Context {
   struct Private {};
 
@@ -258,8 +258,8 @@ class Lease {
   std::vector<uint32_t> states() const;
 
   /// The ids become tokens of the context; reserved positions beyond them are given up. Ends the
-  /// lease. In a context with recurrent groups there must be a state at their end; with `checkpoints` those
-  /// before it that were reserved are kept, otherwise only those on the groups' stride. Throws
+  /// lease. In a context with recurrent groups there must be a state at their end; with `checkpoints` all
+  /// reserved states before it are kept, otherwise only the states on the groups' stride. Throws
   /// std::invalid_argument, and the lease stays open, if an id is neither a token, unknown nor a row that is
   /// held.
   void commit(std::span<const int32_t> ids, bool checkpoints = false);

@@ -5,7 +5,7 @@
 
 namespace llamay::kv {
 
-/// The positions, after those there are, at which the next n leave a state.
+/// The positions, counted after the committed ones, at which the next n tokens leave a state.
 std::vector<uint32_t> Context::states_to_write(uint32_t n,
                                                std::optional<std::span<const uint32_t>> wanted) const {
   std::vector<uint32_t> at;

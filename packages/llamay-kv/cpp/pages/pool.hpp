@@ -109,7 +109,7 @@ class Pool {
   /// Give the memory of free pages back to the system. Returns the bytes of the pages concerned.
   uint64_t trim();
 
-  /// The bytes of memory that come free when the caller, who holds the page, drops it.
+  /// The bytes of memory that become free when the caller, a holder of the page, drops it.
   uint64_t gain(size_t g, int32_t page) const;
   /// Whether the page was spilled and could not be read back.
   bool lost(size_t g, int32_t page) const;

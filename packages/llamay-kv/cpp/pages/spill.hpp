@@ -18,7 +18,7 @@ namespace llamay::kv {
 class SpillStore {
  public:
   virtual ~SpillStore() = default;
-  /// The bytes of a slot beyond those of the page.
+  /// The bytes of a slot in addition to the page.
   virtual size_t overhead() const = 0;
   /// False if there is no room for it, even within the budget. Throws if it cannot be written.
   virtual bool write(size_t group, uint32_t slot, uint64_t serial, std::span<const std::byte> page) = 0;
@@ -47,11 +47,12 @@ class Spill {
 
   std::shared_mutex& gate() { return gate_; }
 
-  /// Write out pages that no pinned table lists, those unused for longest first, until so many bytes of
+  /// Write out pages that no pinned table lists, least recently used first, until so many bytes of
   /// memory are free or none is left. Returns the bytes.
   uint64_t spill(uint64_t bytes);
 
-  /// Bring back what the table lists, and pin it. Throws PagesLost, or OutOfPages; it is cold then as before.
+  /// Bring back the pages that the table lists, and pin it. Throws PagesLost, or OutOfPages; the table then
+  /// stays cold.
   void thaw(const Ref<Table>& table);
 
   // For the pool, under its lock.

@@ -28,7 +28,7 @@ struct Checkpoints : Counted {
   Ref<Checkpoints> clone(size_t n) const;
   /// Add one behind the others; the list takes a count of its own of each page.
   void add(uint32_t at, const States& from, size_t i);
-  /// Drop those from the n-th on.
+  /// Drop the states from the n-th on.
   void cut(size_t n);
   /// Drop the first n.
   void drop_front(size_t n);
@@ -39,7 +39,7 @@ struct Checkpoints : Counted {
   States states;
 };
 
-/// The recurrent states of a table: the present one, those that a lease writes, and checkpoints.
+/// The recurrent states of a table: the present state, the states that a lease writes, and checkpoints.
 class StateList {
  public:
   explicit StateList(Pool& pool) : pool_(pool), live_(pool.n_groups()) {}
@@ -73,8 +73,8 @@ class StateList {
   /// Forget the checkpoint at n tokens, which must be there.
   void forget(uint32_t n);
   /// Forget checkpoints until there are no more than `most`, which is at least 1. The last one stays. Of the
-  /// others the one goes that leaves the smallest hole for its distance from the last, the earlier of two; so
-  /// they are denser the nearer they are to the end.
+  /// others the checkpoint is dropped that leaves the smallest gap relative to its distance from the last
+  /// one, the earlier of two equals; so they are denser the nearer they are to the end.
   void thin(size_t most);
 
   /// Call f(group, page) for every page that is held, shared checkpoints included.

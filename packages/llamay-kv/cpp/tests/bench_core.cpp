@@ -1,4 +1,4 @@
-// What the core costs without Python: fork, lease, and moving K/V beside a plain copy of memory.
+// Times of the core without Python: fork, lease, and moving K/V beside a plain copy of memory.
 #include <chrono>
 #include <cstring>
 

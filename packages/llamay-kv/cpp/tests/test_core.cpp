@@ -56,7 +56,7 @@ void halves_convert_exactly() {
     CHECK(float_to_half(std::nextafter(middle, next)) == h + 1);
     CHECK(float_to_half(middle) == h + (h & 1));
   }
-  // What converts rows does the same, whatever the processor has.
+  // The conversion of rows gives the same on every processor.
   std::vector<uint16_t> halves(65536 + 3);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = uint16_t(i);
   std::vector<float> floats(halves.size());
@@ -105,7 +105,7 @@ void histories_keep_their_values(Precision precision, uint32_t page_tokens, uint
   };
   std::vector<Pair> pairs{{std::make_shared<Context>(pool), {}}};
   std::vector<std::unique_ptr<Export>> views;
-  // What a position holds is a function of its token: the reference needs no arrays.
+  // The values of a position are a function of its token: the reference needs no arrays.
   const auto fill = [&](const Table& table, uint32_t at, int32_t token) {
     for (uint32_t layer : {0u, 1u, 2u}) {
       std::vector<float> k(16), v(16);
@@ -152,7 +152,7 @@ void histories_keep_their_values(Precision precision, uint32_t page_tokens, uint
         if (!pair.tokens.empty()) {
           const auto at =
               uint32_t(pair.tokens.size()) - 1 - pick(std::min<uint32_t>(3, uint32_t(pair.tokens.size())));
-          try {  // the same value again: what matters is that nobody else's page is touched
+          try {  // the same value again: the test is that no other context's page is touched
             pair.context->overwrite(at, at + 1, [&](const Table& t) { fill(t, at, pair.tokens[at]); });
           } catch (const OutOfPages&) {
           }

@@ -1,4 +1,4 @@
-// What a scheduler does from many threads at once; meant for ThreadSanitizer, and true without it.
+// The calls of a scheduler from many threads at once; meant for ThreadSanitizer, and useful without it.
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -60,7 +60,7 @@ void sixteen_threads_fork_one_parent() {
   CHECK(pool->live_pages(0) == 7);
 }
 
-/// Readers hold views of what the owner keeps rewriting and extending.
+/// Readers hold views of a context that its owner keeps rewriting and extending.
 void readers_race_a_decode_that_rewrites_the_prefix() {
   auto pool = make_pool(1 << 14);
   auto context = std::make_shared<Context>(pool);
@@ -115,7 +115,7 @@ void forks_in_the_middle_of_a_lease_are_independent() {
   pool->audit();
 }
 
-/// A pool that is always nearly empty: whoever gets a page has it alone.
+/// A pool that is always nearly empty: each page has one holder.
 void threads_compete_for_the_last_pages() {
   auto pool = make_pool(24);
   std::atomic<int> refused = 0;
@@ -203,7 +203,7 @@ class FakeStore : public SpillStore {
   std::map<std::pair<size_t, uint32_t>, std::pair<uint64_t, std::vector<std::byte>>> slots_;
 };
 
-/// Threads use contexts, forks and a tree whose pages others push out to the file all the while.
+/// Threads use contexts, forks and a tree whose pages other threads spill to the file all the while.
 void spilling_races_use() {
   std::vector<GroupSpec> spec{{Kind::full, 0, Precision::f16, {{0, 1, 16, 16}}},
                               {Kind::state, 0, Precision::f32, {{1, 1, 0, 16}}, 32}};

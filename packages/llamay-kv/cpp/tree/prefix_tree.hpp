@@ -21,11 +21,11 @@ struct RecomputeCost {
 /// Computed prefixes, as a radix tree over token ids whose edges are pages.
 ///
 /// A node is one page of tokens under its parent's; only a leaf may hold fewer than a page. It may also hold
-/// recurrent states after some of its tokens; with such groups only what ends at a state can be used, and any
-/// node that has one will do. Nodes hold the pages of their groups, so that contexts and the tree share them,
-/// and the same page in two nodes counts once. Under a byte budget the tree gives up leaves, cheapest to
-/// recompute and longest unused first: GreedyDual-Size (Cao and Irani, 1997) with the cost of recomputing as
-/// the cost.
+/// recurrent states after some of its tokens; with such groups only a prefix that ends at a state can be
+/// used, and any node that has one will do. Nodes hold the pages of their groups, so that contexts and the
+/// tree share them, and the same page in two nodes counts once. Under a byte budget the tree gives up leaves,
+/// cheapest to recompute and longest unused first: GreedyDual-Size (Cao and Irani, 1997) with the cost of
+/// recomputing as the cost.
 ///
 /// A namespace is a root of its own. Within one, a node belongs to a tenant or is shared; a tenant sees both
 /// kinds. Thread safe. Tokens are compared, never only their hashes.
@@ -35,7 +35,7 @@ class PrefixTree : public Holder {
                                           RecomputeCost cost);
   ~PrefixTree() override;
 
-  /// Keep the pages of the context, those of its first `shared` tokens (rounded down to pages) for all
+  /// Keep the pages of the context, the pages of its first `shared` tokens (rounded down to pages) for all
   /// tenants. Returns how many of its tokens are in the tree afterwards; fewer than it has if pages that must
   /// stay take up the budget.
   uint32_t insert(const Context& context, const std::string& space, const std::string& tenant,
@@ -49,7 +49,7 @@ class PrefixTree : public Holder {
   /// The length that match would find, and the place where the tree and the tokens part.
   struct Trace {
     uint32_t equal = 0;   // tokens that are in the tree
-    uint32_t usable = 0;  // those that a context could be made of
+    uint32_t usable = 0;  // tokens of which a context could be made
     bool ends = true;     // whether the tree knows nothing after them
     int32_t stored = 0;   // otherwise a token that it has there instead
   };
@@ -157,7 +157,7 @@ class PrefixTree : public Holder {
   std::map<std::string, std::unique_ptr<Node>> roots_;
   std::unordered_map<std::string, uint32_t> owners_;
   std::vector<std::vector<uint32_t>> nodes_of_page_;  // for each group and page, how many nodes hold it
-  std::set<Node*, ByPriority> leaves_;                // those that may be given up
+  std::set<Node*, ByPriority> leaves_;                // the leaves that may be given up
   std::map<uint64_t, Node*> pins_;
   double inflation_ = 0;  // GreedyDual's L: the priority of the last evicted leaf
   uint64_t used_bytes_ = 0, nodes_ = 0, next_pin_ = 0, serial_ = 0;

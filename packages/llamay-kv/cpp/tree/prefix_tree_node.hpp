@@ -27,7 +27,7 @@ struct PrefixTree::Node {
   uint64_t serial = 0;  // orders equal priorities by age
   uint64_t used = 0;    // the pool's tick when it was last of use
   std::vector<int32_t> tokens;
-  HeldRows rows;                                    // of those of its tokens that are rows
+  HeldRows rows;                                    // holds the rows among the node's tokens
   std::vector<int32_t> pages;                       // for each group; kDropped if the node has none of it
   std::map<uint32_t, std::vector<int32_t>> states;  // by length, for each group; kDropped if it has none
   std::set<Node*, Less> children;

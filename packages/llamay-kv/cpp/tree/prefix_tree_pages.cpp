@@ -17,7 +17,7 @@ bool PrefixTree::hold_beside(Node* keep, Node* node, const Source& source, uint3
 }
 
 /// Hold the pages and states of the source, which has the node's tokens up to `end`, that the node lacks;
-/// with `replace` its pages in place of what the node has. False, and nothing has changed, if there is no
+/// with `replace` its pages in place of the node's. False, and nothing has changed, if there is no
 /// room.
 bool PrefixTree::hold(Node* node, const Source& source, uint32_t end, bool replace) {
   const size_t n_groups = pool_->n_groups();
@@ -131,7 +131,7 @@ void PrefixTree::evict(Node* leaf) {
 uint64_t PrefixTree::reclaim(uint64_t bytes) {
   std::lock_guard lock(mutex_);
   uint64_t freed = 0;
-  // A page that a context uses too is not freed by giving it up: those leaves stay.
+  // A page that a context uses too is not freed by giving it up: such leaves stay.
   const auto gain = [&](const Node* node) {
     uint64_t n = 0;
     for_each_page(node, [&](size_t g, int32_t page) { n += pool_->gain(g, page); });

@@ -15,7 +15,7 @@ class SnapshotError(ValueError):
         path: the file; None if state in memory was compared.
         part: the part of the file that is at fault: "header", "manifest", "tokens", "rows", "side state …",
             "chunk … of group …", "layout", "identity", "owner", "marking", "secret" or "end".
-        reason: what is wrong with that part.
+        reason: the damage of that part.
 
     """
 

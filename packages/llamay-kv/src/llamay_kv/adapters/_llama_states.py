@@ -11,7 +11,7 @@ import numpy as np
 from llama_cpp.llama import LlamaState
 
 UNUSED = -1
-"""The token id behind those that a state holds."""
+"""The token id after the tokens that a state holds."""
 
 
 def digest(tokens: np.ndarray) -> bytes:

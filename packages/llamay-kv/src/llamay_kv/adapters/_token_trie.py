@@ -29,7 +29,7 @@ class TokenTrie(Generic[V]):
         self.n_values = 0
 
     def insert(self, tokens: np.ndarray, value: V) -> V | None:
-        """Give the sequence a value; return the one that it had."""
+        """Give the sequence a value; return the value that it had."""
         node, rest = self._root, tokens
         while len(rest):
             child = node.children.get(int(rest[0]))

@@ -5,7 +5,7 @@
     llama.set_cache(LlamaTrieCache.for_model(llama, capacity_bytes=2 << 30))
     llama.set_cache(LlamaDiskCache.for_model(llama, "states", capacity_bytes=20 << 30))
 
-What differs from the caches of the package itself:
+The differences from the caches of the package itself:
 
 * The longest prefix is found in a radix tree, in time that depends on its length and not on how many states there are.
 * `cache_size` counts every byte that is kept, the scores and token ids of a state too, and is exact when a state
@@ -61,7 +61,7 @@ _DEPENDS_ON = (
     ),
     *("yarn_ext_factor", "yarn_attn_factor", "yarn_beta_fast", "yarn_beta_slow", "yarn_orig_ctx"),
 )
-"""What of the context's parameters K/V or its layout depends on."""
+"""The context's parameters on which K/V or its layout depends."""
 _NOBODY = Identity()
 
 
@@ -74,7 +74,7 @@ def needs_whole_prefix(llama: Llama) -> bool:
 
 
 def identity_of(llama: Llama, *, weights: str | bytes | None = None) -> Identity:
-    """Return what states of this model depend on.
+    """Return the identity on which states of this model depend.
 
     Args:
         llama: the model.
@@ -100,7 +100,7 @@ def _plain(value: Any) -> bool | int | float:
 
 
 class _PrefixCache(BaseLlamaCache):
-    """What the caches have in common: which entry serves for which tokens. Safe from several threads."""
+    """The common base of the caches: which entry serves for which tokens. Safe from several threads."""
 
     def __init__(self, capacity_bytes: int, *, whole_prefix: bool, keep_scores: bool) -> None:
         super().__init__(capacity_bytes)
@@ -150,7 +150,7 @@ class LlamaTrieCache(_PrefixCache):
     """States in memory.
 
     Args:
-        capacity_bytes: what they may take; the least recently used go first.
+        capacity_bytes: the most bytes that they may take; the least recently used go first.
         whole_prefix: give out only states that are a prefix of the prompt; see `needs_whole_prefix`.
         keep_scores: keep the scores of a state. They take n_tokens times the vocabulary times 4 bytes, often more than
             all the rest, and only a model with logits_all=True ever looks at them again.
@@ -234,10 +234,10 @@ class LlamaDiskCache(_PrefixCache):
 
     Args:
         cache_dir: created if need be; several processes may use it.
-        capacity_bytes: what its files may take; the least recently used go first.
+        capacity_bytes: the most bytes that its files may take; the least recently used go first.
         whole_prefix: give out only states that are a prefix of the prompt; see `needs_whole_prefix`.
         keep_scores: keep the scores of a state, see `LlamaTrieCache`.
-        identity: what states depend on, see `identity_of`. States of another identity are not seen.
+        identity: the identity on which states depend, see `identity_of`. States of another identity are not seen.
         key: encrypts the files; without one the directory has a secret of its own.
         min_free_bytes: nothing is written that would leave less room on the file system.
         durable: whether a state that was stored survives a loss of power. If not, it may be torn then, and is refused.
@@ -307,7 +307,7 @@ class LlamaDiskCache(_PrefixCache):
             about = Link.named(name)
             if self._files.parts(about) != _ABOUT:
                 return
-            payload = self._files.read(about, keep=True)[1]  # it may be under somebody else's key
+            payload = self._files.read(about, keep=True)[1]  # it may be under the key of another owner
             version, identity, state, n = _HEAD.unpack(payload[: _HEAD.size])
         except (Damaged, ValueError):
             return

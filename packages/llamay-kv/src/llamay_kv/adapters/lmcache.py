@@ -111,7 +111,7 @@ class LlamayL2Adapter(L2AdapterInterface):
             return done
 
     def submit_lookup_and_lock_task(self, keys: list[Any], group_layout_descs: dict[int, Any]) -> int:
-        """Look objects up, and keep those that are there from being evicted until they are unlocked."""
+        """Look objects up, and keep the stored ones from being evicted until they are unlocked."""
 
         def work() -> Bitmap:
             found = Bitmap(len(keys))
@@ -161,11 +161,11 @@ class LlamayL2Adapter(L2AdapterInterface):
         return AdapterUsage(total_bytes_used=self._store.used_bytes, total_capacity_bytes=0)
 
     def report_status(self) -> dict[str, Any]:
-        """Return what happened so far."""
+        """Return the counters so far."""
         return {"is_healthy": True, "used_bytes": self._store.used_bytes, **self._store.counters()}
 
     def close(self) -> None:
-        """Finish what was begun, and close the event fds."""
+        """Finish all begun operations, and close the event fds."""
         self._threads.shutdown()
         self._store.close()
         for event in (self._store_event, self._lookup_event, self._load_event):

@@ -42,7 +42,7 @@ _SHARED = (
 def identity_of(
     config: HiCacheStorageConfig, weights: str | None = None, *, sharded: bool = True
 ) -> Identity:
-    """Return what pages depend on, beside their tokens.
+    """Return the identity on which pages depend, beside their tokens.
 
     Args:
         config: SGLang's configuration.
@@ -59,7 +59,7 @@ def identity_of(
 
 
 class LlamayStorage(HiCacheStorage):
-    """Pages in `BlockStore`s on one directory: one for what is sharded, one for what every rank has alike.
+    """Pages in `BlockStore`s on one directory: one for sharded pages, one for pages that every rank has alike.
 
     Args:
         storage_config: SGLang's configuration. Its `extra_config` has `directory` and `budget_bytes`, and may have
@@ -142,7 +142,7 @@ class LlamayStorage(HiCacheStorage):
         pool_transfers: list[PoolTransfer] | None = None,
         extra_info: HiCacheStorageExtraInfo | None = None,
     ) -> PoolTransferResult:
-        """Return the longest prefix of pages for which every pool has what it needs."""
+        """Return the longest prefix of pages for which every pool has all it needs."""
         kv = _leading(self._has(key) for key in keys)
         hits: dict[str, int] = {PoolName.KV: kv} if kv else {}
         usable = set(range(1, kv + 1))
@@ -222,7 +222,7 @@ class LlamayStorage(HiCacheStorage):
             stored[key] = False
             store, name = self._place(key, pool)
             if store is self._replicated is not self._sharded and not self._writes:
-                stored[key] = True  # another rank writes what is the same for all
+                stored[key] = True  # another rank writes the pages that are the same for all
                 continue
             _, names, blocks = groups.setdefault(id(store), (store, {}, []))
             names[name] = key

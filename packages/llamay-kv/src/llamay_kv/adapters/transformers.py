@@ -26,7 +26,7 @@ from llamay_kv import UNKNOWN_TOKEN, Context, Layout, Lease
 from llamay_kv.layout import Precision
 
 UNKNOWN = UNKNOWN_TOKEN
-"""The token id of positions whose token nobody told the cache: a prefix tree finds nothing by them."""
+"""The token id of positions whose token the cache was not told: a prefix tree finds nothing by them."""
 
 _EXACT: dict[torch.dtype, tuple[Precision, ...]] = {
     torch.float32: ("f32",),
@@ -118,7 +118,7 @@ class PagedLayer(CacheLayerMixin):
         self._precision = group.precision
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Check once that the pages can hold what the model computes."""
+        """Check once that the pages can hold the model's keys and values."""
         allowed = _EXACT.get(key_states.dtype, ())
         if self._precision not in allowed:
             raise ValueError(
@@ -130,7 +130,7 @@ class PagedLayer(CacheLayerMixin):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store what is new and return everything."""
+        """Store the new positions and return all."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         before = self.get_seq_length()
@@ -152,7 +152,7 @@ class PagedLayer(CacheLayerMixin):
         return self.get_seq_length() + query_length, 0
 
     def get_seq_length(self) -> int:
-        """Return how many positions count: those of whole steps."""
+        """Return how many positions count: the positions of whole steps."""
         return len(self._batch.contexts[0])
 
     def get_max_length(self) -> int:

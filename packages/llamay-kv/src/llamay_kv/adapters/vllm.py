@@ -32,7 +32,7 @@ __all__ = ["LlamayTier", "identity_of"]
 
 
 def identity_of(spec: Any, block_bytes: int, weights: str | None = None) -> Identity:
-    """Return what blocks of this configuration depend on, beside their tokens.
+    """Return the identity on which blocks of this configuration depend, beside their tokens.
 
     Args:
         spec: the offloading spec.
@@ -70,7 +70,7 @@ class LlamayTier(SecondaryTierManager):
         tier_type: the name in the configuration.
         backpressure_detector: of vLLM, or None.
         directory: where the blocks are; several engines may share it.
-        budget_bytes: what they may take.
+        budget_bytes: the most bytes that they may take.
         weights: the SHA-256 of the checkpoint, see `identity_of`.
         key_file: a file of 32 bytes or more that encrypts the blocks.
         min_free_bytes: nothing is written that would leave less room on the file system.
@@ -113,7 +113,7 @@ class LlamayTier(SecondaryTierManager):
             durable=durable,
         )
         self._bytes = primary_kv_view.cast("B")
-        # Two pools, so that a load, for which somebody waits, never stands behind stores.
+        # Two pools, so that a load, for which a request waits, never queues behind stores.
         self._loads = ThreadPoolExecutor(max(1, threads // 2), "llamay-kv load")
         self._stores = ThreadPoolExecutor(max(1, threads - threads // 2), "llamay-kv store")
         self._pending_stores = pending_stores
@@ -186,7 +186,7 @@ class LlamayTier(SecondaryTierManager):
         return {key for key, target in self._blocks(job) if self._store.get_into(key, target)}
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
-        """Return what has finished since the last call."""
+        """Return the jobs that have finished since the last call."""
         finished = []
         while self._done:
             finished.append(self._done.popleft())
@@ -217,7 +217,7 @@ class LlamayTier(SecondaryTierManager):
                 future.result()
 
     def shutdown(self) -> None:
-        """Finish what was begun, and stop the threads."""
+        """Finish all begun operations, and stop the threads."""
         self._loads.shutdown()
         self._stores.shutdown()
         self._store.close()

@@ -1,1 +1,1 @@
-"""Where bytes go: file systems, object stores, scratch files, and the encryption of what is stored."""
+"""Storage of bytes: file systems, object stores, scratch files, and encryption."""

@@ -26,7 +26,7 @@ class ObjectVfs:
 
     An object appears whole or not at all: one request puts it under its name, or renames the parts that were
     sent in parts. There is no room to run out of, and no cheap way to say that an object was of use, so a cache's
-    budget drops what was written longest ago. Needs the extra `object-store`.
+    budget drops the objects that were written longest ago. Needs the extra `object-store`.
 
     """
 

@@ -225,7 +225,7 @@ def write_atomically(vfs: Vfs, path: str, parts: Iterable[Sequence[Buffer]], *, 
 class Batch:
     """Files of one directory that become durable together: written, then synced, then renamed, then the directory.
 
-    One sync for each file and one for each name is what small files cost most; in a batch the disk does the work of
+    One sync for each file and one for each name make up most of small files' cost; in a batch the disk does the work of
     all of them at once. Call `abandon` at the end in any case.
     """
 

@@ -338,7 +338,7 @@ def test_hostile_files_are_refused_in_bounded_memory(data):
     vfs.names["s"] = Inode(bytearray(head + crc64(head).to_bytes(8, "little") + text + body))
     changed = json.loads(text)
     if {**changed, "owner": None, "marking": None} == json.loads(manifest.encode()):
-        return  # anybody may say whose it is, as long as it is not encrypted
+        return  # without encryption the owner in a file is not protected
     with pytest.raises((SnapshotError, IdentityMismatch)):
         pool.restore("s", vfs=vfs, identity=IDENTITY, legacy="refuse")
     assert pool.used_bytes == 0

@@ -1,4 +1,4 @@
-"""What was computed outlives the process, is stored once, and is right or not there."""
+"""Computed chunks outlive the process, are stored once, and are either right or absent."""
 
 import contextlib
 import os
@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kv_crash import CrashVfs, PowerLoss
-from test_prefix_tree import check, fill
+from kv_filled import FULL, check, fill
 
 from llamay_kv import DiskCache, Group, Identity, Key, Layer, Layout, Pool, SnapshotError
 
-FULL = Layout([Group.full([Layer(0, 1, 2, 2)], "f32")])
 MIXED = Layout([Group.full([Layer(0, 1, 2, 2)], "f32"), Group.sliding(70, [Layer(1, 1, 2, 2)], "f32")])
 KEY = Key("k", b"k" * 32)
 US = Identity(weights=b"us")
@@ -140,7 +139,7 @@ def test_a_chunk_that_lies_behind_the_window_is_not_taken_for_one_that_is_there(
 def test_the_memory_tier_forgets_a_chunk_that_was_written_again_with_more(tmp_path):
     one = Layout([Group.full([Layer(0, 1, 1, 1)], "f32"), Group.sliding(20, [Layer(1, 1, 4, 4)], "f32")])
     pool = Pool(one, 64, pages=40)
-    with cache_on(tmp_path, ram_bytes=1024) as cache:  # what lies behind the window fits, all of it does not
+    with cache_on(tmp_path, ram_bytes=1024) as cache:  # the chunks behind the window fit, all chunks together do not
         put(cache, fill(pool.context(), range(150)))
         assert cache._files.in_memory(next(cache._links(one, np.arange(64), Identity(), "")))
         put(cache, fill(pool.context(), range(64)))
@@ -351,8 +350,7 @@ VICTIM = """
 import sys
 import numpy as np
 from llamay_kv import DiskCache, Key, Pool
-from test_disk_cache import FULL
-from test_prefix_tree import fill
+from kv_filled import FULL, fill
 pool = Pool(FULL, 64, pages=64)
 with DiskCache(sys.argv[1], budget_bytes=1 << 30, min_free_bytes=0, key=Key("k", b"k" * 32)) as cache:
     print("open", flush=True)
@@ -367,7 +365,7 @@ with DiskCache(sys.argv[1], budget_bytes=1 << 30, min_free_bytes=0, key=Key("k",
 def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(tmp_path):
     rng = np.random.default_rng(0)
     directory = tmp_path / "cache"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     for _ in range(3):
         command = [sys.executable, "-c", VICTIM, str(directory)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as victim:

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from test_disk_cache import FULL
-from test_prefix_tree import check, fill
+from kv_filled import FULL, check, fill
 
 from llamay_kv import DiskCache, Key, ObjectVfs, Pool, SnapshotError, inspect, verify
 

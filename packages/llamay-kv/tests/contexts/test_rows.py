@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kv_driver import ROWS, described
-from test_prefix_tree import check, fill
+from kv_filled import check, fill
 
 from llamay_kv import (
     UNKNOWN_TOKEN,
@@ -157,12 +157,12 @@ def test_all_ids_can_be_given_out_and_given_back(pool):
 
 
 class Interning(RuleBasedStateMachine):
-    """The table beside a dictionary, and a list of everybody who has an id."""
+    """The table beside a dictionary, and a list of the holders of each id."""
 
     @initialize()
     def first(self):
         self.pool = Pool(LAYOUT, 16, pages=100)
-        self.ids = {}  # digest and index -> id, of those that somebody has
+        self.ids = {}  # digest and index -> id, of the rows that have a holder
         self.handles, self.contexts = [], []
 
     digests = st.sampled_from([CAT, DOG, b"0" * 32, b"0" * 31 + b"1"])
@@ -351,7 +351,7 @@ def test_the_same_rows_give_the_same_file_whatever_their_ids_are(pool, tmp_path)
     context, *_ = picture_context(pool)
     assert between[0] not in context.tokens
     assert context.tokens != old
-    # The values of `fill` depend on the ids: those of the first one are written.
+    # The values of `fill` depend on the ids: the values of the first context are written.
     restored = pool.restore(tmp_path / "a")
     assert restored.tokens == context.tokens
     restored.save(tmp_path / "b")
@@ -520,7 +520,8 @@ with DiskCache(sys.argv[1] + "/cache", budget_bytes=1 << 30, key=KEY, min_free_b
 
 
 def test_processes_agree_on_rows_whatever_their_ids_are(tmp_path):
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (here, here.parent)))}
     for numbering, verb in ((1, "write"), (777, "read")):
         command = [sys.executable, "-c", OTHER, str(tmp_path), str(numbering), verb]
         subprocess.run(command, check=True, env=environment)

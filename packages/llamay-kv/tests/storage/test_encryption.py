@@ -1,4 +1,4 @@
-"""What is encrypted can be read with its key only, as it was written and by whom it is for."""
+"""Encrypted data can be read with its key only, unchanged, and by its owner."""
 
 import contextlib
 import hashlib

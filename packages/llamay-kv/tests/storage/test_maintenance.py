@@ -1,4 +1,4 @@
-"""Two snapshots are compared position by position, and what the dead have left is swept away."""
+"""Two snapshots are compared position by position, and files left by processes that ended are swept away."""
 
 import os
 

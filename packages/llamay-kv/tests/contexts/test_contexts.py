@@ -1,4 +1,4 @@
-"""What a context promises, one thing at a time."""
+"""The promises of a context, one at a time."""
 
 import ctypes
 import gc

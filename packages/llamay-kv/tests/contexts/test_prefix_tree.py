@@ -1,4 +1,4 @@
-"""The tree finds the longest prefix, is exact to the byte, and gives up what a flat list would."""
+"""The tree finds the longest prefix, is exact to the byte, and gives up the same pages as a flat list."""
 
 import os
 import time
@@ -8,54 +8,12 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from kv_filled import check, fill
 from kv_flat_tree import FlatTree
 
 from llamay_kv import UNKNOWN_TOKEN, Group, Identity, Layer, Layout, OutOfPages, Pool, PrefixTree
-from llamay_kv._kv import crc64
 
 P = 16
-
-
-def fill(context, tokens, chunk=10**9):
-    """Values are a function of token and position, so that any mix-up shows."""
-    layout = context.pool.layout
-    for at in range(0, len(tokens), chunk):
-        part = np.asarray(tokens[at : at + chunk])
-        with context.reserve(len(part)) as lease:
-            base = (part % 97 + np.arange(lease.begin, lease.begin + len(part)) * 100).astype("f4")
-            for group in layout.groups:
-                for layer in group.layers:
-                    k = base[:, None, None] + np.zeros((1, layer.kv_heads, layer.k_dim), "f4")
-                    if group.kind == "state":
-                        lease.write_state(layer.index, *state_after([*context.tokens, *part.tolist()], layer))
-                    else:
-                        lease.write(layer.index, k, -k[:, :, : layer.v_dim])
-            lease.commit(part.tolist())
-    return context
-
-
-def state_after(tokens, layer):
-    """A state that depends on every token and on their order."""
-    crc = crc64(np.array(tokens, np.int32).tobytes()) % 65521
-    return tuple(np.full((layer.kv_heads, dim), crc, "f4") for dim in (layer.k_dim, layer.v_dim))
-
-
-def check(context, tokens):
-    assert context.tokens == list(tokens)
-    base = np.asarray(tokens) % 97 + np.arange(len(tokens)) * 100
-    first = context.first_positions()
-    for g, group in enumerate(context.pool.layout.groups):
-        for layer in group.layers:
-            if group.kind == "state":
-                for at in {*context.checkpoints, len(context)} - {0}:
-                    for got, want in zip(
-                        context.state(layer.index, at), state_after(context.tokens[:at], layer), strict=True
-                    ):
-                        assert (got == want).all()
-                continue
-            k, v = context.read(layer.index, first[g])
-            assert (k[:, 0, 0] == base[first[g] :]).all()
-            assert (v[:, 0, 0] == -base[first[g] :]).all()
 
 
 LAYOUTS = [
@@ -94,7 +52,7 @@ class TreeLockstep(RuleBasedStateMachine):
         self.rows = [self.pool.rows(bytes([i]) * 32, 40) for i in range(2)]
 
     def _tokens(self, data):
-        """Something like what was seen, so that prefixes meet."""
+        """Tokens similar to earlier ones, so that prefixes meet."""
         base = data.draw(st.sampled_from(self.seen))
         keep = data.draw(st.integers(0, len(base)))
         more = data.draw(st.lists(st.integers(1, 2), max_size=3)) * data.draw(st.sampled_from([1, 5, 17]))
@@ -264,7 +222,7 @@ def test_tenants_share_a_system_prompt_and_nothing_else():
 
 
 def test_where_a_tenant_and_everybody_have_as_much_everybodys_page_is_used():
-    """So that tenants share it, and nothing depends on who was inserted first."""
+    """Tenants share the page, and the order of insertion does not matter."""
     for order in ((0, 1), (1, 0)):
         pool, tree = make()
         pages = {}

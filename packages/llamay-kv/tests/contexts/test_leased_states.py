@@ -1,11 +1,11 @@
-"""Recurrent states within a lease: every step of a draft can be committed, and what was not kept costs nothing."""
+"""Recurrent states within a lease: every step of a draft can be committed; states that are not kept cost nothing."""
 
 import ctypes
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from test_recurrent import HYBRID, STRIDED, check, feed, states_of
+from kv_recurrent import HYBRID, STRIDED, check, feed, states_of
 
 from llamay_kv import DiskCache, Group, Layer, Layout, Pool, PrefixTree, Spill
 
@@ -13,7 +13,7 @@ STATEFUL = [layer.index for group in HYBRID.groups if group.kind == "state" for 
 
 
 def step(lease, tokens, at):
-    """Do what a kernel does for one row: read the state at `at` reserved tokens, write the one after it."""
+    """Do what a kernel does for one row: read the state at `at` reserved tokens, write the next one."""
     for layer in STATEFUL:
         read = lease.read_state(layer, after=at)
         lease.write_state(
@@ -24,7 +24,7 @@ def step(lease, tokens, at):
 
 
 def listed(lease) -> Iterator[tuple[int, int, list[int]]]:
-    """The groups with states in a lease's view: its tokens, what is reserved, and the lengths it lists."""
+    """The groups with states in a lease's view: its tokens, its reserved positions, and the lengths it lists."""
     get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
     get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     capsule = lease.__llamay_kv_view__()
@@ -217,7 +217,7 @@ TURNS = [[*range(70)], [3, 1, 4, 1, 5], [*range(200, 300)], [9, 9]]
 
 
 def converse(pool, tree, cache=None):
-    """Turns as an engine takes them: a prompt from what is known, drafts of which some are kept, a checkpoint."""
+    """Turns as an engine takes them: a prompt after a known prefix, drafts that are kept in part, a checkpoint."""
     history, found = [], []
     for turn in TURNS:
         prompt = history + turn

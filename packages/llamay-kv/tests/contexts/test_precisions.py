@@ -1,4 +1,4 @@
-"""What is stored is exactly what the numbers' definition says, and close enough to be of use."""
+"""Stored numbers are exactly those of the precision's definition, and close enough to be of use."""
 
 import numpy as np
 import pytest

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_disk_cache import FULL
-from test_prefix_tree import check
+from kv_filled import FULL, check
 
 from llamay_kv import BlockStore, Key, Pool, sweep, verify
 
@@ -17,8 +16,7 @@ KEY = Key("k", b"k" * 32)
 SAVES = """
 import sys
 from llamay_kv import Key, Pool
-from test_disk_cache import FULL
-from test_prefix_tree import fill
+from kv_filled import FULL, fill
 pool, key = Pool(FULL, 64, pages=64), Key("k", b"k" * 32) if sys.argv[2] == "encrypted" else None
 context = pool.context()
 for i in range(1, 3000):
@@ -39,7 +37,7 @@ with BlockStore(sys.argv[1], budget_bytes=1 << 30, min_free_bytes=0, key=Key("k"
 def killed(code, *arguments, seed=0):
     """Run the code, kill it after a while, and return the last number that it has printed."""
     rng = np.random.default_rng(seed)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     command = [sys.executable, "-c", code, *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as victim:
         lines = [victim.stdout.readline() for _ in range(int(rng.integers(2, 7)))]

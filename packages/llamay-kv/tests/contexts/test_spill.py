@@ -1,4 +1,4 @@
-"""Pages that nobody is at work on make room, and come back exactly; what cannot come back is lost alone."""
+"""Pages that are not in use make room, and come back exactly; a page that cannot come back is lost alone."""
 
 import gc
 import os
@@ -270,7 +270,7 @@ def test_a_failed_read_back_drops_exactly_that_context(tmp_path, files, damage):
     if damage == "read":
         check(found, range(len(found)))
     found.close()
-    for _ in range(5):  # a page that nobody has asked for since is found out when somebody does
+    for _ in range(5):  # a lost page is noticed when it is asked for again
         with fill(pool.context(), range(30)) as again:
             tree.insert(again)
         with tree.match(range(30)) as found:
