@@ -12,6 +12,20 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # Each package's rooms (folders and single modules), from the ground up; a folder's own rooms under its dotted name.
 ROOMS: dict[str, list[str]] = {
+    "llamay_kernels": ["_kernels"],  # the rooms of its C++: packages/llamay-kernels/tests/test_rooms.py
+    "llamay_kv": [
+        "_kv",
+        "errors",
+        "identity",
+        "ids",
+        "layout",
+        "storage",
+        "snapshots",
+        "context",
+        "prefix_tree",
+        "tiers",
+        "adapters",
+    ],
     "llamay_cli": [
         "errors",
         "paths",

@@ -1,7 +1,7 @@
-/* Where the memory of K/V pages comes from, when it is not the owner of the pages that takes it.
+/* An allocator for the memory of K/V pages, where the owner of the pages does not allocate it itself.
  *
- * Plain C, like kv_view.h, and under the same rules of compatibility. The memory must be one that the CPU can
- * read and write at the address it is given: ordinary, pinned, shared or unified memory.
+ * Plain C, like kv_view.h, and under the same rules of compatibility. The CPU must be able to read and write
+ * the memory at the returned address: ordinary, pinned, shared or unified memory.
  */
 #ifndef LLAMAY_ALLOCATOR_H
 #define LLAMAY_ALLOCATOR_H
@@ -27,12 +27,13 @@ typedef struct llamay_allocator {
   /* Memory for all pages of one group, aligned to 64 bytes, or NULL. Called once for each group. */
   void* (*allocate)(void* user, uint64_t bytes);
   void (*release)(void* user, void* memory, uint64_t bytes);
-  /* May be NULL. What is in this range is not needed any more, and the memory behind it may be given back to
-   * the system until it is written again. Without it pages cannot be spilled. */
+  /* May be NULL. The contents of this range are not needed any more, and its memory may be given back to the
+   * system until it is written again. Without this function pages cannot be spilled. */
   void (*discard)(void* user, void* memory, uint64_t bytes);
   /* Since 1.1. May be NULL: the CPU copies then. Copies `rows` pieces of `bytes` bytes that begin `stride`
-   * bytes apart, on both sides, within memory of one group; the two do not overlap. Returns when it is done.
-   * This is how a page that contexts share is cloned before one of them writes to it. */
+   * bytes apart, in source and destination, within memory of one group; the two do not overlap. Returns when
+   * the copy is complete. A page that contexts share is cloned by this function before one of them writes to
+   * it. */
   void (*copy)(void* user, void* to, const void* from, uint64_t bytes, uint64_t rows, uint64_t stride);
 } llamay_allocator;
 

@@ -1,14 +1,14 @@
-/* The contract between whoever owns K/V pages and whoever computes on them.
+/* The contract between the owner of K/V pages and the code that computes on them.
  *
  * Plain C on purpose: the two sides are separate wheels, built at different times, perhaps by different
  * compilers. Nothing here depends on the C++ library, on nanobind or on Python.
  *
  * A view is a lease on one context. From export to release
  *   - no arena moves and no listed page is freed;
- *   - positions [0, n_tokens) are written by nobody;
- *   - positions [n_tokens, n_tokens + n_reserved) are written by the holder of the lease, and by nobody else.
- * So the holder needs neither a lock nor the GIL. The protocol of a step is reserve -> run -> commit: until
- * the lease is committed nothing that was written counts, and a commit may keep fewer positions than were
+ *   - positions [0, n_tokens) are not written;
+ *   - positions [n_tokens, n_tokens + n_reserved) are written by the holder of the lease only.
+ * So the holder needs neither a lock nor the GIL. The protocol of a step is reserve -> run -> commit: before
+ * the lease is committed no written position counts, and a commit may keep fewer positions than were
  * reserved.
  *
  * Where an element lives. Layers with the same page table form a group. Position p of a group is slot
@@ -26,24 +26,25 @@
  * A LATENT group (since 1.2) has K only: one vector for each position, of which the values are a part that
  * the model knows. Its v_dim is 0.
  *
- * A STATE group (since 1.2) has no positions but states: what a recurrent layer knows after so many tokens.
- * Each is one page (page_tokens is 1), and a step reads one and writes others, so that none is ever changed
- * and giving up a step is nothing. Page blocks[0][i] is the state after state_at[i] tokens, for i < n_states:
- *   - the one with state_at[i] == n_tokens is to be read; there is none if n_tokens is 0, and it is all
+ * A STATE group (since 1.2) has states instead of positions: the memory of a recurrent layer after a number
+ * of tokens. Each state is one page (page_tokens is 1), and a step reads one state and writes others, so that
+ * no state is ever changed and abandoning a step needs no undoing. Page blocks[0][i] is the state after
+ * state_at[i] tokens, for i < n_states:
+ *   - a step reads the state with state_at[i] == n_tokens; there is none if n_tokens is 0: the state is then
  * zeros;
- *   - those with state_at[i] > n_tokens are to be written. The last one is after all reserved positions;
- * there may be others that the owner wants on the way. A commit ends at one of them.
+ *   - a step writes the states with state_at[i] > n_tokens. The last state is after all reserved positions;
+ * the owner may list others before it. A commit ends at one of these states.
  *
  * A step of fewer rows than are reserved writes the states up to its own end. Steps may follow one another
  * within a lease: the holder advances its copy of the view by the k tokens that are written, n_tokens + k and
- * n_reserved - k. States with state_at[i] < n_tokens lie behind it then, and are neither read nor written.
+ * n_reserved - k. States with state_at[i] < n_tokens are then behind it, and are neither read nor written.
  *
  * For each layer K of head h, element d is the last inputs of a short convolution, at h * k_dim + d; V is the
  * recurrent state, at h * v_dim + d. Either may be absent (dimension 0).
  *
  * Compatibility. A change of meaning bumps MAJOR, and with it the capsule's name. A new field goes at the end
  * of its struct and bumps MINOR: a reader asks whether it is there with LLAMAY_HAS. Arrays of structs are
- * walked by the size the owner states, never by the reader's sizeof.
+ * walked by the stride that the owner states, never by the reader's sizeof.
  */
 #ifndef LLAMAY_KV_VIEW_H
 #define LLAMAY_KV_VIEW_H
@@ -60,8 +61,8 @@
 extern "C" {
 #endif
 
-/* VQ8 (since 1.1): values are int8, keys f16. Q8 (since 1.1): both int8. A reader refuses what it does not
- * know. */
+/* VQ8 (since 1.1): values are int8, keys f16. Q8 (since 1.1): both int8. A reader refuses a dtype that it
+ * does not know. */
 enum llamay_kv_dtype { LLAMAY_KV_F32 = 0, LLAMAY_KV_F16 = 1, LLAMAY_KV_VQ8 = 2, LLAMAY_KV_Q8 = 3 };
 /* LATENT and STATE since 1.2. */
 enum llamay_kv_kind { LLAMAY_KV_FULL = 0, LLAMAY_KV_WINDOW = 1, LLAMAY_KV_LATENT = 2, LLAMAY_KV_STATE = 3 };
@@ -76,10 +77,10 @@ typedef struct llamay_kv_layer {
   uint32_t v_dim;
 } llamay_kv_layer;
 
-/* Since 1.1: what layer_stride steps over in groups of LLAMAY_KV_VQ8 and LLAMAY_KV_Q8. An int8 element is
- * rint(x / scale), with one float scale for each head and slot: float h * page_tokens + slot at the offset. A
- * vector that is not finite has a NaN scale. The scales of a plane that is not int8 are not there, and their
- * offset is 0. */
+/* Since 1.1: the layers of groups of LLAMAY_KV_VQ8 and LLAMAY_KV_Q8, whose layer_stride is the size of this
+ * struct. An int8 element is rint(x / scale), with one float scale for each head and slot: float h *
+ * page_tokens + slot at the offset. A vector that is not finite has a NaN scale. A plane that is not int8 has
+ * no scales, and their offset is 0. */
 typedef struct llamay_kv_layer_int8 {
   llamay_kv_layer layer;
   uint64_t k_scale_offset;

@@ -1,4 +1,5 @@
-/* The contract between whoever knows which tokens may come next and whoever samples them.
+/* The contract between a constraint, which decides which tokens may come next, and the code that samples
+ * them.
  *
  * Plain C on purpose: the two sides are separate wheels, built at different times, perhaps by different
  * compilers. Nothing here depends on the C++ library, on nanobind or on Python.
@@ -6,8 +7,8 @@
  * A constraint is a position in one document. An object that offers one has a method
  * LLAMAY_TOKEN_CONSTRAINT_METHOD that takes no argument and returns a capsule named
  * LLAMAY_TOKEN_CONSTRAINT_CAPSULE around a pointer to the struct below. The struct lives as long as the
- * capsule; whoever wants to keep it longer, or to use it when the capsule may be gone, calls fork() and owns
- * the result until release().
+ * capsule; code that needs it longer, or when the capsule may be gone, calls fork() and owns the result until
+ * release().
  *
  * Functions may be called from any thread and without the GIL, but two calls on one constraint must not
  * overlap: a constraint has one owner at a time. Different constraints are independent, forks of one another
@@ -61,7 +62,7 @@ struct llamay_token_constraint {
   uint32_t (*forced)(void* self, uint32_t* tokens, uint32_t capacity);
   /* 0: the document must go on. 1: it may end here. 2: an end-of-sequence token was accepted. */
   int (*complete)(void* self);
-  /* Ends a constraint that fork() made. Never called on one that came in a capsule. */
+  /* Ends a constraint that fork() made. Must not be called on a constraint from a capsule. */
   void (*release)(llamay_token_constraint* constraint);
 };
 

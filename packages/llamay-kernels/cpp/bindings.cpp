@@ -2,12 +2,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "cpu/bind.hpp"
+#include "cpu/bind/bindings.hpp"
 #include "dispatch.hpp"
-#include "matmul/bind.hpp"
-#include "ops/bind.hpp"
-#include "probe/bind.hpp"
-#include "sampling/bind.hpp"
+#include "matmul/bind/bindings.hpp"
+#include "ops/bind/bindings.hpp"
+#include "probe/bind/bindings.hpp"
+#include "sampling/bind/bindings.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

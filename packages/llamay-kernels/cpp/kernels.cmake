@@ -12,21 +12,22 @@ if(LLAMAY_SANITIZE)
   list(APPEND link_flags -fsanitize=${LLAMAY_SANITIZE})
 endif()
 
-# <area>/isa_*.cpp is compiled once for every kernel set; <area>/bind*.cpp belongs to the Python module;
-# every other <area>/*.cpp is ordinary code for the baseline CPU.
+# isa_*.cpp in any folder is compiled once for every kernel set; <area>/bind/*.cpp belongs to the Python module;
+# every other .cpp file of an area is ordinary code for the baseline CPU.
 set(cpp ${CMAKE_CURRENT_LIST_DIR})
-file(GLOB isa_sources CONFIGURE_DEPENDS ${cpp}/*/isa_*.cpp)
-file(GLOB bind_sources CONFIGURE_DEPENDS ${cpp}/*/bind*.cpp)
-file(GLOB base_sources CONFIGURE_DEPENDS ${cpp}/*/*.cpp)
+file(GLOB_RECURSE isa_sources CONFIGURE_DEPENDS ${cpp}/isa_*.cpp)
+file(GLOB bind_sources CONFIGURE_DEPENDS ${cpp}/*/bind/*.cpp)
+file(GLOB_RECURSE base_sources CONFIGURE_DEPENDS ${cpp}/*.cpp)
 if(LLAMAY_AREAS)  # digest/CMakeLists.txt builds some areas only, itself among them
   list(FILTER isa_sources INCLUDE REGEX "/cpp/(${LLAMAY_AREAS})/")
   list(FILTER base_sources INCLUDE REGEX "/cpp/(${LLAMAY_AREAS})/")
+  list(APPEND base_sources ${cpp}/dispatch.cpp)
 else()
   list(FILTER isa_sources EXCLUDE REGEX "/cpp/digest/")
   list(FILTER base_sources EXCLUDE REGEX "/cpp/(digest|tests)/")
 endif()
-list(APPEND base_sources ${cpp}/dispatch.cpp)
-list(REMOVE_ITEM base_sources ${isa_sources} ${bind_sources} ${cpp}/digest/digest.cpp)
+list(FILTER base_sources EXCLUDE REGEX "/cpp/matmul/bench/")
+list(REMOVE_ITEM base_sources ${isa_sources} ${bind_sources} ${cpp}/bindings.cpp ${cpp}/digest/digest.cpp)
 
 set(sets portable)
 set(flags_portable "")
@@ -55,7 +56,7 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
 endif()
 
 # An ISA object includes no C++ library header: an inline function compiled for AVX-512 could be the copy that the
-# linker keeps for every CPU. It exports one table and nothing else; tests/test_isa.py looks.
+# linker keeps for every CPU. It exports one table and nothing else; tests/machine/test_isa.py looks.
 set(isa_flags ${flags} -fno-exceptions -fno-rtti)
 set(objects "")
 foreach(set IN LISTS sets)

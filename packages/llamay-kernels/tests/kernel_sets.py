@@ -1,4 +1,4 @@
-"""What tests of single kernels share: hostile values, distances in units of the last place, every kernel set."""
+"""Helpers for tests of single kernels: hostile values, distances in units of the last place, every kernel set."""
 
 import numpy as np
 from plans import same_bits

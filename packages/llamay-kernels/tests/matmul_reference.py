@@ -1,6 +1,6 @@
 """docs/arithmetic.md for matrix products, slowly: Python integers, and float64 steps rounded once to float32.
 
-Shares no line with the kernels: it reads the blocks as they stand in a file, those with codebooks and grids with the
+Shares no line with the kernels: it reads the blocks as they are in a file, formats with codebooks and grids with the
 help of the gguf package.
 """
 
@@ -158,7 +158,7 @@ def _row_of_super_blocks(name: str, row: bytes, size: int, x: np.ndarray) -> np.
     return acc
 
 
-# What stands beside d in the formats that count in fractions.
+# The factor beside d in the formats that count in fractions.
 UNITS = {"IQ2_XXS": 8, "IQ2_XS": 8, "IQ2_S": 8, "IQ1_S": 8, "IQ1_M": 8, "IQ3_XXS": 4}
 
 
@@ -175,7 +175,7 @@ def scale_of(name: str, block: bytes) -> np.float32:
 
 
 def scaled_integers(name: str, block: bytes) -> list[int]:
-    """Scale times integer of each element: what the reference reads where d is one unit."""
+    """Scale times integer of each element, as the reference reads it where d is one unit."""
     blocks = np.frombuffer(block, np.uint8).copy().reshape(1, -1)
     if name == "MXFP4":
         blocks[:, 0] = 128

@@ -96,7 +96,7 @@ def scaled(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rounded(x: np.ndarray, dtype: int, value: bool) -> np.ndarray:
-    """What a key, or value, reads back as after it was stored in a precision."""
+    """A key, or value, as it reads back after it was stored in a precision."""
     if dtype == Q8 or (dtype == VQ8 and value):
         q, scale = scaled(x)
         return q.astype(np.float32) * scale
@@ -276,7 +276,7 @@ class Context:
         return _new(c.addressof(self._view), self.name, None)
 
     def state(self, layer: int, at: int) -> tuple[np.ndarray, np.ndarray]:
-        """What a convolution carries over and the recurrent state after so many tokens, float32."""
+        """The inputs that a convolution carries over and the recurrent state after a number of tokens, float32."""
         numbers = iter(self.states[at])
         for g, spec, arena in zip(self._groups, self.groups, self.arenas, strict=True):
             if g.kind != STATE:

@@ -1,10 +1,10 @@
-"""Models of recurrent layers over leases of states, and what they compute, slowly."""
+"""Models of recurrent layers over leases of states, with a slow reference."""
 
 import numpy as np
 from kernel_sets import POOLS, values
 from pages import FULL, STATE, Context, GroupSpec, LayerSpec
 from plans import ATTENTION, run_rows, weight
-from test_recurrent_kernels import conv_reference, scan_reference
+from recurrent_reference import conv_reference, scan_reference
 
 from llamay_kernels import Plan
 

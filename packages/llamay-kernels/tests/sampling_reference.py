@@ -86,7 +86,7 @@ def dry_lengths(history: Sequence[int], o: Mapping[str, object]) -> dict[int, in
     recent, allowed = last(history, o["dry_penalty_last_n"]), o["dry_allowed_length"]
     if len(recent) <= allowed:
         return {}
-    # The part behind the last breaker that is complete; of those that begin at one token the longest.
+    # The part behind the last complete breaker; of breakers that begin at one token the longest.
     limit = len(recent)
     for begin in reversed(range(len(recent))):
         ends = [
@@ -187,7 +187,7 @@ def mirostat_cut(x: Logits, vocabulary: int, mu: float, version: int) -> Logits:
     try:
         k = (((s - 1) * 2**mu) / (1 - vocabulary ** -(s - 1))) ** (1 / s)
     except (ZeroDivisionError, OverflowError):
-        k = math.nan  # what then happens is the caller's to choose
+        k = math.nan  # the caller chooses the fallback
     return only(x, order[: max(1, int(min(k, len(x))))]) if not math.isnan(k) else x
 
 
@@ -200,7 +200,7 @@ def distribution(
     mu: float | None = None,
     **options: object,
 ) -> dict[int, float]:
-    """Token -> probability of what can be drawn."""
+    """Token -> probability, of the tokens that can be drawn."""
     o = {**DEFAULTS, **options}
     x = {t: float(v) for t, v in enumerate(logits) if allowed is None or allowed[t]}
     for token, bias in (o["logit_bias"] or {}).items():

@@ -120,7 +120,7 @@ class FullCopy:
     layout: Layout
     tokens: list[int] = field(default_factory=list)
     rows: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
-    first: list[int] = field(default_factory=list)  # the first position of each group; earlier ones are dropped
+    first: list[int] = field(default_factory=list)  # of each group; earlier ones are dropped
     present: dict[int, tuple[np.ndarray, np.ndarray]] | None = None
     kept: dict[int, dict[int, tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
     most_kept: int | None = None

@@ -1,16 +1,16 @@
 // kernel_digest --sets: the kernel sets that this CPU runs.
-// kernel_digest [--all]: a line for each kernel set this CPU runs (or all that were compiled) and each thing
-// they compute, with a checksum of the results over the same random and hostile inputs. NaN counts as one
+// kernel_digest [--all]: a line for each kernel set that this CPU runs (or that was compiled) and each
+// computation, with a checksum of its results over the same random and hostile inputs. NaN counts as one
 // value.
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
 
-#include "../dispatch.hpp"
-#include "../formats/codec.hpp"
-#include "../matmul/huge_alloc.hpp"
-#include "../matmul/matmul.hpp"
+#include "dispatch.hpp"
+#include "formats/codec.hpp"
+#include "matmul/matmul.hpp"
+#include "matmul/weights/huge_alloc.hpp"
 #include "random.hpp"
 #include "rows.hpp"
 #include "table.hpp"

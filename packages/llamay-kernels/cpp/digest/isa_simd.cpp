@@ -56,7 +56,7 @@ f32x16 apply(int f, f32x16 a, f32x16 b, f32x16 c) {
       return exp_not_positive(negate(abs(a)));
     case 25:
       return sqrt(a);
-    case 26:  // of what it is defined for
+    case 26:  // for values for which it is defined
       return exponent(min(max(abs(a), splat(0x1p-126f)), splat(0x1.fffffep127f)));
     case 27:
       return log1p(abs(a));

@@ -16,7 +16,7 @@ class Random {
     return static_cast<uint32_t>((z ^ z >> 31) >> 32);
   }
   size_t below(size_t n) { return next() % n; }
-  /// Of many magnitudes; one in `odd` is hostile.
+  /// A number of many magnitudes; one in `odd` is hostile.
   float value(size_t odd) {
     static constexpr uint32_t hostile[] = {0,          0x80000000, 1,          0x80000001, 0x7fffff,
                                            0x00800000, 0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000,

@@ -4,14 +4,14 @@
 #include <vector>
 
 #include "digest/random.hpp"
-#include "ops/affine.hpp"
-#include "ops/combine.hpp"
-#include "ops/conv.hpp"
-#include "ops/paged_trial.hpp"
-#include "ops/route.hpp"
-#include "ops/scan.hpp"
-#include "ops/table.hpp"
-#include "ops/unary.hpp"
+#include "ops/attention/paged_trial.hpp"
+#include "ops/experts/combine.hpp"
+#include "ops/experts/route.hpp"
+#include "ops/recurrent/conv.hpp"
+#include "ops/recurrent/scan.hpp"
+#include "ops/rows/affine.hpp"
+#include "ops/rows/table.hpp"
+#include "ops/rows/unary.hpp"
 
 LLAMAY_DECLARE_TABLES(llamay::AttentionTable, attention);
 LLAMAY_DECLARE_TABLES(llamay::OpsTable, ops);

@@ -4,7 +4,7 @@
 
 namespace llamay {
 
-/// What the kernels of cpp/ops compute over random and hostile inputs, as a checksum.
+/// Checksums of the results of the kernels of cpp/ops over random and hostile inputs.
 struct RowsDigest {
   const char* name;
   unsigned long long (*compute)(Isa isa);

@@ -3,11 +3,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "format.hpp"
+#include "formats/format.hpp"
 
-// The blocks of ggml's quantized formats as they stand in a file, byte for byte, and their integers spread
-// out. Members are bytes so that a block may lie at any address; f16 and i16 values are little endian.
-// Source: the format definitions of GGML (ggml-common.h) and gguf.quants, which the tests compare with.
+// The blocks of ggml's quantized formats as they are in a file, byte for byte, and the functions that unpack
+// their integers. Members are bytes so that a block may lie at any address; f16 and i16 values are little
+// endian. Source: the format definitions of GGML (ggml-common.h) and gguf.quants, which the tests compare
+// with.
 
 namespace llamay {
 
@@ -96,8 +97,8 @@ inline void spread_pairs_of_bits(const uint8_t* qs, uint8_t* q) {
   for (int j = 0; j < 4; ++j)
     for (int i = 0; i < 32; ++i) q[32 * j + i] = qs[i] >> 2 * j & 3;
 }
-/// Digits of base 3, each byte the fraction q / 256 whose first digits they are: multiplied by 3, the next
-/// one comes out above.
+/// Digits of base 3: each byte is a fraction q / 256 with these digits; multiplying it by 3 carries the next
+/// digit out above.
 inline void spread_digits(const uint8_t* qs, int bytes, int digits, uint8_t* q) {
   for (int i = 0; i < bytes; ++i) {
     uint8_t fraction = qs[i];
@@ -109,8 +110,8 @@ inline void spread_digits(const uint8_t* qs, int bytes, int digits, uint8_t* q) 
   }
 }
 
-/// Integers of one block in order, unsigned where the format stores them so (Q8_0: the byte of the signed
-/// integer); codes where the format has a codebook (codebook.hpp).
+/// Unpacks the integers of one block in order, unsigned where the format stores them so (Q8_0: the byte of
+/// the signed integer); codes where the format has a codebook (codebook.hpp).
 inline void spread(const BlockQ4_0& b, uint8_t* q) { spread_nibbles(b.qs, 16, q); }
 inline void spread(const BlockQ4_1& b, uint8_t* q) { spread_nibbles(b.qs, 16, q); }
 inline void spread(const BlockQ5_0& b, uint8_t* q) {

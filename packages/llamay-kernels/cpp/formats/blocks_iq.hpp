@@ -1,9 +1,9 @@
 #pragma once
 
-#include "blocks.hpp"
+#include "formats/blocks.hpp"
 
-// The blocks of ggml's formats with codebooks and grids, as blocks.hpp has the others. spread() gives codes
-// (codebook.hpp), spread_signed_scales() a signed scale for each 16 elements.
+// The blocks of ggml's formats with codebooks and grids; blocks.hpp has the other formats. spread() unpacks
+// codes (codebook.hpp), spread_signed_scales() a signed scale for each 16 elements.
 
 namespace llamay {
 
@@ -17,7 +17,7 @@ struct BlockIQ4_XS {
   uint8_t d[2], scales_h[2], scales_l[4], qs[128];
 };
 struct BlockIQ2_XXS {
-  uint8_t d[2], qs[8][8];  // of each 32: four grid numbers, then signs and scale
+  uint8_t d[2], qs[8][8];  // for each 32: four grid indices, then signs and scale
 };
 struct BlockIQ2_XS {
   uint8_t d[2], qs[64], scales[8];
@@ -51,7 +51,7 @@ static_assert(sizeof(BlockIQ1_M) == traits(Format::IQ1_M).block_bytes);
 
 namespace {
 
-#include "grids.inc"
+#include "formats/grids.inc"
 
 inline uint32_t load_u32(const void* at) {
   uint32_t value;
@@ -59,7 +59,7 @@ inline uint32_t load_u32(const void* at) {
   return value;
 }
 
-/// Eight signs in seven bits: the eighth makes their number even.
+/// Eight signs in seven bits: the eighth sign makes the number of signs even.
 inline uint32_t even_signs(uint32_t seven) {
   seven &= 127;
   return seven | static_cast<uint32_t>(__builtin_parity(seven)) << 7;
@@ -80,7 +80,7 @@ inline void put_eight(uint64_t entry, uint32_t signs, uint8_t* q) {
   entry |= bits_apart(signs & 255) << 2;
   memcpy(q, &entry, 8);
 }
-/// The same from two entries of four magnitudes of 3 bits, which stand four bits apart.
+/// Like codes8, from two entries of four magnitudes of 3 bits, which are four bits apart.
 inline void put_two_fours(uint64_t first, uint64_t second, uint32_t signs, uint8_t* q) {
   uint64_t both = first | second << 32;
   both = (both | both << 8) & 0x00ff00ff00ff00ff;
@@ -89,7 +89,7 @@ inline void put_two_fours(uint64_t first, uint64_t second, uint32_t signs, uint8
   memcpy(q, &both, 8);
 }
 
-/// A scale s of 4 bits counts 2 s + 1.
+/// A scale s of 4 bits means 2 s + 1.
 inline int8_t odd_scale(int s) { return static_cast<int8_t>(2 * s + 1); }
 
 inline void spread(const BlockIQ4_NL& b, uint8_t* q) { spread_nibbles(b.qs, 16, q); }

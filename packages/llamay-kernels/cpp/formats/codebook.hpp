@@ -1,6 +1,6 @@
 #pragma once
 
-#include "format.hpp"
+#include "formats/format.hpp"
 
 // Formats whose codes stand for integers other than themselves less an offset, or whose scale has a fixed
 // factor beside it. A weight is unit * d * (scale of its sub-block) * value[code], every product exact in

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "format.hpp"
+#include "formats/format.hpp"
 
 namespace llamay {
 
-/// Widens count elements, a multiple of the format's block, by the formulas of docs/arithmetic.md.
+/// Dequantizes count elements, a multiple of the format's block, by the formulas of docs/arithmetic.md.
 void dequantize(Format format, const void* data, size_t count, float* out);
 
 /// Rounds count finite values, a multiple of the format's block, to the format. The formats with one level of

@@ -1,7 +1,7 @@
-#include "codebook.hpp"
-#include "codec.hpp"
-#include "half.hpp"
-#include "visit.hpp"
+#include "formats/codebook.hpp"
+#include "formats/codec.hpp"
+#include "formats/half.hpp"
+#include "formats/visit.hpp"
 
 namespace llamay {
 namespace {

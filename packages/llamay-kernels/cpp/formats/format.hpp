@@ -34,15 +34,16 @@ enum class Format : uint32_t {
   MXFP4 = 39,
 };
 
-/// How the activations that meet a format are stored: as they are, or as bytes with one scale for each block.
+/// How activations are stored for products with a format: as float32, or as bytes with one scale for each
+/// block.
 enum class ActivationKind : uint32_t { f32, q8_32, q8_256 };
 
 struct FormatTraits {
   Format format;
   const char* name;
   uint32_t block;         // elements of a block; a row holds a whole number of them
-  uint32_t block_bytes;   // of a block in a file
-  uint32_t packed_bytes;  // of the same block of 16 rows as the kernels read it
+  uint32_t block_bytes;   // bytes of a block in a file
+  uint32_t packed_bytes;  // bytes of the same block of 16 rows in the kernels' layout
   ActivationKind activation;
 };
 

@@ -1,18 +1,19 @@
 #pragma once
 
-#include "blocks_iq.hpp"
+#include "formats/blocks_iq.hpp"
 
 namespace llamay {
 namespace {
 
-/// What a format is at compile time: its number and the struct of its blocks.
+/// A format at compile time: its number and the struct of its blocks.
 template <Format f, class BlockType>
 struct Tag {
   static constexpr Format format = f;
   using Block = BlockType;
 };
 
-/// body(Tag<format, Block>) for a format with blocks. The formats without are the caller's to handle before.
+/// Calls body(Tag<format, Block>) for a format with blocks. The caller handles the formats without blocks
+/// before.
 template <class Body>
 void visit_blocks(Format format, const Body& body) {
   switch (format) {

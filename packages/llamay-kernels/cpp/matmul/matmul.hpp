@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../formats/format.hpp"
+#include "formats/format.hpp"
 
 // No C++ library header here: the sources of the kernel sets include this file.
 
@@ -14,12 +14,12 @@ struct ParallelFor {
   void* self;
   void (*run)(void* self, size_t count, void (*body)(void* context, size_t index), void* context);
 };
-/// One after the other, on the calling thread.
+/// Runs the bodies one after the other, on the calling thread.
 extern const ParallelFor serial_for;
 
-/// A weight as the kernels read it, the same bytes for every kernel set. Sixteen rows stand side by side, so
-/// that each has a lane of its own (layouts: packed.hpp); rows beyond the last are zero. Owns its bytes;
-/// moves, never copies.
+/// A weight in the layout that the kernels read, the same bytes for every kernel set. Sixteen rows lie side
+/// by side, so that each row has a lane (layouts: packed.hpp); rows beyond the last are zero. Owns its bytes;
+/// can be moved, not copied.
 struct PackedMatrix {
   Format format = Format::F32;
   size_t rows = 0;
@@ -39,8 +39,8 @@ struct PackedMatrix {
 };
 
 /// Packs rows x cols, given row by row exactly as in a file: rows * cols / traits.block * traits.block_bytes
-/// bytes. rows >= 1; cols is a positive multiple of traits.block. done: told of long stretches of the source
-/// that are not needed again, the last of which may be missing, from any thread. Throws std::bad_alloc.
+/// bytes. rows >= 1; cols is a positive multiple of traits.block. done: called from any thread with long
+/// ranges of the source that are not needed again; the last range may be left out. Throws std::bad_alloc.
 PackedMatrix pack(Format format, size_t rows, size_t cols, const void* source,
                   ParallelFor parallel = serial_for, void (*done)(const void* rows, size_t bytes) = nullptr);
 
@@ -48,20 +48,21 @@ PackedMatrix pack(Format format, size_t rows, size_t cols, const void* source,
 /// aligned.
 size_t activation_bytes(ActivationKind kind, size_t cols);
 
-/// One kernel set. Every function gives the same bits in every set (docs/arithmetic.md).
+/// The matrix products of one kernel set. Every function gives the same bits in every set
+/// (docs/arithmetic.md).
 struct MatmulTable {
   const char* isa;
 
   /// Writes n_rows rows of activations. x: n_rows x cols, x_stride floats from row to row; cols a multiple of
   /// the kind's block (1, 32, 256). dst: n_rows * activation_bytes(kind, cols), 64-byte aligned. Any split of
-  /// the rows is the same.
+  /// the rows over calls gives the same bytes.
   void (*quantize_rows)(ActivationKind kind, const float* x, size_t x_stride, size_t n_rows, size_t cols,
                         void* dst);
 
   /// out[t * out_stride + r] = sum over k of matrix[r][k] * activations[t][k], for t < n_rows and the rows r
   /// of the groups [group_begin, group_end), that is r in [16 * group_begin, min(16 * group_end, rows)).
-  /// Then, where given: + bias[r]; residual[t * residual_stride + r] + it. residual may be out itself. Any
-  /// split of t and groups over calls and threads gives the same bits.
+  /// Then, where given: the sum + bias[r], then residual[t * residual_stride + r] + that. residual may be out
+  /// itself. Any split of t and groups over calls and threads gives the same bits.
   void (*matmul)(const PackedMatrix& matrix, const void* activations, size_t n_rows, size_t group_begin,
                  size_t group_end, float* out, size_t out_stride, const float* bias, const float* residual,
                  size_t residual_stride);

@@ -1,8 +1,8 @@
 // Values times vectors, by channel or by head.
-#include "ops/affine.hpp"
+#include "ops/rows/affine.hpp"
 
-#include "cpu/preparation.hpp"
-#include "cpu/run.hpp"
+#include "cpu/prepare/preparation.hpp"
+#include "cpu/run/run.hpp"
 #include "plan/checker.hpp"
 
 namespace llamay {
@@ -26,11 +26,12 @@ void prepare(Preparation& p, const Node& n, Prepared& out) {
   out.data = std::make_shared<const Affine>(a);
 }
 
-void affine_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
+void affine_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to,
+                 const ThreadContext& thread) {
   const Affine& a = n.as<Affine>();
   const std::size_t width = run.width(n.outs[0]);
-  const float* x = run.row(n.ins[0], from, own);
-  float* out = run.value(n.outs[0], own) + from * width;
+  const float* x = run.row(n.ins[0], from, thread);
+  float* out = run.value(n.outs[0], thread) + from * width;
   for (std::size_t i = from; i < to; ++i, x += width, out += width)
     affine_tables[run.isa()].affine(x, a.w, a.b, width, out);
 }
@@ -58,10 +59,11 @@ void check_affine(Checker& c, const Record& r) {
   c.node(affine_work.primitive, {in(r, 0)}, {out(r)}, c.selected(in(r, 0)), std::move(weights), has);
 }
 
-void head_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
+void head_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to,
+               const ThreadContext& thread) {
   const std::size_t width = run.width(n.outs[0]), heads = run.width(n.ins[1]);
-  const float *x = run.row(n.ins[0], from, own), *g = run.row(n.ins[1], from, own);
-  float* out = run.value(n.outs[0], own) + from * width;
+  const float *x = run.row(n.ins[0], from, thread), *g = run.row(n.ins[1], from, thread);
+  float* out = run.value(n.outs[0], thread) + from * width;
   for (std::size_t i = from; i < to; ++i, x += width, g += heads, out += width)
     affine_tables[run.isa()].affine(x, {g, heads}, {nullptr, 0}, width, out);
 }

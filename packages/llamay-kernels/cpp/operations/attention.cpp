@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <array>
 
-#include "cpu/preparation.hpp"
-#include "cpu/sharing.hpp"
+#include "cpu/prepare/preparation.hpp"
+#include "cpu/run/sharing.hpp"
 #include "plan/checker.hpp"
 
 namespace llamay {
 namespace {
 
-// A unit has at most as many tokens; a lease of it one segment, and what some of them share one each, fewer
-// than leases.
+// Bounds of a unit: its tokens fit into a tile, each of its leases has one segment, and there are fewer
+// segments of shared blocks than leases.
 constexpr std::size_t kTokens = kAttentionRows, kSegments = 2 * kTokens;
 
 struct Attention {
@@ -22,8 +22,8 @@ struct Attention {
 
 struct PreparedAttention {
   AttentionShape shape;
-  std::size_t number;  // of the attention among those of the plan; 0 over whole texts
-  std::size_t work;    // of the shape
+  std::size_t number;  // index of the attention in the plan; 0 over whole texts
+  std::size_t work;    // index of the shape
   bool whole;
 };
 
@@ -31,28 +31,28 @@ void prepare(Preparation& p, const Node& n, Prepared& out) {
   const Attention& a = n.as<Attention>();
   PreparedAttention prepared{a.shape, 0, 0, a.whole};
   if (a.whole) {
-    prepared.work = p.memory().whole_shape(a.shape);
+    prepared.work = p.lease_needs().whole_shape(a.shape);
   } else {
-    prepared.number = p.memory().add(a.layer, a.shape);
-    prepared.work = p.memory().shape_of(a.shape);
+    prepared.number = p.lease_needs().add(a.layer, a.shape);
+    prepared.work = p.lease_needs().shape_of(a.shape);
   }
   out.data = std::make_shared<const PreparedAttention>(prepared);
 }
 
-/// One attention in one thread.
-class Attending {
+/// The work of one thread on one attention.
+class ThreadAttention {
  public:
-  Attending(Run& run, const Prepared& n, const Own& own, bool only_write)
+  ThreadAttention(Run& run, const Prepared& n, const ThreadContext& thread, bool only_write)
       : run_(run),
         a_(n.as<PreparedAttention>()),
         s_(a_.shape),
         work_(a_.whole ? run.whole_work(a_.work) : run.work(a_.work)),
-        own_(own),
+        thread_(thread),
         only_write_(only_write),
-        q_(run.value(n.ins[0], own)),
-        k_(run.value(n.ins[1], own)),
-        v_(n.ins.size() > 2 ? run.value(n.ins[2], own) : nullptr),
-        out_(run.value(n.outs[0], own)) {}
+        q_(run.value(n.ins[0], thread)),
+        k_(run.value(n.ins[1], thread)),
+        v_(n.ins.size() > 2 ? run.value(n.ins[2], thread) : nullptr),
+        out_(run.value(n.outs[0], thread)) {}
 
   AttentionWork& work() const { return work_; }
 
@@ -66,7 +66,7 @@ class Attending {
                            v_ ? v_ + row * v_stride + std::size_t{w.kv_head} * s_.v_dim : nullptr, v_stride);
   }
 
-  /// next: the item that the thread probably takes after this one.
+  /// next: the item that the thread will probably take after this one.
   void attend(std::size_t number, std::size_t next);
 
  private:
@@ -74,7 +74,7 @@ class Attending {
     return a_.whole ? run_.whole_pages(a_.work, lease) : run_.texts()[lease].pages[a_.number];
   }
 
-  /// Where an item begins to read.
+  /// The first block that an item reads.
   AttentionPlace place(std::size_t index) const {
     if (index >= work_.items.size()) return {};
     const AttentionWork::Item& item = work_.items[index];
@@ -88,13 +88,13 @@ class Attending {
   const PreparedAttention& a_;
   const AttentionShape& s_;
   AttentionWork& work_;
-  const Own& own_;
+  const ThreadContext& thread_;
   const bool only_write_;
   const float *q_, *k_, *v_;
   float* out_;
 };
 
-void Attending::attend(std::size_t number, std::size_t next) {
+void ThreadAttention::attend(std::size_t number, std::size_t next) {
   const AttentionWork::Item& item = work_.items[number];
   const AttentionWork::Unit& unit = work_.units[item.unit];
   std::array<AttentionSegment, kSegments> segments;
@@ -115,8 +115,8 @@ void Attending::attend(std::size_t number, std::size_t next) {
     tokens[i] = {q_ + (std::size_t{from.row} * s_.heads + head) * s_.k_dim,
                  out_ + (std::size_t{from.row} * s_.heads + head) * s_.v_dim, from.position};
   }
-  AttentionTask task{&s_,     item.kv_head,   unit.tokens, n_segments, tokens.data(), segments.data(),
-                     nullptr, own_.attention, place(next)};
+  AttentionTask task{&s_,     item.kv_head,      unit.tokens, n_segments, tokens.data(), segments.data(),
+                     nullptr, thread_.attention, place(next)};
   if (item.split < 0) return run_.attention().attend(task);
 
   const auto index = static_cast<std::size_t>(item.split);
@@ -132,28 +132,29 @@ void Attending::attend(std::size_t number, std::size_t next) {
   task.folds = item.segment == 0 && item.block_begin == segments[0].block_begin;
   run_.attention().attend_blocks(task);
   if (work_.left[index].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  work_.left[index].store(split.items,
-                          std::memory_order_relaxed);  // for the next layer, which begins after all have met
+  work_.left[index].store(
+      split.items,
+      std::memory_order_relaxed);  // for the next layer, which begins after all threads have met
   task.segments = segments.data();
   task.n_segments = n_segments;
   task.folded_end = split.folded_end;
   run_.attention().merge(task);
 }
 
-void share(Run& run, const Stage& stage, const Prepared& n, const Own& own, Sharing& sharing) {
-  Attending attending(run, n, own, run.only_keeps(stage));
-  const AttentionWork& work = attending.work();
+void share(Run& run, const Stage& stage, const Prepared& n, const ThreadContext& thread, Sharing& sharing) {
+  ThreadAttention attention(run, n, thread, run.only_keeps(stage));
+  const AttentionWork& work = attention.work();
   if (!sharing.one_row())
-    sharing.first(work.writes.size(), [&](std::size_t k) { attending.write(work.writes[k]); });
+    sharing.first(work.writes.size(), [&](std::size_t k) { attention.write(work.writes[k]); });
   const std::size_t units = work.units.size(), items = work.items.size();
   if (!sharing.one_row() && run.texts().size() == 1 && units > 1 && work.splits.empty())
-    // The units of a prompt stand in the order of falling positions.
+    // The units of a prompt are in the order of decreasing positions.
     return sharing.tiles(units, items / units, [&](std::size_t k) {
       const std::size_t unit = units - 1 - k % units;
-      attending.attend(unit * (items / units) + k / units, items);
+      attention.attend(unit * (items / units) + k / units, items);
     });
   // Threads take turns.
-  sharing.pieces(items, [&](std::size_t k) { attending.attend(k, k + run.n_threads()); });
+  sharing.pieces(items, [&](std::size_t k) { attention.attend(k, k + run.n_threads()); });
 }
 
 /// Multiplications of queries with keys and of weights with values.

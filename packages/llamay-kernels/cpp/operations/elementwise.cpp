@@ -1,8 +1,8 @@
-// What is done to each value by itself.
-#include "cpu/preparation.hpp"
-#include "cpu/run.hpp"
+// Operations on each number by itself.
+#include "cpu/prepare/preparation.hpp"
+#include "cpu/run/run.hpp"
 #include "operations/parts.hpp"
-#include "ops/unary.hpp"
+#include "ops/rows/unary.hpp"
 #include "plan/checker.hpp"
 
 namespace llamay {
@@ -13,19 +13,20 @@ struct Map {
   float by;
 };
 
-void map_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
+void map_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to,
+              const ThreadContext& thread) {
   const Map& m = n.as<Map>();
   run.ops().elementwise(
-      m.op, run.row(n.ins[0], from, own), n.ins.size() > 1 ? run.row(n.ins[1], from, own) : nullptr, m.by,
-      run.value(n.outs[0], own) + from * run.width(n.outs[0]), (to - from) * run.width(n.outs[0]));
+      m.op, run.row(n.ins[0], from, thread), n.ins.size() > 1 ? run.row(n.ins[1], from, thread) : nullptr,
+      m.by, run.value(n.outs[0], thread) + from * run.width(n.outs[0]), (to - from) * run.width(n.outs[0]));
 }
 
 void map_columns(const Run& run, const Prepared& n, std::size_t row, std::size_t from, std::size_t first,
-                 std::size_t count, const Own& own) {
+                 std::size_t count, const ThreadContext& thread) {
   const Map& m = n.as<Map>();
-  run.ops().elementwise(m.op, run.row(n.ins[0], from, own) + first,
-                        n.ins.size() > 1 ? run.row(n.ins[1], from, own) + first : nullptr, m.by,
-                        run.value(n.outs[0], own) + row * run.width(n.outs[0]) + first, count);
+  run.ops().elementwise(m.op, run.row(n.ins[0], from, thread) + first,
+                        n.ins.size() > 1 ? run.row(n.ins[1], from, thread) + first : nullptr, m.by,
+                        run.value(n.outs[0], thread) + row * run.width(n.outs[0]) + first, count);
 }
 
 constexpr CpuWork map_work{.primitive = {"elementwise"}, .rows = map_rows, .columns = map_columns};
@@ -55,16 +56,17 @@ void check_softcap(Checker& c, const Record& r) {
   add_map(c, Elementwise::softcap, {in(r, 0)}, cap, out(r));
 }
 
-void unary_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
-  unary_tables[run.isa()].apply(n.as<UnaryKind>(), run.row(n.ins[0], from, own),
-                                run.value(n.outs[0], own) + from * run.width(n.outs[0]),
+void unary_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to,
+                const ThreadContext& thread) {
+  unary_tables[run.isa()].apply(n.as<UnaryKind>(), run.row(n.ins[0], from, thread),
+                                run.value(n.outs[0], thread) + from * run.width(n.outs[0]),
                                 (to - from) * run.width(n.outs[0]));
 }
 
 void unary_columns(const Run& run, const Prepared& n, std::size_t row, std::size_t from, std::size_t first,
-                   std::size_t count, const Own& own) {
-  unary_tables[run.isa()].apply(n.as<UnaryKind>(), run.row(n.ins[0], from, own) + first,
-                                run.value(n.outs[0], own) + row * run.width(n.outs[0]) + first, count);
+                   std::size_t count, const ThreadContext& thread) {
+  unary_tables[run.isa()].apply(n.as<UnaryKind>(), run.row(n.ins[0], from, thread) + first,
+                                run.value(n.outs[0], thread) + row * run.width(n.outs[0]) + first, count);
 }
 
 constexpr CpuWork unary_work{.primitive = {"unary"}, .rows = unary_rows, .columns = unary_columns};

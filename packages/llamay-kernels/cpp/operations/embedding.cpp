@@ -1,10 +1,9 @@
-// What a row begins as: a row of a table by its token, its position or its type, or a vector that was handed
-// in.
+// The first values of a row: a table's row by token, position or type, or a vector that was handed in.
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/preparation.hpp"
-#include "cpu/run.hpp"
+#include "cpu/prepare/preparation.hpp"
+#include "cpu/run/run.hpp"
 #include "plan/checker.hpp"
 
 namespace llamay {
@@ -21,10 +20,11 @@ void prepare_lookup(Preparation& p, const Node& n, Prepared& out) {
   out.data = std::make_shared<const Lookup>(Lookup{n.as<By>(), &p.matrix(n.weights[0])});
 }
 
-void look_up(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
+void look_up(const Run& run, const Prepared& n, std::size_t from, std::size_t to,
+             const ThreadContext& thread) {
   const Lookup& l = n.as<Lookup>();
   const Step& step = run.step();
-  float* out = run.value(n.outs[0], own) + from * l.table->cols;
+  float* out = run.value(n.outs[0], thread) + from * l.table->cols;
   if (l.by == By::token || (l.by == By::position && step.axes == 1))
     return run.matmul().dequantize_rows(*l.table, (l.by == By::token ? step.tokens : step.positions) + from,
                                         to - from, out);
@@ -48,10 +48,10 @@ void check_lookup(Checker& c, const Record& r) {
   c.node(lookup_work.primitive, {}, {out(r)}, false, {static_cast<int>(r.weights[0])}, by);
 }
 
-void give(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
+void give(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const ThreadContext& thread) {
   const std::size_t width = run.width(n.outs[0]);
-  const float* x = run.row(n.ins[0], from, own);
-  float* out = run.value(n.outs[0], own) + from * width;
+  const float* x = run.row(n.ins[0], from, thread);
+  float* out = run.value(n.outs[0], thread) + from * width;
   const float* const* vectors = run.step().vectors;
   if (!vectors) {
     std::memcpy(out, x, (to - from) * width * sizeof(float));

@@ -1,16 +1,16 @@
-// Mixtures of experts: a router chooses some for each row, whose products are then added up. The matrices of
-// all experts stand in one weight, one expert's rows after another's, sixteen rows to a group: so an expert
-// is a stretch of groups, and reading it reads nothing of the others.
+// Mixtures of experts: a router chooses some experts for each row, whose products are then added up. The
+// matrices of all experts lie in one weight, one expert's rows after another's, sixteen rows to a group: so
+// an expert is a range of groups, and reading it reads nothing of the others.
 #include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string_view>
 
-#include "cpu/preparation.hpp"
-#include "cpu/sharing.hpp"
+#include "cpu/prepare/preparation.hpp"
+#include "cpu/run/sharing.hpp"
 #include "operations/parts.hpp"
-#include "ops/combine.hpp"
-#include "ops/route.hpp"
+#include "ops/experts/combine.hpp"
+#include "ops/experts/route.hpp"
 
 namespace llamay {
 namespace {
@@ -21,11 +21,13 @@ void prepare_route(Preparation& p, const Node& n, Prepared& out) {
   out.data = std::make_shared<const Route>(route);
 }
 
-void route_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
+void route_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to,
+                const ThreadContext& thread) {
   const Route& route = n.as<Route>();
   for (std::size_t i = from; i < to; ++i)
-    route_tables[run.isa()].row(route, run.row(n.ins[0], i, own), run.value(n.outs[0], own) + i * route.k,
-                                run.value(n.outs[1], own) + i * route.k);
+    route_tables[run.isa()].row(route, run.row(n.ins[0], i, thread),
+                                run.value(n.outs[0], thread) + i * route.k,
+                                run.value(n.outs[1], thread) + i * route.k);
 }
 
 constexpr CpuWork route_work{.primitive = {"route"}, .prepare = prepare_route, .rows = route_rows};
@@ -61,26 +63,27 @@ void check_route(Checker& c, const Record& r) {
          route);
 }
 
-/// Of each row, for each of the k experts that it is routed to: the expert's rows of one matrix with the
-/// row's activation (or with the k-th of its parts), or of two matrices as a gate and what it lets through.
+/// For each row, and for each of the k experts that it is routed to: the product of the expert's part of one
+/// matrix with the row's activation (or with the k-th part of it), or of two matrices as a gate and the
+/// values that it lets through.
 struct Experts {
   std::size_t experts, k;
-  std::size_t rows;   // of one expert's matrix
-  std::size_t parts;  // activations of a row: 1, or k
+  std::size_t rows;   // rows of one expert's matrix
+  std::size_t parts;  // parts of a row's activation: 1, or k
   bool gated, acts;
   UnaryKind act;
 
   std::size_t groups() const { return rows / 16; }
 };
 
-/// Which rows go to which expert, in a thread's own memory. Every thread works out the same.
+/// The assignment of rows to experts, in a thread's own memory. Every thread computes the same one.
 class Routing {
  public:
   static std::size_t bytes(std::size_t experts, std::size_t entries) {
     return (2 * (experts + 1) + entries) * sizeof(uint32_t);
   }
 
-  /// ids: k of each row.
+  /// ids: k for each row.
   Routing(const float* ids, std::size_t rows, std::size_t k, std::size_t experts, std::byte* memory)
       : experts_(experts),
         first_(reinterpret_cast<uint32_t*>(memory)),
@@ -139,7 +142,7 @@ std::size_t scratch_bytes(const Prepared& n, std::size_t rows) {
   return 2 * kProductFloats * sizeof(float) + gathered_bytes(n) + Routing::bytes(e.experts, rows * e.k);
 }
 
-/// Which rows' activations a thread has gathered: it often takes several pieces of one tile after each other.
+/// The rows whose activations a thread has gathered last: it often takes several pieces of one tile in a row.
 struct Gathered {
   const uint32_t* entries = nullptr;
   int activation = -1;
@@ -147,15 +150,15 @@ struct Gathered {
 
 /// One tile with the groups [begin, end) of its expert.
 void expert_tile(const Run& run, const Stage& stage, const Prepared& n, const Routing::Tile& tile,
-                 std::size_t begin, std::size_t end, const Own& own, Gathered& now) {
+                 std::size_t begin, std::size_t end, const ThreadContext& thread, Gathered& now) {
   const Experts& e = n.as<Experts>();
-  auto* products = reinterpret_cast<float*>(own.extra);
-  std::byte* gathered = own.extra + 2 * kProductFloats * sizeof(float);
+  auto* products = reinterpret_cast<float*>(thread.extra);
+  std::byte* gathered = thread.extra + 2 * kProductFloats * sizeof(float);
   const std::size_t columns = (end - begin) * 16, first = (tile.expert * e.groups() + begin) * 16;
   for (std::size_t i = 0; i < n.products.size(); ++i) {
     const int a = stage.activations[i];
     const std::size_t bytes = run.activation(a).part_bytes();
-    const std::byte* x = run.activation(a, own);
+    const std::byte* x = run.activation(a, thread);
     const auto row_of = [&](uint32_t entry) { return x + (e.parts == 1 ? entry / e.k : entry) * bytes; };
     const std::byte* from = gathered;
     if (tile.count == 1) {
@@ -169,7 +172,7 @@ void expert_tile(const Run& run, const Stage& stage, const Prepared& n, const Ro
     run.matmul().matmul(*n.products[i].matrix, from, tile.count, first / 16, first / 16 + (end - begin),
                         products + i * kProductFloats - first, columns, nullptr, nullptr, 0);
   }
-  float* out = run.value(n.outs[0], own);
+  float* out = run.value(n.outs[0], thread);
   const UnaryTable& unary = unary_tables[run.isa()];
   for (std::size_t t = 0; t < tile.count; ++t) {
     float* to = out + tile.entries[t] * e.rows + begin * 16;
@@ -183,13 +186,14 @@ void expert_tile(const Run& run, const Stage& stage, const Prepared& n, const Ro
   }
 }
 
-void share_experts(Run& run, const Stage& stage, const Prepared& n, const Own& own, Sharing& sharing) {
+void share_experts(Run& run, const Stage& stage, const Prepared& n, const ThreadContext& thread,
+                   Sharing& sharing) {
   const Experts& e = n.as<Experts>();
   Gathered now;
   const std::size_t n_rows = run.rows(stage.shared_selected), groups = e.groups();
   if (sharing.one_row()) {
-    // Each expert that the row goes to is a tile; the ids are known once a thread has prepared.
-    const float* ids = run.value(n.ins[1], own);
+    // Each expert of the row is a tile; the ids are known once a thread has prepared.
+    const float* ids = run.value(n.ins[1], thread);
     const std::size_t wanted = 4 * run.n_threads(), pieces = ceil_divide(wanted, e.k);
     const std::size_t chunk =
                           std::clamp<std::size_t>((groups / pieces + 1) / 2 * 2,
@@ -199,22 +203,22 @@ void share_experts(Run& run, const Stage& stage, const Prepared& n, const Own& o
       const auto entry = static_cast<uint32_t>(k / chunks);
       const std::size_t begin = k % chunks * chunk;
       expert_tile(run, stage, n, {static_cast<std::size_t>(ids[entry]), &entry, 1}, begin,
-                  std::min(begin + chunk, groups), own, now);
+                  std::min(begin + chunk, groups), thread, now);
     });
   }
-  // As many pieces as any ids could need: what a thread that comes late finds in their place may be something
-  // else. Who holds a piece keeps the stage from ending, and the ids where they are.
+  // As many pieces as any ids could need, since a thread that comes late may find other values in the place
+  // of the ids. A thread that holds a piece keeps the stage from ending, and so the ids in their place.
   const std::size_t entries = n_rows * e.k, chunks = ceil_divide(groups, kGroupChunk),
                     most = std::min(entries, entries / kRowTile + e.experts);
   std::optional<Routing> routing;
   sharing.pieces(most * chunks, [&](std::size_t k) {
     if (!routing)
-      routing.emplace(run.value(n.ins[1], own), n_rows, e.k, e.experts,
-                      own.extra + 2 * kProductFloats * sizeof(float) + gathered_bytes(n));
+      routing.emplace(run.value(n.ins[1], thread), n_rows, e.k, e.experts,
+                      thread.extra + 2 * kProductFloats * sizeof(float) + gathered_bytes(n));
     if (k / chunks >= routing->tiles()) return;
     const std::size_t begin = k % chunks * kGroupChunk;
-    expert_tile(run, stage, n, routing->tile(k / chunks), begin, std::min(begin + kGroupChunk, groups), own,
-                now);
+    expert_tile(run, stage, n, routing->tile(k / chunks), begin, std::min(begin + kGroupChunk, groups),
+                thread, now);
   });
 }
 
@@ -222,19 +226,20 @@ constexpr CpuWork experts_work{
     .primitive = {"experts"}, .prepare = prepare_experts, .share = share_experts, .scratch = scratch_bytes};
 
 /// The sum of a row's experts, in the order in which the router chose them.
-void combine_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
+void combine_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to,
+                  const ThreadContext& thread) {
   const std::size_t k = run.width(n.ins[1]), width = run.width(n.outs[0]);
   const float* y[kMaxExperts];
   for (std::size_t i = from; i < to; ++i) {
-    for (std::size_t j = 0; j < k; ++j) y[j] = run.row(n.ins[0], i, own) + j * width;
-    combine_tables[run.isa()].combine(run.row(n.ins[1], i, own), y, k, 0, width,
-                                      run.value(n.outs[0], own) + i * width);
+    for (std::size_t j = 0; j < k; ++j) y[j] = run.row(n.ins[0], i, thread) + j * width;
+    combine_tables[run.isa()].combine(run.row(n.ins[1], i, thread), y, k, 0, width,
+                                      run.value(n.outs[0], thread) + i * width);
   }
 }
 
 constexpr CpuWork combine_work{.primitive = {"combine"}, .rows = combine_rows};
 
-/// Fails unless the weight is that of so many experts; returns the rows of one.
+/// Fails unless the weight holds the matrices of `experts` experts; returns the rows of one expert.
 std::size_t expert_rows(Checker& c, int64_t weight, std::size_t experts, std::size_t cols) {
   const WeightShape& w = c.weight(weight);
   const std::string shape = std::to_string(w.rows) + " x " + std::to_string(w.cols);
@@ -249,8 +254,8 @@ std::size_t expert_rows(Checker& c, int64_t weight, std::size_t experts, std::si
   return w.rows / experts;
 }
 
-/// How many experts the router knows whose choice a value is; 0: it is no router's. Ids are not looked at in
-/// a run: what else a plan could make would be no numbers of experts.
+/// The number of experts among which a router chose the ids of value v; 0 where v is not the ids of a router.
+/// A run does not check ids, so a plan must not compute them in any other way.
 std::size_t chosen_among(Checker& c, int v) {
   const std::vector<Node>& nodes = c.program().nodes;
   for (auto n = nodes.rbegin(); n != nodes.rend(); ++n) {

@@ -1,24 +1,24 @@
-// Matrix products: of one value with one matrix or several, and what is fused with them. They are split over
-// the rows of the weights.
+// Matrix products of one value with one matrix or several, and the operations that are fused with them. They
+// are split over the rows of the weights.
 #include <algorithm>
 
-#include "cpu/preparation.hpp"
-#include "cpu/sharing.hpp"
+#include "cpu/prepare/preparation.hpp"
+#include "cpu/run/sharing.hpp"
 #include "operations/parts.hpp"
 
 namespace llamay {
 namespace {
 
-constexpr std::size_t kFewRows = 4;  // decoding: weights are what takes time
+constexpr std::size_t kFewRows = 4;  // decoding: reading the weights takes most of the time
 
-/// A product cut into tiles of rows and chunks of groups.
-struct Cut {
+/// A product, split into tiles of rows and chunks of groups.
+struct ProductSplit {
   std::size_t row_tile, row_tiles, chunk, items;
-  // A round gives each of so many threads one chunk, together one part in `divisor` of what is left: where
-  // it is more than 1, chunks get smaller towards the end. 0: all are of one size.
+  // A round gives each of `round` threads one chunk, together one `divisor`-th of the groups that are left:
+  // with a divisor above 1, chunks get smaller towards the end. round 0: all chunks have one size.
   std::size_t round, divisor;
   std::size_t groups;
-  // Where there are `products`, thread t's chunk ends where so much of their bytes is behind it.
+  // With `products`, the chunk of thread t ends at the share ends[t] of their bytes.
   std::span<const Product> products;
   const double* ends;
 
@@ -26,19 +26,19 @@ struct Cut {
     std::size_t begin, end;
   };
   Range range(std::size_t chunk_number) const;
-  std::size_t bound(std::size_t chunk_number) const;  // where it begins
+  std::size_t bound(std::size_t chunk_number) const;  // the first group of a chunk
   std::size_t bytes(std::size_t chunk_number) const;  // 0 without products
-  std::size_t size_at(std::size_t begin) const;       // of the chunks of the round that begins there
+  std::size_t size_at(std::size_t begin) const;       // groups in each chunk of the round that begins there
 };
 
-std::size_t Cut::size_at(std::size_t begin) const {
-  // Even: kernels take two groups at once. An only round has to reach the end.
+std::size_t ProductSplit::size_at(std::size_t begin) const {
+  // Even, since kernels take two groups at once. A single round has to reach the end.
   const std::size_t part = divisor * round, left = groups - begin,
                     size = divisor == 1 ? ceil_divide(left, 2 * part) * 2 : left / part / 2 * 2;
   return std::clamp<std::size_t>(size, 2, std::max<std::size_t>(chunk, 2));
 }
 
-std::size_t Cut::bound(std::size_t i) const {
+std::size_t ProductSplit::bound(std::size_t i) const {
   if (i == 0) return 0;
   if (i == items) return groups;
   std::size_t total = 0, first = 0;
@@ -54,7 +54,7 @@ std::size_t Cut::bound(std::size_t i) const {
   return groups;
 }
 
-std::size_t Cut::bytes(std::size_t i) const {
+std::size_t ProductSplit::bytes(std::size_t i) const {
   auto [begin, end] = range(i);
   std::size_t total = 0;
   for (const Product& p : products) {
@@ -66,7 +66,7 @@ std::size_t Cut::bytes(std::size_t i) const {
   return total;
 }
 
-Cut::Range Cut::range(std::size_t i) const {
+ProductSplit::Range ProductSplit::range(std::size_t i) const {
   if (!products.empty()) return {bound(i), bound(i + 1)};
   if (!round) return {i * chunk, std::min(i * chunk + chunk, groups)};
   std::size_t begin = 0, size = size_at(0);
@@ -78,17 +78,17 @@ Cut::Range Cut::range(std::size_t i) const {
   return {begin, std::min(begin + size, groups)};
 }
 
-/// most: groups of a chunk.
-Cut cut(const Run& run, std::size_t rows, std::size_t groups, std::size_t most) {
-  Cut c{};
+/// most: the largest number of groups of a chunk.
+ProductSplit split_product(const Run& run, std::size_t rows, std::size_t groups, std::size_t most) {
+  ProductSplit c{};
   c.groups = groups;
   c.row_tile = std::min(rows, kRowTile);
   c.row_tiles = ceil_divide(rows, c.row_tile);
   if (rows <= kFewRows && run.n_threads() > 1) {
-    // Weights stream by once: in equal shares, or in long stretches first and short ones at the end, so that
-    // nobody waits long.
+    // Weights are read once: in even shares, or in chunks that are long at first and short at the end, so
+    // that no thread waits long.
     c.round = run.n_threads();
-    c.divisor = run.shares() ? 1 : 2;
+    c.divisor = run.even_shares() ? 1 : 2;
     c.chunk = most;
     for (std::size_t begin = 0; begin < groups;) {
       const std::size_t size = c.size_at(begin),
@@ -98,7 +98,7 @@ Cut cut(const Run& run, std::size_t rows, std::size_t groups, std::size_t most) 
     }
     return c;
   }
-  // Some pieces for each thread, so that none waits long for the last.
+  // Several pieces for each thread, so that no thread waits long for the last one.
   const std::size_t pieces = run.n_threads() == 1 ? 1 : ceil_divide(8 * run.n_threads(), c.row_tiles);
   c.chunk = std::clamp<std::size_t>(groups / pieces, 1, most);
   if (rows > kFewRows) c.chunk = std::min(c.chunk, kGroupChunk);
@@ -106,9 +106,9 @@ Cut cut(const Run& run, std::size_t rows, std::size_t groups, std::size_t most) 
   return c;
 }
 
-/// Each thread's portion of the products' bytes in one chunk.
-Cut cut_by_bytes(const Run& run, std::span<const Product> products, std::size_t groups) {
-  Cut c{};
+/// One chunk for each thread, of its share of the products' bytes.
+ProductSplit split_by_speed(const Run& run, std::span<const Product> products, std::size_t groups) {
+  ProductSplit c{};
   c.row_tile = c.row_tiles = 1;
   c.items = c.round = run.n_threads();
   c.groups = groups;
@@ -119,7 +119,7 @@ Cut cut_by_bytes(const Run& run, std::span<const Product> products, std::size_t 
 
 /// Calls piece(row, rows, chunk) for all tiles of rows and chunks of groups.
 template <class F>
-void share_cut(Sharing& sharing, const Cut& c, std::size_t n_rows, F piece) {
+void share_split(Sharing& sharing, const ProductSplit& c, std::size_t n_rows, F piece) {
   sharing.products(
       c.row_tiles, c.items / c.row_tiles,
       [&](std::size_t item) {
@@ -130,8 +130,8 @@ void share_cut(Sharing& sharing, const Cut& c, std::size_t n_rows, F piece) {
 }
 
 struct Linear {
-  std::vector<bool> biased;  // of each product
-  bool residual;             // the second input is added
+  std::vector<bool> biased;  // whether each product has a bias
+  bool residual;             // whether the second input is added
   bool acts;
   UnaryKind act;
 };
@@ -148,19 +148,19 @@ void prepare_linear(Preparation& p, const Node& n, Prepared& out) {
 }
 
 void linear_chunk(const Run& run, const Stage& stage, const Prepared& n, std::size_t row, std::size_t count,
-                  Cut::Range range, const Own& own) {
+                  ProductSplit::Range range, const ThreadContext& thread) {
   const Linear& l = n.as<Linear>();
   auto [begin, end] = range;
-  // The products' groups stand in one line; a chunk may begin in one product and end in another.
+  // The groups of all products are numbered through; a chunk may begin in one product and end in another.
   for (std::size_t i = 0; i < n.products.size(); ++i) {
     const Product& p = n.products[i];
     const PackedMatrix& m = *p.matrix;
     if (begin < std::min(end, m.groups)) {
       const std::size_t width = m.rows;
       const int a = stage.activations[i];
-      const std::byte* x = run.activation(a, own) + row * run.activation(a).row_bytes;
-      const float* residual = l.residual ? run.value(n.ins[1], own) + row * width : nullptr;
-      float* out = run.value(p.out, own) + row * width;
+      const std::byte* x = run.activation(a, thread) + row * run.activation(a).row_bytes;
+      const float* residual = l.residual ? run.value(n.ins[1], thread) + row * width : nullptr;
+      float* out = run.value(p.out, thread) + row * width;
       run.matmul().matmul(m, x, count, begin, std::min(end, m.groups), out, width, p.bias, residual, width);
       if (l.acts) {
         const std::size_t first = begin * 16, columns = std::min(end * 16, width) - first;
@@ -176,14 +176,15 @@ void linear_chunk(const Run& run, const Stage& stage, const Prepared& n, std::si
   }
 }
 
-void share_linear(Run& run, const Stage& stage, const Prepared& n, const Own& own, Sharing& sharing) {
+void share_linear(Run& run, const Stage& stage, const Prepared& n, const ThreadContext& thread,
+                  Sharing& sharing) {
   const std::size_t n_rows = run.rows(stage.shared_selected);
   std::size_t groups = 0;
   for (const Product& p : n.products) groups += p.matrix->groups;
-  const Cut c =
-      run.copies() && run.shares() ? cut_by_bytes(run, n.products, groups) : cut(run, n_rows, groups, groups);
-  share_cut(sharing, c, n_rows, [&](std::size_t row, std::size_t count, Cut::Range range) {
-    linear_chunk(run, stage, n, row, count, range, own);
+  const ProductSplit c = run.copies() && run.even_shares() ? split_by_speed(run, n.products, groups)
+                                                           : split_product(run, n_rows, groups, groups);
+  share_split(sharing, c, n_rows, [&](std::size_t row, std::size_t count, ProductSplit::Range range) {
+    linear_chunk(run, stage, n, row, count, range, thread);
   });
 }
 
@@ -250,35 +251,37 @@ void prepare_glu(Preparation& p, const Node& n, Prepared& out) {
 }
 
 void glu_chunk(const Run& run, const Stage& stage, const Prepared& n, std::size_t row, std::size_t count,
-               Cut::Range range, const Own& own) {
+               ProductSplit::Range range, const ThreadContext& thread) {
   const std::size_t width = n.products[0].matrix->rows;
   const auto [begin, end] = range;
   if (begin == end) return;
   const std::size_t first = begin * 16, columns = std::min(end * 16, width) - first;
-  float* out = run.value(n.outs[0], own) + row * width;
+  float* out = run.value(n.outs[0], thread) + row * width;
   const auto product = [&](std::size_t i, float* to, std::size_t stride) {
     const int a = stage.activations[i];
-    const std::byte* x = run.activation(a, own) + row * run.activation(a).row_bytes;
+    const std::byte* x = run.activation(a, thread) + row * run.activation(a).row_bytes;
     run.matmul().matmul(*n.products[i].matrix, x, count, begin, end, to, stride, nullptr, nullptr, 0);
   };
   product(0, out, width);
   // Columns are counted from the matrix's first; only this chunk's are written.
-  product(1, own.product - first, columns);
+  product(1, thread.product - first, columns);
   for (std::size_t r = 0; r < count; ++r) {
     float* gate = out + r * width + first;
-    unary_tables[run.isa()].apply_mul(n.as<UnaryKind>(), gate, own.product + r * columns, gate, columns);
+    unary_tables[run.isa()].apply_mul(n.as<UnaryKind>(), gate, thread.product + r * columns, gate, columns);
   }
 }
 
-void share_glu(Run& run, const Stage& stage, const Prepared& n, const Own& own, Sharing& sharing) {
-  // The second product's chunk has to fit into a thread's own memory. Both are cut at the same groups.
+void share_glu(Run& run, const Stage& stage, const Prepared& n, const ThreadContext& thread,
+               Sharing& sharing) {
+  // The second product's chunk has to fit into a thread's own memory. Both products are split at the same
+  // groups.
   const std::size_t n_rows = run.rows(stage.shared_selected), groups = n.products[0].matrix->groups,
                     most = kProductFloats / 16 / std::min(n_rows, kRowTile);
-  const Cut c = run.copies() && run.shares() && groups <= most
-                    ? cut_by_bytes(run, {n.products.data(), 1}, groups)
-                    : cut(run, n_rows, groups, most);
-  share_cut(sharing, c, n_rows, [&](std::size_t row, std::size_t count, Cut::Range range) {
-    glu_chunk(run, stage, n, row, count, range, own);
+  const ProductSplit c = run.copies() && run.even_shares() && groups <= most
+                             ? split_by_speed(run, {n.products.data(), 1}, groups)
+                             : split_product(run, n_rows, groups, most);
+  share_split(sharing, c, n_rows, [&](std::size_t row, std::size_t count, ProductSplit::Range range) {
+    glu_chunk(run, stage, n, row, count, range, thread);
   });
 }
 

@@ -1,6 +1,6 @@
-// Normalisation of rows, and what is fused with it.
-#include "cpu/preparation.hpp"
-#include "cpu/run.hpp"
+// Normalisation of rows, and the operations that are fused with it.
+#include "cpu/prepare/preparation.hpp"
+#include "cpu/run/run.hpp"
 #include "operations/parts.hpp"
 
 namespace llamay {
@@ -8,8 +8,8 @@ namespace {
 
 struct RmsNorm {
   float eps;
-  std::size_t groups, width;  // of a group
-  bool by_group;              // each group has weights of its own
+  std::size_t groups, width;  // groups of a row; numbers of a group
+  bool by_group;              // whether each group has weights of its own
   const float* w;             // null: none
 };
 
@@ -19,11 +19,12 @@ void prepare_rms(Preparation& p, const Node& n, Prepared& out) {
   out.data = std::make_shared<const RmsNorm>(norm);
 }
 
-void rms_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
+void rms_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to,
+              const ThreadContext& thread) {
   const RmsNorm& norm = n.as<RmsNorm>();
   const std::size_t width = run.width(n.outs[0]);
-  const float* x = run.row(n.ins[0], from, own);
-  float* out = run.value(n.outs[0], own) + from * width;
+  const float* x = run.row(n.ins[0], from, thread);
+  float* out = run.value(n.outs[0], thread) + from * width;
   if (!norm.by_group)
     return run.ops().rms_norm(x, norm.w, (to - from) * norm.groups, norm.width, norm.eps, out);
   for (std::size_t i = from; i < to; ++i)
@@ -64,11 +65,12 @@ void prepare_layer(Preparation& p, const Node& n, Prepared& out) {
   out.data = std::make_shared<const LayerNorm>(norm);
 }
 
-void layer_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
+void layer_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to,
+                const ThreadContext& thread) {
   const LayerNorm& norm = n.as<LayerNorm>();
   const std::size_t width = run.width(n.outs[0]);
-  run.ops().layer_norm(run.row(n.ins[0], from, own), norm.w, norm.bias, to - from, width, norm.eps,
-                       run.value(n.outs[0], own) + from * width);
+  run.ops().layer_norm(run.row(n.ins[0], from, thread), norm.w, norm.bias, to - from, width, norm.eps,
+                       run.value(n.outs[0], thread) + from * width);
 }
 
 constexpr CpuWork layer_work{.primitive = {"layer_norm"}, .prepare = prepare_layer, .rows = layer_rows};

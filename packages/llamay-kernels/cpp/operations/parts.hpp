@@ -1,15 +1,15 @@
 #pragma once
 
-#include "ops/unary.hpp"
+#include "ops/rows/unary.hpp"
 #include "plan/checker.hpp"
 
-// Nodes that records of several families are made of.
+// Nodes that records of several families consist of.
 
 namespace llamay {
 
 /// out = a + b.
 void add_node(Checker& c, int a, int b, int out);
-/// out = rms_norm(x), by the weights and attributes of a record that has those of `rms_norm`.
+/// out = rms_norm(x), with the weights and attributes of a record that has those of `rms_norm`.
 void rms_norm_node(Checker& c, const Record& r, int x, int out);
 
 /// The function that an attribute names.

@@ -1,12 +1,12 @@
 // Recurrent layers: a short convolution and a linear recurrence, each with a state that a context keeps. A
-// step reads one state and writes others (kv_view.h), so that none is ever changed.
+// step reads one state and writes others (kv_view.h), so that no state is ever changed.
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/preparation.hpp"
-#include "cpu/sharing.hpp"
-#include "ops/conv.hpp"
-#include "ops/scan.hpp"
+#include "cpu/prepare/preparation.hpp"
+#include "cpu/run/sharing.hpp"
+#include "ops/recurrent/conv.hpp"
+#include "ops/recurrent/scan.hpp"
 #include "plan/checker.hpp"
 
 namespace llamay {
@@ -15,7 +15,7 @@ namespace {
 struct Convolution {
   uint32_t layer;
   Conv conv;
-  std::size_t state;  // number among those of the plan
+  std::size_t state;  // index of the state in the plan
 };
 
 void prepare_conv(Preparation& p, const Node& n, Prepared& out) {
@@ -30,18 +30,18 @@ void prepare_conv(Preparation& p, const Node& n, Prepared& out) {
   pack_conv(plain.data(), c.conv.channels, c.conv.taps, packed);
   c.conv.weight = packed;
   if (n.weights.size() > 1) c.conv.bias = p.vector(n.weights[1]);
-  if (c.conv.taps > 1) c.state = p.memory().add_state(c.layer, (c.conv.taps - 1) * c.conv.channels, 0);
+  if (c.conv.taps > 1) c.state = p.lease_needs().add_state(c.layer, (c.conv.taps - 1) * c.conv.channels, 0);
   out.data = std::make_shared<const Convolution>(c);
 }
 
-// Channels of a piece: of a row whole lines, so that threads do not write to the same.
+// Channels of a piece: whole cache lines of a row, so that no two threads write to the same line.
 constexpr std::size_t kChannels = 512;
 
-void share_conv(Run& run, const Stage&, const Prepared& n, const Own& own, Sharing& sharing) {
+void share_conv(Run& run, const Stage&, const Prepared& n, const ThreadContext& thread, Sharing& sharing) {
   const Convolution& c = n.as<Convolution>();
   const std::size_t width = c.conv.channels, chunks = ceil_divide(width, kChannels);
-  const float* x = run.value(n.ins[0], own);
-  float* out = run.value(n.outs[0], own);
+  const float* x = run.value(n.ins[0], thread);
+  float* out = run.value(n.outs[0], thread);
   sharing.pieces(run.texts().size() * chunks, [&](std::size_t k) {
     const std::size_t text = k / chunks, from = k % chunks * kChannels,
                       to = std::min(from + kChannels, width);
@@ -83,8 +83,8 @@ void check_conv(Checker& c, const Record& r) {
 struct Recurrence {
   uint32_t layer;
   std::size_t heads, groups, k_dim, v_dim;
-  bool tiled;        // head h reads group h % groups, not h / (heads / groups)
-  bool w_by_column;  // a decay for each column of the state, not one a head
+  bool tiled;        // whether head h reads group h % groups, not h / (heads / groups)
+  bool w_by_column;  // whether there is a decay for each column of the state, not one for each head
   std::size_t state;
 
   std::size_t group(std::size_t head) const { return tiled ? head % groups : head / (heads / groups); }
@@ -92,14 +92,15 @@ struct Recurrence {
 
 void prepare_scan(Preparation& p, const Node& n, Prepared& out) {
   Recurrence s = n.as<Recurrence>();
-  s.state = p.memory().add_state(s.layer, 0, s.heads * s.k_dim * s.v_dim);
+  s.state = p.lease_needs().add_state(s.layer, 0, s.heads * s.k_dim * s.v_dim);
   out.data = std::make_shared<const Recurrence>(s);
 }
 
-// Rows of a head's state of a piece: what many rows of a text read and write again and again stays near.
+// Rows of a head's state in a piece: few enough to stay in the cache while the rows of a text read and write
+// them again and again.
 constexpr std::size_t kStateRows = 64;
 
-void share_scan(Run& run, const Stage&, const Prepared& n, const Own& own, Sharing& sharing) {
+void share_scan(Run& run, const Stage&, const Prepared& n, const ThreadContext& thread, Sharing& sharing) {
   const Recurrence& s = n.as<Recurrence>();
   const std::size_t chunks = ceil_divide(s.v_dim, kStateRows);
   const ScanTable& table = scan_tables[run.isa()];
@@ -109,13 +110,13 @@ void share_scan(Run& run, const Stage&, const Prepared& n, const Own& own, Shari
     const AttentionWork::Lease& lease = run.texts()[text];
     const StatePages& states = run.states(text, s.state);
     const auto rows = [&](std::size_t in, std::size_t at, std::size_t row) {
-      return ScanRows{run.row(n.ins[in], lease.row + row, own) + at, run.width(n.ins[in])};
+      return ScanRows{run.row(n.ins[in], lease.row + row, thread) + at, run.width(n.ins[in])};
     };
     const std::size_t of_state = head * s.k_dim * s.v_dim, width = run.width(n.outs[0]);
-    float* out = run.value(n.outs[0], own) + lease.row * width + head * s.v_dim;
+    float* out = run.value(n.outs[0], thread) + lease.row * width + head * s.v_dim;
     const float* before = states.read >= 0 ? states.state(states.read) + of_state : nullptr;
-    // Where nobody asked for the state after the last row, it is computed all the same and forgotten.
-    auto* forgotten = reinterpret_cast<float*>(own.extra);
+    // Where the state after the last row is not wanted, it is computed all the same and discarded.
+    auto* forgotten = reinterpret_cast<float*>(thread.extra);
     uint32_t row = 0;
     for (uint32_t i = states.first; row < lease.count; ++i) {
       const uint32_t end = i < states.end ? states.at[i] - lease.start : lease.count;

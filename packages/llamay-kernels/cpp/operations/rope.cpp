@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "cpu/preparation.hpp"
-#include "cpu/run.hpp"
+#include "cpu/prepare/preparation.hpp"
+#include "cpu/run/run.hpp"
 #include "operations/parts.hpp"
 
 namespace llamay {
@@ -24,15 +24,16 @@ void prepare(Preparation& p, const Node& n, Prepared& out) {
       PreparedRotation{p.rope(r.rope), r.heads, r.head_dim, r.offset});
 }
 
-void rotate_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
+void rotate_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to,
+                 const ThreadContext& thread) {
   const PreparedRotation& r = n.as<PreparedRotation>();
   const Rope& rope = run.rope(r.rope);
-  const float* tables = run.ropes(r.rope, own);
+  const float* tables = run.ropes(r.rope, thread);
   const auto rotate = rope.style == RopeStyle::half ? run.ops().rope_half : run.ops().rope_pairs;
   const std::size_t width = run.width(n.outs[0]), turned = r.head_dim - r.offset;
   const bool selected = run.selected(n.outs[0]);
-  const float* x = run.row(n.ins[0], from, own);
-  float* out = run.value(n.outs[0], own) + from * width;
+  const float* x = run.row(n.ins[0], from, thread);
+  float* out = run.value(n.outs[0], thread) + from * width;
   for (std::size_t i = from; i < to; ++i, x += width, out += width) {
     const std::size_t row = selected ? static_cast<std::size_t>(run.step().logits[i]) : i;
     const float* table = tables + row * rope.floats();

@@ -1,19 +1,20 @@
-// Which rows and which columns: what moves values and computes nothing, and pooling.
+// Operations that move rows or columns without computing, and pooling.
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/preparation.hpp"
-#include "cpu/run.hpp"
+#include "cpu/prepare/preparation.hpp"
+#include "cpu/run/run.hpp"
 #include "plan/checker.hpp"
 
 namespace llamay {
 namespace {
 
-void select_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
+void select_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to,
+                 const ThreadContext& thread) {
   const std::size_t width = run.width(n.outs[0]);
-  float* out = run.value(n.outs[0], own) + from * width;
+  float* out = run.value(n.outs[0], thread) + from * width;
   for (std::size_t i = from; i < to; ++i, out += width)
-    std::memcpy(out, run.row(n.ins[0], static_cast<std::size_t>(run.step().logits[i]), own),
+    std::memcpy(out, run.row(n.ins[0], static_cast<std::size_t>(run.step().logits[i]), thread),
                 width * sizeof(float));
 }
 
@@ -28,15 +29,16 @@ void check_select(Checker& c, const Record& r) {
 enum class Pool : uint8_t { mean, cls, last };
 constexpr const char* kPools[] = {"mean", "cls", "last"};
 
-/// Of each row that is wanted, what its text is: the mean adds rows in their order and multiplies by the
-/// reciprocal of their number.
-void pool_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
+/// Pools the text of each wanted row. The mean adds rows in their order and multiplies by the reciprocal of
+/// their number.
+void pool_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to,
+               const ThreadContext& thread) {
   const std::size_t width = run.width(n.outs[0]);
-  float* out = run.value(n.outs[0], own) + from * width;
+  float* out = run.value(n.outs[0], thread) + from * width;
   for (std::size_t i = from; i < to; ++i, out += width) {
     const AttentionWork::Lease& text = run.text_of(static_cast<std::size_t>(run.step().logits[i]));
     const Pool kind = n.as<Pool>();
-    const float* x = run.row(n.ins[0], text.row + (kind == Pool::last ? text.count - 1 : 0), own);
+    const float* x = run.row(n.ins[0], text.row + (kind == Pool::last ? text.count - 1 : 0), thread);
     std::memcpy(out, x, width * sizeof(float));
     if (kind != Pool::mean) continue;
     for (uint32_t t = 1; t < text.count; ++t)
@@ -55,23 +57,24 @@ void check_pool(Checker& c, const Record& r) {
   c.node(pool_work.primitive, {in(r, 0)}, {out(r)}, true, {}, static_cast<Pool>(c.one_of(r, "kind", kPools)));
 }
 
-/// Of each of `heads` parts of a row: `width` values from `start` on.
+/// Columns `start` to `start + width` of each of `heads` equal parts of a row.
 struct Columns {
   std::size_t heads, start, width;
 };
 
-void column_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
+void column_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to,
+                 const ThreadContext& thread) {
   const Columns& c = n.as<Columns>();
   const std::size_t head = run.width(n.ins[0]) / c.heads;
-  const float* x = run.row(n.ins[0], from, own) + c.start;
-  float* out = run.value(n.outs[0], own) + from * c.heads * c.width;
+  const float* x = run.row(n.ins[0], from, thread) + c.start;
+  float* out = run.value(n.outs[0], thread) + from * c.heads * c.width;
   for (std::size_t i = 0; i < (to - from) * c.heads; ++i, x += head, out += c.width)
     std::memcpy(out, x, c.width * sizeof(float));
 }
 
 constexpr CpuWork column_work{.primitive = {"columns"}, .rows = column_rows};
 
-/// Fails unless the value divides into so many heads; returns the width of one.
+/// Fails unless the value's width divides into `heads` heads; returns the width of one head.
 std::size_t head_of(Checker& c, int v, std::size_t heads) {
   if (c.width(v) % heads)
     c.fail("value " + std::to_string(v) + " has width " + std::to_string(c.width(v)) +
@@ -89,11 +92,12 @@ void check_columns(Checker& c, const Record& r) {
   c.node(column_work.primitive, {in(r, 0)}, {out(r)}, c.selected(in(r, 0)), {}, columns);
 }
 
-void concat_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to, const Own& own) {
+void concat_rows(const Run& run, const Prepared& n, std::size_t from, std::size_t to,
+                 const ThreadContext& thread) {
   const std::size_t heads = n.as<std::size_t>(), a_width = run.width(n.ins[0]) / heads,
                     b_width = run.width(n.ins[1]) / heads;
-  const float *a = run.row(n.ins[0], from, own), *b = run.row(n.ins[1], from, own);
-  float* out = run.value(n.outs[0], own) + from * run.width(n.outs[0]);
+  const float *a = run.row(n.ins[0], from, thread), *b = run.row(n.ins[1], from, thread);
+  float* out = run.value(n.outs[0], thread) + from * run.width(n.outs[0]);
   for (std::size_t i = 0; i < (to - from) * heads; ++i) {
     std::memcpy(out, a, a_width * sizeof(float));
     std::memcpy(out + a_width, b, b_width * sizeof(float));

@@ -11,7 +11,7 @@
 
 namespace llamay {
 
-/// What the check of an operation asks and tells. Everything that it fails on names the record.
+/// The interface of an operation's check to the plan that is being checked. Every error names the record.
 class Checker {
  public:
   Checker(const std::vector<Record>& records, const std::vector<int64_t>& widths,
@@ -33,27 +33,28 @@ class Checker {
   uint32_t layer(const Record& r) const;
   const std::string& text(const Record& r, const char* name) const;
   const std::vector<double>& numbers(const Record& r, const char* name) const;
-  /// The index of the attribute among `names`. Fails naming them.
+  /// The index of the attribute's value among `names`. The error names all of them.
   std::size_t one_of(const Record& r, const char* name, std::span<const char* const> names) const;
 
   // Values.
   std::size_t width(int v) const { return program_.widths[static_cast<std::size_t>(v)]; }
   bool selected(int v) const { return program_.selected[static_cast<std::size_t>(v)]; }
   void expect_width(int v, std::size_t wanted, const char* why) const;
-  /// Both have all rows, or both the selected ones.
+  /// Fails unless both values have all rows, or both have the selected rows.
   void expect_same_rows(int a, int b) const;
-  /// What reads other rows than its own, or their positions in a text, needs all of them.
+  /// Fails for a value with selected rows only: an operation that reads other rows than its own, or positions
+  /// in a text, needs all rows.
   void expect_all_rows(int v) const;
   int temporary(std::size_t width, bool selected);
 
   // Weights.
   const WeightShape& weight(int64_t index) const { return weights_[static_cast<std::size_t>(index)]; }
-  /// One row, of `length` numbers unless that is 0. Returns how many there are.
+  /// Fails unless the weight is one row, of `length` numbers where `length` is not 0. Returns the length.
   std::size_t vector(int64_t index, std::size_t length, const char* what) const;
-  /// A matrix that x meets and that makes `rows` numbers.
+  /// Fails unless the weight is a matrix of `rows` rows, each as wide as value x; counts its multiplications.
   void matrix(int64_t index, int x, std::size_t rows);
 
-  /// Adds a node. Its outs have all rows or the selected ones.
+  /// Adds a node; `selected`: its outs have the selected rows only.
   Node& node(const Primitive& primitive, std::vector<int> ins, std::vector<int> outs, bool selected,
              std::vector<int> weights = {});
   template <class Config>
@@ -63,7 +64,8 @@ class Checker {
     n.config = std::make_shared<const Config>(std::move(config));
     return n;
   }
-  /// A layer keeps something of a context. Fails if it does already, but for the two halves of a state.
+  /// Records the memory that a layer keeps of a context. Fails if the layer keeps some already, except for
+  /// the two halves of a state.
   void keep(const Memory& memory);
 
   Program& program() { return program_; }

@@ -6,7 +6,8 @@
 namespace llamay {
 namespace {
 
-/// Made when it is first used: files enter their operations in no particular order, before main.
+/// Constructed when it is first used: source files enter their operations in no particular order, before
+/// main.
 std::vector<const Operation*>& table() {
   static std::vector<const Operation*> all;
   return all;

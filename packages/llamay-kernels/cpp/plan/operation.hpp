@@ -18,7 +18,7 @@ struct AttrSpec {
   bool optional = false;
 };
 
-/// How many there may be.
+/// The allowed range of a number of outs, args or weights.
 struct Count {
   static constexpr std::size_t any = static_cast<std::size_t>(-1);
   std::size_t least, most;
@@ -26,18 +26,18 @@ struct Count {
   constexpr Count(std::size_t least_, std::size_t most_) : least(least_), most(most_) {}
 };
 
-/// What computes a node. Backends derive from it; the plan knows no more than its name.
+/// The computation of a node. A backend's own struct begins with it; the plan knows no more than its name.
 struct Primitive {
   const char* name;
 };
 
-/// An operation as records name it: what a record must have, and which nodes compute it. Counts, attributes
-/// and their types are checked by this table before `check` runs.
+/// An operation as records name it: the form of its records, and the nodes that compute it. Counts,
+/// attributes and their types are checked by this table before `check` runs.
 struct Operation {
   const char* name;
   Count outs, args, weights;
   std::vector<AttrSpec> attrs;
-  /// Checks what only this operation knows, and adds the nodes that compute it. Throws PlanError.
+  /// Checks the requirements of this operation alone, and adds the nodes that compute it. Throws PlanError.
   void (*check)(Checker& checker, const Record& record);
 };
 
@@ -46,9 +46,9 @@ class Operations {
  public:
   Operations(std::initializer_list<Operation> operations);
 
-  /// All of them, in the order of their names.
+  /// All operations, in the order of their names.
   static const std::vector<const Operation*>& all();
-  /// nullptr if there is none of this name.
+  /// The operation of this name, or nullptr.
   static const Operation* find(const std::string& name);
 
  private:

@@ -121,7 +121,7 @@ uint64_t dot(uint64_t rounds, uint64_t* sink) {
   return rounds * accumulators * sizeof(Vector) * 2;
 #endif
 #else
-  // What the portable products do: plain multiplications, as the compiler arranges them.
+  // The work of the portable products: plain multiplications, as the compiler arranges them.
   constexpr int n = 256;
   int8_t a[n], b[n];
   memset(a, 1, sizeof a);

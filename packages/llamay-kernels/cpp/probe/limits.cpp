@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-/// Several times the last cache, so that reading it means reading memory.
+/// Several times the size of the last-level cache, so that reading the buffer means reading memory.
 std::size_t buffer_bytes() {
   long cache = 0;
 #if defined(_SC_LEVEL3_CACHE_SIZE)
@@ -83,10 +83,11 @@ Limits measure_limits(Threads& threads) {
   const std::unique_ptr<void, Free> buffer(::operator new(bytes, std::align_val_t{kHugePage}));
   auto* data = static_cast<char*>(buffer.get());
 #if defined(__linux__)
-  madvise(data, bytes, MADV_HUGEPAGE);  // as weights lie; a refusal costs a few percent
+  madvise(data, bytes, MADV_HUGEPAGE);  // as for weights; a refusal costs a few percent
 #endif
   best_rate(threads, 1, [&](unsigned t) {
-    std::memset(data + share * t, 1, share);  // by the thread that will read it, so that it is near
+    std::memset(data + share * t, 1,
+                share);  // written by the thread that will read it, so that the pages are near its core
     return uint64_t{0};
   });
   limits.read_bandwidth = best_rate(threads, 12, [&](unsigned t) {

@@ -6,7 +6,7 @@
 
 namespace llamay {
 
-/// What this machine gives, now, to the threads that were asked: the best of a few short tries.
+/// Rates that this machine gives the measuring threads at the moment: the best of a few short tries.
 struct Limits {
   double read_bandwidth;  // bytes a second, from memory
   double int8_ops;        // multiplications and additions a second, in the kernel set in use

@@ -7,13 +7,13 @@
 
 namespace llamay {
 
-/// What a kernel set's instructions can do at best, one table a set.
+/// Probes of the highest rates of a kernel set's instructions, one table for each set.
 struct ProbeTable {
-  /// Reads all bytes (a multiple of 512, 64-byte aligned), in one line; returns something that depends on
-  /// them.
+  /// Reads all bytes (a multiple of 512, 64-byte aligned), in increasing order; returns a value that depends
+  /// on all of them.
   uint64_t (*read)(const void* data, size_t bytes);
-  /// Integer dot products in registers, `rounds` times; returns how many multiplications and additions of
-  /// 8-bit integers that was, and in *sink something that depends on them.
+  /// Integer dot products in registers, `rounds` times; returns the number of multiplications and additions
+  /// of 8-bit integers, and in *sink a value that depends on them.
   uint64_t (*dot)(uint64_t rounds, uint64_t* sink);
 };
 

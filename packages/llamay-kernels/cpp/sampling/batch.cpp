@@ -8,7 +8,7 @@
 namespace llamay {
 namespace {
 
-// A row of fewer tokens is chosen in less time than a thread takes to wake up.
+// Choosing from fewer tokens than this takes less time than waking up a thread.
 constexpr std::size_t kWorthAThread = 16384;
 
 struct Job {
@@ -47,7 +47,7 @@ void sample_rows(std::vector<BatchRow>& rows, Threads* threads) {
   const auto count = static_cast<unsigned>(
       std::min<std::size_t>({threads ? threads->size() : 1, rows.size(), 1 + tokens / kWorthAThread}));
   if (count > 1)
-    threads->help(count, &work, &job);  // who wakes up late is not waited for
+    threads->help(count, &work, &job);  // a thread that wakes up late is not waited for
   else
     work(&job, 0);
 }

@@ -9,7 +9,7 @@
 
 namespace llamay {
 
-/// One row of a step: what to choose from, then the token, or -1 and why there is none.
+/// One row of a step: its choice, then the chosen token, or -1 and an error message.
 struct BatchRow {
   Sampler* sampler;
   Choice choice;
@@ -17,8 +17,8 @@ struct BatchRow {
   std::string error;
 };
 
-/// Chooses a token for each row, on several threads where that is worth it. What goes wrong in a row is told
-/// in it, and touches no other. Throws std::invalid_argument if two rows would teach one mirostat at once.
+/// Chooses a token for each row, on several threads where that is worth it. An error in a row is stored in
+/// that row, and affects no other. Throws std::invalid_argument if two rows have the same mirostat sampler.
 void sample_rows(std::vector<BatchRow>& rows, Threads* threads);
 
 }  // namespace llamay

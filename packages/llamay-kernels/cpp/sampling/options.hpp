@@ -4,7 +4,7 @@
 
 namespace llamay {
 
-/// Throws std::invalid_argument naming the option that is out of range, and the range.
+/// Checks all options. Throws std::invalid_argument naming the option that is out of range, and the range.
 void check(const SamplerOptions& options);
 
 }  // namespace llamay

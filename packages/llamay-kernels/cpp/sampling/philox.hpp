@@ -6,7 +6,7 @@
 namespace llamay {
 
 /// Philox 4x32 with 10 rounds: 128 random bits that are a function of a counter and a key, so that any draw
-/// can be made again, in any order. Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
+/// can be repeated, in any order. Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xd2511f53} * counter[0], b = uint64_t{0xcd9e8d57} * counter[2];
@@ -18,8 +18,8 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::
   return counter;
 }
 
-/// Two numbers of one position of one sequence, multiples of 2^-53 in [0, 1): one for a stage that takes a
-/// chance, one for the draw.
+/// Two random numbers for one position of one sequence, multiples of 2^-53 in [0, 1): one for a stage that
+/// takes a chance, one for the draw.
 struct Uniforms {
   double chance, draw;
 };

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "dispatch.hpp"
+#include "sampling/chain/table.hpp"
 #include "sampling/options.hpp"
 #include "sampling/philox.hpp"
-#include "sampling/table.hpp"
 #include "threads/float_environment.hpp"
 
 LLAMAY_DECLARE_TABLES(llamay::SamplingTable, sampling);
@@ -20,7 +20,7 @@ namespace {
 constexpr Tables<SamplingTable> tables = LLAMAY_TABLES(sampling);
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-/// Scores of the likeliest of the candidates that are left.
+/// Adds the log-probabilities of the likeliest remaining candidates.
 void rank(Candidates& candidates, std::size_t top, LogProbs& out) {
   const double log_total = std::log(candidates.total()), factor = candidates.factor();
   const double largest = static_cast<double>(candidates.largest());
@@ -43,8 +43,8 @@ Sampler::Sampler(SamplerOptions options) : mu(2 * options.mirostat_tau), options
     return std::find(o.samplers.begin(), end, name) != end;
   };
   const auto cooled = std::find(o.samplers.begin(), o.samplers.end(), "temperature");
-  // These two may lose the likeliest token; the other cuts never do, so before a temperature of 0 they change
-  // nothing.
+  // These two stages may cut the likeliest token; the other cuts never do, so before a temperature of 0 they
+  // change nothing.
   const bool eccentric =
       (has("typ_p", cooled) && o.typical_p < 1) || (has("xtc", cooled) && o.xtc_probability > 0);
   greedy_ = o.temperature == 0 && o.dynatemp_range == 0 && cooled != o.samplers.end() && !eccentric;
@@ -73,9 +73,9 @@ uint32_t Sampler::sample(const Choice& choice, LogProbs* scores, std::size_t top
   const FloatEnvironment environment;
   thread_local Candidates candidates;
   const auto [chance, u] = uniforms(options_.seed, options_.sequence, choice.position);
-  const Moment moment{choice.past, choice.past_n, chance};
+  const StageInput input{choice.past, choice.past_n, chance};
   candidates.begin(tables[active_isa()], choice.logits, choice.mask, choice.n);
-  for (const auto& stage : stages_) stage->apply(candidates, moment);
+  for (const auto& stage : stages_) stage->apply(candidates, input);
   const uint32_t token = choose(candidates, choice, u);
   if (scores) {
     if (greedy_) candidates.keep_likeliest(1);

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "sampling/mirostat.hpp"
-#include "sampling/stages.hpp"
+#include "sampling/chain/mirostat.hpp"
+#include "sampling/chain/stages.hpp"
 
 namespace llamay {
 
@@ -34,7 +34,7 @@ struct SamplerOptions {
   int64_t dry_allowed_length = 2;
   int64_t dry_penalty_last_n = -1;  // -1: the whole history
   Dry::Breakers dry_sequence_breakers;
-  int64_t mirostat = 0;  // 1 or 2: in place of the samplers but the temperature
+  int64_t mirostat = 0;  // 1 or 2: replaces all samplers but the temperature
   double mirostat_tau = 5.0;
   double mirostat_eta = 0.1;
   std::vector<std::string> samplers = {"penalties", "dry",   "top_n_sigma", "top_k",      "typ_p",
@@ -42,13 +42,13 @@ struct SamplerOptions {
   std::vector<std::pair<int64_t, float>> logit_bias;
 };
 
-/// Natural logarithms of probabilities: of `token`, and of the `top` likeliest, likeliest first.
+/// Natural logarithms of probabilities: of `token`, and of the `top` likeliest tokens, likeliest first.
 struct LogProbs {
   double token;
   std::vector<std::pair<uint32_t, double>> top;
 };
 
-/// What a token is chosen from.
+/// The inputs of the choice of one token.
 struct Choice {
   const float* logits;
   std::size_t n;
@@ -59,7 +59,7 @@ struct Choice {
 };
 
 /// Chooses tokens. A choice is a function of the options, the logits, the position, the history and the mask,
-/// with mirostat of its mu, and of nothing else.
+/// with mirostat also of mu, and of nothing else.
 class Sampler {
  public:
   /// Throws std::invalid_argument naming the option.
@@ -67,8 +67,8 @@ class Sampler {
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
 
-  /// With `scores`, the probabilities among what is left after all stages, of `scores->top.size()` tokens.
-  /// Throws std::invalid_argument when nothing can be chosen or a logit is NaN.
+  /// With `scores`, writes the log-probabilities after all stages: of the chosen token and of the `top`
+  /// likeliest. Throws std::invalid_argument when nothing can be chosen or a logit is NaN.
   uint32_t sample(const Choice& choice, LogProbs* scores = nullptr, std::size_t top = 0);
   const SamplerOptions& options() const { return options_; }
 
@@ -83,7 +83,7 @@ class Sampler {
   bool greedy_ = false;
 };
 
-/// Those that the logits mean. Throws std::invalid_argument for a NaN.
+/// The log-probabilities of the logits, before any stage. Throws std::invalid_argument for a NaN.
 LogProbs log_probs(const float* logits, std::size_t n, uint32_t token, std::size_t top);
 
 }  // namespace llamay

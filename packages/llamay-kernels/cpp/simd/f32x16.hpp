@@ -20,7 +20,7 @@
 #include "simd/lanes_portable.hpp"
 #endif
 
-/// After a lambda's parameters: it is part of the loop that calls it.
+/// Stands after a lambda's parameters, and inlines the lambda into the loop that calls it.
 #define LLAMAY_LAMBDA __attribute__((always_inline))
 
 namespace llamay {

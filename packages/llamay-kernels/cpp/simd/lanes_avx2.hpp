@@ -103,8 +103,8 @@ LLAMAY_LANES __m256 scale2_half(__m256 a, __m256 n) {
 /// a * 2^n, rounded once. n: whole numbers, -160..160; a: 0.5..2.
 LLAMAY_LANES f32x16 scale2(f32x16 a, f32x16 n) { return {scale2_half(a.lo, n.lo), scale2_half(a.hi, n.hi)}; }
 
-/// The whole number n with 2^n <= a < 2^(n + 1), for a that is positive, finite and not denormal; of others
-/// it is not defined.
+/// The whole number n with 2^n <= a < 2^(n + 1), for a that is positive, finite and not denormal; undefined
+/// for other values.
 LLAMAY_LANES f32x16 exponent(f32x16 a) {
   const __m256i bias = _mm256_set1_epi32(127);
   const auto half = [bias](__m256 v) {
@@ -113,7 +113,7 @@ LLAMAY_LANES f32x16 exponent(f32x16 a) {
   return {half(a.lo), half(a.hi)};
 }
 
-/// Lanes 0 and 1 change places, 2 and 3, and so on.
+/// Swaps lanes 0 and 1, 2 and 3, and so on.
 LLAMAY_LANES f32x16 swap_pairs(f32x16 a) {
   return {_mm256_permute_ps(a.lo, 0xb1), _mm256_permute_ps(a.hi, 0xb1)};
 }

@@ -24,8 +24,8 @@ LLAMAY_LANES i32x16 splat(int32_t x) { return {_mm512_set1_epi32(x)}; }
 LLAMAY_LANES f32x16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
 LLAMAY_LANES f32x16 load(const float* p, int n) { return {_mm512_maskz_loadu_ps(first_lanes(n), p)}; }
 LLAMAY_LANES void store(float* p, f32x16 a) { _mm512_storeu_ps(p, a.v); }
-/// A store under a mask takes several times as long as a whole one, and what reads it soon has to wait until
-/// it has reached the cache.
+/// A store under a mask takes several times as long as a whole one, and a load of the stored values has to
+/// wait until they have reached the cache.
 LLAMAY_LANES void store(float* p, f32x16 a, int n) {
   if (n == 16)
     _mm512_storeu_ps(p, a.v);
@@ -58,11 +58,11 @@ LLAMAY_LANES f32x16 select(mask16 m, f32x16 yes, f32x16 no) { return {_mm512_mas
 /// a * 2^n, rounded once. n: whole numbers, -160..160; a: 0.5..2.
 LLAMAY_LANES f32x16 scale2(f32x16 a, f32x16 n) { return {_mm512_scalef_ps(a.v, n.v)}; }
 
-/// The whole number n with 2^n <= a < 2^(n + 1), for a that is positive, finite and not denormal; of others
-/// it is not defined.
+/// The whole number n with 2^n <= a < 2^(n + 1), for a that is positive, finite and not denormal; undefined
+/// for other values.
 LLAMAY_LANES f32x16 exponent(f32x16 a) { return {_mm512_getexp_ps(a.v)}; }
 
-/// Lanes 0 and 1 change places, 2 and 3, and so on.
+/// Swaps lanes 0 and 1, 2 and 3, and so on.
 LLAMAY_LANES f32x16 swap_pairs(f32x16 a) { return {_mm512_permute_ps(a.v, 0xb1)}; }
 
 LLAMAY_LANES f32x16 load_f16(const uint16_t* p) {

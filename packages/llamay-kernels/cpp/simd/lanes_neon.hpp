@@ -127,8 +127,8 @@ LLAMAY_LANES f32x16 scale2(f32x16 a, f32x16 n) {
   });
 }
 
-/// The whole number n with 2^n <= a < 2^(n + 1), for a that is positive, finite and not denormal; of others
-/// it is not defined.
+/// The whole number n with 2^n <= a < 2^(n + 1), for a that is positive, finite and not denormal; undefined
+/// for other values.
 LLAMAY_LANES f32x16 exponent(f32x16 a) {
   return each([&](int i) {
     const uint32x4_t biased = vshrq_n_u32(vreinterpretq_u32_f32(a.v[i]), 23);
@@ -136,7 +136,7 @@ LLAMAY_LANES f32x16 exponent(f32x16 a) {
   });
 }
 
-/// Lanes 0 and 1 change places, 2 and 3, and so on.
+/// Swaps lanes 0 and 1, 2 and 3, and so on.
 LLAMAY_LANES f32x16 swap_pairs(f32x16 a) {
   return each([&](int i) { return vrev64q_f32(a.v[i]); });
 }

@@ -126,13 +126,13 @@ LLAMAY_LANES f32x16 scale2(f32x16 a, f32x16 n) {
   });
 }
 
-/// The whole number n with 2^n <= a < 2^(n + 1), for a that is positive, finite and not denormal; of others
-/// it is not defined.
+/// The whole number n with 2^n <= a < 2^(n + 1), for a that is positive, finite and not denormal; undefined
+/// for other values.
 LLAMAY_LANES f32x16 exponent(f32x16 a) {
   return each([&](int i) { return static_cast<float>(static_cast<int32_t>(bits_of(a.v[i]) >> 23) - 127); });
 }
 
-/// Lanes 0 and 1 change places, 2 and 3, and so on.
+/// Swaps lanes 0 and 1, 2 and 3, and so on.
 LLAMAY_LANES f32x16 swap_pairs(f32x16 a) {
   return each([&](int i) { return a.v[i ^ 1]; });
 }
@@ -140,8 +140,8 @@ LLAMAY_LANES f32x16 swap_pairs(f32x16 a) {
 LLAMAY_LANES float from_f16(uint16_t h) {
   const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16, magnitude = h & 0x7fff;
   if (magnitude >= 0x7c00) return from_bits(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
-  // Put where a float has them, the exponent is 112 too small: one exact product mends that, for denormals
-  // too.
+  // With the bits in a float's places the exponent is 112 too small: one exact product corrects that, for
+  // denormals too.
   return from_bits(sign | bits_of(from_bits(magnitude << 13) * 0x1p112f));
 }
 LLAMAY_LANES uint16_t to_f16(float x) {
@@ -150,7 +150,7 @@ LLAMAY_LANES uint16_t to_f16(float x) {
   if (magnitude > 0x7f800000) return static_cast<uint16_t>(sign | 0x7e00);
   if (magnitude >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);
   if (magnitude < 0x38800000) {
-    // The float adder rounds to multiples of 2^-24, which is what a binary16 denormal counts in.
+    // The float adder rounds to multiples of 2^-24, the unit of a binary16 denormal.
     return static_cast<uint16_t>(sign | (bits_of(from_bits(magnitude) + 0.5f) - 0x3f000000));
   }
   const uint32_t rounded = magnitude + 0xfff + (magnitude >> 13 & 1);

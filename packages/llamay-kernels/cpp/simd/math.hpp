@@ -26,7 +26,7 @@ LLAMAY_LANES f32x16 exp(f32x16 x) {
   return select(is_nan(x), x, out);
 }
 
-/// The same bits as exp for what is not positive, or NaN, in two thirds of the operations.
+/// The same bits as exp for x <= 0 and for NaN, in two thirds of the operations.
 LLAMAY_LANES f32x16 exp_not_positive(f32x16 x) {
   const f32x16 inside = max(splat(-104.0f), x);  // where e^x has become +0; a NaN passes
   const f32x16 n = rint(inside * splat(0x1.715476p+0f));
@@ -55,7 +55,7 @@ LLAMAY_LANES f32x16 tanh(f32x16 x) {
   return copysign(select(less(splat(0.55f), a), large, small), x);
 }
 
-/// ln(1 + x) of what is not negative, within 2 ulp; NaN stays NaN.
+/// ln(1 + x) for x >= 0, within 2 ulp; NaN stays NaN.
 LLAMAY_LANES f32x16 log1p(f32x16 x) {
   // 1 + x = 2^n (1 + f), f from -1/3 to 1/3 and, but for large x, exact.
   const f32x16 n = exponent((splat(1.0f) + x) * splat(0.75f)) + splat(1.0f);

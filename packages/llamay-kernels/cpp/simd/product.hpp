@@ -5,7 +5,7 @@
 namespace llamay {
 namespace {
 
-// How many rows and vectors of columns share their operands in registers: as many as there are registers for.
+// The rows and vectors of columns that share their operands in registers: as many as there are registers for.
 #if defined(__AVX512F__)
 constexpr int kTileRows = 7;
 constexpr int tile_vectors(int) { return 4; }
@@ -20,9 +20,9 @@ constexpr int kTileRows = 4;
 constexpr int tile_vectors(int) { return 1; }
 #endif
 
-/// c[r][j] = fma(a[r][i], b[i * stride + j], c[r][j]) for i increasing, from what is there or from +0.
-/// The last of the vectors reads `last` lanes only. ahead: bytes from what is read to what should be fetched
-/// for later; 0 for nothing.
+/// c[r][j] = fma(a[r][i], b[i * stride + j], c[r][j]) for i increasing, starting from c's values or from +0.
+/// The last of the vectors reads `last` lanes only. ahead: bytes from the current position to the data to
+/// prefetch; 0 for no prefetch.
 template <int rows, int vectors, class T>
 LLAMAY_LANES void tile(const float* const* a, const T* b, size_t stride, size_t depth, float* const* c,
                        size_t at, int last, bool accumulate, ptrdiff_t ahead) {
@@ -75,7 +75,7 @@ void product_rows(const float* const* a, const T* b, size_t stride, size_t depth
 }
 
 /// c = a b, or c + a b, each element one chain of fma over increasing depth. rows: 1..kTileRows, each with an
-/// address of its own; c's rows have room for whole vectors, b's are read to `columns` only.
+/// address of its own. Rows of c have room for whole vectors; rows of b are read up to `columns` only.
 template <class T>
 void product(int rows, const float* const* a, const T* b, size_t stride, size_t depth, float* const* c,
              size_t columns, bool accumulate, ptrdiff_t ahead = 0) {

@@ -8,8 +8,8 @@ namespace {
 /// to[i * to_stride + j] = from[j * from_stride + i] for i, j < 8.
 LLAMAY_LANES void transpose8(const float* from, size_t from_stride, float* to, size_t to_stride) {
 #if defined(__AVX2__)
-  // Columns 0..3 of rows i and i + 4 side by side, then columns 4..7: what is left to do stays in halves of a
-  // register.
+  // Columns 0..3 of rows i and i + 4 side by side, then columns 4..7: the remaining steps stay within halves
+  // of a register.
   __m256 low[4], high[4];
   for (size_t i = 0; i < 4; ++i) {
     const float *a = from + i * from_stride, *b = from + (i + 4) * from_stride;

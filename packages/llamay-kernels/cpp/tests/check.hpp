@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-/// Ends the program at once, from any thread: destructors would wait for the others.
+/// Ends the program at once, from any thread, without destructors, which would wait for other threads.
 #define CHECK(condition)                                                   \
   do {                                                                     \
     if (!(condition)) {                                                    \
@@ -14,7 +14,7 @@
     }                                                                      \
   } while (0)
 
-/// f(0), ..., f(n - 1), each in a thread of its own.
+/// Runs f(0), ..., f(n - 1), each in a thread of its own.
 inline void in_threads(unsigned n, const std::function<void(unsigned)>& f) {
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < n; ++t) threads.emplace_back(f, t);

@@ -1,6 +1,6 @@
-// The pool of threads at its edges: jobs of any size, sleepers, several callers, ends. Meant for
-// ThreadSanitizer, and true without it. What jobs write is plain memory, so that a missing order between a
-// job and its caller shows as a race.
+// Edge cases of the pool of threads: jobs of any size, sleeping threads, several callers, destruction. Meant
+// for ThreadSanitizer, and useful without it. Jobs write plain memory, so that a missing order between a job
+// and its caller shows as a race.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -22,7 +22,7 @@ void rest(std::mt19937& random) {
   if (const int us = kMicroseconds[random() % 9]) std::this_thread::sleep_for(microseconds(us));
 }
 
-/// Adds to what each thread keeps for itself: nobody else may be there, and nothing of it may be lost.
+/// Adds to a sum of each thread's own: no other thread may touch it, and no addition may be lost.
 struct Counted {
   std::vector<uint64_t> of_thread;
   uint64_t value;  // set by the caller before each job
@@ -48,7 +48,7 @@ void each_thread_runs_each_job_once(unsigned n) {
   }
 }
 
-/// Pieces that whoever is free takes, as every kernel's work is shared.
+/// Pieces that are taken by a free thread, as all kernels share their work.
 struct Pieces {
   std::atomic<std::size_t> next{0};
   std::vector<uint64_t> done;
@@ -63,7 +63,8 @@ struct Pieces {
   }
 };
 
-/// The job is on the caller's stack and gone after it, while those who woke up late are still looking.
+/// The job is on the caller's stack and gone after the call, while threads that woke up late are still
+/// looking.
 void help_is_over_when_all_pieces_are_done(unsigned n) {
   Threads pool(n);
   std::mt19937 random(100 + n);
@@ -75,7 +76,8 @@ void help_is_over_when_all_pieces_are_done(unsigned n) {
   }
 }
 
-/// Between a post and its join the caller is elsewhere; it, or another thread for it, helps or lets go.
+/// Between a post and its join the caller does something else; then it, or another thread for it, helps or
+/// abandons the job.
 void what_is_posted_goes_on_meanwhile(unsigned n) {
   Threads pool(n);
   std::mt19937 random(400 + n);
@@ -96,7 +98,7 @@ void what_is_posted_goes_on_meanwhile(unsigned n) {
   }
 }
 
-/// Who posts one job after another without a pause would else leave others waiting for ever.
+/// A caller that posts one job after another without a pause must not keep other callers waiting for ever.
 void who_waits_is_not_passed_over() {
   Threads pool(2);
   for (int round = 0; round < 50; ++round) {
@@ -140,7 +142,8 @@ void callers_of_one_pool_take_turns() {
   CHECK(inside == 4 * 500);
 }
 
-/// Made and ended over and over, several at once: before their threads ever ran, right after a job, asleep.
+/// Pools are made and destroyed over and over, several at once: before their threads ever ran, right after a
+/// job, asleep.
 void pools_come_and_go() {
   in_threads(4, [](unsigned maker) {
     std::mt19937 random(200 + maker);
@@ -158,12 +161,12 @@ void pools_come_and_go() {
   });
 }
 
-/// One that waits and one that wakes it, at every distance from spinning to sleep.
+/// One thread waits and another wakes it, at every point from spinning to sleep.
 void nobody_sleeps_through_a_change() {
   for (const bool crowded : {false, true}) {
     const Waiter waiter(crowded);
     std::atomic<uint32_t> turn{0};
-    uint64_t ball = 0;  // plain: whose turn it is may touch it
+    uint64_t ball = 0;  // plain memory: only the thread whose turn it is may touch it
     constexpr uint32_t kTurns = 3000;
     const auto play = [&](uint32_t me) {
       std::mt19937 random(300 + me);

@@ -1,5 +1,5 @@
-// What several threads compute together is what one computes alone: experts, convolutions and scans with
-// their states, attention over whole texts and pooling. Meant for ThreadSanitizer, and true without it.
+// Several threads together compute the same as one thread alone: experts, convolutions and scans with their
+// states, attention over whole texts and pooling. Meant for ThreadSanitizer, and useful without it.
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "check.hpp"
-#include "cpu/plan.hpp"
+#include "cpu/run/plan.hpp"
 #include "llamay/kv_view.h"
 #include "matmul/matmul.hpp"
 #include "weights.hpp"
@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kWidth = 64, kVocabulary = 90, kHeads = 4, kDim = 16, kTaps = 4, kExperts = 8,
                       kChosen = 3, kHidden = 256;
 
-/// A plan and what it is made of.
+/// A plan and the records, widths and weights that it is made of.
 class Model {
  public:
   Plan& plan() const { return *plan_; }
@@ -29,7 +29,7 @@ class Model {
     weights_.push_back(pack(format, rows, cols, weight_bytes(format, rows, cols, random_).data()));
     return static_cast<int64_t>(weights_.size() - 1);
   }
-  /// The record's outs are new values of these widths; returns the first.
+  /// Adds a record whose outs are new values of these widths; returns the first of them.
   int64_t add(const char* op, std::vector<std::size_t> widths, std::vector<int64_t> args,
               std::vector<int64_t> weights, std::map<std::string, Attr> attrs = {}) {
     const auto first = static_cast<int64_t>(widths_.size());
@@ -97,7 +97,7 @@ class Recurrent : public Model {
   }
 };
 
-/// An encoder: two attentions over whole texts, of different shapes, and the mean of what they make.
+/// An encoder: two attentions over whole texts, of different shapes, and the mean of their outputs.
 class Encoder : public Model {
  public:
   Encoder() {
@@ -117,7 +117,7 @@ class Encoder : public Model {
   }
 };
 
-/// The recurrent state of one document: one page that is read and some that are written.
+/// The recurrent state of one document: one page to read and several to write.
 class States {
  public:
   States() : arena_(new (std::align_val_t{64}) float[kPageFloats * kPages]()) {
@@ -137,7 +137,7 @@ class States {
               0};
     view_ = {sizeof view_, sizeof group_, 1, &group_, 0, 0};
   }
-  /// A state after the first row, too, where there are several.
+  /// Lists a state after the first row, too, where there are several rows.
   const llamay_kv_view* reserve(uint32_t n) {
     group_.n_states = 0;
     int32_t page = now_;

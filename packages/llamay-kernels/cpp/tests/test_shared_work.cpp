@@ -1,5 +1,5 @@
-// What several threads compute together is what one computes alone: packing, plans, choices of tokens. Meant
-// for ThreadSanitizer, and true without it.
+// Several threads together compute the same as one thread alone: packing, plans, choices of tokens. Meant for
+// ThreadSanitizer, and useful without it.
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "check.hpp"
-#include "cpu/plan.hpp"
+#include "cpu/run/plan.hpp"
 #include "llamay/kv_view.h"
 #include "matmul/matmul.hpp"
 #include "sampling/batch.hpp"
@@ -41,7 +41,7 @@ struct PoolLoop {
   }
 };
 
-/// Several weights at once, each by a pool, their memory from the slabs that all share.
+/// Several weights at once, each packed by a pool, with memory from the slabs that all of them share.
 void packed_together_is_packed_alone() {
   in_threads(3, [](unsigned t) {
     Threads pool(3);
@@ -232,7 +232,7 @@ void a_plan_is_the_same_on_any_threads() {
   });
 }
 
-/// Two that share what they choose with, history and mask included, and one mirostat each.
+/// Two threads that share samplers, history and mask, and have one mirostat sampler each.
 void a_batch_is_chosen_as_one_by_one() {
   constexpr std::size_t kTokens = 20'000, kRows = 9;
   std::mt19937 random(11);

@@ -8,8 +8,8 @@
 
 namespace llamay {
 
-/// Rounding to nearest and denormals kept, while it lives: a library elsewhere in the process may have
-/// switched denormals off for its own speed, and threads inherit that.
+/// While an object of this class lives, its thread rounds to nearest and keeps denormals: a library elsewhere
+/// in the process may have switched denormals off for its own speed, and new threads inherit that.
 class FloatEnvironment {
  public:
 #if defined(__x86_64__)

@@ -24,7 +24,8 @@ void pause() {
 #endif
 }
 
-/// How often this process is a forked child: threads do not survive a fork.
+/// The number of forks between the process that loaded this module and this one: threads do not survive a
+/// fork.
 std::atomic<uint32_t> forks{0};
 void count_forks() {
 #ifdef LLAMAY_PTHREAD
@@ -90,7 +91,7 @@ Threads::Threads(unsigned n, uint64_t grain)
       forks_((count_forks(), forks.load())),
       waiter_(crowded(n)),
       workers_(new std::vector<Worker>(n - 1)),
-      company_(n) {
+      limit_(n) {
   const BlockSignals blocked;
   try {
     for (unsigned i = 0; i < n - 1; ++i) {
@@ -105,7 +106,7 @@ Threads::Threads(unsigned n, uint64_t grain)
 
 Threads::~Threads() {
   if (forks.load() != forks_)
-    workers_.release();  // there is nobody to join, and a joinable std::thread may not be destroyed
+    workers_.release();  // there is no thread to join, and a joinable std::thread must not be destroyed
   else
     stop();
 }
@@ -126,7 +127,8 @@ void Threads::work(Worker& self, unsigned index) {
     uint32_t expected = posted;
     if (self.state.compare_exchange_strong(expected, running)) {
       body_(context_, index);
-      // Sequentially consistent, like every store here: it must not pass the look for sleepers inside notify.
+      // Sequentially consistent, like every store here: the store must not be reordered with the check for
+      // sleepers inside notify.
       self.state.store(idle);
       self.state.notify_one();
     } else if (expected == stopping) {
@@ -208,13 +210,13 @@ void Threads::join(unsigned count, void (*body)(void*, unsigned), void* context)
 
 unsigned Threads::useful(uint64_t work) const {
   if (!grain_) return n_;
-  return static_cast<unsigned>(std::min<uint64_t>(company_.limit(), 1 + work / grain_));
+  return static_cast<unsigned>(std::min<uint64_t>(limit_.limit(), 1 + work / grain_));
 }
 
 void Threads::learn(unsigned used, uint64_t work, uint64_t total_ns, uint64_t waited_ns) {
-  // A job that is too small for all threads, whatever else goes on, has nothing to say.
+  // A job that is too small for all threads says nothing about other processes.
   if (!grain_ || !total_ns || 1 + work / grain_ < n_) return;
-  company_.took(used, work, total_ns, waited_ns);
+  limit_.record(used, work, total_ns, waited_ns);
 }
 
 }  // namespace llamay

@@ -7,27 +7,27 @@
 #include <thread>
 #include <vector>
 
-#include "threads/company.hpp"
+#include "threads/thread_limit.hpp"
 
 namespace llamay {
 
-/// Waits for an atomic to leave a value: spins for a moment, since the others are usually nearly there, then
-/// sleeps.
+/// Waits for an atomic to leave a value: spins for a moment, since the other threads have usually nearly
+/// finished, then sleeps.
 class Waiter {
  public:
-  // 50 us: several times what the longest stage of a small model's step takes, and a sleeper takes that long
+  // 50 us: several times the longest stage of a small model's step, and a sleeper takes that long
   // to wake. From 5 to 200 us, decoding was as fast; shorter ones sleep in the middle of a step when the
-  // system takes a processor for a moment, longer ones burn what others could use. Crowded, the one that is
-  // waited for wants this processor.
+  // system takes a processor for a moment, longer ones burn time that other processes could use. Crowded, the
+  // thread that is waited for needs this processor.
   explicit Waiter(bool crowded) : spin_ns_(crowded ? 2'000 : 50'000) {}
-  /// Returns the nanoseconds that it took; 0 for less than about one microsecond.
+  /// Returns the nanoseconds waited; 0 for less than about one microsecond.
   uint64_t while_equal(const std::atomic<uint32_t>& value, uint32_t old) const;
 
  private:
   uint32_t spin_ns_;
 };
 
-/// A pool of threads that stay. The caller is thread 0 of every job; the others sleep while there is none.
+/// A pool of persistent threads. The caller is thread 0 of every job; the others sleep while there is no job.
 class Threads {
  public:
   /// n: 1..1024. grain: multiplications that are worth another thread; 0: always use all.
@@ -45,25 +45,27 @@ class Threads {
   /// finished. body must not throw. Jobs of several callers take turns. Throws std::runtime_error in a forked
   /// child.
   void run(unsigned count, void (*body)(void* context, unsigned thread), void* context);
-  /// The same for work that any number of threads can do: who has not woken up when the caller is through is
-  /// not waited for.
+  /// Like `run`, for work that any number of threads can do: a thread that has not woken up when the caller
+  /// has finished is not waited for.
   void help(unsigned count, void (*body)(void* context, unsigned thread), void* context);
-  /// `help` in two halves, between which the caller does something else while the others work. Jobs of other
-  /// callers wait meanwhile, so each post is followed by one join. body null: this thread does not
-  /// help; who has begun is waited for.
+  /// `help` in two halves, between which the caller does something else while the other threads work. Jobs of
+  /// other callers wait meanwhile, so each post must be followed by one join. With a null body, join does no
+  /// work and only waits for the threads that have begun.
   void post(unsigned count, void (*body)(void* context, unsigned thread), void* context);
-  /// `post`, unless it would have to wait for a job of another caller, or another caller waits for one.
+  /// `post`, unless a job of another caller is running, or another caller waits for its turn. Returns whether
+  /// the job was posted.
   bool try_post(unsigned count, void (*body)(void* context, unsigned thread), void* context);
   void join(unsigned count, void (*body)(void* context, unsigned thread), void* context);
-  /// How many callers wait for a job of another to end.
+  /// The number of callers that wait for another caller's job to end.
   unsigned waiting() const { return waiting_.load(std::memory_order_relaxed); }
-  /// Whether this process is a child that was forked after the threads were made: it has none of them.
+  /// Whether this process is a child that was forked after the threads were made: a forked child has none of
+  /// them.
   bool forked() const;
 
-  /// How many threads a job of so many multiplications should use, now.
+  /// How many threads a job of `work` multiplications should use at the moment.
   unsigned useful(uint64_t work) const;
-  /// What a job of so many multiplications cost its caller, of that waiting: where others need the
-  /// processors, fewer threads may be faster.
+  /// Records the time of a job of `work` multiplications, and how much of it the caller waited: where other
+  /// processes need the processors, fewer threads may be faster.
   void learn(unsigned used, uint64_t work, uint64_t total_ns, uint64_t waited_ns);
 
  private:
@@ -84,12 +86,12 @@ class Threads {
   const uint64_t grain_;
   const uint32_t forks_;
   const Waiter waiter_;
-  std::atomic<uint32_t> waiting_{0};  // callers for their turn
-  std::binary_semaphore turn_{1};     // not a mutex: who joins may be another thread than who posted
+  std::atomic<uint32_t> waiting_{0};  // callers that wait for their turn
+  std::binary_semaphore turn_{1};     // not a mutex: the thread that joins may not be the one that posted
   std::unique_ptr<std::vector<Worker>> workers_;
   void (*body_)(void*, unsigned) = nullptr;
   void* context_ = nullptr;
-  Company company_;
+  ThreadLimit limit_;
 };
 
 }  // namespace llamay

@@ -21,16 +21,16 @@ def runnable_isas() -> list[str]:
 
 class PlanError(ValueError):
     """
-    A plan that cannot be made: the message names the record and says what is wrong with it.
+    A plan that cannot be made; the message names the record and its error.
     """
 
 class Threads:
     """
-    A pool of threads; whoever calls is one of them. Asleep, it costs nothing.
+    A pool of threads; the calling thread is one of them. An idle pool costs nothing.
 
     n: 1 to 1024, more than there are cores is allowed. grain: how many multiplications are worth one more
     thread; small steps use fewer than n, 0 always uses all. Results never depend on either. Does not survive a fork:
-    a child that uses it gets a RuntimeError and makes its own.
+    a child process that uses it gets a RuntimeError and has to make its own.
     """
 
     def __init__(self, n: int, grain: int = 500000) -> None: ...
@@ -68,7 +68,9 @@ class Plan:
 
     @property
     def vector_width(self) -> int:
-        """Numbers of a row that is no token; 0 where the plan takes tokens only."""
+        """
+        Width of the vector that a row may have in place of a token; 0 where the plan takes tokens only.
+        """
 
     @property
     def whole_texts(self) -> bool:
@@ -78,7 +80,7 @@ class Plan:
 
     def describe(self) -> str:
         """
-        How the records became work: a line for each stage between which threads wait for each other.
+        The stages of the plan, one line each; threads wait for each other between stages.
         """
 
     def run(self, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], leases: Sequence[object], counts: Sequence[int], logits: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], threads: Threads) -> None:
@@ -89,14 +91,14 @@ class Plan:
         objects with __llamay_kv_view__; counts: how many of the rows are the next positions of each, in order.
         logits: int32 (m,), the rows whose output is wanted; may be empty. out: float32 (m, output_width), written.
 
-        Writes keys and values into the leases' reserved positions; committing them is the caller's. Raises ValueError for
+        Writes keys and values into the leases' reserved positions; the caller commits them. Raises ValueError for
         arguments that do not fit each other or the plan, BufferError for a view of another version, TypeError for an object
         without one. After an error nothing was written.
         """
 
     def measure(self, on: bool = True) -> None:
         """
-        Start or stop measuring where runs spend their time; forgets what was measured.
+        Start or stop measuring where runs spend their time; discards earlier measurements.
         """
 
     def profile(self) -> dict[str, Any]:
@@ -107,7 +109,7 @@ class Plan:
 
     def run_rows(self, rows: Sequence[tuple[object | None, Sequence[int], int, int] | tuple[object | None, Sequence[int], int, int, Mapping[str, Any] | None]], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], threads: Threads, draws: Sequence[tuple[Sampler, int, int, Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None]] = ()) -> tuple[float, list[int], dict[int, str]]:
         """
-        Compute one step, and choose tokens from what it made, in one call with the GIL released.
+        Compute one step, and choose tokens from its outputs, in one call with the GIL released.
 
         rows: for each context (lease, the next tokens, position of the first, how many of the last want an output), and
         perhaps a mapping with `vectors`: (int32 (m,), rows counted from the text's first, increasing; float32 (m, vector_width))
@@ -116,18 +118,18 @@ class Plan:
         out: float32 (at least so many, output_width); outputs are written in order. draws: (sampler, number of the output,
         position, history, mask) for each token that is to be chosen, as in sample_batch.
 
-        Returns the seconds of the run, and what sample_batch returns. Raises what run raises, before anything is written.
+        Returns the seconds of the run, and the results of sample_batch. Raises the errors of run, before anything is written.
         """
 
     def begin_rows(self, rows: Sequence[tuple[object | None, Sequence[int], int, int] | tuple[object | None, Sequence[int], int, int, Mapping[str, Any] | None]], out: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], threads: Threads) -> BegunRows:
         """
         Have the other threads begin a step, and return at once, so that the caller can do something else before it helps:
-        begin_rows and finish are run_rows. Raises what run_rows raises, before anything is written.
+        begin_rows and then finish do the same as run_rows. Raises the errors of run_rows, before anything is written.
         """
 
 class Brake:
     """
-    Says, from any thread, that no step is to begin after another by itself: BegunRows.finish looks at it.
+    A flag that any thread may set, so that BegunRows.finish begins no further step by itself.
     """
 
     def __init__(self) -> None: ...
@@ -139,21 +141,22 @@ class Brake:
 
 class BegunRows:
     """
-    A step that has begun: the other threads are at it. Their jobs for others wait until it ends, by `finish`, `leave` or with
-    this object.
+    A step that has begun: the other threads work on it. Jobs of other callers wait until it ends, by `finish`,
+    by `leave` or with this object.
     """
 
     def finish(self, draws: Sequence[tuple[Sampler, int, int, Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None]] = (), brake: Brake | None = None, ends: Sequence[int] = ()) -> tuple[float, list[int], dict[int, str], bool]:
         """
-        Help, wait for the end, and choose tokens; returns what run_rows returns, its seconds counted from when the step
-        began, and whether this is now the step after. It is if there is a brake and that is not set, if each context had one row,
-        from which one token was drawn, in the same order, that is none of `ends`, and if its lease has another position for that:
-        then the other threads have begun it when this returns. Raises RuntimeError if it has ended.
+        Help, wait for the end, and choose tokens. Returns the results of run_rows, with the seconds counted from when
+        the step began, and whether this object is now the next step. It is if a brake is given and not set, each context
+        had one row, one token was drawn from each row, in the same order and none of `ends`, and each lease has another
+        position for it: then the other threads have begun the next step when this returns. Raises RuntimeError if it has ended.
         """
 
     def leave(self) -> None:
         """
-        End it early: its outputs, and what it wrote to reserved positions, mean nothing. Returns when nobody writes any more.
+        Abandon the step: its outputs, and the contents of reserved positions, are undefined. Returns when no thread
+        writes any more.
         """
 
 FORMATS: dict[str, tuple[int, int]] = ...
@@ -172,7 +175,7 @@ class Weight:
         Pack rows x cols values. data: a buffer with exactly the bytes of the format, row by row as in a file; not kept.
 
         threads: the pool that packs; None packs on the calling thread. mapped: data is a read-only mapping of a file, whose
-        pages are given up while it is packed; on other memory, what data holds is lost. Raises ValueError when the format is unknown,
+        pages are given up while it is packed; on other memory, the contents of data are lost. Raises ValueError when the format is unknown,
         cols is not a multiple of its block, or data has another size.
         """
 
@@ -197,13 +200,11 @@ class Weight:
         """
         A weight from the bytes of `packed`, kept in a file under PACKED_LAYOUT. file: a descriptor that can be read at any offset.
 
-        Raises ValueError where they cannot be read, or are not those of checksum.
+        Raises ValueError where the bytes cannot be read, or do not match checksum.
         """
 
     def checksum(self, threads: Threads | None = None) -> int:
-        """
-        Of the packed bytes: what read_packed wants to find again. Not cryptographic.
-        """
+        """A checksum of the packed bytes, for read_packed. Not cryptographic."""
 
     @property
     def packed(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
@@ -211,7 +212,7 @@ class Weight:
 
     @property
     def name(self) -> str:
-        """What the file calls it; may be empty."""
+        """The name in the file; may be empty."""
 
     def dequantize(self, rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> NDArray[numpy.float32]:
         """
@@ -231,7 +232,7 @@ def quantize(values: Annotated[NDArray[numpy.float32], dict(order='C', device='c
     """
     Round float32 values, row by row, to the format; returns its bytes.
 
-    Formats with one level of scales, but for IQ4_NL, give the bytes of GGML's reference quantizers; the others are searched for.
+    Formats with one level of scales, but for IQ4_NL, give the bytes of GGML's reference quantizers; the others search for good scales.
     Raises ValueError when the format is unknown, a row is not a multiple of its block, or a format with blocks meets NaN or infinity.
     """
 
@@ -252,10 +253,10 @@ class Sampler:
 
     Random numbers are Philox 4x32-10, keyed by seed and counted by (sequence, position), so a choice is a function of
     these options and of sample's arguments alone: nothing advances, and asking again gives the same token. Only mirostat
-    learns from what it chose; what it knows is `mu`. temperature 0 takes the likeliest token, among equals the lowest id.
+    learns from its choices; its state is `mu`. temperature 0 takes the likeliest token, among equals the lowest id.
     samplers: the stages in the order they are applied, None for penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p,
-    xtc, temperature; mirostat 1 or 2 stands in place of all but the temperature. logit_bias: token -> what to add; -inf
-    excludes it. dry_sequence_breakers: sequences of tokens. Raises ValueError naming the option.
+    xtc, temperature; mirostat 1 or 2 stands in place of all but the temperature. logit_bias: token -> bias to add;
+    -inf excludes the token. dry_sequence_breakers: sequences of tokens. Raises ValueError naming the option.
     """
 
     def __init__(self, seed: int = 0, sequence: int = 0, *, temperature: float = 0.8, dynatemp_range: float = 0.0, dynatemp_exponent: float = 1.0, top_k: int = 40, top_p: float = 0.95, min_p: float = 0.05, typical_p: float = 1.0, top_n_sigma: float = -1.0, xtc_probability: float = 0.0, xtc_threshold: float = 0.1, repeat_penalty: float = 1.0, repeat_last_n: int = 64, presence_penalty: float = 0.0, frequency_penalty: float = 0.0, dry_multiplier: float = 0.0, dry_base: float = 1.75, dry_allowed_length: int = 2, dry_penalty_last_n: int = -1, dry_sequence_breakers: Sequence[Sequence[int]] = (), mirostat: int = 0, mirostat_tau: float = 5.0, mirostat_eta: float = 0.1, samplers: Sequence[str] | None = None, logit_bias: Mapping[int, float] | None = None, mu: float | None = None) -> None: ...
@@ -276,13 +277,13 @@ class Sampler:
 
     def state(self) -> dict[str, Any]:
         """
-        All it knows as plain values: Sampler(**state) chooses as this one does.
+        All options and `mu` as plain values: Sampler(**state) makes the same choices.
         """
 
     @property
     def mu(self) -> float:
         """
-        What mirostat has learned: bits of surprise to cut at. Begins at 2 tau.
+        The state of mirostat: the bits of surprise to cut at. Begins at 2 tau.
         """
 
     @mu.setter
@@ -297,14 +298,13 @@ def sample_batch(rows: Sequence[tuple[Sampler, Annotated[NDArray[numpy.float32],
     One token for each row (sampler, logits, position, history, mask), arguments as of Sampler.sample, in one call
     without the GIL and with the help of threads where there are several. The same tokens as one by one.
 
-    Returns the tokens, -1 where there is none, and for those rows what was wrong. A sampler may be in several rows
+    Returns the tokens, -1 where a row failed, and the error messages of those rows. A sampler may be in several rows
     unless it is a mirostat: that is a ValueError.
     """
 
 def logprobs(logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], token: int, top: int = 0) -> tuple[float, list[tuple[int, float]]]:
     """
-    Natural logarithms of the probabilities that float32 (V,) logits mean, before any sampling option: that of
-    `token`, and (id, logarithm) of the `top` likeliest, likeliest first.
+    Natural logarithms of the probabilities of float32 (V,) logits, before any sampling option: of `token`, and (id, logarithm) of the `top` likeliest, likeliest first.
     """
 
 def philox4x32(counter: Sequence[int], key: Sequence[int]) -> list[int]:
@@ -316,13 +316,13 @@ def fill_masks(rows: Sequence[tuple[object, Annotated[NDArray[numpy.uint32], dic
 
     rows: (capsule of abi/llamay/token_constraint.h, uint32 mask to fill), the constraints all different. ends: uint32,
     the bits of the tokens that end a text. Returns for each row how many tokens its mask allows (negative where the
-    constraint failed: minus its status), how many of these do not end the text, and the seconds it took. Raises
+    constraint failed: minus its status), how many of these do not end the text, and the seconds that filling it took. Raises
     TypeError for another object than such a capsule, ValueError for a mask that is too short.
     """
 
 class Limits:
     """
-    What the machine gives at best, measured: the two rates that bound an engine.
+    The best rates that were measured on this machine: the two that bound an engine.
     """
 
     @property
@@ -347,7 +347,7 @@ class Limits:
 
 def limits(threads: Threads) -> Limits:
     """
-    Measure Limits with these threads, now: about a second. On a busy machine it measures what is left.
+    Measure Limits with these threads, which takes about a second. On a busy machine the rates are the part that other processes leave.
     """
 
 def compiled_for() -> str:
@@ -355,7 +355,7 @@ def compiled_for() -> str:
 
 def elementary(name: str, x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], by: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> NDArray[numpy.float32]:
     """
-    A function of float32 values, as the kernel set in use computes it: a kind of the operation unary, or erf or log1p, which some are made of. With `by`, a kind's result times it.
+    A function of float32 values, as the kernel set in use computes it: a kind of the operation unary, or erf or log1p, of which some kinds consist. With `by`, a kind's result times it.
     """
 
 def affine(x: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], w: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, b: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> NDArray[numpy.float32]:
@@ -373,7 +373,7 @@ def sincos(x: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', d
 
 def conv(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, carried: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, cuts: Sequence[int] = []) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32]]:
     """
-    A causal depthwise convolution of float32 rows (n, channels) of one text by (channels, taps), and what is carried over after them, (taps - 1, channels). The channels are computed in parts that end at cuts.
+    A causal depthwise convolution of float32 rows (n, channels) of one text by (channels, taps), and the inputs that are carried over after them, (taps - 1, channels). The channels are computed in parts that end at cuts.
     """
 
 def scan(r: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], w: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], k: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], v: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, b: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, state: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, cuts: Sequence[int] = [], in_place: bool = False) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32]]:

@@ -178,8 +178,8 @@ class Context:
 
     def page_numbers(self, group: int) -> list[int]:
         """
-        The pages of a group in position order, -1 for a dropped one; in a recurrent group those of the checkpoints and the
-        present state.
+        The pages of a group in position order, -1 for a dropped one; in a recurrent group the pages of the checkpoints and of
+        the present state.
         """
 
     @property
@@ -316,8 +316,8 @@ class Lease:
         """
         Copies of a recurrent state, float32 (heads, k_dim) and (heads, v_dim).
 
-        The one that the step begins with, zeros where there are no tokens; or the one that was written after so many of
-        the reserved tokens. ValueError if none was.
+        With after=0 the state that the step begins with, zeros where there are no tokens; otherwise the state that was
+        written after that many of the reserved tokens. ValueError if none was written.
         """
 
     def write(self, layer: int, k: numpy.ndarray, v: numpy.ndarray, *, offset: int = 0) -> None:
@@ -404,7 +404,7 @@ class Rows:
         """The 32 bytes that name the vectors of the rows."""
 
 class HeldRows:
-    """Rows of which an id means the same for as long as this lives."""
+    """Rows whose ids keep their meaning for as long as this object lives."""
 
 def rows(digest: bytes, n: int) -> Rows:
     """The first n rows of a digest."""

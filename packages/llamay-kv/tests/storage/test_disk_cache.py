@@ -139,7 +139,9 @@ def test_a_chunk_that_lies_behind_the_window_is_not_taken_for_one_that_is_there(
 def test_the_memory_tier_forgets_a_chunk_that_was_written_again_with_more(tmp_path):
     one = Layout([Group.full([Layer(0, 1, 1, 1)], "f32"), Group.sliding(20, [Layer(1, 1, 4, 4)], "f32")])
     pool = Pool(one, 64, pages=40)
-    with cache_on(tmp_path, ram_bytes=1024) as cache:  # the chunks behind the window fit, all chunks together do not
+    with cache_on(
+        tmp_path, ram_bytes=1024
+    ) as cache:  # the chunks behind the window fit, all chunks together do not
         put(cache, fill(pool.context(), range(150)))
         assert cache._files.in_memory(next(cache._links(one, np.arange(64), Identity(), "")))
         put(cache, fill(pool.context(), range(64)))

@@ -17,10 +17,10 @@
 #include <thread>
 #include <vector>
 
-#include "../../dispatch.hpp"
-#include "../../formats/codec.hpp"
-#include "../huge_alloc.hpp"
-#include "../matmul.hpp"
+#include "dispatch.hpp"
+#include "formats/codec.hpp"
+#include "matmul/matmul.hpp"
+#include "matmul/weights/huge_alloc.hpp"
 
 LLAMAY_DECLARE_TABLES(llamay::MatmulTable, matmul);
 
@@ -33,8 +33,8 @@ double seconds(Clock::time_point since) {
   return std::chrono::duration<double>(Clock::now() - since).count();
 }
 
-/// Count the processor time of a thread instead of the time that passes: what to use on a machine that others
-/// use too.
+/// Whether to count a thread's processor time instead of wall time, for machines that other processes use
+/// too.
 bool processor_time = false;
 
 double thread_seconds() {

@@ -22,8 +22,9 @@ import numpy as np
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from llamay_kv import UNKNOWN_TOKEN, Context, Layout, Lease
-from llamay_kv.layout import Precision
+from llamay_kv._kv import UNKNOWN_TOKEN, Lease
+from llamay_kv.context import Context
+from llamay_kv.layout import Layout, Precision
 
 UNKNOWN = UNKNOWN_TOKEN
 """The token id of positions whose token the cache was not told: a prefix tree finds nothing by them."""
