@@ -59,7 +59,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (diff,) = examples("sampling.md", TITLE, "diff")
     apply_diff(diff, folder / "sampling")
     (folder / "driver.cpp").write_text(DRIVER)
-    names = ("candidates", "dry", "isa_sampling", "mirostat", "options", "sampler", "stages")
+    stages = ("candidates", "dry", "isa_sampling", "mirostat", "stages")
+    names = ("options", "sampler", *(f"chain/{name}" for name in stages))
     command = [compiler, "-std=c++20", "-O0", "-Wall", "-Wextra", "-Werror", "-I.", "-DLLAMAY_ISA=portable"]
     # Without LLAMAY_X86 and LLAMAY_ARM64 there is the portable set of kernels only.
     sources = [f"sampling/{name}.cpp" for name in names]
