@@ -7,8 +7,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "core/compile.h"
-#include "core/constraint.h"
+#include "api/compile.h"
+#include "api/constraint.h"
+#include "support/compile_error.h"
 
 namespace nb = nanobind;
 using namespace llamay::grammar;

@@ -9,7 +9,8 @@
 #include <cstdlib>
 #include <random>
 
-#include "compile.h"
+#include "api/compile.h"
+#include "support/compile_error.h"
 
 using namespace llamay::grammar;
 

@@ -7,8 +7,8 @@
 #include <random>
 #include <thread>
 
-#include "compile.h"
-#include "constraint.h"
+#include "api/compile.h"
+#include "api/constraint.h"
 
 using namespace llamay::grammar;
 

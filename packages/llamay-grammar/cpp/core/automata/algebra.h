@@ -1,0 +1,29 @@
+// Boolean operations on languages, by products of automata (M. O. Rabin, D. Scott, "Finite automata and their
+// decision problems", 1959).
+//
+// Tries stay tries where a sieve of their words will do; otherwise the states are pairs, or tuples, of
+// states, and all of these throw CompileError("budget", ...) where there are too many.
+#pragma once
+
+#include <vector>
+
+#include "automata/language.h"
+#include "support/budget.h"
+
+namespace llamay::grammar {
+
+// Labels are lost.
+enum class Combine { And, Or, AndNot };
+LangPtr combine(const LangPtr& a, const LangPtr& b, Combine how, Budget& budget);
+
+LangPtr complement(const LangPtr& a, Budget& budget);
+
+// The language with words of min..max code points only, as an automaton that counts: it has up to `max`
+// (without a maximum, `min`) times as many states. Labels are kept.
+LangPtr with_length(const LangPtr& a, uint32_t min, uint32_t max, Budget& budget);
+
+// A labelled automaton: the label of a word is the set of languages that it belongs to, as an index into
+// `sets`, to which new ones are added.
+LangPtr classify(const std::vector<LangPtr>& langs, std::vector<std::vector<bool>>& sets, Budget& budget);
+
+}  // namespace llamay::grammar

@@ -1,0 +1,123 @@
+// What the parts of the expander share: one translation unit would be too long to read.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "formulas/formula.h"
+#include "program/program.h"
+#include "support/budget.h"
+
+namespace llamay::grammar {
+
+using Leaves = std::vector<FormulaId>;  // sorted: one conjunction of assertions about one type
+
+struct Expansion {
+  Formulas& f;
+  Program& p;
+  Budget& budget;
+  std::unordered_map<FormulaId, uint32_t> node_of;
+  std::vector<FormulaId> formula_of;
+  size_t expanded = 0;
+  std::map<Leaves, uint32_t> array_of, object_of, string_of, number_of;
+  std::vector<std::pair<uint32_t, uint32_t>> rebuilt;
+  std::unordered_map<FormulaId, LangPtr> string_langs;
+  Expansion(Formulas& f_, Program& p_, Budget& b) : f(f_), p(p_), budget(b) {}
+
+  enum class Truth { No, Yes, Open };
+  struct Dnf {
+    uint8_t type;
+    std::set<Leaves> out;
+    uint32_t steps = 0;
+  };
+  // One assertion about the members of an object, as `negate` writes them.
+  struct Literal {
+    enum Kind { Absent, Present, Exists } kind;
+    std::string name;
+    FormulaId value;
+    LangPtr names;
+  };
+
+  // ---- Values, and which of them exist at all: expansion.cpp ----
+
+  uint32_t node(FormulaId id);
+  void expand(uint32_t n);
+  bool usable(const Slot& s) const;
+  // The schema that a formula comes from: the nearest one inside it whose origin is known.
+  std::string where(FormulaId id, const std::string& keyword);
+  // Where the schema of an alternative is, when origins are kept.
+  std::string place_of(std::vector<uint32_t> Node::* list, size_t atom, const std::string& keyword);
+  void finish();
+  // Which values and members have plenty of values, for arrays whose items must differ.
+  void find_plenty(const std::vector<bool>& arrays, const std::vector<bool>& objects);
+  // An option that meets less than another one with the same value is of no use.
+  void dominated(Slot& s);
+
+  // ---- Disjunctive normal form, one type at a time: logic.cpp ----
+
+  Truth quick(FormulaId id, uint8_t t, int depth);
+  void dnf(Dnf& d, std::vector<FormulaId> todo, Leaves leaves, std::vector<FormulaId> ors,
+           std::vector<FormulaId> seen);
+  std::optional<Literal> literal(FormulaId id);
+  LangPtr exists_names(const ExistsSpec& s);
+  // Cheap contradictions, so that hopeless combinations are dropped before they multiply.
+  bool contradicts(const Leaves& leaves, uint8_t t);
+  // Two assertions about one type that cannot both hold.
+  bool clash(FormulaId a, FormulaId b, int depth);
+  static bool in(const StringSpec& s, const std::string& text);
+  bool forbids(const PropsSpec& s, const std::string& name);
+  FormulaId value_for(const PropsSpec& s, const std::string& name);
+  // What certainly holds of every value of type t that satisfies id: a list of assertions. Follows And and
+  // Ref.
+  void certain(FormulaId id, uint8_t t, int depth, Leaves& out);
+  // Provably no common value of type t. "false" means only "not shown".
+  bool disjoint(FormulaId a, FormulaId b, uint8_t t, int depth);
+  bool disjoint_all(FormulaId a, FormulaId b, int depth);
+  std::vector<Leaves> alternatives(FormulaId id, uint8_t type);
+
+  // ---- Strings and numbers: scalars.cpp ----
+
+  StringSpec conjunction(const Leaves& leaves);
+  uint32_t string_atom(const Leaves& leaves);
+  void add_string(Node& node, const Leaves& leaves);
+  // Alternatives that are finite sets are one set: one automaton instead of many in parallel.
+  void merge_strings(Node& node);
+  void add_number(Node& node, const Leaves& leaves);
+  LangPtr string_language(FormulaId id);
+
+  // ---- Arrays: arrays.cpp ----
+
+  // Scalars spelled in one way only, and in automata whose words can be counted: what uniqueItems needs.
+  // Inside arrays and objects, numbers in one spelling.
+  FormulaId one_spelling();
+  FormulaId spelling_inside();
+  std::optional<FormulaId> inside;
+  void check_unique(ArrayAtom& a);
+  void check_deep(const ArrayAtom& a) const;
+  uint32_t array(const Leaves& leaves);
+  bool array_possible(const ArrayAtom& a) const;
+  void check_contains(const ArrayAtom& a) const;
+
+  // ---- Objects: objects.cpp ----
+
+  uint32_t object(const Leaves& leaves);
+  // The words of `all` whose label has a usable slot, and that `rule` allows; labels kept.
+  // Names told apart by the languages that they are in: `all` has as labels the numbers of sets.
+  struct Classified {
+    LangPtr all;
+    std::vector<std::vector<bool>> sets;
+    std::vector<LangPtr> parts;  // held, so that no other gets the number of one
+  };
+  std::map<std::vector<uint64_t>, Classified> classified_;
+  const Classified& classified(const std::vector<LangPtr>& langs);
+  LangPtr restrict_labels(const LangPtr& all, const LangPtr& rule, const std::vector<Slot>& slots);
+  LangPtr with_label(const LangPtr& in, uint32_t label);
+  bool object_possible(const ObjectAtom& a) const;
+  LangPtr without_names(const ObjectAtom& a);
+};
+
+}  // namespace llamay::grammar

@@ -1,0 +1,150 @@
+// Strings and numbers: every conjunction becomes one automaton.
+#include "expansion/expansion.h"
+
+#include <algorithm>
+#include <deque>
+#include <set>
+#include <unordered_set>
+
+#include "automata/algebra.h"
+#include "automata/dfa.h"
+#include "automata/words.h"
+#include "program/feasible.h"
+
+namespace llamay::grammar {
+
+StringSpec Expansion::conjunction(const Leaves& leaves) {
+  StringSpec s;
+  s.lang = lang_any();
+  bool finite = false;
+  std::vector<LangPtr> langs;
+  for (FormulaId id : leaves) {
+    const StringSpec& x = f.string_at(f.at(id));
+    if (x.finite) {
+      if (!finite) {
+        s.words = x.words, finite = true;
+      } else {
+        std::vector<std::string> both;
+        std::set_intersection(s.words.begin(), s.words.end(), x.words.begin(), x.words.end(),
+                              std::back_inserter(both));
+        s.words = std::move(both);
+      }
+    } else {
+      s.min = std::max(s.min, x.min), s.max = std::min(s.max, x.max), s.counted |= x.counted;
+      langs.push_back(x.lang);
+    }
+  }
+  if (finite) {
+    std::erase_if(s.words, [&](const std::string& w) {
+      uint32_t n = 0;
+      for (char c : w) n += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
+      if (n < s.min || n > s.max) return true;
+      return std::any_of(langs.begin(), langs.end(), [&](auto& l) { return !l->matches(w); });
+    });
+    s.finite = true;
+    return s;
+  }
+  for (auto& l : langs) s.lang = combine(s.lang, l, Combine::And, budget);
+  if (s.min > s.max) s.lang = lang_of_words({}, budget);
+  return s;
+}
+
+uint32_t Expansion::string_atom(const Leaves& leaves) {
+  auto [it, fresh] = string_of.emplace(leaves, kNone);
+  if (!fresh) return it->second;
+  StringSpec s = conjunction(leaves);
+  StringAtom a;
+  if (s.finite) {
+    a.lang = lang_of_words(s.words, budget);
+  } else {
+    a.lang = s.lang, a.min = s.min, a.max = s.max;
+    if (!a.lang->empty()) {
+      a.min = a.min <= a.lang->min_length(0) ? 0 : a.min;
+      a.max = a.max >= a.lang->max_length(0) ? kInf : a.max;
+      // Without a minimum, "the shortest way out fits" decides; with one, gaps in the lengths would matter.
+      if ((a.min > 0 && !a.lang->gap_free) || s.counted)
+        a.lang = with_length(a.lang, a.min, a.max, budget), a.min = 0, a.max = kInf;
+    }
+  }
+  if (a.lang->empty() || a.lang->min_length(0) > a.max || a.lang->max_length(0) < a.min)
+    return it->second = kNone;
+  p.strings.push_back(std::move(a));
+  return it->second = static_cast<uint32_t>(p.strings.size() - 1);
+}
+
+void Expansion::add_string(Node& node, const Leaves& leaves) { node.strings.push_back(string_atom(leaves)); }
+
+void Expansion::merge_strings(Node& node) {
+  if (node.strings.size() < 2) return;
+  std::vector<uint32_t> keep, sets;
+  for (uint32_t s : node.strings) {
+    const StringAtom& a = p.strings[s];
+    if (a.lang == lang_any() && a.min == 0 && a.max == kInf) {
+      node.strings = {s};
+      return;
+    }
+    (a.lang->trie ? sets : keep).push_back(s);
+  }
+  if (sets.size() > 1) {
+    std::vector<std::string> words;
+    for (uint32_t s : sets)
+      words.insert(words.end(), p.strings[s].lang->words.begin(), p.strings[s].lang->words.end());
+    StringAtom a;
+    a.lang = lang_of_words(std::move(words), budget);
+    p.strings.push_back(std::move(a));
+    sets = {static_cast<uint32_t>(p.strings.size() - 1)};
+  }
+  keep.insert(keep.end(), sets.begin(), sets.end());
+  node.strings = std::move(keep);
+}
+
+void Expansion::add_number(Node& node, const Leaves& leaves) {
+  auto [it, fresh] = number_of.emplace(leaves, kNone);
+  if (fresh) {
+    NumberSpec spec;
+    std::vector<Decimal> set;
+    bool finite = false;
+    for (FormulaId id : leaves) {
+      const Formula& x = f.at(id);
+      if (x.op == Op::Number) {
+        spec.merge(f.number_at(x));
+      } else {
+        const auto& v = f.numbers_at(x);
+        if (!finite)
+          set = v, finite = true;
+        else
+          std::erase_if(set, [&](auto& d) { return std::find(v.begin(), v.end(), d) == v.end(); });
+      }
+    }
+    NumberAtom a;
+    if (finite) {
+      std::erase_if(set, [&](auto& d) { return !spec.contains(d); });
+      a.lang = number_words(set, spec.canonical || spec.plain_integer, budget);
+    } else if (spec.integer && spec.fractional) {
+      a.lang = lang_of_words({}, budget);
+    } else {
+      a.lang = number_lang(spec, budget);
+      a.max = kMaxNumberLength;
+      if (spec.canonical) a.lang = with_length(a.lang, 0, 20, budget), a.max = kInf;
+      if (!a.lang->empty() && a.lang->min_length(0) > a.max) a.max = a.lang->min_length(0) + kMaxNumberLength;
+    }
+    if (!a.lang->empty()) {
+      p.numbers.push_back(std::move(a));
+      it->second = static_cast<uint32_t>(p.numbers.size() - 1);
+    }
+  }
+  node.numbers.push_back(it->second);
+}
+
+LangPtr Expansion::string_language(FormulaId id) {
+  if (auto it = string_langs.find(id); it != string_langs.end()) return it->second;
+  LangPtr out = lang_of_words({}, budget);
+  for (auto& l : alternatives(id, kString)) {
+    StringSpec s = conjunction(l);
+    LangPtr one = s.finite ? lang_of_words(s.words, budget) : with_length(s.lang, s.min, s.max, budget);
+    out = combine(out, one, Combine::Or, budget);
+  }
+  return string_langs[id] = out;
+}
+
+}  // namespace llamay::grammar

@@ -1,0 +1,358 @@
+// Arrays and objects: what may come next in them, and when they may close.
+#include <algorithm>
+
+#include "machine/machine.h"
+#include "program/feasible.h"
+#include "text/json.h"
+
+namespace llamay::grammar {
+
+// ---- Arrays ----
+
+bool Machine::item_option_ok(const Frame* f, const Option& o) const {
+  const ArrayAtom& a = p_.arrays[f->atom];
+  if (a.contains.empty()) return true;
+  uint32_t have[6];
+  for (size_t c = 0; c < a.contains.size(); ++c) {
+    const bool counts = o.gain >> c & 1;
+    // Counting what needs no more counting: the option without it says the same.
+    if (counts && a.contains[c].max == UINT64_MAX && f->have[c] >= a.contains[c].min) return false;
+    have[c] = f->have[c] + counts;
+  }
+  return array_feasible(p_, a, f->count + 1, have);
+}
+
+bool Machine::can_begin_item(const Frame* f) const {
+  const ArrayAtom& a = p_.arrays[f->atom];
+  if (f->count >= a.max) return false;
+  const Slot& slot = f->count < a.prefix.size() ? a.prefix[f->count] : a.rest;
+  return std::any_of(slot.begin(), slot.end(), [&](const Option& o) {
+    return item_option_ok(f, o) && (!a.unique || value_left(f, o.node));
+  });
+}
+
+void Machine::begin_item(const Thread& in, Threads& out, Scratch& s) const {
+  const Frame* f = in.top;
+  const ArrayAtom& a = p_.arrays[f->atom];
+  const Slot& slot = f->count < a.prefix.size() ? a.prefix[f->count] : a.rest;
+  for (const Option& o : slot) {
+    if (!item_option_ok(f, o) || (a.unique && !value_left(f, o.node))) continue;
+    Frame* g = copy(f, s);
+    g->count = std::min(g->count + 1, a.count_cap);
+    for (size_t c = 0; c < a.contains.size(); ++c)
+      if (o.gain >> c & 1) ++g->have[c];
+    Thread t;
+    t.mode = Mode::Value, t.a = o.node, t.top = g, t.gap = in.gap, t.spaces = in.spaces, t.text = in.text;
+    if (a.deep) {
+      Link* l = make_link({}, in.text, s);
+      l->begins = true, l->hash = deep_arrays(g);
+      t.text = l;
+    }
+    out.push_back(t);
+  }
+}
+
+bool Machine::can_close_array(const Frame* f) const {
+  const ArrayAtom& a = p_.arrays[f->atom];
+  if (f->count < a.min) return false;
+  for (size_t c = 0; c < a.contains.size(); ++c)
+    if (f->have[c] < a.contains[c].min || f->have[c] > a.contains[c].max) return false;
+  return true;
+}
+
+// ---- Objects ----
+
+// Fills open(): the declared members that may be written next.
+void Machine::refresh(Frame* f) const {
+  const ObjectAtom& a = p_.objects[f->atom];
+  const uint32_t w = f->n_words;
+  uint64_t *seen = f->seen(), *open = f->open();
+  for (uint32_t i = 0; i < w; ++i) open[i] = a.possible[i] & ~seen[i];
+  if (f->count >= a.max) {
+    for (uint32_t i = 0; i < w; ++i) open[i] = 0;
+    return;
+  }
+  if (!a.clauses.empty())
+    for (uint32_t k = 0; k < a.known.size(); ++k) {
+      if (!bit(open, k)) continue;
+      seen[k / 64] |= uint64_t{1} << (k % 64);
+      ++f->count;
+      bool ok =
+          std::any_of(a.known[k].begin(), a.known[k].end(), [&](const Option& o) { return option_ok(f, o); });
+      --f->count;
+      seen[k / 64] &= ~(uint64_t{1} << (k % 64));
+      if (!ok) open[k / 64] &= ~(uint64_t{1} << (k % 64));
+    }
+  const bool simple = a.max == UINT64_MAX && !p_.schema_order;
+  if (simple) return;
+  std::vector<uint64_t> need(a.required.begin(), a.required.end());
+  for (uint32_t i = 0; i < w; ++i) need[i] |= seen[i];
+  need = with_dependencies(a, std::move(need));
+  auto missing = [&](const std::vector<uint64_t>& bits) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < w; ++i) n += static_cast<uint64_t>(__builtin_popcountll(bits[i] & ~seen[i]));
+    return n;
+  };
+  for (uint32_t k = 0; k < a.known.size(); ++k) {
+    if (!bit(open, k)) continue;
+    std::vector<uint64_t> with = need;
+    with[k / 64] |= uint64_t{1} << (k % 64);
+    if (!a.depends.empty()) with = with_dependencies(a, std::move(with));
+    bool ok = a.max == UINT64_MAX || f->count + missing(with) <= a.max;
+    if (ok && p_.schema_order) {
+      ok = f->names == nullptr;  // undeclared members come last
+      uint64_t later = a.rest ? UINT64_MAX : 0;
+      for (uint32_t j = 0; ok && j < a.known.size(); ++j) {
+        if (bit(seen, j) || j == k) continue;
+        if (a.rank[j] < a.rank[k])
+          ok = !bit(with.data(), j);
+        else if (later != UINT64_MAX && bit(a.possible.data(), j))
+          ++later;
+      }
+      if (ok && later != UINT64_MAX && f->count + 1 + later < a.min) ok = false;
+    }
+    if (!ok) open[k / 64] &= ~(uint64_t{1} << (k % 64));
+  }
+  if (p_.schema_order) {  // what stands before the last member seen is over
+    uint32_t last = 0;
+    bool some = false;
+    for (uint32_t k = 0; k < a.known.size(); ++k)
+      if (bit(seen, k) && (!some || a.rank[k] > last)) last = a.rank[k], some = true;
+    for (uint32_t k = 0; some && k < a.known.size(); ++k)
+      if (a.rank[k] < last) open[k / 64] &= ~(uint64_t{1} << (k % 64));
+  }
+}
+
+bool Machine::any_open(const Frame* f, uint32_t lo, uint32_t hi) const {
+  const uint64_t* open = f->open();
+  for (uint32_t i = lo; i < hi;) {
+    uint64_t word = open[i / 64] >> (i % 64);
+    if (word) return i + static_cast<uint32_t>(__builtin_ctzll(word)) < hi;
+    i = (i / 64 + 1) * 64;
+  }
+  return false;
+}
+
+bool Machine::rest_open(const Frame* f) const {
+  const ObjectAtom& a = p_.objects[f->atom];
+  if (!a.rest) return false;
+  uint64_t need = 0;
+  if (a.max != UINT64_MAX || p_.schema_order) {
+    std::vector<uint64_t> bits(f->n_words);
+    for (uint32_t i = 0; i < f->n_words; ++i) bits[i] = a.required[i] | f->seen()[i];
+    bits = with_dependencies(a, std::move(bits));
+    for (uint32_t i = 0; i < f->n_words; ++i)
+      need += static_cast<uint64_t>(__builtin_popcountll(bits[i] & ~f->seen()[i]));
+    if (p_.schema_order && need) return false;
+  }
+  if (f->count >= a.max || f->count + 1 + need > a.max) return false;
+  if (!a.clauses.empty() && a.max != UINT64_MAX) {
+    // Every label has the same options here (the compiler saw to it).
+    uint64_t others = 1;
+    for (const Link* n = f->names; n; n = n->previous) ++others;
+    auto fits = [&](const Option& o) {
+      return object_feasible(p_, a, f->seen(), others, f->gained | o.gain);
+    };
+    bool ok = false;
+    for (const Slot& s : a.rest_slots) ok = ok || std::any_of(s.begin(), s.end(), fits);
+    if (!ok) return false;
+  }
+  if (a.rest->infinite(0)) return true;
+  uint64_t used = 0;
+  for (const Link* n = f->names; n; n = n->previous) ++used;
+  return a.rest->count_words(0) > used;
+}
+
+bool Machine::can_add(const Frame* f) const {
+  return any_open(f, 0, static_cast<uint32_t>(p_.objects[f->atom].known.size())) || rest_open(f);
+}
+
+bool Machine::can_close_object(const Frame* f) const {
+  const ObjectAtom& a = p_.objects[f->atom];
+  if (f->count < a.min) return false;
+  for (size_t c = 0; c < a.clauses.size(); ++c)
+    if (!(f->gained >> c & 1) && std::all_of(a.clauses[c].absent.begin(), a.clauses[c].absent.end(),
+                                             [&](uint32_t n) { return bit(f->seen(), n); }))
+      return false;
+  for (uint32_t i = 0; i < f->n_words; ++i)
+    if (a.required[i] & ~f->seen()[i]) return false;
+  for (auto& [name, needs] : a.depends)
+    if (bit(f->seen(), name))
+      for (uint32_t i = 0; i < f->n_words; ++i)
+        if (needs[i] & ~f->seen()[i]) return false;
+  return true;
+}
+
+void Machine::begin_name(const Thread& in, Threads& out) const {
+  const ObjectAtom& a = p_.objects[in.top->atom];
+  Thread t;
+  t.mode = Mode::Name, t.top = in.top, t.text = in.text;
+  t.b = a.names->empty() ? kDead : 0;
+  t.state = rest_open(in.top) ? 0 : kDead;
+  out.push_back(t);
+}
+
+std::string Machine::spelled(const Link* partial) {
+  std::string out;
+  std::vector<const Link*> parts;
+  for (; partial; partial = partial->previous) parts.push_back(partial);
+  for (size_t i = parts.size(); i-- > 0;) out.append(parts[i]->text, parts[i]->length);
+  return out;
+}
+
+bool Machine::name_used(const Frame* f, std::string_view name) const {
+  uint64_t h = hash_text(name);
+  for (const Link* n = f->names; n; n = n->previous)
+    if (n->hash == h && std::string_view(n->text, n->length) == name) return true;
+  return false;
+}
+
+// Whether an undeclared name can still be completed. Only where finitely many remain must the used ones be
+// counted.
+bool Machine::rest_live(const Thread& t, uint32_t state, const Link* partial) const {
+  const Lang& l = *p_.objects[t.top->atom].rest;
+  if (l.infinite(state)) return true;
+  uint64_t most = p_.objects[t.top->atom].names->words.size();
+  for (const Link* n = t.top->names; n; n = n->previous) ++most;
+  if (l.count_words(state) > most) return true;
+  std::string prefix = spelled(partial);
+  uint64_t used = 0;
+  for (const Link* n = t.top->names; n; n = n->previous)
+    used += std::string_view(n->text, n->length).substr(0, prefix.size()) == prefix;
+  // Declared names below this prefix are not available to the rest either.
+  const Lang& names = *p_.objects[t.top->atom].names;
+  for (const std::string& w : names.words)
+    used += std::string_view(w).substr(0, prefix.size()) == prefix && l.matches(w);
+  return l.count_words(state) > used;
+}
+
+// Reads one more byte of a name, whose thread lives as long as some name is left that begins so.
+template <bool kJson>
+Scan Machine::read_name(Thread& t, uint8_t b, Scratch& s) const {
+  const ObjectAtom& a = p_.objects[t.top->atom];
+  auto trie_live = [&](uint32_t node) {
+    return node != kDead && any_open(t.top, a.names->nodes[node].lo, a.names->nodes[node].hi);
+  };
+  return scan_byte<kJson>(
+      t.scan, b,
+      [&](uint32_t cp) {
+        if (t.b != kDead) t.b = a.names->next(t.b, cp);
+        if (t.state != kDead) {
+          t.state = a.rest->next(t.state, cp);
+          if (t.state != kDead) {
+            std::string utf8;
+            append_utf8(utf8, cp);
+            t.partial = make_link(utf8, t.partial, s);
+            if (!rest_live(t, t.state, t.partial)) t.state = kDead;
+          }
+          if (t.state == kDead) t.partial = nullptr;
+        }
+        return t.state != kDead || trie_live(t.b);
+      },
+      [&](uint32_t lo, uint32_t hi) {
+        if (t.b != kDead && a.names->any_next(t.b, lo, hi, trie_live)) return true;
+        if (t.state == kDead) return false;
+        uint64_t used = a.names->words.size();
+        for (const Link* n = t.top->names; n; n = n->previous) ++used;
+        return any_left(*a.rest, t.state, lo, hi, used, [&](uint32_t cp, uint32_t n) {
+          std::string utf8;
+          append_utf8(utf8, cp);
+          return rest_live(t, n, make_link(utf8, t.partial, s));
+        });
+      },
+      p_.canonical_escapes);
+}
+
+void Machine::step_name(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
+  Thread t = in;
+  const Scan r = read_name<true>(t, b, s);
+  if (r == Scan::Live) out.push_back(t);
+  if (r == Scan::Close) end_name(in, out, s);
+}
+
+// `t` is behind the last character of a name.
+void Machine::end_name(const Thread& t, Threads& out, Scratch& s) const {
+  const ObjectAtom& a = p_.objects[t.top->atom];
+  if (t.b != kDead)
+    if (uint32_t word = a.names->label(t.b); word != kDead) {
+      if (bit(t.top->open(), word)) close_known(t, word, out, s);
+      return;  // a declared name is never one of the rest
+    }
+  if (t.state == kDead) return;
+  uint32_t label = a.rest->label(t.state);
+  if (label == kDead) return;
+  std::string name = spelled(t.partial);
+  if (name_used(t.top, name)) return;
+  Link* link = make_link(name, t.top->names, s);
+  link->hash = hash_text(name);
+  close_unknown(t, label, link, out, s);
+}
+
+bool Machine::option_ok(const Frame* after, const Option& o) const {
+  const ObjectAtom& a = p_.objects[after->atom];
+  if (a.clauses.empty()) return true;
+  uint64_t undeclared = 0;
+  for (const Link* n = after->names; n; n = n->previous) ++undeclared;
+  return object_feasible(p_, a, after->seen(), undeclared, after->gained | o.gain);
+}
+
+void Machine::members(const Thread& in, Frame* f, const Slot& slot, Threads& out, Scratch& s) const {
+  ++f->count;
+  for (const Option& o : slot) {
+    if (!option_ok(f, o)) continue;
+    // Meeting what is met already: the option without it says the same.
+    if (o.gain & in.top->gained)
+      if (std::any_of(slot.begin(), slot.end(),
+                      [&](const Option& x) { return x.gain == (o.gain & ~in.top->gained); }))
+        continue;
+    Frame* g = f;
+    if (slot.size() > 1) g = copy(f, s);
+    g->gained |= o.gain;
+    refresh(g);
+    if (g->place == Place::Tagged) {
+      network(o.start, g, out, s, nullptr);
+      continue;
+    }
+    Thread t;
+    t.mode = Mode::Colon, t.a = o.node, t.top = g, t.text = in.text;
+    out.push_back(t);
+  }
+}
+
+void Machine::close_known(const Thread& in, uint32_t word, Threads& out, Scratch& s) const {
+  Frame* f = copy(in.top, s);
+  f->seen()[word / 64] |= uint64_t{1} << (word % 64);
+  members(in, f, p_.objects[f->atom].known[word], out, s);
+}
+
+void Machine::close_unknown(const Thread& in, uint32_t label, const Link* name, Threads& out,
+                            Scratch& s) const {
+  Frame* f = copy(in.top, s);
+  f->names = name;
+  members(in, f, p_.objects[f->atom].rest_slots[label], out, s);
+}
+
+// ---- Objects between tags ----
+
+// A tag has no closing character that its name could not have: where the text of a tag is complete, the value
+// begins, and if a longer one begins so, that is another way to read it.
+void Machine::step_head(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
+  const ObjectAtom& a = p_.objects[in.top->atom];
+  Thread t = in;
+  if (read_name<false>(t, b, s) != Scan::Live) return;
+  if (t.scan != 0 || (t.b != kDead && a.names->nodes[t.b].n_children > 0) ||
+      (t.state != kDead && a.rest->max_length(t.state) > 0))
+    out.push_back(t);
+  if (t.scan == 0) end_name(t, out, s);
+}
+
+void Machine::between_members(const Frame* f, Threads& out, Scratch& s, Visited* visited) const {
+  if (can_close_object(f)) complete(f->parent, out, s, visited);
+  if (!can_add(f)) return;
+  if (f->lead == kNone)
+    begin_name({.top = f}, out);
+  else
+    network(f->lead, frame(Place::Lead, 0, f, 0, s), out, s, visited);
+}
+
+}  // namespace llamay::grammar

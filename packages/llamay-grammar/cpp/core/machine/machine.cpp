@@ -1,0 +1,310 @@
+#include "machine/machine.h"
+
+#include <algorithm>
+
+#include "automata/lengths.h"
+#include "text/json.h"
+
+namespace llamay::grammar {
+
+namespace {
+
+bool is_space(uint8_t b) { return b == ' ' || b == '\n' || b == '\t' || b == '\r'; }
+
+}  // namespace
+
+Frame* Machine::frame(Place place, uint32_t atom, const Frame* parent, uint32_t words, Scratch& s) const {
+  Frame* f = new (s.take(frame_bytes(words))) Frame;
+  f->place = place, f->atom = atom, f->parent = parent, f->n_words = static_cast<uint16_t>(words);
+  std::memset(f->bits, 0, size_t{words} * 16);
+  return f;
+}
+
+Frame* Machine::copy(const Frame* g, Scratch& s) const {
+  Frame* f = new (s.take(frame_bytes(g->n_words))) Frame;
+  copy_frame(*f, *g);
+  return f;
+}
+
+void Machine::start(Threads& out, Scratch& s) const {
+  network(p_.start, frame(Place::Root, 0, nullptr, 0, s), out, s, nullptr);
+}
+
+bool Machine::accepts(const Thread& t) const {
+  if (t.mode == Mode::After) return t.top->place == Place::Root;
+  if (t.mode != Mode::Number && t.mode != Mode::Raw) return false;
+  if (!may_end_here(t)) return false;
+  thread_local Scratch s;
+  s.reset();
+  Threads after;
+  complete(t.top, after, s);
+  for (const Thread& x : after)
+    if (x.mode == Mode::After && x.top->place == Place::Root) return true;
+  return false;
+}
+
+bool Machine::may_end_here(const Thread& t) const {
+  if (t.scan != 0) return false;
+  switch (t.mode) {
+    case Mode::String: {
+      const StringAtom& a = p_.strings[t.a];
+      return a.lang->accepts(t.state) && t.count >= a.min &&
+             !(unique_item(t) && t.top->names && name_used(t.top, '"' + spelled(t.partial)));
+    }
+    case Mode::Number:
+      return p_.numbers[t.a].lang->accepts(t.state) &&
+             !(unique_item(t) && t.top->names && name_used(t.top, '#' + spelled(t.partial)));
+    case Mode::Raw: {
+      const StringAtom& a = p_.lexemes[t.a];
+      return t.count > 0 && t.count >= a.min && a.lang->accepts(t.state);
+    }
+    default:
+      return false;
+  }
+}
+
+void Machine::finish_lexeme(const Thread& t, Threads& out, Scratch& s) const {
+  const size_t first = out.size();
+  finish_value(t, out, s);
+  drop_repeats(out, first, s);
+}
+
+void Machine::step_token(const Thread& t, uint32_t token, Threads& out, Scratch& s) const {
+  if (t.mode == Mode::Token && t.a == token) complete(t.top, out, s);
+  if ((t.mode == Mode::Number || t.mode == Mode::Raw) && may_end_here(t)) {
+    Threads after;
+    complete(t.top, after, s);
+    for (const Thread& x : after)
+      if (x.mode == Mode::Token && x.a == token) complete(x.top, out, s);
+  }
+}
+
+// ---- One byte ----
+
+bool Machine::space(Thread& t, uint8_t b, Threads& out) const {
+  if (!is_space(b)) return false;
+  bool ok = p_.whitespace == Whitespace::Flexible ? t.spaces < p_.max_whitespace
+            : p_.whitespace == Whitespace::Spaced ? t.gap && t.spaces == 0 && b == ' '
+                                                  : false;
+  if (ok) ++t.spaces, out.push_back(t);
+  return true;
+}
+
+bool Machine::space_missing(const Thread& t) const {
+  return p_.whitespace == Whitespace::Spaced && t.gap && t.spaces == 0;
+}
+
+void Machine::step(const Thread& in, uint8_t b, Threads& out, Scratch& s) const { step(in, b, true, out, s); }
+
+// check: whether threads that only lead to repeated items are dropped.
+void Machine::step(const Thread& in, uint8_t b, bool check, Threads& out, Scratch& s) const {
+  if (!p_.deep) return read(in, in, b, check, out, s);
+  const size_t first = out.size();
+  if (in.text) {
+    Thread t = in;
+    const char c = static_cast<char>(b);
+    t.text = make_link(std::string_view(&c, 1), in.text, s);
+    read(in, t, b, check, out, s);
+  } else {
+    read(in, in, b, check, out, s);
+  }
+  if (check) drop_repeats(out, first, s);
+}
+
+// `in` is `before` with the byte added to its text.
+void Machine::read(const Thread& before, const Thread& in, uint8_t b, bool check, Threads& out,
+                   Scratch& s) const {
+  switch (in.mode) {
+    case Mode::String:
+      return step_string(in, b, out, s);
+    case Mode::Name:
+      return in.top->place == Place::Tagged ? step_head(in, b, out, s) : step_name(in, b, out, s);
+    case Mode::Number:
+    case Mode::Raw: {
+      step_raw(in, b, out, s);
+      if (may_end_here(in)) {
+        Threads after;
+        finish_value(before, after, s);
+        for (const Thread& t : after) step(t, b, check, out, s);
+      }
+      return;
+    }
+    case Mode::Literal: {
+      const char* text = literal_text(in.a);
+      if (static_cast<uint8_t>(text[in.count]) != b) return;
+      Thread t = in;
+      if (text[++t.count] == 0)
+        finish_value(t, out, s);
+      else
+        out.push_back(t);
+      return;
+    }
+    case Mode::Token:
+      return;
+    default:
+      break;
+  }
+  Thread t = in;
+  if (in.mode == Mode::After && in.top->place == Place::Root) return;
+  if (space(t, b, out)) return;
+  if (space_missing(t)) return;
+  switch (in.mode) {
+    case Mode::Value:
+      return begin_value(in, b, out, s);
+    case Mode::ArrayHead:
+      if (b == ']') {
+        if (can_close_array(in.top)) end_value(in, in.top->parent, out, s);
+      } else if (can_begin_item(in.top)) {
+        Threads items;
+        Thread i = before;
+        i.gap = false;
+        begin_item(i, items, s);
+        for (const Thread& x : items) step(x, b, check, out, s);
+      }
+      return;
+    case Mode::ObjectHead:
+      if (b == '}') {
+        if (can_close_object(in.top)) end_value(in, in.top->parent, out, s);
+      } else if (b == '"') {
+        if (can_add(in.top)) begin_name(in, out);
+      }
+      return;
+    case Mode::NextName:
+      if (b == '"') begin_name(in, out);
+      return;
+    case Mode::Colon:
+      if (b == ':') {
+        t.mode = Mode::Value, t.gap = true, t.spaces = 0;
+        out.push_back(t);
+      }
+      return;
+    case Mode::After:
+      if (in.top->place == Place::Array) {
+        if (b == ']' && can_close_array(in.top)) end_value(in, in.top->parent, out, s);
+        if (b == ',' && can_begin_item(in.top)) {
+          Thread i = in;
+          i.gap = true, i.spaces = 0;
+          begin_item(i, out, s);
+        }
+      } else if (in.top->place == Place::Object) {
+        if (b == '}' && can_close_object(in.top)) end_value(in, in.top->parent, out, s);
+        if (b == ',' && can_add(in.top)) {
+          t.mode = Mode::NextName, t.gap = true, t.spaces = 0;
+          out.push_back(t);
+        }
+      }
+      return;
+    default:
+      return;
+  }
+}
+
+void Machine::begin_value(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
+  const Node& n = p_.nodes[in.a];
+  Thread t;
+  t.top = in.top, t.text = in.text;
+  switch (b) {
+    case '"':
+      t.mode = Mode::String;
+      for (uint32_t a : n.strings) {
+        t.a = a;
+        if (!unique_item(t) || words_left(t.top, *p_.strings[a].lang, 0, '"', nullptr)) out.push_back(t);
+      }
+      return;
+    case '{':
+      t.mode = Mode::ObjectHead;
+      for (uint32_t o : n.objects) {
+        Frame* f = frame(Place::Object, o, in.top, p_.objects[o].words(), s);
+        refresh(f);
+        t.top = f;
+        out.push_back(t);
+      }
+      return;
+    case '[':
+      t.mode = Mode::ArrayHead;
+      for (uint32_t a : n.arrays) {
+        t.top = frame(Place::Array, a, in.top, 0, s);
+        out.push_back(t);
+      }
+      return;
+    case 'n':
+    case 'f':
+    case 't': {
+      uint32_t which = b == 'n' ? 1 : b == 'f' ? 2 : 4;
+      if (!(n.literals & which)) return;
+      t.mode = Mode::Literal, t.a = which, t.count = 1;
+      if (!unique_item(t) || !name_used(t.top, std::string("!") + literal_text(which))) out.push_back(t);
+      return;
+    }
+    default:
+      if (b != '-' && (b < '0' || b > '9')) return;
+      t.mode = Mode::Number;
+      for (uint32_t a : n.numbers) {
+        t.a = a;
+        step_raw(t, b, out, s);
+      }
+  }
+}
+
+void Machine::step_string(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
+  const StringAtom& a = p_.strings[in.a];
+  const Lang& l = *a.lang;
+  const bool unique = unique_item(in);
+  Thread t = in;
+  Scan r = scan_byte<true>(
+      t.scan, b,
+      [&](uint32_t cp) {
+        t.state = l.next(t.state, cp);
+        if (t.state == kDead || !length_open(l, t.state, ++t.count, a.min, a.max)) return false;
+        if (!unique) return true;
+        std::string utf8;
+        append_utf8(utf8, cp);
+        t.partial = make_link(utf8, t.partial, s);
+        return words_left(t.top, l, t.state, '"', t.partial);
+      },
+      [&](uint32_t lo, uint32_t hi) {
+        if (unique) {
+          uint64_t used = 0;
+          for (const Link* n = t.top->names; n; n = n->previous) ++used;
+          return any_left(l, t.state, lo, hi, used, [&](uint32_t cp, uint32_t n) {
+            std::string utf8;
+            append_utf8(utf8, cp);
+            return words_left(t.top, l, n, '"', make_link(utf8, t.partial, s));
+          });
+        }
+        return l.any_next(t.state, lo, hi,
+                          [&](uint32_t n) { return length_open(l, n, t.count + 1, a.min, a.max); });
+      },
+      p_.canonical_escapes);
+  if (r == Scan::Live) out.push_back(t);
+  if (r == Scan::Close && may_end_here(in)) finish_value(in, out, s);
+}
+
+void Machine::step_raw(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
+  const bool number = in.mode == Mode::Number, unique = number && unique_item(in);
+  const Lang& l = number ? *p_.numbers[in.a].lang : *p_.lexemes[in.a].lang;
+  const uint32_t min = number ? 0 : p_.lexemes[in.a].min,
+                 max = number ? p_.numbers[in.a].max : p_.lexemes[in.a].max;
+  const bool counted = min > 0 || max != kInf;
+  Thread t = in;
+  Scan r = scan_byte<false>(
+      t.scan, b,
+      [&](uint32_t cp) {
+        t.state = l.next(t.state, cp);
+        if (t.state == kDead) return false;
+        // The count of a lexeme without limits only says whether anything was read.
+        t.count = counted ? t.count + 1 : 1;
+        if (counted && !length_open(l, t.state, t.count, min, max)) return false;
+        if (!unique) return true;
+        const char c = static_cast<char>(cp);
+        t.partial = make_link(std::string_view(&c, 1), t.partial, s);
+        return words_left(t.top, l, t.state, '#', t.partial);
+      },
+      [&](uint32_t lo, uint32_t hi) {
+        return l.any_next(t.state, lo, hi,
+                          [&](uint32_t n) { return !counted || length_open(l, n, t.count + 1, min, max); });
+      });
+  if (r == Scan::Live) out.push_back(t);
+}
+
+}  // namespace llamay::grammar

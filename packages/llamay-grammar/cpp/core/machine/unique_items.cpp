@@ -1,0 +1,386 @@
+// Items that must differ. Scalars are words, and words that are left can be counted. Arrays and objects are
+// compared as documents: the text of an item is kept while it is read, and a thread lives while some document
+// that continues it is none of the items before.
+#include <algorithm>
+#include <optional>
+
+#include "machine/machine.h"
+#include "program/feasible.h"
+#include "support/compile_error.h"
+#include "text/json.h"
+
+namespace llamay::grammar {
+
+// ---- Scalars: the values used so far are texts with a letter for their type in front ----
+
+namespace {
+char kind_of(const Thread& t) { return t.mode == Mode::String ? '"' : t.mode == Mode::Number ? '#' : '!'; }
+}  // namespace
+
+void Machine::finish_value(const Thread& t, Threads& out, Scratch& s) const {
+  if (!unique_item(t)) return end_value(t, t.top, out, s);
+  std::string value =
+      kind_of(t) + (t.mode == Mode::Literal ? std::string(literal_text(t.a)) : spelled(t.partial));
+  Link* link = make_link(value, t.top->names, s);
+  link->hash = hash_text(value);
+  close_item(t, link, out, s);
+}
+
+void Machine::close_item(const Thread& t, const Link* value, Threads& out, Scratch& s) const {
+  Frame* f = copy(t.top, s);
+  f->names = value;
+  end_value(t, f, out, s);
+}
+
+bool Machine::words_left(const Frame* f, const Lang& l, uint32_t state, char kind,
+                         const Link* partial) const {
+  if (l.infinite(state)) return true;
+  uint64_t used = 0;
+  for (const Link* n = f->names; n; n = n->previous) ++used;
+  if (l.count_words(state) > used) return true;
+  std::string prefix = kind + spelled(partial);
+  used = 0;
+  for (const Link* n = f->names; n; n = n->previous) {
+    std::string_view text(n->text, n->length);
+    used += text.substr(0, prefix.size()) == prefix && l.matches(text.substr(1));
+  }
+  return l.count_words(state) > used;
+}
+
+bool Machine::value_left(const Frame* f, uint32_t node) const {
+  const Node& n = p_.nodes[node];
+  for (uint32_t which : {1u, 2u, 4u})
+    if ((n.literals & which) && !name_used(f, std::string("!") + literal_text(which))) return true;
+  for (uint32_t a : n.strings)
+    if (words_left(f, *p_.strings[a].lang, 0, '"', nullptr)) return true;
+  for (uint32_t a : n.numbers)
+    if (words_left(f, *p_.numbers[a].lang, 0, '#', nullptr)) return true;
+  return false;
+}
+
+// ---- Documents ----
+
+uint64_t Machine::deep_arrays(const Frame* f) const {
+  uint64_t n = 0;
+  for (; f; f = f->parent) n += f->place == Place::Array && p_.arrays[f->atom].deep;
+  return n;
+}
+
+namespace {
+
+constexpr uint32_t kDeepest = 1000;  // nesting of an item that is compared
+
+// What was read since the item of the level began; nothing where some of it is not spelled out.
+std::optional<std::string> item_text(const Link* text, uint64_t level) {
+  std::vector<const Link*> parts;
+  for (; !(text->begins && text->hash == level); text = text->previous) {
+    if (text->unknown) return std::nullopt;
+    parts.push_back(text);
+  }
+  std::string out;
+  for (size_t i = parts.size(); i-- > 0;) out.append(parts[i]->text, parts[i]->length);
+  return out;
+}
+
+bool any_unknown(const Link* names) {
+  for (; names; names = names->previous)
+    if (names->unknown) return true;
+  return false;
+}
+
+}  // namespace
+
+Thread Machine::blurred(const Thread& t, Scratch& s) const {
+  Thread out = t;
+  if (!t.text) return out;
+  Link* l = make_link({}, t.text, s);
+  l->unknown = true;
+  out.text = l;
+  return out;
+}
+
+void Machine::end_value(const Thread& t, const Frame* top, Threads& out, Scratch& s) const {
+  if (!t.text) return complete(top, out, s);
+  if (top->place == Place::Array && p_.arrays[top->atom].deep) return end_item(t, top, out, s);
+  Thread x;
+  x.mode = Mode::After, x.top = top, x.text = t.text, x.doubt = t.doubt;
+  out.push_back(x);
+}
+
+void Machine::end_item(const Thread& t, const Frame* top, Threads& out, Scratch& s) const {
+  const uint64_t level = deep_arrays(top);
+  Thread x;
+  x.mode = Mode::After, x.doubt = t.doubt;
+  Link* value;
+  if (auto text = item_text(t.text, level)) {
+    std::string same;
+    try {
+      same = json_canonical(parse_json(*text, kDeepest));
+    } catch (const CompileError&) {
+      throw std::length_error("an item under uniqueItems is nested deeper than " + std::to_string(kDeepest) +
+                              " values");
+    }
+    if (name_used(top, same)) return;
+    x.doubt |= any_unknown(top->names);
+    value = make_link(same, top->names, s);
+    value->hash = hash_text(same);
+  } else {
+    x.doubt |= top->names != nullptr;
+    value = make_link({}, top->names, s);
+    value->unknown = true;
+  }
+  Frame* f = copy(top, s);
+  f->names = value;
+  x.top = f;
+  x.text = level > 1 ? t.text : nullptr;
+  out.push_back(x);
+}
+
+// Whether what is next in f, behind the value that is being read there, can be so many things that no array
+// has them all.
+bool Machine::plenty(const Thread& t, const Frame* f) const {
+  if (f->place == Place::Object) {
+    const ObjectAtom& a = p_.objects[f->atom];
+    if (a.rest && a.rest->infinite(0) && rest_open(f) && (t.mode != Mode::Name || t.top != f)) return true;
+    if (!a.clauses.empty()) return false;
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < f->n_words; ++i)
+      n += static_cast<uint64_t>(__builtin_popcountll(f->open()[i] & a.plenty[i]));
+    // The name that is being read may be one of them; another one is left then.
+    if (t.mode == Mode::Name && t.top == f) return n > 1 && a.max == UINT64_MAX && !p_.schema_order;
+    return n > 0;
+  }
+  if (f->place != Place::Array) return false;
+  const ArrayAtom& a = p_.arrays[f->atom];
+  if (!a.contains.empty() || f->count >= a.max) return false;
+  const Slot& slot = f->count < a.prefix.size() ? a.prefix[f->count] : a.rest;
+  for (const Option& o : slot)
+    if (p_.nodes[o.node].plenty) return true;
+  return !a.unique && !a.deep && a.max == UINT64_MAX && f->count >= a.prefix.size() && !slot.empty();
+}
+
+// The same of the value or name that is being read.
+bool Machine::plenty(const Thread& t) const {
+  switch (t.mode) {
+    case Mode::Value:
+    case Mode::Colon:
+      return p_.nodes[t.a].plenty;
+    case Mode::String: {
+      const StringAtom& a = p_.strings[t.a];
+      if (t.scan != 0 && !a.lang->all_infinite) return false;
+      return plenty_words(*a.lang, t.scan != 0 ? kNone : t.state, a.max == kInf ? kInf : a.max - t.count,
+                          a.min);
+    }
+    case Mode::Number:
+      return plenty_words(*p_.numbers[t.a].lang, t.state, p_.numbers[t.a].max, 0);
+    case Mode::Name: {
+      const ObjectAtom& a = p_.objects[t.top->atom];
+      if (t.state != kDead && a.rest->infinite(t.state) && (t.scan == 0 || a.rest->all_infinite)) return true;
+      if (t.b == kDead || t.scan != 0 || !a.clauses.empty()) return false;
+      const Lang::Node& n = a.names->nodes[t.b];
+      for (uint32_t k = n.lo; k < n.hi; ++k)
+        if (bit(t.top->open(), k) && bit(a.plenty.data(), k)) return true;
+      return false;
+    }
+    default:
+      return false;
+  }
+}
+
+// Ask: only the documents themselves tell whether an item can still differ; of those around it that must,
+// `asked` is the outermost.
+Machine::Future Machine::future(const Thread& t, const Frame*& asked) const {
+  asked = nullptr;
+  bool many = plenty(t);
+  for (const Frame* f = t.top; f; f = f->parent) {
+    const bool between = f == t.top && (t.mode == Mode::After || t.mode == Mode::ArrayHead);
+    if (f->place == Place::Array && p_.arrays[f->atom].deep && !between) {
+      if (many) break;
+      if (f->names) asked = f;
+    }
+    many = many || plenty(t, f);
+  }
+  if (!asked) return Future::Plenty;
+  for (const Link* l = t.text; l; l = l->previous)
+    if (l->unknown) return Future::Unknown;
+  for (const Frame* f = t.top; f; f = f->parent)
+    if (f->place == Place::Array && p_.arrays[f->atom].deep && any_unknown(f->names)) return Future::Unknown;
+  return Future::Ask;
+}
+
+bool Machine::watched(const Thread& t) const {
+  if (!t.text) return false;
+  // As if what is being read were decided: is there plenty behind it?
+  Thread x = t;
+  if (t.mode == Mode::Name)
+    x.state = x.b = kDead;
+  else
+    x.mode = Mode::Literal;
+  const Frame* asked;
+  if (future(x, asked) == Future::Plenty) return false;
+  switch (t.mode) {
+    case Mode::String:
+      return !p_.strings[t.a].lang->all_infinite || p_.strings[t.a].max != kInf;
+    case Mode::Name:
+      return t.state == kDead || !p_.objects[t.top->atom].rest->all_infinite;
+    default:
+      return true;
+  }
+}
+
+// Looks for a document that continues a thread, item by item different from those before. Every value is
+// tried in one spelling and objects in one order only.
+struct Machine::Search {
+  const Machine& m;
+  Scratch& s;
+  size_t goal;       // frames below the array whose item has to end
+  bool cut = false;  // something was not looked at because it was too long
+  uint32_t steps = 0;
+
+  static constexpr uint32_t kMaxSteps = 50000;
+  static constexpr uint64_t kMaxTotal = 1600000;
+  // For each object that the search entered a name of, the number of the last one that it chose.
+  using Order = std::vector<int64_t>;
+
+  static size_t depth(const Frame* f) {
+    size_t n = 0;
+    for (; f; f = f->parent) ++n;
+    return n;
+  }
+
+  static std::string_view range(char lo, char hi) {
+    static const std::string all = [] {
+      std::string t(256, '\0');
+      for (size_t i = 0; i < 256; ++i) t[i] = static_cast<char>(i);
+      return t;
+    }();
+    return std::string_view(all).substr(
+        static_cast<uint8_t>(lo),
+        static_cast<size_t>(static_cast<uint8_t>(hi) - static_cast<uint8_t>(lo)) + 1);
+  }
+
+  // The bytes that the one spelling may have next.
+  std::string bytes(const Thread& t) const {
+    using namespace scan;
+    const Program& p = m.p_;
+    auto list = [](std::initializer_list<std::string_view> parts) {
+      std::string out;
+      for (auto x : parts) out += x;
+      return out;
+    };
+    if (t.mode == Mode::String || t.mode == Mode::Name) {
+      const uint32_t digits = t.scan >> 3 & 3;
+      switch (t.scan & 7) {
+        case kText:
+          return list(
+              {range('"', '['), range(']', '~'), range(' ', '!'), "\x7f", range('\xC2', '\xF4'), "\\"});
+        case kUtf8:
+          return list({range('\x80', '\xBF')});
+        case kEscape:
+          return "\"\\bfnrtu";
+        case kHex:
+          return digits < 2 ? "0" : digits == 2 ? "01" : "0123456789abcdef";
+        default:
+          return "";
+      }
+    }
+    if (p.whitespace == Whitespace::Spaced && t.gap && t.spaces == 0) return " ";
+    const std::string_view value = "0123456789-tfn\"[{";
+    switch (t.mode) {
+      case Mode::Value:
+        return list({value});
+      case Mode::Number:
+        return "0123456789.-+eE";
+      case Mode::Literal:
+        return std::string(1, literal_text(t.a)[t.count]);
+      case Mode::ArrayHead:
+        return list({"]", value});
+      case Mode::ObjectHead:
+        return "}\"";
+      case Mode::NextName:
+        return "\"";
+      case Mode::Colon:
+        return ":";
+      default:
+        return "}],";
+    }
+  }
+
+  // Whether x, which `from` became, keeps to the order of names.
+  bool in_order(const Thread& from, const Thread& x, Order& order) const {
+    if (m.p_.schema_order) return true;
+    const size_t at = depth(x.top);
+    if (x.mode == Mode::ObjectHead && order.size() > at) order.resize(at);
+    if (x.mode == Mode::Name && from.mode != Mode::Name && order.size() <= at) order.resize(at + 1, -1);
+    if (x.mode != Mode::Colon || from.mode != Mode::Name || order.size() <= at) return true;
+    for (uint32_t i = 0; i < x.top->n_words; ++i) {
+      const uint64_t fresh = x.top->seen()[i] & ~from.top->seen()[i];
+      if (!fresh) continue;
+      const int64_t word = i * 64 + __builtin_ctzll(fresh);
+      if (word < order[at]) return false;
+      order[at] = word;
+    }
+    return true;
+  }
+
+  bool arrives(const Thread& x) const { return x.mode == Mode::After && depth(x.top) == goal; }
+
+  bool found(const Thread& t, uint32_t left, const Order& order) {
+    if (t.mode == Mode::Number && m.may_end_here(t)) {
+      Threads after;
+      m.finish_value(t, after, s);
+      for (const Thread& x : after)
+        if (arrives(x) || found(x, left, order)) return true;
+    }
+    for (char c : bytes(t)) {
+      if (++steps > kMaxSteps || ++s.searched > kMaxTotal)
+        throw std::length_error("whether an item under uniqueItems can still differ takes too many steps");
+      Threads next;
+      Thread with = t;
+      with.text = make_link(std::string_view(&c, 1), t.text, s);
+      if (t.mode == Mode::Number)
+        m.step_raw(with, static_cast<uint8_t>(c), next, s);
+      else
+        m.read(t, with, static_cast<uint8_t>(c), false, next, s);
+      for (const Thread& x : next) {
+        if (arrives(x)) return true;
+        Order mine = order;
+        if (!in_order(t, x, mine)) continue;
+        const Frame* asked;
+        if (m.future(x, asked) == Future::Plenty) return true;
+        if (left == 0)
+          cut = true;
+        else if (found(x, left - 1, mine))
+          return true;
+      }
+    }
+    return false;
+  }
+};
+
+void Machine::drop_repeats(Threads& list, size_t first, Scratch& s) const {
+  size_t kept = first;
+  for (size_t i = first; i < list.size(); ++i) {
+    bool live = true;
+    if (list[i].text && !list[i].doubt) {
+      const Frame* asked;
+      const Future f = future(list[i], asked);
+      list[i].doubt = f == Future::Unknown;
+      if (f == Future::Ask) {
+        live = false;
+        for (uint32_t longest : {16u, 64u, 512u, 4096u}) {
+          Search search{*this, s, Search::depth(asked)};
+          live = search.found(list[i], longest, {});
+          if (live || !search.cut) break;
+        }
+      }
+    }
+    if (live) {
+      if (kept != i) list[kept] = list[i];
+      ++kept;
+    }
+  }
+  list.resize(kept);
+}
+
+}  // namespace llamay::grammar

@@ -1,0 +1,33 @@
+// What the tokens that cross the end of a lexeme do, kept while the lexeme is being written.
+#pragma once
+
+#include "machine/threads.h"
+#include "vocabulary/vocabulary.h"
+
+namespace llamay::grammar {
+
+// What the tokens that end a lexeme and go on do at one place in the document. It stays the same while a
+// string is being written, so the last few answers are kept. Belongs to one matcher.
+struct Crossing {
+  Mode mode = Mode::String;  // a name and a string value may share both entry and place
+  EntryPtr entry;
+  const Frame* top = nullptr;  // retained by the owner of the list
+  std::vector<uint32_t> tokens;
+};
+
+class CrossingList {
+ public:
+  CrossingList() = default;
+  CrossingList(const CrossingList&) = delete;
+  CrossingList& operator=(const CrossingList&) = delete;
+  ~CrossingList();
+  const Crossing* find(Mode mode, const Entry* entry, const Frame* top) const;
+  void add(Mode mode, EntryPtr entry, const Frame* top, std::vector<uint32_t> tokens);
+
+ private:
+  static constexpr size_t kKept = 8;
+  std::vector<Crossing> list_;
+  size_t next_ = 0;
+};
+
+}  // namespace llamay::grammar

@@ -1,0 +1,339 @@
+// Values, lexemes and symbols: what is remembered about them for whole subtrees, and steps between them.
+#include "masks/walk.h"
+
+#include <array>
+#include <stdexcept>
+
+#include "machine/merge.h"
+#include "text/json.h"
+
+namespace llamay::grammar {
+
+namespace {
+
+// Symbols of JSON by their first bytes. Which of them a place could read is known without a step for each, so
+// most siblings in a trie are passed over.
+enum Symbol : uint16_t {
+  kBlank = 1,
+  kQuote = 2,
+  kOpenObject = 4,
+  kOpenArray = 8,
+  kDigit = 16,  // or a minus
+  kNullLetter = 32,
+  kFalseLetter = 64,
+  kTrueLetter = 128,
+  kCloseObject = 256,
+  kCloseArray = 512,
+  kColon = 1024,
+  kComma = 2048,
+  kOther = 4096,
+};
+constexpr uint16_t kValues =
+    kQuote | kOpenObject | kOpenArray | kDigit | kNullLetter | kFalseLetter | kTrueLetter;
+constexpr uint16_t kEverything = 8191;
+
+constexpr std::array<uint16_t, 256> kSymbolOf = [] {
+  std::array<uint16_t, 256> t{};
+  for (auto& x : t) x = kOther;
+  auto set = [&](std::string_view bytes, uint16_t symbol) {
+    for (char c : bytes) t[static_cast<uint8_t>(c)] = symbol;
+  };
+  set(" \n\t\r", kBlank), set("\"", kQuote), set("{", kOpenObject), set("[", kOpenArray);
+  set("-0123456789", kDigit), set("n", kNullLetter), set("f", kFalseLetter), set("t", kTrueLetter);
+  set("}", kCloseObject), set("]", kCloseArray), set(":", kColon), set(",", kComma);
+  return t;
+}();
+
+bool between_symbols(Mode m) {
+  return m == Mode::Value || m == Mode::ArrayHead || m == Mode::ObjectHead || m == Mode::NextName ||
+         m == Mode::Colon || m == Mode::After;
+}
+
+uint16_t symbols_at(const Program& p, const Thread& t) {
+  switch (t.mode) {
+    case Mode::Value: {
+      const Node& n = p.nodes[t.a];
+      uint16_t out = kBlank;
+      if (!n.strings.empty()) out |= kQuote;
+      if (!n.objects.empty()) out |= kOpenObject;
+      if (!n.arrays.empty()) out |= kOpenArray;
+      if (!n.numbers.empty()) out |= kDigit;
+      if (n.literals != 0) out |= kNullLetter | kFalseLetter | kTrueLetter;
+      return out;
+    }
+    case Mode::ArrayHead:
+      return kBlank | kCloseArray | kValues;
+    case Mode::ObjectHead:
+      return kBlank | kQuote | kCloseObject;
+    case Mode::NextName:
+      return kBlank | kQuote;
+    case Mode::Colon:
+      return kBlank | kColon;
+    case Mode::After:
+      return kBlank | kComma | (t.top->place == Place::Array ? kCloseArray : kCloseObject);
+    default:
+      return kEverything;
+  }
+}
+
+// Children of nodes that are looked at for an end of a text, before one is taken for granted.
+constexpr uint32_t kFewLooks = 64;
+
+}  // namespace
+
+void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
+  if (++walks > kMaxWalks) throw Ambiguous{};
+  if (n == 0 && &trie == &main && skips_blanks(t)) return symbol(t);
+  if (collecting && t.top == collecting->bottom) {
+    if (t.mode == Mode::After) return collecting->end(trie, n, false);
+    if (t.mode == Mode::Number && m.may_end_here(t)) collecting->end(trie, n, true);
+  }
+  // Nothing but declared names: their bytes are fewer than the vocabulary's.
+  const bool tagged = t.mode == Mode::Name && t.top->place == Place::Tagged;
+  if (t.mode == Mode::Name && t.state == kDead && !tagged && !m.watched(t)) {
+    if (t.b != kDead) declared_names(trie, n, t, t.b, t.scan, nullptr, kDead);
+    return;
+  }
+  const bool known = &trie == &main || &trie == &symbols;
+  if (known && trie.end(n) - n >= kSmallSubtree) {
+    const TrieId id = &trie == &main ? TrieId::All : TrieId::Symbols;
+    switch (t.mode) {
+      case Mode::String: {
+        const StringAtom& a = m.program().strings[t.a];
+        if (a.lang->trie) break;
+        if (m.watched(t)) break;
+        if (m.unique_item(t)) {
+          if (!a.lang->all_infinite || a.min > 0 || a.max != kInf) break;
+          return item(trie, n, t, *a.lang, id);
+        }
+        uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
+        v.limit(*a.lang, min, max);
+        return lexeme(trie, n, t, v.entry(string_kind(), *a.lang, t.state, t.scan, min, max, n, id), false);
+      }
+      case Mode::Number:
+        if (number(trie, n, t, id)) return;
+        break;
+      case Mode::Raw: {
+        const StringAtom& a = m.program().lexemes[t.a];
+        if (a.lang->trie) break;
+        const bool counted = a.min > 0 || a.max != kInf;
+        uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
+        if (!counted) min = 0;
+        v.limit(*a.lang, min, max);
+        if (a.closed)
+          return lexeme(trie, n, t, v.entry(Lexeme::Plain, *a.lang, t.state, t.scan, min, max, n, id), true);
+        EntryPtr e = v.entry(Lexeme::Last, *a.lang, t.state, t.scan, min, max, n, id);
+        if (only_ends(t.top)) return lexeme(trie, n, t, e, true);
+        stay(*e);
+        return ends(trie, n, t);
+      }
+      case Mode::Name: {
+        if (t.state == kDead || m.watched(t)) break;
+        const ObjectAtom& a = m.program().objects[t.top->atom];
+        if (a.rest->trie) break;
+        if (tagged) {
+          if (t.scan != 0 || !a.rest->infinite(t.state)) break;
+          return head(trie, n, t, id);
+        }
+        return name(trie, n, t, id);
+      }
+      default:
+        break;
+    }
+  }
+  uint16_t may_read = symbols_at(m.program(), t);
+  if (known && n == 0 && t.mode == Mode::Value && numbers(trie, t)) may_read &= ~kDigit;
+  Threads& next = buffer();
+  auto read = [&](uint8_t byte, uint32_t c) {
+    if (trie.thinned() && trie.n_below(c) == 0) return;
+    if (unsure_end(t, byte)) return doubt(trie, c);
+    next.clear();
+    m.step(t, byte, next, s);
+    bool real = false;
+    for (const Thread& x : next) {
+      if (unsure(x)) {
+        doubt(trie, c);
+        continue;
+      }
+      real = true;
+      if (!trie.leaf(c)) walk(trie, c, x);
+    }
+    if (real) tokens(trie, c);
+  };
+  if (const Lang* words = words_only(t)) {
+    // Their bytes are fewer than the vocabulary's.
+    const Lang::Node& at = words->nodes[t.state];
+    auto look = [&](uint8_t byte) {
+      if (uint32_t c = trie.child(n, byte); c != Trie::kNoNode) read(byte, c);
+    };
+    const bool json = t.mode == Mode::String;
+    for (uint32_t i = at.first_child; i < at.first_child + at.n_children; ++i)
+      if (const uint8_t b = words->nodes[i].byte; !json || (b != '"' && b != '\\')) look(b);
+    if (json) look('"'), look('\\');
+  } else {
+    const Trie::Kids kids = trie.kids(n);
+    for (uint32_t k = 0; k < kids.n; ++k)
+      if (kSymbolOf[kids.bytes[k]] & may_read) read(kids.bytes[k], kids.nodes[k]);
+  }
+  --depth;
+}
+
+const Lang* MaskWalk::words_only(const Thread& t) const {
+  if (t.scan != 0) return nullptr;
+  const Program& p = m.program();
+  const Lang* l = t.mode == Mode::String   ? p.strings[t.a].lang.get()
+                  : t.mode == Mode::Number ? p.numbers[t.a].lang.get()
+                  : t.mode == Mode::Raw    ? p.lexemes[t.a].lang.get()
+                                           : nullptr;
+  if (!l || !l->trie) return nullptr;
+  // A number, or a lexeme of the net, may end before any byte.
+  return t.mode != Mode::String && m.may_end_here(t) ? nullptr : l;
+}
+
+bool MaskWalk::number(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {
+  const NumberAtom& a = m.program().numbers[t.a];
+  if (a.lang->trie || m.unique_item(t) || m.watched(t)) return false;
+  const uint32_t max = a.max == kInf ? kInf : a.max - t.count;
+  if (v.reaches(*a.lang, max)) return false;
+  const bool member = t.top->place == Place::Array || t.top->place == Place::Object;
+  const Lexeme kind = member ? Lexeme::Member : Lexeme::Plain;
+  lexeme(trie, n, t, v.entry(kind, *a.lang, t.state, t.scan, 0, kInf, n, id), true);
+  return true;
+}
+
+bool MaskWalk::numbers(const Trie& trie, const Thread& t) {
+  const Node& node = m.program().nodes[t.a];
+  // Where a space must come first, or what is read is compared, the bytes are read; so are several kinds.
+  if (m.space_missing(t) || t.text || node.numbers.size() != 1) return false;
+  Thread x;
+  x.mode = Mode::Number, x.a = node.numbers[0], x.top = t.top, x.text = t.text;
+  return number(trie, 0, x, &trie == &main ? TrieId::All : TrieId::Symbols);
+}
+
+bool MaskWalk::skips_blanks(const Thread& t) const {
+  const Program& p = m.program();
+  if (!between_symbols(t.mode) || p.whitespace != Whitespace::Flexible) return false;
+  if (t.mode == Mode::After && t.top->place == Place::Root) return false;
+  return t.spaces + v.longest_lead() <= p.max_whitespace;
+}
+
+void MaskWalk::symbol(const Thread& t) {
+  const uint32_t room = m.program().max_whitespace - t.spaces;
+  const bool before = mixed;
+  if (const uint32_t* all = v.blank_mask(room); all && blank && !record && !touched)
+    std::memcpy(mask, all, size_t{v.words()} * 4), blank = false;
+  else
+    put(v.blanks().data(), v.n_blanks(room));
+  mixed = before;
+  walk(symbols, 0, t);
+  walk(v.indented(), 0, t);
+}
+
+void MaskWalk::lexeme(const Trie& trie, uint32_t n, const Thread& t, const EntryPtr& e, bool open_ended) {
+  stay(*e);
+  if (!e->exits.empty())
+    cross(e, n, t, [&] {
+      Threads& after = buffer();
+      m.finish_lexeme(m.blurred(t, s), after, s);
+      for (const auto& x : e->exits) follow(*x.rest, 0, after, !open_ended);
+      --depth;
+    });
+  if (open_ended && m.may_end_here(t)) {
+    Threads& after = buffer();
+    m.finish_lexeme(t, after, s);
+    follow(trie, n, after, false);
+    --depth;
+  }
+}
+
+// Whether a word of a language may end inside a token; true where that takes more than a few looks.
+bool MaskWalk::ends_inside(const Trie& trie, uint32_t n, const Lang& lang, uint32_t state, uint32_t& looks) {
+  const bool wide = lang.any_next(state, 128, kMaxCodePoint, [](uint32_t next) { return next != kDead; });
+  const Trie::Kids kids = trie.kids(n);
+  for (uint32_t k = 0; k < kids.n; ++k) {
+    if (kids.bytes[k] >= 128) {
+      if (wide) return true;
+      continue;
+    }
+    const uint32_t next = lang.next(state, kids.bytes[k]);
+    if (next == kDead) continue;
+    if (looks-- == 0 || lang.accepts(next) || ends_inside(trie, kids.nodes[k], lang, next, looks))
+      return true;
+  }
+  return false;
+}
+
+void MaskWalk::ends(const Trie& trie, uint32_t n, const Thread& t) {
+  // What may follow can be much, such as a call of any of many tools, and most texts end in no token.
+  uint32_t looks = kFewLooks;
+  if (t.scan == 0 && !m.may_end_here(t) &&
+      !ends_inside(trie, n, *m.program().lexemes[t.a].lang, t.state, looks))
+    return;
+  Threads after, got;
+  m.finish_lexeme(t, after, s);
+  uint64_t first = 0;
+  for (uint32_t b = 0; b < 256; ++b) {
+    got.clear();
+    for (const Thread& x : after) m.step(x, static_cast<uint8_t>(b), got, s);
+    if (!got.empty()) first |= b < 128 ? uint64_t{1} << byte_class(static_cast<uint8_t>(b)) : kWideClasses;
+  }
+  if (m.may_end_here(t))
+    for (const Thread& x : after) walk(trie, n, x);
+  Thread alone = t;
+  alone.top = nowhere();
+  inner(trie, n, alone, after, first);
+}
+
+void MaskWalk::inner(const Trie& trie, uint32_t n, const Thread& t, const Threads& after, uint64_t first) {
+  Threads next;
+  const Trie::Kids kids = trie.kids(n);
+  for (uint32_t k = 0; k < kids.n; ++k) {
+    const uint32_t c = kids.nodes[k];
+    if ((trie.below(c) & first) == 0) continue;
+    next.clear();
+    m.step(t, kids.bytes[k], next, s);
+    for (const Thread& x : next) {
+      if (x.mode != Mode::Raw) continue;
+      if (m.may_end_here(x))
+        for (const Thread& a : after) walk(trie, c, a);
+      inner(trie, c, x, after, first);
+    }
+  }
+}
+
+const Frame* MaskWalk::nowhere() {
+  if (!nowhere_) {
+    Frame* f = new (s.take(sizeof(Frame))) Frame;
+    f->place = Place::Root;
+    nowhere_ = f;
+  }
+  return nowhere_;
+}
+
+void MaskWalk::walk_together(uint32_t n, const Threads& set) {
+  const Trie::Kids kids = main.kids(n);
+  for (uint32_t i = 0; i < kids.n; ++i) {
+    const uint32_t c = kids.nodes[i];
+    Threads next;
+    for (const Thread& t : set) m.step(t, kids.bytes[i], next, s);
+    if (next.empty()) continue;
+    if ((work += next.size()) > kMaxWork)
+      throw std::length_error("the grammar is too ambiguous here: its mask needs too many steps");
+    if (next.size() > 4) merge_threads(next, s);
+    tokens(main, c);
+    if (!main.leaf(c)) walk_together(c, next);
+  }
+}
+
+bool MaskWalk::reads(const Threads& from, std::string_view text) {
+  Threads now = from, next;
+  for (char ch : text) {
+    next.clear();
+    for (const Thread& t : now) m.step(t, static_cast<uint8_t>(ch), next, s);
+    if (next.empty()) return false;
+    std::swap(now, next);
+  }
+  return true;
+}
+
+}  // namespace llamay::grammar

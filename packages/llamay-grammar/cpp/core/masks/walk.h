@@ -1,0 +1,295 @@
+// One mask in the making: a walk through the tries of a vocabulary, beside the threads that read it.
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "automata/dfa.h"
+#include "machine/machine.h"
+#include "masks/crossings.h"
+#include "masks/value_entries.h"
+#include "vocabulary/vocabulary.h"
+
+namespace llamay::grammar {
+
+inline void set_bit(uint32_t* mask, uint32_t t) { mask[t / 32] |= 1u << (t % 32); }
+inline void clear_bit(uint32_t* mask, uint32_t t) { mask[t / 32] &= ~(1u << (t % 32)); }
+
+struct MaskWalk {
+  const Machine& m;
+  const Vocabulary& v;
+  const Trie &main, &symbols;
+  uint32_t* mask;
+  Scratch& s;
+  CrossingList* crossings;  // null: nothing is kept
+  ValueEntries* values;     // the same
+  // Tokens whose reading met a name that this walk does not spell out: they are read byte by byte afterwards.
+  std::vector<uint32_t> doubtful;
+  const Frame* nowhere_ = nullptr;
+  // What is found out about a value in no object: its tokens, and what others have behind it.
+  struct Values {
+    const Frame* bottom;
+    std::vector<uint32_t>& inside;
+    std::vector<std::pair<std::string, uint32_t>> behind;
+    void end(const Trie& trie, uint32_t n, bool of_number);
+  };
+  Values* collecting = nullptr;
+  bool alone = false;                        // nothing but this thread writes into the mask
+  bool blank = true;                         // nothing is written yet, zeros neither
+  bool mixed = false;                        // more is written than tokens of nothing but whitespace
+  std::vector<uint32_t>* record = nullptr;   // what a crossing sets
+  std::vector<uint32_t>* touched = nullptr;  // what is set in a mask of its own
+  std::vector<std::vector<uint32_t>> zeros;  // masks that are lent out and come back cleared
+  // Lists of threads, one for each level of the walk: kept, since a mask takes less time than allocating
+  // them.
+  using Pool = std::vector<std::unique_ptr<Threads>>;
+  static Pool& kept_pool() {
+    thread_local Pool p;
+    return p;
+  }
+  Pool pool = std::move(kept_pool());
+  size_t depth = 0;
+  ~MaskWalk() { kept_pool() = std::move(pool); }
+  MaskWalk(const MaskWalk&) = delete;
+  MaskWalk& operator=(const MaskWalk&) = delete;
+
+  MaskWalk(const Machine& machine, const Vocabulary& vocabulary, uint32_t* out, Scratch& scratch,
+           CrossingList* list, ValueEntries* value_entries)
+      : m(machine),
+        v(vocabulary),
+        main(vocabulary.trie()),
+        symbols(vocabulary.trie(TrieId::Symbols)),
+        mask(out),
+        s(scratch),
+        crossings(list),
+        values(value_entries) {}
+
+  bool canonical() const { return m.program().canonical_escapes; }
+  Lexeme string_kind() const { return canonical() ? Lexeme::JsonCanonical : Lexeme::JsonString; }
+
+  Threads& buffer() {
+    if (depth == pool.size()) pool.push_back(std::make_unique<Threads>());
+    Threads& t = *pool[depth++];
+    t.clear();
+    return t;
+  }
+
+  // Inside a text that must differ from one that this walk has not spelled out, where that may matter before
+  // the text ends.
+  bool unsure(const Thread& x) const {
+    if (x.doubt) return true;
+    if (!x.top || !x.top->names || !x.top->names->unknown) return false;
+    if (x.mode == Mode::Name) {
+      if (x.top->place == Place::Tagged) return true;
+      return x.state != kDead && !m.program().objects[x.top->atom].rest->infinite(x.state);
+    }
+    return x.top->place == Place::Array &&
+           (x.mode == Mode::String || x.mode == Mode::Number || x.mode == Mode::Literal);
+  }
+
+  // Whether a name ends here of which only its text would tell whether it was there before.
+  bool unsure_end(const Thread& x, uint8_t b) const {
+    return b == '"' && x.mode == Mode::Name && x.scan == 0 && x.state != kDead && x.top->names &&
+           x.top->names->unknown;
+  }
+
+  // The tokens of a subtree are to be read byte by byte.
+  void doubt(const Trie& trie, uint32_t n) {
+    const uint32_t* id = trie.tokens_at(n);
+    doubtful.insert(doubtful.end(), id, id + trie.n_below(n));
+  }
+  // Goes on at node n of a trie with what threads have become; `here`: they also allow the tokens that end
+  // there.
+  void follow(const Trie& trie, uint32_t n, Threads& after, bool here) {
+    for (const Thread& f : after) {
+      if (unsure(f)) {
+        doubt(trie, n);
+        continue;
+      }
+      if (here) tokens(trie, n);
+      walk(trie, n, f);
+    }
+  }
+
+  void clear() {
+    if (blank) std::memset(mask, 0, size_t{v.words()} * 4);
+    blank = false;
+  }
+  void put(const uint32_t* x, size_t n) {
+    if (collecting) {
+      collecting->inside.insert(collecting->inside.end(), x, x + n);
+      return;
+    }
+    clear();
+    mixed |= n > 0;
+    for (size_t i = 0; i < n; ++i) set_bit(mask, x[i]);
+    if (record) record->insert(record->end(), x, x + n);
+    if (touched) touched->insert(touched->end(), x, x + n);
+  }
+  void tokens(const Trie& t, uint32_t n) { put(t.tokens_at(n), t.n_at(n)); }
+  void take_back(const Trie& t, uint32_t n) {
+    clear();
+    const uint32_t* x = t.tokens_at(n);
+    for (uint32_t i = 0, k = t.n_below(n); i < k; ++i) clear_bit(mask, x[i]);
+  }
+
+  void stay(const Entry& e) {
+    if (e.dense.empty()) return put(e.sparse.data(), e.sparse.size());
+    mixed = true;
+    if (blank)
+      std::memcpy(mask, e.dense.data(), size_t{v.words()} * 4);
+    else
+      for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= e.dense[i];
+    blank = false;
+  }
+
+  // Runs `fill` where bits can be taken back without touching what others set: into a mask of its own, unless
+  // nobody else writes into this one.
+  template <class F>
+  void apart(bool needed, const Entry& e, F fill) {
+    if (!needed) return fill();
+    clear();
+    uint32_t* outer = mask;
+    if (zeros.empty()) zeros.emplace_back(v.words());
+    std::vector<uint32_t> own = std::move(zeros.back()), list;
+    zeros.pop_back();
+    mask = own.data();
+    const bool few = e.dense.empty();
+    std::vector<uint32_t>* before = touched;
+    touched = few ? &list : nullptr;
+    fill();
+    mask = outer, touched = before;
+    if (few) {
+      std::vector<uint32_t> kept;
+      for (uint32_t t : list)
+        if (own[t / 32] >> (t % 32) & 1) kept.push_back(t), clear_bit(own.data(), t);
+      put(kept.data(), kept.size());
+    } else {
+      for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= own[i], own[i] = 0;
+    }
+    zeros.push_back(std::move(own));
+  }
+
+  // Following one thread at a time is exponential where a grammar is ambiguous. When that shows, the whole
+  // mask is made again with sets of threads, which is slower and polynomial.
+  struct Ambiguous {};
+  static constexpr uint32_t kMaxWalks = 50000;
+  uint32_t walks = 0;
+  static constexpr uint64_t kMaxWork = 1000000;
+  uint64_t work = 0;
+
+  void walk_together(uint32_t n, const Threads& set);
+
+  // Everything that can follow node n of the trie when `t` is the state there. The tokens at n are already
+  // set.
+  void walk(const Trie& trie, uint32_t n, const Thread& t);
+
+  // The words that the lexeme may be, where they are finitely many and it cannot end here without a quote.
+  const Lang* words_only(const Thread& t) const;
+
+  // Inside a number: from what is remembered, or false.
+  bool number(const Trie& trie, uint32_t n, const Thread& t, TrieId id);
+  // The numbers that a value may be, from the root of a trie.
+  bool numbers(const Trie& trie, const Thread& t);
+
+  // Between two symbols, with room for all the whitespace that a token has in front of one.
+  bool skips_blanks(const Thread& t) const;
+  void symbol(const Thread& t);
+
+  // A lexeme of the net after which only more of it, or the end of the document, can follow needs no walk
+  // behind its end; where anything else follows, its ends are too many to be remembered.
+  static bool only_ends(const Frame* top) { return top->place == Place::Root; }
+
+  // What can follow a lexeme that may end after any of its bytes: only subtrees that contain a byte with
+  // which something can follow are looked at.
+  void ends(const Trie& trie, uint32_t n, const Thread& t);
+  // Whether a text that is read from a state on may end inside a token below n; yes, too, when `looks` are
+  // used up.
+  static bool ends_inside(const Trie& trie, uint32_t n, const Lang& lang, uint32_t state, uint32_t& looks);
+
+  // A place where nothing follows, so that stepping a lexeme shows the lexeme alone.
+  const Frame* nowhere();
+
+  void inner(const Trie& trie, uint32_t n, const Thread& t, const Threads& after, uint64_t first);
+
+  // Runs `walk` for the exits of an entry, or repeats what it did the last time at this place. Behind the
+  // first byte of tokens, at node n, no later mask comes back to it.
+  template <class F>
+  void cross(const EntryPtr& e, uint32_t n, const Thread& t, F walk_exits) {
+    const bool keep = crossings && !record && n == 0 && t.top->heap && !t.text;
+    if (keep)
+      if (const Crossing* c = crossings->find(t.mode, e.get(), t.top)) {
+        put(c->tokens.data(), c->tokens.size());
+        return;
+      }
+    std::vector<uint32_t> list;
+    const size_t doubts = doubtful.size();
+    if (keep) record = &list;
+    walk_exits();
+    if (!keep) return;
+    record = nullptr;
+    if (doubtful.size() == doubts) crossings->add(t.mode, e, t.top, std::move(list));
+  }
+
+  void lexeme(const Trie& trie, uint32_t n, const Thread& t, const EntryPtr& e, bool open_ended);
+
+  // A name or an item that this walk does not spell out, behind those that are there.
+  const Link* unspelled(const Thread& t) {
+    Link* link = new (s.take(sizeof(Link))) Link;
+    link->unknown = true, link->previous = t.top->names;
+    return link;
+  }
+
+  // Inside a name that need not be a declared one: the remembered masks hold for every name that is neither
+  // declared nor used before; the few that are get a walk of their own.
+  void name(const Trie& trie, uint32_t n, const Thread& t, TrieId id);
+
+  // Behind a name that this walk does not spell out, from the root of a trie.
+  void value(const std::shared_ptr<const Trie>& trie, Threads& after);
+  ValueEntryPtr value_entry(const std::shared_ptr<const Trie>& trie, uint32_t node);
+
+  // Inside the tag of a name that need not be a declared one. A token that may lead to a name that is
+  // declared or used is read byte by byte, all others hold for every other name.
+  void head(const Trie& trie, uint32_t n, const Thread& t, TrieId id);
+  // The tokens that end at a node, or all below it too, are to be read byte by byte.
+  void ask(const Trie& trie, uint32_t n, bool below);
+  void declared_heads(const Trie& trie, uint32_t n, const Lang& names, uint32_t node);
+
+  // Inside a string that must differ from other items: what is remembered holds for all strings but those.
+  void item(const Trie& trie, uint32_t n, const Thread& t, const Lang& lang, TrieId id);
+
+  // The texts that a mask already holds the tokens of: all of a language but some, of which there are at most
+  // so many. Where one of those begins, in a state of the language, there may be no others, nor where it is
+  // inside a character: reading a token tells.
+  struct Others {
+    const Lang& lang;
+    uint64_t taken;
+    // Whether they are all texts: then what begins one of the others is in the mask too, and only ends
+    // differ.
+    bool everything() const { return lang.uid == lang_any()->uid; }
+    void ask(MaskWalk& walk, const Trie& trie, uint32_t n, uint32_t state, uint32_t scan) const;
+  };
+
+  // `others`: what only looks like a declared name is taken back.
+  void declared_names(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan,
+                      const Others* others, uint32_t state);
+  // The same behind part of a character or an escape, and for characters that take more than a byte as they
+  // are.
+  void declared_escapes(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan,
+                        const Others* others, uint32_t state);
+  // The name `word` ends with the quote at node n.
+  void declared_end(const Trie& trie, uint32_t n, const Thread& t, uint32_t word, const Others* others);
+
+  void used_texts(const Trie& trie, uint32_t n, const Thread& t, const std::string& prefix,
+                  const Others& others);
+
+  void used_text(const Trie& trie, uint32_t n, std::string_view rest, uint32_t scan, const Others& others,
+                 uint32_t state);
+
+  bool reads(const Threads& from, std::string_view text);
+};
+
+}  // namespace llamay::grammar

@@ -1,0 +1,30 @@
+// Whether a container that has been begun can still be finished.
+#pragma once
+
+#include "automata/dfa.h"
+#include "program/program.h"
+
+namespace llamay::grammar {
+
+// After `count` items of which have[c] met contains c. Counts beyond what their rule can tell apart are
+// equal.
+bool array_feasible(const Program& p, const ArrayAtom& a, uint64_t count, const uint32_t* have);
+
+// After the members in `seen` (bits over the declared names) and `undeclared` others, with the conditions in
+// `gained` met.
+bool object_feasible(const Program& p, const ObjectAtom& a, const uint64_t* seen, uint64_t undeclared,
+                     uint32_t gained);
+
+// Adds what the given members depend on.
+std::vector<uint64_t> with_dependencies(const ObjectAtom& a, std::vector<uint64_t> bits);
+
+// Whether more words are left than an array can have items; `state` kNone: from any state. Not certain where
+// it says no.
+inline bool plenty_words(const Lang& l, uint32_t state, uint32_t max_left, uint32_t min) {
+  constexpr uint64_t kPlenty = uint64_t{1} << 30;
+  const bool infinite = state == kNone ? l.all_infinite : l.infinite(state);
+  if (max_left == kInf) return infinite || (state != kNone && min == 0 && l.count_words(state) > kPlenty);
+  return infinite && l.uid == lang_any()->uid && max_left >= 3;
+}
+
+}  // namespace llamay::grammar

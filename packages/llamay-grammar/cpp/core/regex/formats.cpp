@@ -1,0 +1,158 @@
+#include "regex/formats.h"
+
+#include <string>
+
+namespace llamay::grammar {
+namespace {
+
+const std::string kDate =
+    "(?:\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|"
+    "02-(?:0[1-9]|1\\d|2[0-8]))|(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-"
+    "02-29)";
+// RFC 3339; the leap second only in UTC, where it is known to be the last second of a day.
+const std::string kTime =
+    "(?:(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d+)?(?:[Zz]|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)|"
+    "23:59:60(?:\\.\\d+)?(?:[Zz]|[+-]00:00))";
+// RFC 3339, appendix A.
+const std::string kDurTime = "T(?:\\d+H(?:\\d+M(?:\\d+S)?)?|\\d+M(?:\\d+S)?|\\d+S)";
+const std::string kDuration =
+    "P(?:(?:\\d+Y(?:\\d+M(?:\\d+D)?)?|\\d+M(?:\\d+D)?|\\d+D)(?:" + kDurTime + ")?|" + kDurTime + "|\\d+W)";
+const std::string kOctet = "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
+const std::string kIpv4 = kOctet + "(?:\\." + kOctet + "){3}";
+const std::string kH16 = "[0-9A-Fa-f]{1,4}";
+const std::string kLs32 = "(?:" + kH16 + ":" + kH16 + "|" + kIpv4 + ")";
+// RFC 3986, IPv6address.
+const std::string kIpv6 =
+    "(?:(?:" + kH16 + ":){6}" + kLs32 + "|::(?:" + kH16 + ":){5}" + kLs32 + "|(?:" + kH16 + ")?::(?:" + kH16 +
+    ":){4}" + kLs32 + "|(?:(?:" + kH16 + ":){0,1}" + kH16 + ")?::(?:" + kH16 + ":){3}" + kLs32 +
+    "|(?:(?:" + kH16 + ":){0,2}" + kH16 + ")?::(?:" + kH16 + ":){2}" + kLs32 + "|(?:(?:" + kH16 + ":){0,3}" +
+    kH16 + ")?::" + kH16 + ":" + kLs32 + "|(?:(?:" + kH16 + ":){0,4}" + kH16 + ")?::" + kLs32 +
+    "|(?:(?:" + kH16 + ":){0,5}" + kH16 + ")?::" + kH16 + "|(?:(?:" + kH16 + ":){0,6}" + kH16 + ")?::)";
+const std::string kLabel = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
+// Labels with hyphens in the third and fourth place are A-labels, whose validity needs tables: left out.
+const std::string kNoALabel = "(?!(?:.*[.@])?[^.@][^.@]--)";
+const std::string kHostname = kLabel + "(?:\\." + kLabel + ")*";
+// Letters that are valid in an internationalised label wherever they stand.
+const std::string kIdnLetter =
+    "[A-Za-z0-9\\u00DF-\\u00F6\\u00F8-\\u00FF\\u03AC-\\u03CE\\u0430-\\u045F\\u05D0-\\u05EA\\u3041-"
+    "\\u3096\\u4E00-\\u9FA5"
+    "\\uAC00-\\uD7A3]";
+const std::string kIdnLabel = kIdnLetter +
+                              "(?:[A-Za-z0-9\\u00DF-\\u00F6\\u00F8-\\u00FF\\u03AC-\\u03CE\\u0430-\\u045F"
+                              "\\u05D0-\\u05EA\\u3041-\\u3096\\u4E00-\\u9FA5\\uAC00-\\uD7A3-]{0,14}" +
+                              kIdnLetter + ")?";
+const std::string kIdnHostname = kIdnLabel + "(?:\\." + kIdnLabel + ")*";
+
+const std::string kUnicode =
+    "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF\\u{10000}-\\u{1FFFD}\\u{20000}-\\u{2FFFD}\\u{30000}-\\u{"
+    "3FFFD}";
+
+struct UriParts {
+  std::string uri, reference;
+};
+
+// RFC 3986 (and, with `extra` characters, RFC 3987).
+UriParts uri_parts(const std::string& extra) {
+  auto chars = [&](const std::string& more) {
+    return "(?:[A-Za-z0-9._~!$&'()*+,;=" + more + extra + "-]|%[0-9A-Fa-f]{2})";
+  };
+  std::string pchar = chars(":@"), no_colon = chars("@"), query = chars(":@/?");
+  std::string authority = "(?:" + chars(":") + "*@)?(?:\\[(?:" + kIpv6 +
+                          "|[vV][0-9A-Fa-f]+\\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\\]|" + chars("") +
+                          "*)(?::\\d*)?";
+  std::string abempty = "(?:/" + pchar + "*)*";
+  std::string absolute = "/(?:" + pchar + "+" + abempty + ")?";
+  std::string tail = "(?:\\?" + query + "*)?(?:#" + query + "*)?";
+  std::string uri = "[A-Za-z][A-Za-z0-9+.-]*:(?://" + authority + abempty + "|" + absolute + "|" + pchar +
+                    "+" + abempty + "|)" + tail;
+  std::string relative =
+      "(?://" + authority + abempty + "|" + absolute + "|" + no_colon + "+" + abempty + "|)" + tail;
+  return {uri, "(?:" + uri + "|" + relative + ")"};
+}
+
+std::string uri_template() {  // RFC 6570
+  std::string literal = "[!#$&(-;=?-\\[\\]_a-z~" + kUnicode + "]|%[0-9A-Fa-f]{2}";
+  std::string varchar = "(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})";
+  std::string varname = varchar + "(?:\\.?" + varchar + ")*";
+  std::string varspec = varname + "(?::[1-9]\\d{0,3}|\\*)?";
+  return "(?:" + literal + "|\\{[+#./;?&=,!@|]?" + varspec + "(?:," + varspec + ")*\\})*";
+}
+
+// Regular expressions are not a regular language; these have groups nested at most two deep.
+std::string regex_subset() {
+  std::string plain = "[^\\\\^$.*+?()\\[\\]{}|]";
+  std::string escape = "\\\\[dDwWsSfnrtv^$\\\\.*+?()\\[\\]{}|/]";
+  std::string in_class = "(?:[A-Za-z0-9 _.,:;@#%&+*?!$()/]|" + escape + ")";
+  std::string cls = "\\[\\^?(?:" + in_class + "|a-z|A-Z|0-9)+-?\\]";
+  std::string quant =
+      "(?:[*+?]\\??|\\{\\d{1,3},?\\}|\\{(?:[01],[1-9]\\d{0,2}|\\d,[1-9]\\d{1,2}|\\d\\d,[1-9]\\d\\d)\\})?";
+  std::string atom = "(?:" + plain + "|\\.|" + escape + "|" + cls + ")";
+  std::string term = "(?:" + atom + quant + ")";
+  for (int depth = 0; depth < 2; ++depth) {
+    std::string alternatives = "(?:" + term + "|\\|)*";
+    term = "(?:" + atom + quant + "|\\((?:\\?:)?" + alternatives + "\\)" + quant + ")";
+  }
+  return "(?:\\^|)(?:" + term + "|\\|)*(?:\\$|)";
+}
+
+}  // namespace
+
+std::optional<Pattern> format_language(std::string_view name, Budget& budget) {
+  const std::string text = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]";
+  const std::string idn_text = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~" + kUnicode + "-]";
+  // RFC 5321 limits the local part to 64 octets.
+  const std::string local = "(?=[^@]{1,64}@)";
+  const std::string quoted = "\"(?:[ !#-\\[\\]-~]|\\\\[ -~]){0,31}\"";
+  std::string source;
+  uint32_t max = kInf;
+  if (name == "date") {
+    source = kDate;
+  } else if (name == "time") {
+    source = kTime;
+  } else if (name == "date-time") {
+    source = kDate + "[Tt]" + kTime;
+  } else if (name == "duration") {
+    source = kDuration;
+  } else if (name == "ipv4") {
+    source = kIpv4;
+  } else if (name == "ipv6") {
+    source = kIpv6;
+  } else if (name == "hostname") {
+    source = kNoALabel + kHostname, max = 253;
+  } else if (name == "idn-hostname") {
+    source = kNoALabel + kIdnHostname, max = 63;
+  } else if (name == "email") {
+    source = kNoALabel + "(?:" + local + text + "+(?:\\." + text + "+)*|" + quoted + ")@(?:" + kHostname +
+             "|\\[(?:" + kIpv4 + "|IPv6:" + kIpv6 + ")\\])";
+    max = 254;
+  } else if (name == "idn-email") {
+    source = kNoALabel + "(?:" + local + idn_text + "+(?:\\." + idn_text + "+)*|" + quoted +
+             ")@(?:" + kHostname + "|" + kIdnHostname + ")";
+    max = 254;
+  } else if (name == "uri") {
+    source = uri_parts("").uri;
+  } else if (name == "uri-reference") {
+    source = uri_parts("").reference;
+  } else if (name == "iri") {
+    source = uri_parts(kUnicode).uri;
+  } else if (name == "iri-reference") {
+    source = uri_parts(kUnicode).reference;
+  } else if (name == "uri-template") {
+    source = uri_template();
+  } else if (name == "json-pointer") {
+    source = "(?:/(?:[^~/]|~[01])*)*";
+  } else if (name == "relative-json-pointer") {
+    source = "(?:0|[1-9]\\d*)(?:#|(?:/(?:[^~/]|~[01])*)*)";
+  } else if (name == "uuid") {
+    source = "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}";
+  } else if (name == "regex") {
+    source = regex_subset();
+  } else {
+    return std::nullopt;
+  }
+  Pattern p = compile_pattern(source, true, budget);
+  p.max = std::min(p.max, max);
+  return p;
+}
+
+}  // namespace llamay::grammar

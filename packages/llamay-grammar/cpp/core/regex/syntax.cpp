@@ -1,0 +1,157 @@
+// A reader of regular expressions by recursive descent.
+#include "regex/syntax.h"
+
+#include <utility>
+
+#include "regex/characters.h"
+
+namespace llamay::grammar {
+namespace {
+
+class Reader : RegexCharacters {
+ public:
+  Reader(std::string_view source, Terms& terms, Budget& budget)
+      : RegexCharacters(source), terms_(terms), budget_(budget) {}
+
+  RegexNode read() {
+    if (at("(?i)")) fold_ = true, i_ = 4;
+    RegexNode n = alternatives(0);
+    if (i_ < p_.size()) fail("unmatched ')'");
+    return n;
+  }
+
+ private:
+  Terms& terms_;
+  Budget& budget_;
+
+  RegexNode alternatives(uint32_t depth) {
+    if (depth > budget_.depth) fail("groups nested too deep");
+    RegexNode alt;
+    alt.kind = RegexNode::Alt;
+    do {
+      RegexNode seq;
+      seq.kind = RegexNode::Concat;
+      while (more() && !at('|') && !at(')')) {
+        budget_.tick();
+        seq.kids.push_back(quantified(depth));
+        seq.special |= seq.kids.back().special;
+      }
+      alt.special |= seq.special;
+      alt.kids.push_back(seq.kids.size() == 1 ? std::move(seq.kids[0]) : std::move(seq));
+    } while (take('|'));
+    return alt.kids.size() == 1 ? std::move(alt.kids[0]) : std::move(alt);
+  }
+
+  RegexNode quantified(uint32_t depth) {
+    RegexNode a = atom(depth);
+    while (more()) {
+      uint32_t min, max;
+      if (take('*')) {
+        min = 0, max = kInf;
+      } else if (take('+')) {
+        min = 1, max = kInf;
+      } else if (take('?')) {
+        min = 0, max = 1;
+      } else if (at('{') && counts(min, max)) {
+        if (max < min) fail("a repetition whose maximum is below its minimum");
+      } else {
+        break;
+      }
+      if (a.kind == RegexNode::Start || a.kind == RegexNode::End || a.kind == RegexNode::Word ||
+          a.kind == RegexNode::NotWord)
+        fail("nothing to repeat");
+      take('?');
+      RegexNode r;
+      r.kind = RegexNode::Repeat, r.min = min, r.max = max, r.special = a.special;
+      r.kids.push_back(std::move(a));
+      a = std::move(r);
+      if (at('*') || at('+') || at('?')) fail("nothing to repeat");
+    }
+    return a;
+  }
+
+  bool counts(uint32_t& min, uint32_t& max) {  // at '{'; leaves the position alone when it is no quantifier
+    const size_t back = i_++;
+    if (const auto low = decimal(kInf - 1)) {
+      min = max = *low;
+      if (take(',')) max = decimal(kInf - 1).value_or(kInf);
+      if (take('}')) return true;
+    }
+    i_ = back;
+    return false;
+  }
+
+  static RegexNode assertion(RegexNode::Kind k) {
+    RegexNode n;
+    n.kind = k, n.special = true;
+    return n;
+  }
+  RegexNode chars(CharSet s) {
+    RegexNode n;
+    n.term = terms_.set(meant(std::move(s)).without_surrogates());
+    return n;
+  }
+
+  RegexNode group(uint32_t depth) {  // behind its parenthesis
+    const RegexNode::Kind look = take('?') ? group_kind() : RegexNode::Term;
+    RegexNode n = alternatives(depth + 1);
+    if (!take(')')) fail("missing ')'");
+    if (look == RegexNode::Term) return n;
+    RegexNode l = assertion(look);
+    l.kids.push_back(std::move(n));
+    return l;
+  }
+
+  RegexNode::Kind group_kind() {
+    if (take(':')) return RegexNode::Term;
+    if (take('=')) return RegexNode::Ahead;
+    if (take('!')) return RegexNode::NotAhead;
+    if (!take('<')) fail("unknown group syntax");
+    if (at('=') || at('!')) fail("a lookbehind, which is not supported,");
+    while (more() && !at('>')) ++i_;
+    if (!take('>')) fail("unterminated group name");
+    return RegexNode::Term;
+  }
+
+  RegexNode atom(uint32_t depth) {
+    uint32_t c = p_[i_++];
+    switch (c) {
+      case '^':
+        return assertion(RegexNode::Start);
+      case '$':
+        return assertion(RegexNode::End);
+      case '.':
+        return chars(dot());
+      case '[':
+        return chars(char_class());
+      case '(':
+        return group(depth);
+      case '\\': {
+        if (!more()) fail("a lone backslash at the end");
+        if (take('b')) return assertion(RegexNode::Word);
+        if (take('B')) return assertion(RegexNode::NotWord);
+        if (p_[i_] >= '1' && p_[i_] <= '9') fail("a back-reference, which no automaton can follow,");
+        if (at('k')) fail("a back-reference, which no automaton can follow,");
+        CharSet s;
+        if (set_escape(s)) return chars(s);
+        uint32_t e = escape(false);
+        return chars(CharSet::of({{e, e}}));
+      }
+      case '*':
+      case '+':
+      case '?':
+        --i_;
+        fail("nothing to repeat");
+      default:
+        return chars(CharSet::of({{c, c}}));
+    }
+  }
+};
+
+}  // namespace
+
+RegexNode read_regex(std::string_view source, Terms& terms, Budget& budget) {
+  return Reader(source, terms, budget).read();
+}
+
+}  // namespace llamay::grammar

@@ -1,0 +1,26 @@
+// The syntax of regular expressions: ECMA-262, section 22.2.1 "Patterns", with the flag u, as JSON Schema has
+// it. Beyond the standard, `(?i)` at the very beginning ignores case in ASCII.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "regex/terms.h"
+#include "support/budget.h"
+
+namespace llamay::grammar {
+
+struct RegexNode {
+  enum Kind : uint8_t { Term, Concat, Alt, Repeat, Start, End, Ahead, NotAhead, Word, NotWord } kind = Term;
+  Terms::Id term = 0;
+  std::vector<RegexNode> kids;
+  uint32_t min = 1, max = 1;  // Repeat
+  bool special = false;       // contains an assertion
+};
+
+// `source` must be UTF-8 (require_utf8). Sets of characters become terms; everything else is left as it is
+// written. Throws CompileError("pattern", ...) naming the character, counted from 0, for bad syntax, for
+// back-references and for lookbehind.
+RegexNode read_regex(std::string_view source, Terms& terms, Budget& budget);
+
+}  // namespace llamay::grammar

@@ -1,0 +1,37 @@
+// How an automaton sees the groups of tokens: those that it cannot tell apart are of one kind, and are judged
+// together in each of its states.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "automata/language.h"
+#include "tokens/groups.h"
+
+namespace llamay::grammar {
+
+// Depends on the automaton and the vocabulary, not on a state.
+struct GroupKinds {
+  struct Kind {
+    uint64_t lead = 0, rest = 0;  // the automaton's classes that first and later characters are in
+    uint32_t tokens = 0;
+    uint32_t cost = 0;  // of writing all of them into a mask
+  };
+  struct Member {
+    uint32_t group, kind;
+  };
+  std::vector<Kind> kinds;      // those with most tokens first
+  std::vector<Member> members;  // in the order of the groups
+  uint32_t dead_cost = 0;       // of the groups that no state reads, which are no members
+  // Of each class of characters, the automaton's classes that they are in.
+  std::array<uint64_t, 64> touched{};
+
+  // json: only groups that are inside a string of JSON as they are. The automaton has at most 64 classes.
+  GroupKinds(const TokenGroups& groups, const Lang& lang, bool json);
+  size_t memory() const {
+    return sizeof *this + kinds.size() * sizeof(Kind) + members.size() * sizeof(Member);
+  }
+};
+
+}  // namespace llamay::grammar

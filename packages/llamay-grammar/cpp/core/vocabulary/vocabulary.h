@@ -1,0 +1,173 @@
+// The tokens of a model as bytes, and what is remembered about them for every automaton state that has been
+// asked.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "automata/language.h"
+#include "support/hash.h"
+#include "tokens/groups.h"
+#include "vocabulary/group_kinds.h"
+
+namespace llamay::grammar {
+
+// What the tokens below a node of the trie do to a lexeme in a given state. It depends on the automaton and
+// the vocabulary alone, so grammars share it.
+struct Entry {
+  std::vector<uint32_t> dense;   // a bit mask of the tokens that stay inside the lexeme, or
+  std::vector<uint32_t> sparse;  // their list
+  struct Exit {
+    uint32_t label = 0;                // of the word that ended
+    std::shared_ptr<const Trie> rest;  // what the tokens have after its end
+  };
+  std::vector<Exit> exits;
+  // A token in which a word ends, and what it has behind that.
+  struct End {
+    uint32_t label, token;
+    std::string_view rest;
+  };
+  // Makes a trie for each label.
+  void add_exits(std::vector<End> ends);
+  // Of an entry without a limit of lengths: what limit changes nothing, in code points.
+  uint64_t needs = 0;
+  size_t memory() const;
+};
+using EntryPtr = std::shared_ptr<const Entry>;
+
+// JsonString: until the closing quote. JsonCanonical: the same, every character in one spelling. Plain: may
+// end after any byte. Member: the same, and only what follows a number in an array or object can follow it.
+// Last: the same, and nothing can.
+enum class Lexeme : uint8_t { JsonString, JsonCanonical, Plain, Member, Last };
+
+inline bool follows_member(uint8_t b) {
+  return b == ' ' || b == '\n' || b == '\t' || b == '\r' || b == ',' || b == ']' || b == '}';
+}
+
+inline bool is_json(Lexeme kind) { return kind <= Lexeme::JsonCanonical; }
+
+// The tries of a vocabulary. Between two symbols of JSON whitespace changes nothing but how much more of it
+// may come, so there the tokens are also kept without what they begin with.
+enum class TrieId : uint8_t {
+  All,
+  Symbols,  // what a symbol of JSON can begin, behind at most kMaxLead characters of whitespace
+};
+
+struct EntryKey {
+  uint64_t lang;
+  uint32_t state, scan, min, max, node;
+  Lexeme kind;
+  TrieId trie;
+  bool operator==(const EntryKey&) const = default;
+};
+
+// Below this many nodes of a trie it is cheaper to read the bytes than to look up what is remembered.
+constexpr uint32_t kSmallSubtree = 24;
+
+class Vocabulary {
+ public:
+  // `offsets` has size + 1 entries. Special tokens have no bytes that could match.
+  Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const std::vector<uint32_t>& special,
+             std::vector<uint32_t> end_tokens);
+
+  uint32_t size() const { return static_cast<uint32_t>(offsets_.size() - 1); }
+  uint32_t words() const { return (size() + 31) / 32; }
+  std::string_view bytes(uint32_t token) const {
+    return std::string_view(bytes_).substr(offsets_[token], offsets_[token + 1] - offsets_[token]);
+  }
+  bool is_special(uint32_t token) const { return special_[token]; }
+  const std::vector<uint32_t>& end_tokens() const { return end_tokens_; }
+  const Trie& trie() const { return trie_; }
+  const Trie& trie(TrieId which) const { return which == TrieId::All ? trie_ : symbols_; }
+  // Tokens of nothing but whitespace, shortest first; how many of them are at most `length` long; and the
+  // tokens behind so much of it that the second trie leaves them out.
+  const std::vector<uint32_t>& blanks() const { return blanks_; }
+  size_t n_blanks(size_t length) const {
+    return n_blanks_.empty() ? 0 : n_blanks_[std::min(length, n_blanks_.size() - 1)];
+  }
+  // A mask of those of them that are at most `length` long, null where they are few or there is none for it.
+  const uint32_t* blank_mask(size_t length) const {
+    return (length + 1) * words() <= blank_masks_.size() ? blank_masks_.data() + length * words() : nullptr;
+  }
+  const Trie& indented() const { return indented_; }
+  uint32_t longest_lead() const { return longest_lead_; }  // whitespace in front of tokens of `symbols`
+  uint32_t longest() const { return longest_; }
+  const std::string& digest() const { return digest_; }
+  void set_digest(std::string d) { digest_ = std::move(d); }
+
+  // The text of a token as one of the tries has it.
+  std::string_view text(TrieId which, uint32_t token) const;
+
+  // The entry for a state of a lexeme below a node of a trie, made on first use. min and max are the code
+  // points that are still needed and still allowed.
+  EntryPtr entry(Lexeme kind, const Lang& lang, uint32_t state, uint32_t scan, uint32_t min, uint32_t max,
+                 uint32_t node, TrieId trie) const;
+  // Limits that no token can reach are the same as none, so that states far from theirs share one entry.
+  void limit(const Lang& lang, uint32_t& min, uint32_t& max) const {
+    if (max != kInf && max >= longest_ + lang.longest_min + 1) max = kInf;
+    if (lang.all_infinite && min > longest_ + 1) min = longest_ + 1;
+  }
+  // Whether a token may reach a most of so many characters of a number.
+  bool reaches(const Lang& lang, uint32_t max) const {
+    return max != kInf && max < longest_number_ + lang.longest_min;
+  }
+  size_t cache_bytes() const { return cache_bytes_.load(); }
+  size_t cache_limit = size_t{256} << 20;
+
+ private:
+  template <class Make>
+  EntryPtr kept(const EntryKey& key, Make make_it) const;
+  EntryPtr make(const EntryKey& key, const Lang& lang) const;
+  // Of all tokens, behind whole characters.
+  static bool is_whole(const EntryKey& key, const Lang& lang);
+  EntryPtr make_whole(const EntryKey& key, const Lang& lang) const;
+  // The same with at most, or with at least so many code points, from an entry without that limit.
+  EntryPtr make_limited(const EntryKey& key, const Lang& lang, const Entry& unlimited) const;
+  EntryPtr make_longer(const EntryKey& key, const Lang& lang, const Entry& any_length) const;
+  std::shared_ptr<const GroupKinds> kinds(const Lang& lang, bool json) const;
+  void split_whitespace();
+  void sort_by_length();
+  void make_room() const;  // under the lock
+
+  std::string bytes_;
+  std::vector<uint64_t> offsets_;
+  std::vector<bool> special_;
+  std::vector<uint32_t> end_tokens_;
+  Trie trie_, symbols_, indented_;
+  TokenGroups groups_;
+  std::vector<uint32_t> blanks_, n_blanks_, blank_masks_;
+  // Tokens with text, those of most code points first; how many each of them has, and whether there is a
+  // quote or a backslash among them.
+  std::vector<uint32_t> by_length_, lengths_;
+  std::vector<bool> marked_;
+  static constexpr uint32_t kMaxLead = 12;
+  // Below so many characters a limit of lengths is hardly ever without effect.
+  static constexpr uint32_t kShortest = 16;
+  uint32_t longest_ = 0, longest_lead_ = 0;
+  uint32_t longest_number_ = 0;  // the most characters of one number that a token has
+  std::string digest_;
+
+  struct Hash {
+    size_t operator()(const EntryKey& k) const {
+      uint64_t h = k.lang;
+      for (uint64_t x :
+           {uint64_t{k.state} << 32 | k.scan, uint64_t{k.min} << 32 | k.max,
+            uint64_t{k.node} << 8 | static_cast<uint64_t>(k.kind) << 4 | static_cast<uint64_t>(k.trie)})
+        h = hash_mix(h, x);
+      return h;
+    }
+  };
+  mutable std::shared_mutex lock_;
+  mutable std::unordered_map<EntryKey, EntryPtr, Hash> cache_;
+  mutable std::unordered_map<uint64_t, std::shared_ptr<const GroupKinds>> kinds_;
+  mutable std::atomic<size_t> cache_bytes_{0};
+};
+
+}  // namespace llamay::grammar
