@@ -101,6 +101,20 @@ ROOMS: dict[str, list[str]] = {
         "contexts",
         "engine",
     ],
+    "llamay_grammar": [
+        "_errors",
+        "_protocol",
+        "_arguments",
+        "_tokenizer_json",
+        "_recent",
+        "_vocabulary",
+        "_serialised",
+        "_recipes",
+        "_grammars",
+        "_reasoning",
+        "_compile",
+        "_tools",
+    ],
 }
 
 

@@ -6,19 +6,12 @@ with it.
 """
 
 from ._arguments import ArgumentTypes, argument_types, read_argument
-from ._compile import (
-    Budget,
-    Grammar,
-    compile_ebnf,
-    compile_gbnf,
-    compile_json_object,
-    compile_json_schema,
-    compile_regex,
-)
+from ._compile import compile_ebnf, compile_gbnf, compile_json_object, compile_json_schema, compile_regex
 from ._errors import CompileError, RefusedToken, RestoreError
-from ._matcher import Matcher, fill_masks
+from ._grammars import Grammar, Matcher, fill_masks
 from ._protocol import TokenConstraint
 from ._reasoning import Reasoning
+from ._recipes import Budget
 from ._tools import compile_tools, tool_formats
 from ._vocabulary import Vocabulary
 

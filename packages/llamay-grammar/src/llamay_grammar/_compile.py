@@ -2,208 +2,37 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from . import _grammar
-from ._errors import RestoreError
-from ._matcher import Matcher, read_position
-from ._reasoning import Reasoning, thought
+from ._grammars import Grammar
+from ._reasoning import Reasoning, reasoning_part
+from ._recipes import Budget, Draft, Mode, Resolver, Whitespace, compiled, text_options
 from ._vocabulary import Vocabulary
 
-__all__ = [
-    "Budget",
-    "Grammar",
-    "compile_ebnf",
-    "compile_gbnf",
-    "compile_json_object",
-    "compile_json_schema",
-    "compile_regex",
-]
+__all__ = ["compile_ebnf", "compile_gbnf", "compile_json_object", "compile_json_schema", "compile_regex"]
 
-Mode = Literal["exact", "approximate", "annotate"]
-Draft = Literal["4", "6", "7", "2019-09", "2020-12"]
-Whitespace = Literal["flexible", "spaced", "compact"]
-Resolver = Callable[[str], Any]
-
-_MAGIC = b"llmG\x01"
-_CACHED_GRAMMARS = 256
+# Longer sources are compiled each time: a cache of them would take more memory than compiling takes time.
+_LONGEST_CACHED = 1 << 20
 
 
-class Budget:
-    """What one compilation may use before it is refused with ``CompileError(keyword="budget")``.
-
-    Args:
-        seconds: of wall time.
-        states: of one automaton.
-        alternatives: of one value (what anyOf, oneOf, not and if combine to).
-
-    """
-
-    __slots__ = ("alternatives", "seconds", "states")
-
-    def __init__(self, seconds: float = 5.0, states: int = 20_000, alternatives: int = 4096) -> None:
-        if seconds <= 0 or states <= 0 or alternatives <= 0:
-            raise ValueError("budgets must be positive")
-        self.seconds = float(seconds)
-        self.states = int(states)
-        self.alternatives = int(alternatives)
-
-
-class Grammar:
-    """A compiled grammar over a vocabulary: immutable, shared by threads.
-
-    Attributes:
-        vocabulary: the one it was compiled for.
-        warnings: what is not enforced (only in the modes ``"approximate"`` and ``"annotate"``).
-        digest: 32 bytes that identify source, options and vocabulary.
-
-    """
-
-    def __init__(self, native: _grammar._Grammar, vocabulary: Vocabulary, recipe: Mapping[str, Any]) -> None:
-        self._native = native
-        self.vocabulary = vocabulary
-        self._recipe = dict(recipe)
-        self.warnings: tuple[str, ...] = tuple(native.warnings)
-        self.digest: bytes = hashlib.sha256(_canonical(recipe) + vocabulary.digest).digest()
-
-    def matcher(self) -> Matcher:
-        """Return a matcher at the beginning of a document."""
-        return Matcher(self)
-
-    def restore(self, data: bytes) -> Matcher:
-        """Return the matcher that `Matcher.serialize` wrote. Raises RestoreError."""
-        matcher = Matcher(self)
-        for token in read_position(data, self.digest):
-            matcher.accept(token)
-        return matcher
-
-    def serialize(self) -> bytes:
-        """Return the grammar as bytes for `Grammar.deserialize`.
-
-        They hold the sources (documents that a resolver supplied included), not the tables, so they can be read by
-        another version and on another machine; compiling again takes well under a millisecond as a rule.
-        """
-        body = _MAGIC + self.vocabulary.digest + _canonical(self._recipe)
-        return body + hashlib.sha256(body).digest()[:16]
-
-    @staticmethod
-    def deserialize(data: bytes, vocabulary: Vocabulary) -> Grammar:
-        """Return the grammar that `serialize` wrote. Raises RestoreError."""
-        if len(data) < len(_MAGIC) + 48 or not data.startswith(_MAGIC):
-            raise RestoreError("not a serialised grammar, or cut short")
-        body, check = data[:-16], data[-16:]
-        if hashlib.sha256(body).digest()[:16] != check:
-            raise RestoreError("the serialised grammar is damaged: its checksum does not match")
-        if body[len(_MAGIC) : len(_MAGIC) + 32] != vocabulary.digest:
-            raise RestoreError("the serialised grammar belongs to another vocabulary")
-        return _build(json.loads(body[len(_MAGIC) + 32 :]), vocabulary, None, None)
-
-    def __repr__(self) -> str:
-        return f"Grammar({self._recipe['kind']}, {self._native.nodes} values, {len(self.vocabulary)} tokens)"
-
-
-def _canonical(recipe: Mapping[str, Any]) -> bytes:
-    return json.dumps(recipe, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
-
-
-def _options(
-    recipe: Mapping[str, Any], budget: Budget | None, resolver: Resolver | None
-) -> _grammar._Options:
-    limit = budget or Budget()
-    documents: dict[str, str] = recipe.get("documents", {})
-
-    def find(uri: str) -> str | None:
-        if uri in documents:
-            return documents[uri]
-        found = resolver(uri) if resolver else None
-        if found is None:
-            return None
-        documents[uri] = found if isinstance(found, str) else json.dumps(found)
-        return documents[uri]
-
-    return _grammar._Options(
-        recipe.get("mode", "exact"),
-        recipe.get("draft", ""),
-        recipe.get("whitespace", "flexible"),
-        recipe.get("max_whitespace", 32),
-        recipe.get("property_order", "any") == "schema",
-        recipe.get("canonical_escapes", False),
-        limit.seconds,
-        limit.states,
-        limit.alternatives,
-        find if resolver or documents else None,
-    )
-
-
-def _build(
+def cached(
     recipe: dict[str, Any], vocabulary: Vocabulary, budget: Budget | None, resolver: Resolver | None
 ) -> Grammar:
-    options = _options(recipe, budget, resolver)
-    kind, source = recipe["kind"], recipe["source"]
-    if kind == "json_schema":
-        native = _grammar._compile_json_schema(source, vocabulary._native, options)
-    elif kind == "regex":
-        native = _grammar._compile_regex(source, recipe["whole"], vocabulary._native, options)
-    elif kind == "gbnf":
-        native = _grammar._compile_gbnf(source, recipe["root"], vocabulary._native, options)
-    elif kind == "ebnf":
-        native = _grammar._compile_ebnf(source, recipe["root"], vocabulary._native, options)
-    elif kind == "layout":
-        native = _grammar._compile_layout(source, vocabulary._native, options)
-    else:
-        raise RestoreError(f"unknown kind of grammar {kind!r}")
-    return Grammar(native, vocabulary, recipe)
-
-
-def _cached(
-    recipe: dict[str, Any], vocabulary: Vocabulary, budget: Budget | None, resolver: Resolver | None
-) -> Grammar:
-    # A resolver may answer differently tomorrow, so what it took part in is not remembered.
+    """Return the grammar of a recipe, the one that the vocabulary remembers if it has been compiled before."""
+    # A resolver may answer differently tomorrow, so grammars that it took part in are not remembered.
     if resolver is not None:
         recipe["documents"] = {}
-        return _build(recipe, vocabulary, budget, resolver)
+        return Grammar(compiled(recipe, vocabulary, budget, resolver), vocabulary, recipe)
     key = tuple(sorted(recipe.items()))
-    with vocabulary._lock:
-        if (hit := vocabulary._grammars.get(key)) is not None:
-            vocabulary._grammars.move_to_end(key)
-            return hit
-    made = _build(recipe, vocabulary, budget, None)
-    if len(recipe["source"]) <= 1 << 20:
-        with vocabulary._lock:
-            vocabulary._grammars[key] = made
-            while len(vocabulary._grammars) > _CACHED_GRAMMARS:
-                vocabulary._grammars.popitem(last=False)
+    hit: Grammar | None = vocabulary._grammars.get(key)
+    if hit is not None:
+        return hit
+    made = Grammar(compiled(recipe, vocabulary, budget, None), vocabulary, recipe)
+    if len(recipe["source"]) <= _LONGEST_CACHED:
+        vocabulary._grammars.put(key, made)
     return made
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
-    return value
-
-
-def _text_options(
-    mode: str,
-    whitespace: str,
-    max_whitespace: int,
-    property_order: str,
-    draft: str | None,
-    canonical_escapes: bool = False,
-) -> dict[str, Any]:
-    if not 0 <= max_whitespace <= 4096:
-        raise ValueError("max_whitespace must be between 0 and 4096")
-    return {
-        "mode": _one_of("mode", mode, ("exact", "approximate", "annotate")),
-        "whitespace": _one_of("whitespace", whitespace, ("flexible", "spaced", "compact")),
-        "max_whitespace": int(max_whitespace),
-        "property_order": _one_of("property_order", property_order, ("any", "schema")),
-        "draft": "" if draft is None else _one_of("draft", draft, ("4", "6", "7", "2019-09", "2020-12")),
-        # Left out where it is not asked for: grammars keep the digest that they had before there was a choice.
-        **({"canonical_escapes": True} if canonical_escapes else {}),
-    }
 
 
 def compile_json_schema(
@@ -234,7 +63,7 @@ def compile_json_schema(
         property_order: ``"any"``, or ``"schema"`` to write declared members in the order of the schema.
         canonical_escapes: strings and names write every character in one way: literally, or where JSON forbids that
             by its short escape, or where there is none by ``\u`` and digits. The values are the same ones.
-        reasoning: marks of thoughts that may come before the document.
+        reasoning: marks of the reasoning that may come before the document.
         resolver: called with the URI of a document outside the schema; returns it (mapping or JSON text) or None.
         budget: limits of the compilation.
 
@@ -248,14 +77,14 @@ def compile_json_schema(
     kind = "json_schema"
     if reasoning is not None:
         # The schema stays a text of its own: what is wrong with it is found where it is.
-        part = {"seq": [thought(reasoning, vocabulary), {"schema": 0}]}
+        part = {"seq": [reasoning_part(reasoning, vocabulary), {"schema": 0}]}
         kind, text = "layout", json.dumps({"schemas": [{"text": text, "at": ""}], "part": part})
     recipe: dict[str, Any] = {
         "kind": kind,
         "source": text,
-        **_text_options(mode, whitespace, max_whitespace, property_order, draft, canonical_escapes),
+        **text_options(mode, whitespace, max_whitespace, property_order, draft, canonical_escapes),
     }
-    return _cached(recipe, vocabulary, budget, resolver)
+    return cached(recipe, vocabulary, budget, resolver)
 
 
 def compile_json_object(
@@ -292,7 +121,7 @@ def compile_regex(
 
     """
     recipe = {"kind": "regex", "source": pattern, "whole": bool(whole)}
-    return _cached(recipe, vocabulary, budget, None)
+    return cached(recipe, vocabulary, budget, None)
 
 
 def compile_gbnf(
@@ -307,7 +136,7 @@ def compile_gbnf(
         CompileError: with line and column, or naming the rule.
 
     """
-    return _cached({"kind": "gbnf", "source": grammar, "root": root}, vocabulary, budget, None)
+    return cached({"kind": "gbnf", "source": grammar, "root": root}, vocabulary, budget, None)
 
 
 def compile_ebnf(
@@ -319,4 +148,4 @@ def compile_ebnf(
         CompileError: with line and column, or naming the rule.
 
     """
-    return _cached({"kind": "ebnf", "source": grammar, "root": root or ""}, vocabulary, budget, None)
+    return cached({"kind": "ebnf", "source": grammar, "root": root or ""}, vocabulary, budget, None)

@@ -1,4 +1,4 @@
-"""Thoughts that a model may write before what a grammar binds."""
+"""Reasoning that a model may write before the document that a grammar constrains."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _LINES_AFTER = 2
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """The marks around a model's thoughts, such as ``<think>`` and ``</think>``.
+    """The marks around a model's reasoning, such as ``<think>`` and ``</think>``.
 
     Attributes:
-        open: what begins a thought.
-        close: what ends it.
+        open: the text that begins the reasoning.
+        close: the text that ends it.
         begun: whether the prompt has already written `open`; the document then has to close it first.
 
     Marks are text in which the names of special tokens (`Vocabulary.special_names`) stand for those tokens.
@@ -31,11 +31,11 @@ class Reasoning:
 
     def __post_init__(self) -> None:
         if not self.open or not self.close:
-            raise ValueError("the marks of a thought must not be empty")
+            raise ValueError("the marks of reasoning must not be empty")
 
 
 def spelled(text: str, vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """Parts of a layout for a text, special tokens in it as tokens."""
+    """Return the parts of a layout that write a text; names of special tokens in it become those tokens."""
     names = sorted((n for n in vocabulary.special_names if n and n in text), key=len, reverse=True)
     out: list[dict[str, Any]] = []
     plain = at = 0
@@ -53,8 +53,8 @@ def spelled(text: str, vocabulary: Vocabulary) -> list[dict[str, Any]]:
     return out
 
 
-def thought(reasoning: Reasoning, vocabulary: Vocabulary) -> dict[str, Any]:
-    """The part of a layout in which the model thinks: free text up to the closing mark, and empty lines."""
+def reasoning_part(reasoning: Reasoning, vocabulary: Vocabulary) -> dict[str, Any]:
+    """The part of a layout that holds the reasoning: free text up to the closing mark, and empty lines."""
     lines = {"many": {"text": "\n"}, "min": 0, "max": _LINES_AFTER}
     inside = [{"free": [reasoning.close]}, *spelled(reasoning.close, vocabulary), lines]
     if reasoning.begun:

@@ -11,8 +11,10 @@ from importlib import resources
 from typing import Any
 
 from ._arguments import argument_types
-from ._compile import Budget, Draft, Grammar, Mode, Resolver, Whitespace, _cached, _text_options
-from ._reasoning import Reasoning, thought
+from ._compile import cached
+from ._grammars import Grammar
+from ._reasoning import Reasoning, reasoning_part
+from ._recipes import Budget, Draft, Mode, Resolver, Whitespace, text_options
 from ._vocabulary import Vocabulary
 
 __all__ = ["compile_tools", "tool_formats"]
@@ -35,7 +37,7 @@ def tool_formats() -> Mapping[str, Mapping[str, Any]]:
     ``before``, ``between`` and ``after`` stand around the calls; ``say`` comes before free text and ``then``
     between it and calls; ``stop`` lists the texts that begin a call, which free text before it therefore does
     not contain; ``single`` says that the model makes one call at a time; ``prompted`` is what the end of the
-    prompt has already written; ``reasoning`` are the marks around thoughts where they belong to the format;
+    prompt has already written; ``reasoning`` are the marks around reasoning where they belong to the format;
     ``lenient`` are other ways to write a call (lists of pieces) that some models fall into, to be read but
     never asked for; ``own`` is how the model writes calls of its own accord where that cannot be bound, as an
     envelope with ``before``, ``call``, ``between`` and ``after``, to be read beside ``call``: there ``{"values":
@@ -218,7 +220,7 @@ def compile_tools(
         text_before: whether text may come before the calls; by default only with ``choice="auto"``.
         answer: a JSON schema that the text must match where no call is made (with ``choice="auto"`` only). There is
             then no free text.
-        reasoning: marks of thoughts that may come before text and calls.
+        reasoning: marks of the reasoning that may come before text and calls.
         mode: as in `compile_json_schema`, for the arguments and the answer.
         draft: as in `compile_json_schema`.
         whitespace: as in `compile_json_schema`, inside the arguments.
@@ -276,7 +278,7 @@ def compile_tools(
             "any": [calls, {"seq": [*spell(envelope.get("say", ())), {"schema": len(schemas) - 1}]}]
         }
     elif with_text:
-        # A thought that the text began would hide the call in it.
+        # Reasoning that the text began would hide the call in it.
         free = {"free": [*envelope.get("stop", ()), *((reasoning.open,) if reasoning else ())]}
         say = spell(envelope.get("say", ()))
         then = {"seq": [*spell(envelope.get("then", ())), calls]}
@@ -286,10 +288,10 @@ def compile_tools(
     else:
         layout = calls if forced else _optional(calls)
     if reasoning is not None:
-        layout = {"seq": [thought(reasoning, vocabulary), layout]}
+        layout = {"seq": [reasoning_part(reasoning, vocabulary), layout]}
     recipe: dict[str, Any] = {
         "kind": "layout",
         "source": json.dumps({"schemas": schemas, "rules": rules, "part": layout}),
-        **_text_options(mode, whitespace, max_whitespace, property_order, draft, canonical_escapes),
+        **text_options(mode, whitespace, max_whitespace, property_order, draft, canonical_escapes),
     }
-    return _cached(recipe, vocabulary, budget, resolver)
+    return cached(recipe, vocabulary, budget, resolver)

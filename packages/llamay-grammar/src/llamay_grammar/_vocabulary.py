@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _grammar
+from ._recent import Recent
 from ._tokenizer_json import read_tokenizer_json
-
-if TYPE_CHECKING:
-    from ._compile import Grammar
 
 __all__ = ["Vocabulary"]
 
 _MAX_TOKEN_BYTES = 4096
+_CACHED_GRAMMARS = 256
 
 
 class Vocabulary:
@@ -88,8 +85,8 @@ class Vocabulary:
             h.update(len(piece).to_bytes(8, "little"))
             h.update(piece)
         self.digest: bytes = h.digest()
-        self._grammars: OrderedDict[Any, Grammar] = OrderedDict()
-        self._lock = threading.Lock()
+        # What is compiled over it, by recipe. A vocabulary knows nothing of grammars, hence the type.
+        self._grammars: Recent[Any] = Recent(_CACHED_GRAMMARS)
 
     @classmethod
     def from_tokenizer_json(

@@ -1,24 +1,67 @@
-"""Positions in documents."""
+"""Compiled grammars, and positions in documents under them."""
 
 from __future__ import annotations
 
 import hashlib
-import struct
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _grammar
-from ._errors import RestoreError
+from ._recipes import canonical, compiled
+from ._serialised import read_grammar, read_position, write_grammar, write_position
+from ._vocabulary import Vocabulary
 
-if TYPE_CHECKING:
-    from ._compile import Grammar
+__all__ = ["Grammar", "Matcher", "fill_masks"]
 
-__all__ = ["Matcher", "fill_masks"]
 
-_MAGIC = b"llmM\x01"
+class Grammar:
+    """A compiled grammar over a vocabulary: immutable, shared by threads.
+
+    Attributes:
+        vocabulary: the one it was compiled for.
+        warnings: what is not enforced (only in the modes ``"approximate"`` and ``"annotate"``).
+        digest: 32 bytes that identify source, options and vocabulary.
+
+    """
+
+    def __init__(self, native: _grammar._Grammar, vocabulary: Vocabulary, recipe: Mapping[str, Any]) -> None:
+        self._native = native
+        self.vocabulary = vocabulary
+        self._recipe = dict(recipe)
+        self.warnings: tuple[str, ...] = tuple(native.warnings)
+        self.digest: bytes = hashlib.sha256(canonical(recipe) + vocabulary.digest).digest()
+
+    def matcher(self) -> Matcher:
+        """Return a matcher at the beginning of a document."""
+        return Matcher(self)
+
+    def restore(self, data: bytes) -> Matcher:
+        """Return the matcher that `Matcher.serialize` wrote. Raises RestoreError."""
+        matcher = Matcher(self)
+        for token in read_position(data, self.digest):
+            matcher.accept(token)
+        return matcher
+
+    def serialize(self) -> bytes:
+        """Return the grammar as bytes for `Grammar.deserialize`.
+
+        They hold the sources (documents that a resolver supplied included), not the tables, so they can be read by
+        another version and on another machine; compiling again takes well under a millisecond as a rule.
+        """
+        return write_grammar(canonical(self._recipe), self.vocabulary.digest)
+
+    @staticmethod
+    def deserialize(data: bytes, vocabulary: Vocabulary) -> Grammar:
+        """Return the grammar that `serialize` wrote. Raises RestoreError."""
+        recipe = json.loads(read_grammar(data, vocabulary.digest))
+        return Grammar(compiled(recipe, vocabulary, None, None), vocabulary, recipe)
+
+    def __repr__(self) -> str:
+        return f"Grammar({self._recipe['kind']}, {self._native.nodes} values, {len(self.vocabulary)} tokens)"
 
 
 class Matcher:
@@ -117,9 +160,7 @@ class Matcher:
 
     def serialize(self) -> bytes:
         """Return the position as bytes, for `Grammar.restore`: the grammar's identity and the tokens, checksummed."""
-        tokens = np.asarray(self.tokens, np.uint32)
-        body = _MAGIC + self.grammar.digest + struct.pack("<Q", tokens.size) + tokens.astype("<u4").tobytes()
-        return body + hashlib.sha256(body).digest()[:16]
+        return write_position(self.tokens, self.grammar.digest)
 
     def __llamay_token_constraint__(self) -> object:
         """Return the capsule of ``llamay/token_constraint.h``. It shares this matcher's position."""
@@ -128,22 +169,6 @@ class Matcher:
     def __repr__(self) -> str:
         state = "ended" if self.has_ended else "complete" if self.is_complete else "open"
         return f"Matcher({len(self)} tokens, {state})"
-
-
-def read_position(data: bytes, digest: bytes) -> list[int]:
-    """Return the tokens of a serialised matcher of the grammar with this digest."""
-    if len(data) < len(_MAGIC) + 32 + 8 + 16 or not data.startswith(_MAGIC):
-        raise RestoreError("not a serialised matcher, or cut short")
-    body, check = data[:-16], data[-16:]
-    if hashlib.sha256(body).digest()[:16] != check:
-        raise RestoreError("the serialised matcher is damaged: its checksum does not match")
-    at = len(_MAGIC)
-    if body[at : at + 32] != digest:
-        raise RestoreError("the serialised matcher belongs to another grammar or vocabulary")
-    (n,) = struct.unpack_from("<Q", body, at + 32)
-    if len(body) != at + 40 + 4 * n:
-        raise RestoreError("the serialised matcher is damaged: its length does not match")
-    return [int(t) for t in np.frombuffer(body, "<u4", offset=at + 40)]
 
 
 def fill_masks(matchers: Sequence[Matcher], out: npt.NDArray[np.uint32]) -> None:
