@@ -6,7 +6,7 @@
 #include "expansion/expander.h"
 #include "grammars/network.h"
 #include "grammars/tagged.h"
-#include "masks/starts.h"
+#include "masks/precompute.h"
 #include "regex/pattern.h"
 #include "support/compile_error.h"
 #include "text/unicode.h"
@@ -56,7 +56,7 @@ GrammarPtr with_retries(const CompileOptions& options, Once once) {
     try {
       GrammarPtr g = once(dropped, tracking);
       g->program.warnings.insert(g->program.warnings.begin(), warnings.begin(), warnings.end());
-      remember_starts(g->program, *g->vocabulary);
+      precompute_entries(g->program, *g->vocabulary);
       return g;
     } catch (const CompileError& e) {
       if (e.pointer.empty() && !tracking && e.keyword != "json") {
@@ -92,9 +92,10 @@ GrammarPtr compile_regex(const std::string& source, bool whole, const Vocabulary
   budget.start = Budget::now();
   require_utf8(source);
   Pattern p = compile_pattern(source, whole, budget);
-  StringAtom lexeme{p.lang, p.min, p.max};
-  if (lexeme.min > 0 && !p.lang->gap_free) lexeme = {with_length(p.lang, p.min, p.max, budget), 0, kInf};
-  const Lang& l = *lexeme.lang;
+  StringAtom lexeme{p.language, p.min, p.max};
+  if (lexeme.min > 0 && !p.language->gap_free)
+    lexeme = {with_length(p.language, p.min, p.max, budget), 0, kInf};
+  const Language& l = *lexeme.language;
   if (l.empty() || l.min_length(0) > lexeme.max || l.max_length(0) < lexeme.min)
     throw CompileError("pattern", "", "no text matches this regular expression");
   Program& program = g->program;
@@ -102,7 +103,7 @@ GrammarPtr compile_regex(const std::string& source, bool whole, const Vocabulary
   program.net.resize(2);
   program.net[0].edges.push_back({Edge::Lexeme, 0, 1});
   program.net[1].final = true;
-  remember_starts(g->program, *v);
+  precompute_entries(g->program, *v);
   return g;
 }
 
@@ -120,7 +121,7 @@ GrammarPtr with_rules(const std::string& source, const std::string& root, const 
   NetworkBuilder builder(g->program, budget);
   const std::string first = read(builder, budget);
   builder.finish(root.empty() ? first : root);
-  remember_starts(g->program, *v);
+  precompute_entries(g->program, *v);
   return g;
 }
 

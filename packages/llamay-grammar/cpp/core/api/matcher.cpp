@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "machine/keep.h"
 #include "machine/merge.h"
+#include "machine/promotion.h"
 
 namespace llamay::grammar {
 namespace {
@@ -16,20 +16,20 @@ Scratch& scratch() {
 void release(Position* p) {
   while (p && p->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     Position* next = p->previous;
-    for (const Thread& t : p->threads) release(t.top), release(t.partial), release(t.text);
+    for (const Configuration& t : p->configurations) release(t.top), release(t.partial), release(t.text);
     delete p;
     p = next;
   }
 }
 
-constexpr size_t kManyThreads = 48;  // from here on equal stacks are made one
-constexpr size_t kMaxThreads = 1024;
+constexpr size_t kManyConfigurations = 48;  // from here on equal stacks are made one
+constexpr size_t kMaxConfigurations = 1024;
 
-void add_thread(Threads& list, const Thread& t) {
+void add_configuration(Configurations& list, const Configuration& t) {
   // Interpretations that have become the same are one.
   size_t n = list.size(), from = n > 64 ? n - 64 : 0;
   for (size_t i = from; i < n; ++i)
-    if (same_thread(list[i], t)) return;
+    if (same_configuration(list[i], t)) return;
   list.push_back(t);
 }
 
@@ -38,15 +38,15 @@ void add_thread(Threads& list, const Thread& t) {
 Matcher::Matcher(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) {
   Scratch& s = scratch();
   s.reset();
-  Threads now;
+  Configurations now;
   grammar_->machine.start(now, s);
   auto* p = new Position;
   p->refs = 1;
-  for (Thread t : now) {
-    t.top = keep(t.top), t.partial = keep(t.partial), t.text = keep_text(t.text);
-    p->threads.push_back(t);
+  for (Configuration t : now) {
+    t.top = promote(t.top), t.partial = promote(t.partial), t.text = promote_text(t.text);
+    p->configurations.push_back(t);
   }
-  for (const Thread& t : p->threads) p->accepting |= grammar_->machine.accepts(t);
+  for (const Configuration& t : p->configurations) p->accepting |= grammar_->machine.accepts(t);
   at_ = p;
 }
 
@@ -75,9 +75,9 @@ Position* Matcher::advance(const Position* from, uint32_t token) const {
   };
   Scratch& s = scratch();
   s.reset();
-  Threads now, next;
+  Configurations now, next;
   if (v.is_special(token)) {
-    for (const Thread& t : from->threads) m.step_token(t, token, next, s);
+    for (const Configuration& t : from->configurations) m.step_token(t, token, next, s);
     if (next.empty()) {
       if (!from->accepting || std::find(ends.begin(), ends.end(), token) == ends.end()) return nullptr;
       Position* p = fresh();
@@ -88,30 +88,30 @@ Position* Matcher::advance(const Position* from, uint32_t token) const {
   } else {
     std::string_view text = v.bytes(token);
     if (text.empty()) return nullptr;
-    now = from->threads;
-    Threads got;
+    now = from->configurations;
+    Configurations got;
     for (char c : text) {
       next.clear();
-      for (const Thread& t : now) {
+      for (const Configuration& t : now) {
         got.clear();
         m.step(t, static_cast<uint8_t>(c), got, s);
-        for (const Thread& x : got) add_thread(next, x);
+        for (const Configuration& x : got) add_configuration(next, x);
       }
       if (next.empty()) return nullptr;
-      if (next.size() > kManyThreads) merge_threads(next, s);
-      if (next.size() > kMaxThreads)
+      if (next.size() > kManyConfigurations) merge_configurations(next, s);
+      if (next.size() > kMaxConfigurations)
         throw std::length_error(
             "the grammar is too ambiguous here: more than 1024 ways to read the document");
       std::swap(now, next);
     }
   }
   Position* p = fresh();
-  p->threads.reserve(now.size());
-  for (Thread t : now) {
-    t.top = keep(t.top), t.partial = keep(t.partial), t.text = keep_text(t.text);
-    p->threads.push_back(t);
+  p->configurations.reserve(now.size());
+  for (Configuration t : now) {
+    t.top = promote(t.top), t.partial = promote(t.partial), t.text = promote_text(t.text);
+    p->configurations.push_back(t);
   }
-  for (const Thread& t : p->threads) p->accepting = p->accepting || m.accepts(t);
+  for (const Configuration& t : p->configurations) p->accepting = p->accepting || m.accepts(t);
   return p;
 }
 
@@ -122,7 +122,7 @@ void Matcher::fill_mask(uint32_t* mask) const {
   } else {
     Scratch& s = scratch();
     s.reset();
-    Masker(grammar_->machine, v, &crossings_, &grammar_->values).add(at_->threads, mask, s);
+    Masker(grammar_->machine, v, &crossings_, &grammar_->values).add(at_->configurations, mask, s);
   }
   if (at_->accepting || at_->ended)
     for (uint32_t t : v.end_tokens()) mask[t / 32] |= 1u << (t % 32);
@@ -213,18 +213,18 @@ std::string Matcher::forced_bytes(uint32_t limit) const {
   Scratch& s = scratch();
   s.reset();
   std::string out;
-  Threads now = at_->threads, next, got;
+  Configurations now = at_->configurations, next, got;
   while (out.size() < limit && !now.empty()) {
-    for (const Thread& t : now)
+    for (const Configuration& t : now)
       if (t.mode == Mode::Token || grammar_->machine.accepts(t)) return out;
     int only = -1;
-    Threads after;
+    Configurations after;
     for (int b = 0; b < 256; ++b) {
       next.clear();
-      for (const Thread& t : now) {
+      for (const Configuration& t : now) {
         got.clear();
         grammar_->machine.step(t, static_cast<uint8_t>(b), got, s);
-        for (const Thread& x : got) add_thread(next, x);
+        for (const Configuration& x : got) add_configuration(next, x);
       }
       if (next.empty()) continue;
       if (only >= 0) return out;
@@ -242,7 +242,7 @@ std::string Matcher::expected() const {
   Scratch& s = scratch();
   s.reset();
   std::string out;
-  Threads got;
+  Configurations got;
   int run_from = -1;
   auto show = [](int b) {
     if (b == ' ') return std::string("space");
@@ -253,7 +253,7 @@ std::string Matcher::expected() const {
   for (int b = 0; b <= 256; ++b) {
     bool ok = false;
     if (b < 256 && !at_->ended)
-      for (const Thread& t : at_->threads) {
+      for (const Configuration& t : at_->configurations) {
         got.clear();
         grammar_->machine.step(t, static_cast<uint8_t>(b), got, s);
         ok |= !got.empty();
@@ -265,7 +265,7 @@ std::string Matcher::expected() const {
       run_from = -1;
     }
   }
-  for (const Thread& t : at_->threads)
+  for (const Configuration& t : at_->configurations)
     if (t.mode == Mode::Token) out += (out.empty() ? "" : ", ") + ("token " + std::to_string(t.a));
   if (at_->accepting || at_->ended)
     out += out.empty() ? "the end of the document" : ", or the end of the document";

@@ -33,7 +33,7 @@ struct Position {
   uint64_t index = 0;      // tokens read
   bool ended = false;      // an end-of-sequence token was read
   bool accepting = false;  // the document may end here
-  Threads threads;
+  Configurations configurations;
 };
 
 class Matcher {

@@ -15,13 +15,13 @@ namespace llamay::grammar {
 namespace {
 
 // The common refinement of the classes of several automata. A key has the class in each of them.
-Alphabet<std::vector<uint16_t>> common_alphabet(const std::vector<const Lang*>& langs) {
+Alphabet<std::vector<uint16_t>> common_alphabet(const std::vector<const Language*>& languages) {
   Cuts cuts;
-  for (auto l : langs)
+  for (auto l : languages)
     if (!l->empty()) cuts.add(*l);
   return {std::move(cuts), [&](uint32_t cp) {
             std::vector<uint16_t> key;
-            for (auto l : langs) key.push_back(l->empty() ? 0 : static_cast<uint16_t>(l->class_of(cp)));
+            for (auto l : languages) key.push_back(l->empty() ? 0 : static_cast<uint16_t>(l->class_of(cp)));
             return key;
           }};
 }
@@ -29,16 +29,16 @@ Alphabet<std::vector<uint16_t>> common_alphabet(const std::vector<const Lang*>& 
 // Explores tuples of states of several automata (kDead allowed: the automaton has given up; `need_all`: then
 // the product has, too). `label(states, languages)` is the label of a tuple.
 template <class Label>
-LangPtr product(const std::vector<LangPtr>& in, Label label, bool need_all, Budget& budget) {
-  std::vector<LangPtr> keep;
-  std::vector<const Lang*> langs;
+LanguagePtr product(const std::vector<LanguagePtr>& in, Label label, bool need_all, Budget& budget) {
+  std::vector<LanguagePtr> keep;
+  std::vector<const Language*> languages;
   for (auto& l : in) {
     keep.push_back(l->trie ? dense(l, budget) : l);
-    langs.push_back(keep.back().get());
+    languages.push_back(keep.back().get());
   }
-  const Alphabet<std::vector<uint16_t>> a = common_alphabet(langs);
+  const Alphabet<std::vector<uint16_t>> a = common_alphabet(languages);
   RawDfa raw = a.dfa();
-  const size_t n = langs.size();
+  const size_t n = languages.size();
   // The tuples side by side, and a table of their numbers by hash.
   std::vector<uint32_t> states, slots(64, kDead);
   uint32_t n_states = 0;
@@ -72,12 +72,12 @@ LangPtr product(const std::vector<LangPtr>& in, Label label, bool need_all, Budg
     return n_states++;
   };
   std::vector<uint32_t> first;
-  for (auto l : langs) first.push_back(l->empty() ? kDead : 0);
+  for (auto l : languages) first.push_back(l->empty() ? kDead : 0);
   id(first);
   std::vector<uint32_t> s(n), t(n), before(n);
   for (uint32_t q = 0; q < n_states; ++q) {
     std::copy_n(&states[q * n], n, s.begin());
-    raw.labels.push_back(label(s, langs));
+    raw.labels.push_back(label(s, languages));
     uint32_t to_before = kDead;  // where the last class led, which the next one often does too
     for (size_t c = 0; c < a.keys.size(); ++c) {
       budget.tick();
@@ -85,7 +85,8 @@ LangPtr product(const std::vector<LangPtr>& in, Label label, bool need_all, Budg
       if (!a.keys[c].empty()) {
         bool dead = false;
         for (size_t i = 0; i < n; ++i) {
-          t[i] = s[i] == kDead ? kDead : langs[i]->table[size_t{s[i]} * langs[i]->n_classes + a.keys[c][i]];
+          t[i] = s[i] == kDead ? kDead
+                               : languages[i]->table[size_t{s[i]} * languages[i]->n_classes + a.keys[c][i]];
           dead |= t[i] == kDead;
         }
         if (!(need_all && dead)) {
@@ -99,25 +100,25 @@ LangPtr product(const std::vector<LangPtr>& in, Label label, bool need_all, Budg
   return finish(std::move(raw), budget);
 }
 
-uint32_t label_of(const Lang* l, uint32_t s) { return s == kDead ? kDead : l->label(s); }
+uint32_t label_of(const Language* l, uint32_t s) { return s == kDead ? kDead : l->label(s); }
 
 // The words of a trie that are in another language, or those that are not.
-LangPtr words_of(const Lang& trie, const Lang& other, bool in_it, Budget& budget) {
+LanguagePtr words_of(const Language& trie, const Language& other, bool in_it, Budget& budget) {
   std::vector<std::string> keep;
   for (auto& w : trie.words)
     if (other.matches(w) == in_it) keep.push_back(w);
-  return lang_of_words(std::move(keep), budget);
+  return language_of_words(std::move(keep), budget);
 }
 
 }  // namespace
 
-LangPtr combine(const LangPtr& a, const LangPtr& b, Combine how, Budget& budget) {
+LanguagePtr combine(const LanguagePtr& a, const LanguagePtr& b, Combine how, Budget& budget) {
   if (how == Combine::And) {
-    if (a->empty() || b == lang_any()) return a;
-    if (b->empty() || a == lang_any()) return b;
+    if (a->empty() || b == every_text()) return a;
+    if (b->empty() || a == every_text()) return b;
     if (a->trie || b->trie) {
-      const LangPtr& words = a->trie ? a : b;
-      const LangPtr& other = a->trie ? b : a;
+      const LanguagePtr& words = a->trie ? a : b;
+      const LanguagePtr& other = a->trie ? b : a;
       return words_of(*words, *other, true, budget);
     }
   }
@@ -127,7 +128,7 @@ LangPtr combine(const LangPtr& a, const LangPtr& b, Combine how, Budget& budget)
     if (a->trie && b->trie) {
       auto w = a->words;
       w.insert(w.end(), b->words.begin(), b->words.end());
-      return lang_of_words(std::move(w), budget);
+      return language_of_words(std::move(w), budget);
     }
   }
   if (how == Combine::AndNot) {
@@ -136,7 +137,7 @@ LangPtr combine(const LangPtr& a, const LangPtr& b, Combine how, Budget& budget)
   }
   return product(
       {a, b},
-      [how](const std::vector<uint32_t>& s, const std::vector<const Lang*>& l) {
+      [how](const std::vector<uint32_t>& s, const std::vector<const Language*>& l) {
         bool x = label_of(l[0], s[0]) != kDead, y = label_of(l[1], s[1]) != kDead;
         bool ok = how == Combine::And ? x && y : how == Combine::Or ? x || y : x && !y;
         return ok ? 0u : kDead;
@@ -144,18 +145,18 @@ LangPtr combine(const LangPtr& a, const LangPtr& b, Combine how, Budget& budget)
       how == Combine::And, budget);
 }
 
-LangPtr complement(const LangPtr& a, Budget& budget) {
-  return combine(lang_any(), a, Combine::AndNot, budget);
+LanguagePtr complement(const LanguagePtr& a, Budget& budget) {
+  return combine(every_text(), a, Combine::AndNot, budget);
 }
 
-LangPtr with_length(const LangPtr& a, uint32_t min, uint32_t max, Budget& budget) {
+LanguagePtr with_length(const LanguagePtr& a, uint32_t min, uint32_t max, Budget& budget) {
   if (a->empty() || (min == 0 && max == kInf)) return a;
   uint32_t cap =
       max == kInf ? min : max;  // beyond `cap` the count does not matter (no maximum) or is too much
   if (uint64_t{cap} > budget.automaton_states)
     throw CompileError("budget", "",
                        "a length of " + std::to_string(cap) + " with this pattern needs too many states");
-  LangPtr d = dense(a, budget);
+  LanguagePtr d = dense(a, budget);
   RawDfa raw = over_alphabet_of(*d);
   std::unordered_map<uint64_t, uint32_t> ids;
   std::vector<std::pair<uint32_t, uint32_t>> states;
@@ -181,13 +182,14 @@ LangPtr with_length(const LangPtr& a, uint32_t min, uint32_t max, Budget& budget
   return finish(std::move(raw), budget);
 }
 
-LangPtr classify(const std::vector<LangPtr>& langs, std::vector<std::vector<bool>>& sets, Budget& budget) {
+LanguagePtr classify(const std::vector<LanguagePtr>& languages, std::vector<std::vector<bool>>& sets,
+                     Budget& budget) {
   std::map<std::vector<bool>, uint32_t> ids;
-  std::vector<LangPtr> all = langs;
-  all.push_back(lang_any());
+  std::vector<LanguagePtr> all = languages;
+  all.push_back(every_text());
   return product(
       all,
-      [&](const std::vector<uint32_t>& s, const std::vector<const Lang*>& l) {
+      [&](const std::vector<uint32_t>& s, const std::vector<const Language*>& l) {
         std::vector<bool> set;
         for (size_t i = 0; i + 1 < s.size(); ++i) set.push_back(label_of(l[i], s[i]) != kDead);
         auto [it, fresh] = ids.emplace(set, static_cast<uint32_t>(ids.size()));

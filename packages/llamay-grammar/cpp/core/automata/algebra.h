@@ -14,16 +14,17 @@ namespace llamay::grammar {
 
 // Labels are lost.
 enum class Combine { And, Or, AndNot };
-LangPtr combine(const LangPtr& a, const LangPtr& b, Combine how, Budget& budget);
+LanguagePtr combine(const LanguagePtr& a, const LanguagePtr& b, Combine how, Budget& budget);
 
-LangPtr complement(const LangPtr& a, Budget& budget);
+LanguagePtr complement(const LanguagePtr& a, Budget& budget);
 
 // The language with words of min..max code points only, as an automaton that counts: it has up to `max`
 // (without a maximum, `min`) times as many states. Labels are kept.
-LangPtr with_length(const LangPtr& a, uint32_t min, uint32_t max, Budget& budget);
+LanguagePtr with_length(const LanguagePtr& a, uint32_t min, uint32_t max, Budget& budget);
 
 // A labelled automaton: the label of a word is the set of languages that it belongs to, as an index into
 // `sets`, to which new ones are added.
-LangPtr classify(const std::vector<LangPtr>& langs, std::vector<std::vector<bool>>& sets, Budget& budget);
+LanguagePtr classify(const std::vector<LanguagePtr>& languages, std::vector<std::vector<bool>>& sets,
+                     Budget& budget);
 
 }  // namespace llamay::grammar

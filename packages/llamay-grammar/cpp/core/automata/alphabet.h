@@ -22,7 +22,7 @@ class Cuts {
   void add(const CharSet& set) {
     for (auto [first, last] : set.ranges) add(first, last);
   }
-  void add(const Lang& dense) {
+  void add(const Language& dense) {
     dense.each_range([this](uint32_t first, uint16_t) { at_.push_back(first); });
   }
   // In increasing order, each once.

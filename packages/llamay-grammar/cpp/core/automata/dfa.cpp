@@ -46,7 +46,7 @@ void take_states(size_t n, Budget& budget) {
 
 // The table of the states that are kept, with one class for those that none of them tells apart. Gives the
 // new class of every old one.
-std::vector<uint16_t> merge_classes(const RawDfa& raw, const std::vector<uint32_t>& order, Lang& l) {
+std::vector<uint16_t> merge_classes(const RawDfa& raw, const std::vector<uint32_t>& order, Language& l) {
   std::vector<uint32_t> number(raw.labels.size(), kDead);
   for (size_t i = 0; i < order.size(); ++i) number[order[i]] = static_cast<uint32_t>(i);
   std::unordered_multimap<uint64_t, uint16_t> columns;
@@ -78,7 +78,7 @@ std::vector<uint16_t> merge_classes(const RawDfa& raw, const std::vector<uint32_
 }
 
 // Gives the ranges their new classes. Gives the number of code points of each.
-std::vector<uint64_t> write_ranges(const RawDfa& raw, const std::vector<uint16_t>& new_class, Lang& l) {
+std::vector<uint64_t> write_ranges(const RawDfa& raw, const std::vector<uint16_t>& new_class, Language& l) {
   std::vector<uint64_t> class_size(l.n_classes, 0);
   for (size_t r = 0; r < raw.starts.size(); ++r) {
     uint32_t lo = raw.starts[r], hi = r + 1 < raw.starts.size() ? raw.starts[r + 1] : kMaxCodePoint + 1;
@@ -96,7 +96,7 @@ std::vector<uint64_t> write_ranges(const RawDfa& raw, const std::vector<uint16_t
 
 // Schemas repeat each other's patterns: equal automata become one, so that what is remembered about one
 // serves all. Compared in full, never by hash alone.
-LangPtr shared(std::shared_ptr<Lang> l) {
+LanguagePtr shared(std::shared_ptr<Language> l) {
   constexpr size_t kLargest = size_t{1} << 18, kAll = size_t{1} << 25;
   const size_t bytes = l->table.size() * 4 + l->labels.size() * 24;
   if (bytes > kLargest) return l;
@@ -108,12 +108,12 @@ LangPtr shared(std::shared_ptr<Lang> l) {
   for (size_t i = 0; i < l->range_start.size(); ++i)
     mix(uint64_t{l->range_start[i]} << 16 | l->range_class[i]);
   static std::mutex lock;
-  static std::unordered_multimap<uint64_t, LangPtr> known;
+  static std::unordered_multimap<uint64_t, LanguagePtr> known;
   static size_t held = 0;
   std::lock_guard<std::mutex> hold(lock);
   auto [lo, hi] = known.equal_range(h);
   for (auto it = lo; it != hi; ++it) {
-    const Lang& o = *it->second;
+    const Language& o = *it->second;
     if (o.n_classes == l->n_classes && o.table == l->table && o.labels == l->labels &&
         std::equal(std::begin(o.ascii_class), std::end(o.ascii_class), l->ascii_class) &&
         o.range_start == l->range_start && o.range_class == l->range_class)
@@ -127,7 +127,7 @@ LangPtr shared(std::shared_ptr<Lang> l) {
 
 }  // namespace
 
-RawDfa over_alphabet_of(const Lang& dense) {
+RawDfa over_alphabet_of(const Language& dense) {
   RawDfa raw;
   dense.each_range(
       [&](uint32_t first, uint16_t c) { raw.starts.push_back(first), raw.classes.push_back(c); });
@@ -135,8 +135,8 @@ RawDfa over_alphabet_of(const Lang& dense) {
   return raw;
 }
 
-LangPtr finish(RawDfa&& raw, Budget& budget) {
-  auto l = std::make_shared<Lang>();
+LanguagePtr finish(RawDfa&& raw, Budget& budget) {
+  auto l = std::make_shared<Language>();
   const std::vector<uint32_t> order = useful_states(raw);
   if (order.empty()) return l;
   take_states(order.size(), budget);
@@ -146,8 +146,8 @@ LangPtr finish(RawDfa&& raw, Budget& budget) {
   return shared(std::move(l));
 }
 
-const LangPtr& lang_any() {
-  static const LangPtr any = [] {
+const LanguagePtr& every_text() {
+  static const LanguagePtr any = [] {
     RawDfa raw;
     raw.starts = {0, kFirstSurrogate, kBehindSurrogates};
     raw.classes = {0, 1, 0};

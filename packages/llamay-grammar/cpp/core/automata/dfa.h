@@ -8,7 +8,7 @@
 
 namespace llamay::grammar {
 
-// A complete description from which a dense Lang is made: states by number, kDead where there is no move.
+// A complete description from which a dense Language is made: states by number, kDead where there is no move.
 struct RawDfa {
   std::vector<uint32_t> starts;   // starts of the ranges of code points, first is 0
   std::vector<uint16_t> classes;  // class of each range
@@ -18,13 +18,13 @@ struct RawDfa {
 };
 
 // An automaton without states that tells the same characters apart as a dense language does.
-RawDfa over_alphabet_of(const Lang& dense);
+RawDfa over_alphabet_of(const Language& dense);
 
 // Trims, merges classes of characters that no state tells apart, computes lengths and counts. An empty
-// language is a Lang with empty(). States that accept the same words are not merged. Takes time linear in the
-// table. Throws CompileError("budget", ...) for too many states, of this automaton or of all.
-LangPtr finish(RawDfa&& raw, Budget& budget);
+// language is a Language with empty(). States that accept the same words are not merged. Takes time linear in
+// the table. Throws CompileError("budget", ...) for too many states, of this automaton or of all.
+LanguagePtr finish(RawDfa&& raw, Budget& budget);
 
-const LangPtr& lang_any();  // every string
+const LanguagePtr& every_text();  // every string
 
 }  // namespace llamay::grammar

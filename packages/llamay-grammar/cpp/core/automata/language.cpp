@@ -6,13 +6,13 @@
 
 namespace llamay::grammar {
 
-Lang::Lang()
+Language::Language()
     : uid([] {
         static std::atomic<uint64_t> next{1};
         return next++;
       }()) {}
 
-uint32_t Lang::trie_next(uint32_t s, uint32_t cp) const {
+uint32_t Language::trie_next(uint32_t s, uint32_t cp) const {
   if (cp < 0x80) return child(s, static_cast<uint8_t>(cp));
   std::string b;
   append_utf8(b, cp);
@@ -23,7 +23,7 @@ uint32_t Lang::trie_next(uint32_t s, uint32_t cp) const {
   return s;
 }
 
-uint32_t Lang::run(std::string_view t) const {
+uint32_t Language::run(std::string_view t) const {
   if (empty()) return kDead;
   uint32_t s = 0;
   for (size_t i = 0; i < t.size();) {

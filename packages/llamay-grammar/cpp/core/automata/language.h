@@ -16,17 +16,17 @@ namespace llamay::grammar {
 constexpr uint32_t kDead = 0xFFFFFFFFu;
 constexpr uint32_t kInf = 0xFFFFFFFFu;  // of lengths and repetitions: no end
 
-class Lang;
-using LangPtr = std::shared_ptr<const Lang>;
+class Language;
+using LanguagePtr = std::shared_ptr<const Language>;
 
 // Two representations. Dense: a table over classes of code points, for anything with loops. Trie: the UTF-8
 // bytes of a finite set of words, for enumerations and property names, whose alphabets make a table wasteful.
 //
-// Made by `finish` (dfa.h) and `lang_of_words` (words.h), then never changed, so that threads share
+// Made by `finish` (dfa.h) and `language_of_words` (words.h), then never changed, so that threads share
 // them.
-class Lang {
+class Language {
  public:
-  Lang();
+  Language();
   // The key under which masks are cached: never reused in a process, and the same for equal dense languages
   // while they are remembered.
   const uint64_t uid;
@@ -113,9 +113,9 @@ class Lang {
   std::vector<uint32_t> min_len, max_len;
   std::vector<uint64_t> n_words;
 
-  // What masks remember of each state (dangers, in vocabulary/stay_classes.h), made when first asked for.
-  mutable std::once_flag dangers_made;
-  mutable std::vector<uint64_t> dangers, near_dangers;
+  // Of each state, the classes of bytes that may leave it: vocabulary/exit_classes.h makes them on first use.
+  mutable std::once_flag exit_classes_made;
+  mutable std::vector<uint64_t> exit_classes, near_exit_classes;
 
  private:
   size_t range_of(uint32_t cp) const {  // from 128 on
@@ -134,7 +134,7 @@ class Lang {
 // Enumerates the code points that leave s; `more` is the number of continuation bytes still to come, -1 at
 // the start.
 template <class P>
-bool Lang::trie_any(uint32_t s, uint32_t lo, uint32_t hi, uint32_t acc, int more, P& pred) const {
+bool Language::trie_any(uint32_t s, uint32_t lo, uint32_t hi, uint32_t acc, int more, P& pred) const {
   if (more == 0) return acc >= lo && acc <= hi && pred(s);
   const Node& n = nodes[s];
   for (uint32_t i = 0; i < n.n_children; ++i) {
@@ -157,7 +157,7 @@ bool Lang::trie_any(uint32_t s, uint32_t lo, uint32_t hi, uint32_t acc, int more
 }
 
 template <class P>
-bool Lang::any_next(uint32_t s, uint32_t lo, uint32_t hi, P pred) const {
+bool Language::any_next(uint32_t s, uint32_t lo, uint32_t hi, P pred) const {
   if (trie) return trie_any(s, lo, hi, 0, -1, pred);
   const uint32_t* row = &table[size_t{s} * n_classes];
   for (uint32_t c = lo; c <= hi && c < 128; ++c)

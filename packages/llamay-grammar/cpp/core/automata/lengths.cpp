@@ -17,10 +17,10 @@ uint64_t saturating_mul(uint64_t a, uint64_t b) {
   return p > kMost ? kMost : static_cast<uint64_t>(p);
 }
 
-const uint32_t* row(const Lang& l, uint32_t s) { return &l.table[size_t{s} * l.n_classes]; }
+const uint32_t* row(const Language& l, uint32_t s) { return &l.table[size_t{s} * l.n_classes]; }
 
 // Distances to the accepting states by breadth first search over reversed edges.
-void shortest_words(Lang& l, const Predecessors& from) {
+void shortest_words(Language& l, const Predecessors& from) {
   const uint32_t n = l.n_states();
   l.min_len.assign(n, kInf);
   std::vector<uint32_t> queue;
@@ -35,7 +35,8 @@ void shortest_words(Lang& l, const Predecessors& from) {
 
 // States from which a cycle is reachable have no longest word: the others are peeled off, last first (A. B.
 // Kahn, "Topological sorting of large networks", 1962).
-void longest_words_and_counts(Lang& l, const Predecessors& from, const std::vector<uint64_t>& class_size) {
+void longest_words_and_counts(Language& l, const Predecessors& from,
+                              const std::vector<uint64_t>& class_size) {
   const uint32_t n = l.n_states(), k = l.n_classes;
   l.max_len.assign(n, 0);
   l.n_words.assign(n, 0);
@@ -66,7 +67,7 @@ void longest_words_and_counts(Lang& l, const Predecessors& from, const std::vect
 
 // If every state's interval of lengths is tiled by its successors' (plus one) and by zero when it accepts,
 // then by induction on the length every value of the interval is the length of a word.
-bool lengths_have_no_gaps(const Lang& l) {
+bool lengths_have_no_gaps(const Language& l) {
   std::vector<std::pair<uint64_t, uint64_t>> parts;
   for (uint32_t s = 0; s < l.n_states(); ++s) {
     parts.clear();
@@ -87,7 +88,7 @@ bool lengths_have_no_gaps(const Lang& l) {
 
 }  // namespace
 
-void measure(Lang& dense, const std::vector<uint64_t>& class_size) {
+void measure(Language& dense, const std::vector<uint64_t>& class_size) {
   const Predecessors from(dense.table, dense.n_states(), dense.n_classes);
   shortest_words(dense, from);
   longest_words_and_counts(dense, from, class_size);

@@ -10,10 +10,10 @@ namespace llamay::grammar {
 // Fills in what a dense language knows of the words from each of its states on: shortest and longest, in code
 // points, and how many; then whether lengths have gaps. `class_size`: code points in each class. Takes time
 // linear in the table, and to sort the successors of a state.
-void measure(Lang& dense, const std::vector<uint64_t>& class_size);
+void measure(Language& dense, const std::vector<uint64_t>& class_size);
 
 // Whether a language with a window of lengths still has a word: `state` after `count` code points.
-inline bool length_open(const Lang& l, uint32_t state, uint32_t count, uint32_t min, uint32_t max) {
+inline bool length_open(const Language& l, uint32_t state, uint32_t count, uint32_t min, uint32_t max) {
   if (max != kInf && (count > max || l.min_len[state] > max - count)) return false;
   return count >= min || l.max_len[state] == kInf || l.max_len[state] >= min - count;
 }

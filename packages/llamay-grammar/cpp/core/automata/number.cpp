@@ -157,7 +157,7 @@ class Builder {
     cap_places_ = max_places_ + 1;
   }
 
-  LangPtr build() {
+  LanguagePtr build() {
     // Classes: the ten digits, '-', '.', 'e' and 'E', '+', everything else.
     RawDfa raw;
     auto cut = [&](uint32_t at, uint16_t c) { raw.starts.push_back(at), raw.classes.push_back(c); };
@@ -322,19 +322,19 @@ class Builder {
 
 }  // namespace
 
-LangPtr number_lang(const NumberSpec& spec, Budget& budget) {
+LanguagePtr number_language(const NumberSpec& spec, Budget& budget) {
   static std::mutex lock;
-  static std::unordered_map<std::string, LangPtr> cache;
+  static std::unordered_map<std::string, LanguagePtr> cache;
   std::string key = spec.key();
   {
     std::lock_guard<std::mutex> hold(lock);
     if (auto it = cache.find(key); it != cache.end()) return it->second;
   }
-  LangPtr l = Builder(spec, budget).build();
+  LanguagePtr l = Builder(spec, budget).build();
   for (auto& x : spec.excluded) {
     NumberSpec only;
     only.lo = only.hi = x;
-    l = combine(l, number_lang(only, budget), Combine::AndNot, budget);
+    l = combine(l, number_language(only, budget), Combine::AndNot, budget);
   }
   std::lock_guard<std::mutex> hold(lock);
   if (cache.size() >= 1024) cache.clear();
@@ -342,7 +342,7 @@ LangPtr number_lang(const NumberSpec& spec, Budget& budget) {
   return l;
 }
 
-LangPtr number_words(const std::vector<Decimal>& values, bool canonical, Budget& budget) {
+LanguagePtr number_words(const std::vector<Decimal>& values, bool canonical, Budget& budget) {
   std::vector<std::string> words;
   for (auto& v : values) {
     if (v.width() > 400) {
@@ -361,7 +361,7 @@ LangPtr number_words(const std::vector<Decimal>& values, bool canonical, Budget&
       if (e < 0 && e > -10) words.push_back(sign + d + "e-0" + std::to_string(-e));
     }
   }
-  return lang_of_words(std::move(words), budget);
+  return language_of_words(std::move(words), budget);
 }
 
 }  // namespace llamay::grammar

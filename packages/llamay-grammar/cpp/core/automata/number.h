@@ -31,7 +31,7 @@ struct NumberSpec {
 // Longest spelling of a number that no enumeration spells out.
 constexpr uint32_t kMaxNumberLength = 48;
 
-LangPtr number_lang(const NumberSpec& spec, Budget& budget);
-LangPtr number_words(const std::vector<Decimal>& values, bool canonical, Budget& budget);
+LanguagePtr number_language(const NumberSpec& spec, Budget& budget);
+LanguagePtr number_words(const std::vector<Decimal>& values, bool canonical, Budget& budget);
 
 }  // namespace llamay::grammar

@@ -11,7 +11,7 @@ namespace llamay::grammar {
 namespace {
 
 // Lengths and counts of the words below each node.
-void measure_trie(Lang& trie) {
+void measure_trie(Language& trie) {
   const size_t n = trie.nodes.size();
   trie.min_len.assign(n, kInf), trie.max_len.assign(n, 0), trie.n_words.assign(n, 0);
   trie.gap_free = false;
@@ -31,8 +31,8 @@ void measure_trie(Lang& trie) {
 
 }  // namespace
 
-LangPtr lang_of_words(std::vector<std::string> words, Budget& budget) {
-  auto l = std::make_shared<Lang>();
+LanguagePtr language_of_words(std::vector<std::string> words, Budget& budget) {
+  auto l = std::make_shared<Language>();
   l->trie = true;
   std::sort(words.begin(), words.end());
   words.erase(std::unique(words.begin(), words.end()), words.end());
@@ -54,7 +54,7 @@ LangPtr lang_of_words(std::vector<std::string> words, Budget& budget) {
       uint8_t b = static_cast<uint8_t>(l->words[i][it.depth]);
       uint32_t j = i;
       while (j < it.hi && static_cast<uint8_t>(l->words[j][it.depth]) == b) ++j;
-      Lang::Node n;
+      Language::Node n;
       n.byte = b, n.lo = i, n.hi = j;
       queue.push_back({static_cast<uint32_t>(l->nodes.size()), i, j, it.depth + 1});
       l->nodes.push_back(n);
@@ -69,7 +69,7 @@ LangPtr lang_of_words(std::vector<std::string> words, Budget& budget) {
   return l;
 }
 
-LangPtr dense(const LangPtr& a, Budget& budget) {
+LanguagePtr dense(const LanguagePtr& a, Budget& budget) {
   if (!a->trie) return a;
   std::vector<uint32_t> chars;
   std::vector<std::vector<uint32_t>> decoded;

@@ -16,7 +16,7 @@ FormulaId Expansion::one_spelling() {
   NumberSpec n;
   n.canonical = true;
   StringSpec s;
-  s.lang = lang_any(), s.counted = true;
+  s.language = every_text(), s.counted = true;
   return f.all({f.number(n), f.string(s), spelling_inside()});
 }
 
@@ -47,8 +47,8 @@ void Expansion::check_unique(ArrayAtom& a) {
       a.deep |= !n.arrays.empty() || !n.objects.empty();
       bool endless = false;
       for (uint32_t x : n.strings)
-        endless |= p.strings[x].lang->infinite(0) || p.strings[x].lang->count_words(0) > 1u << 30;
-      for (uint32_t x : n.numbers) endless |= p.numbers[x].lang->count_words(0) > 1u << 30;
+        endless |= p.strings[x].language->infinite(0) || p.strings[x].language->count_words(0) > 1u << 30;
+      for (uint32_t x : n.numbers) endless |= p.numbers[x].language->count_words(0) > 1u << 30;
       free &= endless;
     }
   };
@@ -63,8 +63,8 @@ void Expansion::check_unique(ArrayAtom& a) {
   if (n.strings.size() > 1 || n.numbers.size() > 1)
     throw CompileError("uniqueItems", "", "uniqueItems over alternatives of few values");
   uint64_t values = static_cast<uint64_t>(__builtin_popcount(n.literals));
-  for (uint32_t x : n.strings) values += std::min<uint64_t>(p.strings[x].lang->count_words(0), 1u << 30);
-  for (uint32_t x : n.numbers) values += std::min<uint64_t>(p.numbers[x].lang->count_words(0), 1u << 30);
+  for (uint32_t x : n.strings) values += std::min<uint64_t>(p.strings[x].language->count_words(0), 1u << 30);
+  for (uint32_t x : n.numbers) values += std::min<uint64_t>(p.numbers[x].language->count_words(0), 1u << 30);
   a.max = std::min(a.max, values);
   if (a.max < a.min)
     throw CompileError("uniqueItems", "", "uniqueItems needs more different items than there are");

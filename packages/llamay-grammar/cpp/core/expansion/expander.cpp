@@ -9,6 +9,6 @@ Expander::Expander(Formulas& formulas, Program& program, Budget& budget)
 Expander::~Expander() = default;
 uint32_t Expander::node(FormulaId f) { return impl_->node(f); }
 void Expander::finish() { impl_->finish(); }
-LangPtr Expander::string_language(FormulaId f) { return impl_->string_language(f); }
+LanguagePtr Expander::string_language(FormulaId f) { return impl_->string_language(f); }
 
 }  // namespace llamay::grammar

@@ -22,7 +22,7 @@ class Expander {
   // Expands everything reachable and prunes. After it, node(f) may be impossible: then no value satisfies f.
   void finish();
   // The strings that satisfy f, as one automaton (labels 0).
-  LangPtr string_language(FormulaId f);
+  LanguagePtr string_language(FormulaId f);
 
  private:
   std::unique_ptr<Expansion> impl_;

@@ -159,7 +159,7 @@ void Expansion::finish() {
       prune(s);
       gone |= had && s.empty();
     }
-    if (a.rest && gone) a.rest = restrict_labels(a.rest, lang_any(), a.rest_slots);
+    if (a.rest && gone) a.rest = restrict_labels(a.rest, every_text(), a.rest_slots);
     // The declared names are told apart before the rest is asked, so the rest may go on containing them.
     // But where the rest is finite, its words are counted: take the declared ones out.
     if (a.rest && !a.rest->infinite(0) && !a.names->empty()) a.rest = without_names(a);
@@ -225,9 +225,9 @@ void Expansion::find_plenty(const std::vector<bool>& arrays, const std::vector<b
       if (n.plenty) continue;
       for (uint32_t x : n.strings) {
         const StringAtom& a = p.strings[x];
-        n.plenty |= plenty_words(*a.lang, 0, a.max, a.min);
+        n.plenty |= plenty_words(*a.language, 0, a.max, a.min);
       }
-      for (uint32_t x : n.numbers) n.plenty |= plenty_words(*p.numbers[x].lang, 0, p.numbers[x].max, 0);
+      for (uint32_t x : n.numbers) n.plenty |= plenty_words(*p.numbers[x].language, 0, p.numbers[x].max, 0);
       for (uint32_t x : n.arrays) n.plenty |= array[x];
       for (uint32_t x : n.objects) n.plenty |= object[x];
       more |= n.plenty;

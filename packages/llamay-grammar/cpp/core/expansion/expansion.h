@@ -25,7 +25,7 @@ struct Expansion {
   size_t expanded = 0;
   std::map<Leaves, uint32_t> array_of, object_of, string_of, number_of;
   std::vector<std::pair<uint32_t, uint32_t>> rebuilt;
-  std::unordered_map<FormulaId, LangPtr> string_langs;
+  std::unordered_map<FormulaId, LanguagePtr> string_languages;
   Expansion(Formulas& f_, Program& p_, Budget& b) : f(f_), p(p_), budget(b) {}
 
   enum class Truth { No, Yes, Open };
@@ -39,7 +39,7 @@ struct Expansion {
     enum Kind { Absent, Present, Exists } kind;
     std::string name;
     FormulaId value;
-    LangPtr names;
+    LanguagePtr names;
   };
 
   // ---- Values, and which of them exist at all: expansion.cpp ----
@@ -63,7 +63,7 @@ struct Expansion {
   void dnf(Dnf& d, std::vector<FormulaId> todo, Leaves leaves, std::vector<FormulaId> ors,
            std::vector<FormulaId> seen);
   std::optional<Literal> literal(FormulaId id);
-  LangPtr exists_names(const ExistsSpec& s);
+  LanguagePtr exists_names(const ExistsSpec& s);
   // Cheap contradictions, so that hopeless combinations are dropped before they multiply.
   bool contradicts(const Leaves& leaves, uint8_t t);
   // Two assertions about one type that cannot both hold.
@@ -87,7 +87,7 @@ struct Expansion {
   // Alternatives that are finite sets are one set: one automaton instead of many in parallel.
   void merge_strings(Node& node);
   void add_number(Node& node, const Leaves& leaves);
-  LangPtr string_language(FormulaId id);
+  LanguagePtr string_language(FormulaId id);
 
   // ---- Arrays: arrays.cpp ----
 
@@ -108,16 +108,17 @@ struct Expansion {
   // The words of `all` whose label has a usable slot, and that `rule` allows; labels kept.
   // Names told apart by the languages that they are in: `all` has as labels the numbers of sets.
   struct Classified {
-    LangPtr all;
+    LanguagePtr all;
     std::vector<std::vector<bool>> sets;
-    std::vector<LangPtr> parts;  // held, so that no other gets the number of one
+    std::vector<LanguagePtr> parts;  // held, so that no other gets the number of one
   };
   std::map<std::vector<uint64_t>, Classified> classified_;
-  const Classified& classified(const std::vector<LangPtr>& langs);
-  LangPtr restrict_labels(const LangPtr& all, const LangPtr& rule, const std::vector<Slot>& slots);
-  LangPtr with_label(const LangPtr& in, uint32_t label);
+  const Classified& classified(const std::vector<LanguagePtr>& languages);
+  LanguagePtr restrict_labels(const LanguagePtr& all, const LanguagePtr& rule,
+                              const std::vector<Slot>& slots);
+  LanguagePtr with_label(const LanguagePtr& in, uint32_t label);
   bool object_possible(const ObjectAtom& a) const;
-  LangPtr without_names(const ObjectAtom& a);
+  LanguagePtr without_names(const ObjectAtom& a);
 };
 
 }  // namespace llamay::grammar

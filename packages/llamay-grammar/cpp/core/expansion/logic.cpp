@@ -192,7 +192,7 @@ std::optional<Expansion::Literal> Expansion::literal(FormulaId id) {
   return require;
 }
 
-LangPtr Expansion::exists_names(const ExistsSpec& s) {
+LanguagePtr Expansion::exists_names(const ExistsSpec& s) {
   return s.names ? s.names : string_language(s.name_rule);
 }
 
@@ -253,7 +253,7 @@ bool Expansion::in(const StringSpec& s, const std::string& text) {
   if (s.finite) return std::binary_search(s.words.begin(), s.words.end(), text);
   uint32_t n = 0;
   for (char c : text) n += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
-  return n >= s.min && n <= s.max && s.lang->matches(text);
+  return n >= s.min && n <= s.max && s.language->matches(text);
 }
 
 bool Expansion::forbids(const PropsSpec& s, const std::string& name) {

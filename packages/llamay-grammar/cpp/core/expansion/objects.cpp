@@ -70,10 +70,10 @@ uint32_t Expansion::object(const Leaves& leaves) {
   for (auto& c : clauses)
     for (auto& l : c)
       if (l.kind != Literal::Exists) names.push_back(l.name);
-  LangPtr rule = lang_any();
+  LanguagePtr rule = every_text();
   for (FormulaId r : name_rules) rule = combine(rule, string_language(r), Combine::And, budget);
   if (rule->trie) names.insert(names.end(), rule->words.begin(), rule->words.end());
-  a.names = lang_of_words(names, budget);
+  a.names = language_of_words(names, budget);
   const auto& words = a.names->words;
   // The options of a place whose plain value is `base`, when each condition c would be met by a value that
   // satisfies meets[c] (no(): by none).
@@ -152,18 +152,18 @@ uint32_t Expansion::object(const Leaves& leaves) {
   if (rule->trie) {
     a.rest = nullptr;
   } else {
-    std::vector<LangPtr> langs;
+    std::vector<LanguagePtr> languages;
     struct From {
       size_t props, pattern;
     };
     std::vector<From> from;
     for (size_t s = 0; s < props.size(); ++s)
       for (size_t k = 0; k < props[s].patterns.size(); ++k)
-        langs.push_back(props[s].patterns[k].first), from.push_back({s, k});
+        languages.push_back(props[s].patterns[k].first), from.push_back({s, k});
     std::vector<std::pair<size_t, const Literal*>> somewhere;  // clause, literal
     for (size_t c = 0; c < clauses.size(); ++c)
       for (auto& l : clauses[c])
-        if (l.kind == Literal::Exists) langs.push_back(l.names), somewhere.emplace_back(c, &l);
+        if (l.kind == Literal::Exists) languages.push_back(l.names), somewhere.emplace_back(c, &l);
     auto base_of = [&](const std::vector<bool>& set) {
       std::vector<FormulaId> and_;
       for (size_t s = 0; s < props.size(); ++s) {
@@ -175,15 +175,15 @@ uint32_t Expansion::object(const Leaves& leaves) {
       }
       return f.all(std::move(and_));
     };
-    if (langs.empty()) {
+    if (languages.empty()) {
       FormulaId base = base_of({});
       if (base != f.no()) {
         a.rest = rule;
         a.rest_slots.push_back(options(base, {}));
       }
     } else {
-      const Classified& names = classified(langs);
-      const LangPtr& all = names.all;
+      const Classified& names = classified(languages);
+      const LanguagePtr& all = names.all;
       const std::vector<std::vector<bool>>& sets = names.sets;
       bool some = false;
       for (const std::vector<bool>& set : sets) {
@@ -202,37 +202,39 @@ uint32_t Expansion::object(const Leaves& leaves) {
 }
 
 // Alternatives that exclude each other ask for the same names again and again.
-const Expansion::Classified& Expansion::classified(const std::vector<LangPtr>& langs) {
+const Expansion::Classified& Expansion::classified(const std::vector<LanguagePtr>& languages) {
   std::vector<uint64_t> key;
-  for (const LangPtr& l : langs) key.push_back(l->uid);
+  for (const LanguagePtr& l : languages) key.push_back(l->uid);
   auto [it, fresh] = classified_.try_emplace(std::move(key));
   if (fresh) {
-    it->second.parts = langs;
-    it->second.all = classify(langs, it->second.sets, budget);
+    it->second.parts = languages;
+    it->second.all = classify(languages, it->second.sets, budget);
   }
   return it->second;
 }
 
-// The automaton of `lang` without its labels, for others to be given.
-static RawDfa unlabelled(const Lang& lang) {
-  RawDfa raw = over_alphabet_of(lang);
-  raw.table = lang.table;
+// The automaton of `language` without its labels, for others to be given.
+static RawDfa unlabelled(const Language& language) {
+  RawDfa raw = over_alphabet_of(language);
+  raw.table = language.table;
   return raw;
 }
 
-LangPtr Expansion::restrict_labels(const LangPtr& all, const LangPtr& rule, const std::vector<Slot>& slots) {
-  LangPtr in = all;
-  if (rule == lang_any() && std::none_of(slots.begin(), slots.end(), [](const Slot& s) { return s.empty(); }))
+LanguagePtr Expansion::restrict_labels(const LanguagePtr& all, const LanguagePtr& rule,
+                                       const std::vector<Slot>& slots) {
+  LanguagePtr in = all;
+  if (rule == every_text() &&
+      std::none_of(slots.begin(), slots.end(), [](const Slot& s) { return s.empty(); }))
     return in->empty() ? nullptr : in;
   RawDfa raw = unlabelled(*in);
   for (uint32_t l : in->labels) raw.labels.push_back(l != kDead && !slots[l].empty() ? l : kDead);
-  LangPtr out = grammar::finish(std::move(raw), budget);
-  if (rule == lang_any() || out->empty()) return out->empty() ? nullptr : out;
+  LanguagePtr out = grammar::finish(std::move(raw), budget);
+  if (rule == every_text() || out->empty()) return out->empty() ? nullptr : out;
   // Intersect with the rule by classification: label = set of both.
-  std::vector<LangPtr> parts{rule};
+  std::vector<LanguagePtr> parts{rule};
   for (uint32_t l = 0; l < slots.size(); ++l) parts.push_back(with_label(out, l));
   std::vector<std::vector<bool>> sets;
-  LangPtr both = classify(parts, sets, budget);
+  LanguagePtr both = classify(parts, sets, budget);
   RawDfa r = unlabelled(*both);
   for (uint32_t l : both->labels) {
     uint32_t label = kDead;
@@ -245,7 +247,7 @@ LangPtr Expansion::restrict_labels(const LangPtr& all, const LangPtr& rule, cons
   return out->empty() ? nullptr : out;
 }
 
-LangPtr Expansion::with_label(const LangPtr& in, uint32_t label) {
+LanguagePtr Expansion::with_label(const LanguagePtr& in, uint32_t label) {
   RawDfa raw = unlabelled(*in);
   for (uint32_t l : in->labels) raw.labels.push_back(l == label ? 0 : kDead);
   return grammar::finish(std::move(raw), budget);
@@ -274,11 +276,11 @@ bool Expansion::object_possible(const ObjectAtom& a) const {
   return object_feasible(p, a, seen.data(), 0, 0);
 }
 
-LangPtr Expansion::without_names(const ObjectAtom& a) {
-  std::vector<LangPtr> parts{a.names};
+LanguagePtr Expansion::without_names(const ObjectAtom& a) {
+  std::vector<LanguagePtr> parts{a.names};
   for (uint32_t l = 0; l < a.rest_slots.size(); ++l) parts.push_back(with_label(a.rest, l));
   std::vector<std::vector<bool>> sets;
-  LangPtr both = classify(parts, sets, budget);
+  LanguagePtr both = classify(parts, sets, budget);
   RawDfa r = unlabelled(*both);
   for (uint32_t l : both->labels) {
     uint32_t label = kDead;

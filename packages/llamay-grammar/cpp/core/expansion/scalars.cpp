@@ -15,9 +15,9 @@ namespace llamay::grammar {
 
 StringSpec Expansion::conjunction(const Leaves& leaves) {
   StringSpec s;
-  s.lang = lang_any();
+  s.language = every_text();
   bool finite = false;
-  std::vector<LangPtr> langs;
+  std::vector<LanguagePtr> languages;
   for (FormulaId id : leaves) {
     const StringSpec& x = f.string_at(f.at(id));
     if (x.finite) {
@@ -31,7 +31,7 @@ StringSpec Expansion::conjunction(const Leaves& leaves) {
       }
     } else {
       s.min = std::max(s.min, x.min), s.max = std::min(s.max, x.max), s.counted |= x.counted;
-      langs.push_back(x.lang);
+      languages.push_back(x.language);
     }
   }
   if (finite) {
@@ -39,13 +39,13 @@ StringSpec Expansion::conjunction(const Leaves& leaves) {
       uint32_t n = 0;
       for (char c : w) n += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
       if (n < s.min || n > s.max) return true;
-      return std::any_of(langs.begin(), langs.end(), [&](auto& l) { return !l->matches(w); });
+      return std::any_of(languages.begin(), languages.end(), [&](auto& l) { return !l->matches(w); });
     });
     s.finite = true;
     return s;
   }
-  for (auto& l : langs) s.lang = combine(s.lang, l, Combine::And, budget);
-  if (s.min > s.max) s.lang = lang_of_words({}, budget);
+  for (auto& l : languages) s.language = combine(s.language, l, Combine::And, budget);
+  if (s.min > s.max) s.language = language_of_words({}, budget);
   return s;
 }
 
@@ -55,18 +55,18 @@ uint32_t Expansion::string_atom(const Leaves& leaves) {
   StringSpec s = conjunction(leaves);
   StringAtom a;
   if (s.finite) {
-    a.lang = lang_of_words(s.words, budget);
+    a.language = language_of_words(s.words, budget);
   } else {
-    a.lang = s.lang, a.min = s.min, a.max = s.max;
-    if (!a.lang->empty()) {
-      a.min = a.min <= a.lang->min_length(0) ? 0 : a.min;
-      a.max = a.max >= a.lang->max_length(0) ? kInf : a.max;
+    a.language = s.language, a.min = s.min, a.max = s.max;
+    if (!a.language->empty()) {
+      a.min = a.min <= a.language->min_length(0) ? 0 : a.min;
+      a.max = a.max >= a.language->max_length(0) ? kInf : a.max;
       // Without a minimum, "the shortest way out fits" decides; with one, gaps in the lengths would matter.
-      if ((a.min > 0 && !a.lang->gap_free) || s.counted)
-        a.lang = with_length(a.lang, a.min, a.max, budget), a.min = 0, a.max = kInf;
+      if ((a.min > 0 && !a.language->gap_free) || s.counted)
+        a.language = with_length(a.language, a.min, a.max, budget), a.min = 0, a.max = kInf;
     }
   }
-  if (a.lang->empty() || a.lang->min_length(0) > a.max || a.lang->max_length(0) < a.min)
+  if (a.language->empty() || a.language->min_length(0) > a.max || a.language->max_length(0) < a.min)
     return it->second = kNone;
   p.strings.push_back(std::move(a));
   return it->second = static_cast<uint32_t>(p.strings.size() - 1);
@@ -79,18 +79,18 @@ void Expansion::merge_strings(Node& node) {
   std::vector<uint32_t> keep, sets;
   for (uint32_t s : node.strings) {
     const StringAtom& a = p.strings[s];
-    if (a.lang == lang_any() && a.min == 0 && a.max == kInf) {
+    if (a.language == every_text() && a.min == 0 && a.max == kInf) {
       node.strings = {s};
       return;
     }
-    (a.lang->trie ? sets : keep).push_back(s);
+    (a.language->trie ? sets : keep).push_back(s);
   }
   if (sets.size() > 1) {
     std::vector<std::string> words;
     for (uint32_t s : sets)
-      words.insert(words.end(), p.strings[s].lang->words.begin(), p.strings[s].lang->words.end());
+      words.insert(words.end(), p.strings[s].language->words.begin(), p.strings[s].language->words.end());
     StringAtom a;
-    a.lang = lang_of_words(std::move(words), budget);
+    a.language = language_of_words(std::move(words), budget);
     p.strings.push_back(std::move(a));
     sets = {static_cast<uint32_t>(p.strings.size() - 1)};
   }
@@ -119,16 +119,17 @@ void Expansion::add_number(Node& node, const Leaves& leaves) {
     NumberAtom a;
     if (finite) {
       std::erase_if(set, [&](auto& d) { return !spec.contains(d); });
-      a.lang = number_words(set, spec.canonical || spec.plain_integer, budget);
+      a.language = number_words(set, spec.canonical || spec.plain_integer, budget);
     } else if (spec.integer && spec.fractional) {
-      a.lang = lang_of_words({}, budget);
+      a.language = language_of_words({}, budget);
     } else {
-      a.lang = number_lang(spec, budget);
+      a.language = number_language(spec, budget);
       a.max = kMaxNumberLength;
-      if (spec.canonical) a.lang = with_length(a.lang, 0, 20, budget), a.max = kInf;
-      if (!a.lang->empty() && a.lang->min_length(0) > a.max) a.max = a.lang->min_length(0) + kMaxNumberLength;
+      if (spec.canonical) a.language = with_length(a.language, 0, 20, budget), a.max = kInf;
+      if (!a.language->empty() && a.language->min_length(0) > a.max)
+        a.max = a.language->min_length(0) + kMaxNumberLength;
     }
-    if (!a.lang->empty()) {
+    if (!a.language->empty()) {
       p.numbers.push_back(std::move(a));
       it->second = static_cast<uint32_t>(p.numbers.size() - 1);
     }
@@ -136,15 +137,16 @@ void Expansion::add_number(Node& node, const Leaves& leaves) {
   node.numbers.push_back(it->second);
 }
 
-LangPtr Expansion::string_language(FormulaId id) {
-  if (auto it = string_langs.find(id); it != string_langs.end()) return it->second;
-  LangPtr out = lang_of_words({}, budget);
+LanguagePtr Expansion::string_language(FormulaId id) {
+  if (auto it = string_languages.find(id); it != string_languages.end()) return it->second;
+  LanguagePtr out = language_of_words({}, budget);
   for (auto& l : alternatives(id, kString)) {
     StringSpec s = conjunction(l);
-    LangPtr one = s.finite ? lang_of_words(s.words, budget) : with_length(s.lang, s.min, s.max, budget);
+    LanguagePtr one =
+        s.finite ? language_of_words(s.words, budget) : with_length(s.language, s.min, s.max, budget);
     out = combine(out, one, Combine::Or, budget);
   }
-  return string_langs[id] = out;
+  return string_languages[id] = out;
 }
 
 }  // namespace llamay::grammar

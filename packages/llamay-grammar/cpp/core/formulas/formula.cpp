@@ -141,9 +141,9 @@ FormulaId Formulas::string(StringSpec spec) {
     if (spec.words.empty()) return type(kAnyType & ~kString);
     key = key_of('W', spec.words);
   } else {
-    if (spec.lang->empty() || spec.min > spec.max) return type(kAnyType & ~kString);
-    if (spec.lang == lang_any() && spec.min == 0 && spec.max == kInf && !spec.counted) return yes();
-    key = key_of('S', spec.lang->uid, spec.min, spec.max, spec.counted);
+    if (spec.language->empty() || spec.min > spec.max) return type(kAnyType & ~kString);
+    if (spec.language == every_text() && spec.min == 0 && spec.max == kInf && !spec.counted) return yes();
+    key = key_of('S', spec.language->uid, spec.min, spec.max, spec.counted);
   }
   return assertion(std::move(key), Op::String, kString, strings_, std::move(spec));
 }

@@ -63,7 +63,7 @@ struct Formula {
 struct StringSpec {  // a finite set, or a language with a window of lengths
   bool finite = false;
   std::vector<std::string> words;  // sorted
-  LangPtr lang;
+  LanguagePtr language;
   uint32_t min = 0, max = kInf;
   bool counted = false;  // the window belongs into the automaton, whose words are going to be counted
 };
@@ -87,7 +87,7 @@ struct PropsSpec {
   std::vector<std::pair<std::string, FormulaId>> names;
   bool declares = true;            // in this order; false: the order of `names` says nothing
   std::vector<std::string> order;  // of the names, where it matters; filled in by Formulas
-  std::vector<std::pair<LangPtr, FormulaId>> patterns;
+  std::vector<std::pair<LanguagePtr, FormulaId>> patterns;
   FormulaId additional = 0;
 };
 
@@ -97,7 +97,7 @@ struct DependSpec {
 };
 
 struct ExistsSpec {
-  LangPtr names;  // null: the strings that satisfy name_rule
+  LanguagePtr names;  // null: the strings that satisfy name_rule
   FormulaId value = 0;
   FormulaId name_rule = 0;
 };

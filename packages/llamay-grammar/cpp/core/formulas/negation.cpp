@@ -104,16 +104,16 @@ class Negation {
 
   FormulaId string(const StringSpec s) {
     StringSpec n;
-    n.lang = complement(s.finite ? lang_of_words(s.words, f_.budget()) : s.lang, f_.budget());
+    n.language = complement(s.finite ? language_of_words(s.words, f_.budget()) : s.language, f_.budget());
     std::vector<FormulaId> parts{f_.guarded(kString, f_.string(n))};
     if (!s.finite && s.min > 0) {
       StringSpec shorter;
-      shorter.lang = lang_any(), shorter.max = s.min - 1;
+      shorter.language = every_text(), shorter.max = s.min - 1;
       parts.push_back(f_.guarded(kString, f_.string(shorter)));
     }
     if (!s.finite && s.max != kInf) {
       StringSpec longer;
-      longer.lang = lang_any(), longer.min = s.max + 1;
+      longer.language = every_text(), longer.min = s.max + 1;
       parts.push_back(f_.guarded(kString, f_.string(longer)));
     }
     return f_.any(std::move(parts));
@@ -173,14 +173,14 @@ class Negation {
       bad.additional = f_.yes();
       parts.push_back(f_.all({f_.type(kObject), f_.require(name), f_.props(std::move(bad))}));
     }
-    for (auto& [lang, value] : s.patterns)
-      if (value != f_.yes()) parts.push_back(f_.guarded(kObject, f_.exists({lang, f_.negate(value), 0})));
+    for (auto& [language, value] : s.patterns)
+      if (value != f_.yes()) parts.push_back(f_.guarded(kObject, f_.exists({language, f_.negate(value), 0})));
     if (s.additional != f_.yes()) {
       Budget& budget = f_.budget();
       std::vector<std::string> words;
       for (auto& n : s.names) words.push_back(n.first);
-      LangPtr others =
-          words.empty() ? lang_any() : complement(lang_of_words(std::move(words), budget), budget);
+      LanguagePtr others =
+          words.empty() ? every_text() : complement(language_of_words(std::move(words), budget), budget);
       for (auto& p : s.patterns) others = combine(others, p.first, Combine::AndNot, budget);
       parts.push_back(f_.guarded(kObject, f_.exists({others, f_.negate(s.additional), 0})));
     }

@@ -21,7 +21,7 @@ class Ebnf : GrammarReader {
       i_ += 3;
       out.define(rule, choice(0));
       space();
-      take(';');
+      consume(';');
       space();
     }
     return first;
@@ -45,7 +45,7 @@ class Ebnf : GrammarReader {
   Expr choice(uint32_t d) {
     depth(d);
     std::vector<Expr> alternatives{sequence(d)};
-    while (take('|')) alternatives.push_back(sequence(d));
+    while (consume('|')) alternatives.push_back(sequence(d));
     return one(std::move(alternatives), Expr::Choice);
   }
 
@@ -70,10 +70,10 @@ class Ebnf : GrammarReader {
         append_utf8(e.text, hex(8, false));
       } else if (at('[')) {
         e = set();
-      } else if (take('(')) {
+      } else if (consume('(')) {
         e = choice(d + 1);
         space();
-        if (!take(')')) fail("expected ')'");
+        if (!consume(')')) fail("expected ')'");
       } else if (name_char(p_[i_])) {
         size_t back = i_;
         e.kind = Expr::Rule, e.text = name();
@@ -97,11 +97,11 @@ class Ebnf : GrammarReader {
         e.set = keep.complement();
         space();
       }
-      if (take('*'))
+      if (consume('*'))
         e = repeat(std::move(e), 0, kInf);
-      else if (take('+'))
+      else if (consume('+'))
         e = repeat(std::move(e), 1, kInf);
-      else if (take('?'))
+      else if (consume('?'))
         e = repeat(std::move(e), 0, 1);
       parts.push_back(std::move(e));
     }

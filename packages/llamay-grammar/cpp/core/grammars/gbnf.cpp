@@ -39,7 +39,7 @@ class Gbnf : GrammarReader {
   Expr choice(uint32_t d, bool nested) {
     depth(d);
     std::vector<Expr> alternatives{sequence(d, nested)};
-    while (take('|')) {
+    while (consume('|')) {
       space(true);
       alternatives.push_back(sequence(d, nested));
     }
@@ -63,7 +63,7 @@ class Gbnf : GrammarReader {
         ++i_;
         space(true);
         parts.push_back(choice(d + 1, true));
-        if (!take(')')) fail("expected ')'");
+        if (!consume(')')) fail("expected ')'");
       } else if (name_char(p_[i_])) {
         // A name that is followed by "::=" begins the next rule.
         size_t back = i_;
@@ -99,22 +99,22 @@ class Gbnf : GrammarReader {
 
   Expr quantified(Expr e) {
     while (more()) {
-      if (take('*')) {
+      if (consume('*')) {
         e = repeat(std::move(e), 0, kInf);
-      } else if (take('+')) {
+      } else if (consume('+')) {
         e = repeat(std::move(e), 1, kInf);
-      } else if (take('?')) {
+      } else if (consume('?')) {
         e = repeat(std::move(e), 0, 1);
-      } else if (take('{')) {
+      } else if (consume('{')) {
         space(false);
         uint32_t min = at(',') ? 0 : number(), max = min;
         space(false);
-        if (take(',')) {
+        if (consume(',')) {
           space(false);
           max = at('}') ? kInf : number();
           space(false);
         }
-        if (!take('}')) fail("expected '}'");
+        if (!consume('}')) fail("expected '}'");
         if (max < min) fail("a repetition whose maximum is below its minimum");
         e = repeat(std::move(e), min, max);
       } else {
@@ -125,7 +125,7 @@ class Gbnf : GrammarReader {
   }
 
   uint32_t character() {
-    if (!take('\\')) return p_[i_++];
+    if (!consume('\\')) return p_[i_++];
     if (!more()) fail("a lone backslash at the end");
     uint32_t c = p_[i_++];
     switch (c) {
@@ -160,7 +160,7 @@ class Gbnf : GrammarReader {
     e.kind = Expr::Text;
     while (true) {
       if (!more() || at('\n')) fail("a literal without its closing quote");
-      if (take('"')) return e;
+      if (consume('"')) return e;
       append_utf8(e.text, character());
     }
   }

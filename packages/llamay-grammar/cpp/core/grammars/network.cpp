@@ -169,7 +169,7 @@ void NetworkBuilder::lexeme(Terms::Id t, uint32_t from, uint32_t to) {
   }
   auto [it, fresh] = lexemes_.emplace(t, static_cast<uint32_t>(p_.lexemes.size()));
   if (fresh) p_.lexemes.push_back({terms_.compile(t), 0, kInf});
-  if (!p_.lexemes[it->second].lang->empty()) p_.net[from].edges.push_back({Edge::Lexeme, it->second, to});
+  if (!p_.lexemes[it->second].language->empty()) p_.net[from].edges.push_back({Edge::Lexeme, it->second, to});
 }
 
 void NetworkBuilder::build(const Expr& e, uint32_t from, uint32_t to) {

@@ -63,10 +63,10 @@ class GrammarReader : protected TextCursor {
     ++i_;
     Expr e;
     e.kind = Expr::Set;
-    bool negative = take('^');
+    bool negative = consume('^');
     while (true) {
       if (!more()) fail("a character class without its closing bracket");
-      if (take(']')) break;
+      if (consume(']')) break;
       uint32_t lo = character(), hi = lo;
       if (at('-') && i_ + 1 < p_.size() && p_[i_ + 1] != ']') {
         ++i_;

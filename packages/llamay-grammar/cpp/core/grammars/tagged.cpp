@@ -39,7 +39,7 @@ struct TaggedObjects::Context {
   std::string stop, end;       // what no string has in it, and all that follows one
   std::string close;           // the same, where it is one text; else empty, and
   std::vector<TagPart> then;   // the parts
-  LangPtr names;               // that can stand in the tag
+  LanguagePtr names;           // that can stand in the tag
 };
 
 uint32_t TaggedObjects::state() {
@@ -55,7 +55,7 @@ uint32_t TaggedObjects::lexeme(const StringAtom& atom) {
 
 uint32_t TaggedObjects::word(const std::string& text) {
   auto [it, fresh] = words_.emplace(text, 0);
-  if (fresh) it->second = lexeme({lang_of_words({text}, budget_), 0, kInf});
+  if (fresh) it->second = lexeme({language_of_words({text}, budget_), 0, kInf});
   return it->second;
 }
 
@@ -77,21 +77,23 @@ uint32_t TaggedObjects::chain(uint32_t from, const std::vector<TagPart>& parts, 
 // The texts that a string may be, and what ends them, from one state to another that is behind them.
 bool TaggedObjects::content(uint32_t from, uint32_t to, const StringAtom& atom, uint8_t mixed,
                             const Context& c) {
-  LangPtr& raw = contents_[{c.stop + '\0' + c.end, mixed}];
+  LanguagePtr& raw = contents_[{c.stop + '\0' + c.end, mixed}];
   if (!raw) raw = raw_texts(c.stop, c.end, mixed, budget_);
-  StringAtom a{combine(atom.lang, raw, Combine::And, budget_), atom.min, atom.max};
-  if (a.min > 0 && !a.lang->gap_free) a = {with_length(a.lang, a.min, a.max, budget_), 0, kInf};
-  if (a.lang->empty() || a.lang->min_length(0) > a.max || a.lang->max_length(0) < a.min) return false;
+  StringAtom a{combine(atom.language, raw, Combine::And, budget_), atom.min, atom.max};
+  if (a.min > 0 && !a.language->gap_free) a = {with_length(a.language, a.min, a.max, budget_), 0, kInf};
+  if (a.language->empty() || a.language->min_length(0) > a.max || a.language->max_length(0) < a.min)
+    return false;
   const size_t n = static_cast<size_t>(
       std::count_if(c.close.begin(), c.close.end(), [](char x) { return (x & 0xC0) != 0x80; }));
   // One automaton for the text and its end: in it a token that reaches the end is rare, and masks are
   // remembered. The ends leave gaps in the lengths, so that a window of them cannot be checked with two
   // comparisons.
-  const bool open = a.min == 0 || (a.max == kInf && a.lang->all_infinite);
-  const bool small = a.lang->trie || uint64_t{a.lang->n_states()} * (n + 1) <= budget_.automaton_states;
+  const bool open = a.min == 0 || (a.max == kInf && a.language->all_infinite);
+  const bool small =
+      a.language->trie || uint64_t{a.language->n_states()} * (n + 1) <= budget_.automaton_states;
   if (n > 0 && open && small) {
-    LangPtr& whole = closed_[{a.lang->uid, c.close}];
-    if (!whole) whole = closed_by(a.lang, c.close, budget_);
+    LanguagePtr& whole = closed_[{a.language->uid, c.close}];
+    if (!whole) whole = closed_by(a.language, c.close, budget_);
     const uint32_t more = static_cast<uint32_t>(n);
     a = {whole, a.min > 0 ? a.min + more : 0, a.max == kInf ? kInf : a.max + more, true};
     p_.net[from].edges.push_back({Edge::Lexeme, lexeme(a), to});
@@ -205,7 +207,7 @@ uint32_t TaggedObjects::object(const ObjectAtom& from, const Context& c) {
     a.known.push_back(std::move(s));
   }
   std::sort(heads.begin(), heads.end());
-  a.names = lang_of_words(heads, budget_);
+  a.names = language_of_words(heads, budget_);
   if (from.rest) {
     std::vector<bool> labels;
     for (const Slot& s : from.rest_slots) {

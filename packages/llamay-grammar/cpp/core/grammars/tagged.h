@@ -62,20 +62,20 @@ class TaggedObjects {
   bool lenient_;
   std::map<std::string, uint32_t> words_, tags_;
   std::map<Key, uint32_t> values_, bare_;
-  std::map<std::pair<std::string, uint8_t>, LangPtr> contents_;
-  std::map<std::pair<uint64_t, std::string>, LangPtr> closed_;
+  std::map<std::pair<std::string, uint8_t>, LanguagePtr> contents_;
+  std::map<std::pair<uint64_t, std::string>, LanguagePtr> closed_;
 };
 
-// The texts of `lang` followed by `close`, which must not be in them.
-LangPtr closed_by(const LangPtr& lang, const std::string& close, Budget& budget);
-// `before`, then a word of `lang` that is in `fit` too and has one of some labels, which it keeps, then
+// The texts of `language` followed by `close`, which must not be in them.
+LanguagePtr closed_by(const LanguagePtr& language, const std::string& close, Budget& budget);
+// `before`, then a word of `language` that is in `fit` too and has one of some labels, which it keeps, then
 // `behind`, whose first character no word of `fit` has.
-LangPtr enclosed(const LangPtr& lang, const LangPtr& fit, const std::vector<bool>& labels,
-                 const std::string& before, const std::string& behind, Budget& budget);
+LanguagePtr enclosed(const LanguagePtr& language, const LanguagePtr& fit, const std::vector<bool>& labels,
+                     const std::string& before, const std::string& behind, Budget& budget);
 // The texts that a reader takes for a string: those in which `stop` does not occur, nor together with the
 // beginning of `close`, and that are no value of the types `mixed`.
-LangPtr raw_texts(const std::string& stop, const std::string& close, uint8_t mixed, Budget& budget);
+LanguagePtr raw_texts(const std::string& stop, const std::string& close, uint8_t mixed, Budget& budget);
 // Names that can stand between two tags, of which the second begins with `behind`.
-LangPtr tag_names(const std::string& behind, Budget& budget);
+LanguagePtr tag_names(const std::string& behind, Budget& budget);
 
 }  // namespace llamay::grammar

@@ -20,15 +20,15 @@ namespace {
 using Spot = std::array<uint32_t, 3>;
 constexpr Spot kNowhere{kDead, kDead, kDead};
 
-LangPtr explore(const std::vector<const Lang*>& langs, const std::vector<uint32_t>& letters, Spot start,
-                const std::function<Spot(Spot, uint32_t)>& move, const std::function<uint32_t(Spot)>& label,
-                Budget& budget) {
+LanguagePtr explore(const std::vector<const Language*>& languages, const std::vector<uint32_t>& letters,
+                    Spot start, const std::function<Spot(Spot, uint32_t)>& move,
+                    const std::function<uint32_t(Spot)>& label, Budget& budget) {
   Cuts cuts;
-  for (const Lang* l : langs) cuts.add(*l);
+  for (const Language* l : languages) cuts.add(*l);
   for (uint32_t cp : letters) cuts.add(cp, cp);
   const Alphabet<std::vector<uint32_t>> alphabet(std::move(cuts), [&](uint32_t cp) {
     std::vector<uint32_t> key{std::find(letters.begin(), letters.end(), cp) != letters.end() ? cp : kDead};
-    for (const Lang* l : langs) key.push_back(l->class_of(cp));
+    for (const Language* l : languages) key.push_back(l->class_of(cp));
     return key;
   });
   RawDfa raw = alphabet.dfa();
@@ -57,13 +57,13 @@ LangPtr explore(const std::vector<const Lang*>& langs, const std::vector<uint32_
 
 }  // namespace
 
-LangPtr closed_by(const LangPtr& lang, const std::string& close, Budget& budget) {
-  if (lang->trie) {
-    std::vector<std::string> words = lang->words;
+LanguagePtr closed_by(const LanguagePtr& language, const std::string& close, Budget& budget) {
+  if (language->trie) {
+    std::vector<std::string> words = language->words;
     for (std::string& w : words) w += close;
-    return lang_of_words(std::move(words), budget);
+    return language_of_words(std::move(words), budget);
   }
-  if (lang->empty()) return lang;
+  if (language->empty()) return language;
   const std::vector<uint32_t> end = code_points(close);
   const uint32_t n = static_cast<uint32_t>(end.size());
   // D. E. Knuth, J. H. Morris, V. R. Pratt: "Fast pattern matching in strings", 1977.
@@ -73,8 +73,8 @@ LangPtr closed_by(const LangPtr& lang, const std::string& close, Budget& budget)
     if (end[k] == end[i]) ++k;
     back[i + 1] = k;
   }
-  const Lang& l = *lang;
-  // A state: that of `lang` behind all but the last k characters, which may be the beginning of the end.
+  const Language& l = *language;
+  // A state: that of `language` behind all but the last k characters, which may be the beginning of the end.
   auto move = [&](Spot at, uint32_t cp) -> Spot {
     auto [q, k, _] = at;
     if (k == n) return kNowhere;
@@ -90,13 +90,13 @@ LangPtr closed_by(const LangPtr& lang, const std::string& close, Budget& budget)
   return explore({&l}, end, {0, 0, 0}, move, label, budget);
 }
 
-LangPtr enclosed(const LangPtr& given, const LangPtr& fit, const std::vector<bool>& labels,
-                 const std::string& before, const std::string& behind, Budget& budget) {
-  const LangPtr lang = given->trie ? dense(given, budget) : given;
-  if (lang->empty()) return lang;
+LanguagePtr enclosed(const LanguagePtr& given, const LanguagePtr& fit, const std::vector<bool>& labels,
+                     const std::string& before, const std::string& behind, Budget& budget) {
+  const LanguagePtr language = given->trie ? dense(given, budget) : given;
+  if (language->empty()) return language;
   const std::vector<uint32_t> head = code_points(before), tail = code_points(behind);
   const uint32_t n = static_cast<uint32_t>(head.size()), m = static_cast<uint32_t>(tail.size());
-  const Lang& l = *lang;
+  const Language& l = *language;
   std::vector<uint32_t> letters = head;
   letters.insert(letters.end(), tail.begin(), tail.end());
   auto label_of = [&](uint32_t q, uint32_t f) {
@@ -125,7 +125,7 @@ LangPtr enclosed(const LangPtr& given, const LangPtr& fit, const std::vector<boo
   return explore({&l, fit.get()}, letters, inside(0), move, label, budget);
 }
 
-LangPtr raw_texts(const std::string& stop, const std::string& close, uint8_t mixed, Budget& budget) {
+LanguagePtr raw_texts(const std::string& stop, const std::string& close, uint8_t mixed, Budget& budget) {
   Terms t(budget);
   std::vector<Terms::Id> all;
   auto nowhere = [&](Terms::Id what, bool ends) {
@@ -163,7 +163,7 @@ LangPtr raw_texts(const std::string& stop, const std::string& close, uint8_t mix
   return t.compile(t.both(std::move(all)));
 }
 
-LangPtr tag_names(const std::string& behind, Budget& budget) {
+LanguagePtr tag_names(const std::string& behind, Budget& budget) {
   Terms t(budget);
   CharSet bad = CharSet::of({{0, 31}, {127, 159}, {'<', '<'}, {'>', '>'}, {'"', '"'}, {'&', '&'}});
   if (!behind.empty()) bad.add(code_points(behind)[0], code_points(behind)[0]);

@@ -31,7 +31,7 @@ bool Machine::can_begin_item(const Frame* f) const {
   });
 }
 
-void Machine::begin_item(const Thread& in, Threads& out, Scratch& s) const {
+void Machine::begin_item(const Configuration& in, Configurations& out, Scratch& s) const {
   const Frame* f = in.top;
   const ArrayAtom& a = p_.arrays[f->atom];
   const Slot& slot = f->count < a.prefix.size() ? a.prefix[f->count] : a.rest;
@@ -41,7 +41,7 @@ void Machine::begin_item(const Thread& in, Threads& out, Scratch& s) const {
     g->count = std::min(g->count + 1, a.count_cap);
     for (size_t c = 0; c < a.contains.size(); ++c)
       if (o.gain >> c & 1) ++g->have[c];
-    Thread t;
+    Configuration t;
     t.mode = Mode::Value, t.a = o.node, t.top = g, t.gap = in.gap, t.spaces = in.spaces, t.text = in.text;
     if (a.deep) {
       Link* l = make_link({}, in.text, s);
@@ -183,9 +183,9 @@ bool Machine::can_close_object(const Frame* f) const {
   return true;
 }
 
-void Machine::begin_name(const Thread& in, Threads& out) const {
+void Machine::begin_name(const Configuration& in, Configurations& out) const {
   const ObjectAtom& a = p_.objects[in.top->atom];
-  Thread t;
+  Configuration t;
   t.mode = Mode::Name, t.top = in.top, t.text = in.text;
   t.b = a.names->empty() ? kDead : 0;
   t.state = rest_open(in.top) ? 0 : kDead;
@@ -209,8 +209,8 @@ bool Machine::name_used(const Frame* f, std::string_view name) const {
 
 // Whether an undeclared name can still be completed. Only where finitely many remain must the used ones be
 // counted.
-bool Machine::rest_live(const Thread& t, uint32_t state, const Link* partial) const {
-  const Lang& l = *p_.objects[t.top->atom].rest;
+bool Machine::rest_live(const Configuration& t, uint32_t state, const Link* partial) const {
+  const Language& l = *p_.objects[t.top->atom].rest;
   if (l.infinite(state)) return true;
   uint64_t most = p_.objects[t.top->atom].names->words.size();
   for (const Link* n = t.top->names; n; n = n->previous) ++most;
@@ -220,15 +220,15 @@ bool Machine::rest_live(const Thread& t, uint32_t state, const Link* partial) co
   for (const Link* n = t.top->names; n; n = n->previous)
     used += std::string_view(n->text, n->length).substr(0, prefix.size()) == prefix;
   // Declared names below this prefix are not available to the rest either.
-  const Lang& names = *p_.objects[t.top->atom].names;
+  const Language& names = *p_.objects[t.top->atom].names;
   for (const std::string& w : names.words)
     used += std::string_view(w).substr(0, prefix.size()) == prefix && l.matches(w);
   return l.count_words(state) > used;
 }
 
-// Reads one more byte of a name, whose thread lives as long as some name is left that begins so.
+// Reads one more byte of a name, whose configuration lives as long as some name is left that begins so.
 template <bool kJson>
-Scan Machine::read_name(Thread& t, uint8_t b, Scratch& s) const {
+Scan Machine::read_name(Configuration& t, uint8_t b, Scratch& s) const {
   const ObjectAtom& a = p_.objects[t.top->atom];
   auto trie_live = [&](uint32_t node) {
     return node != kDead && any_open(t.top, a.names->nodes[node].lo, a.names->nodes[node].hi);
@@ -263,15 +263,15 @@ Scan Machine::read_name(Thread& t, uint8_t b, Scratch& s) const {
       p_.canonical_escapes);
 }
 
-void Machine::step_name(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
-  Thread t = in;
+void Machine::step_name(const Configuration& in, uint8_t b, Configurations& out, Scratch& s) const {
+  Configuration t = in;
   const Scan r = read_name<true>(t, b, s);
   if (r == Scan::Live) out.push_back(t);
   if (r == Scan::Close) end_name(in, out, s);
 }
 
 // `t` is behind the last character of a name.
-void Machine::end_name(const Thread& t, Threads& out, Scratch& s) const {
+void Machine::end_name(const Configuration& t, Configurations& out, Scratch& s) const {
   const ObjectAtom& a = p_.objects[t.top->atom];
   if (t.b != kDead)
     if (uint32_t word = a.names->label(t.b); word != kDead) {
@@ -296,7 +296,8 @@ bool Machine::option_ok(const Frame* after, const Option& o) const {
   return object_feasible(p_, a, after->seen(), undeclared, after->gained | o.gain);
 }
 
-void Machine::members(const Thread& in, Frame* f, const Slot& slot, Threads& out, Scratch& s) const {
+void Machine::members(const Configuration& in, Frame* f, const Slot& slot, Configurations& out,
+                      Scratch& s) const {
   ++f->count;
   for (const Option& o : slot) {
     if (!option_ok(f, o)) continue;
@@ -313,19 +314,19 @@ void Machine::members(const Thread& in, Frame* f, const Slot& slot, Threads& out
       network(o.start, g, out, s, nullptr);
       continue;
     }
-    Thread t;
+    Configuration t;
     t.mode = Mode::Colon, t.a = o.node, t.top = g, t.text = in.text;
     out.push_back(t);
   }
 }
 
-void Machine::close_known(const Thread& in, uint32_t word, Threads& out, Scratch& s) const {
+void Machine::close_known(const Configuration& in, uint32_t word, Configurations& out, Scratch& s) const {
   Frame* f = copy(in.top, s);
   f->seen()[word / 64] |= uint64_t{1} << (word % 64);
   members(in, f, p_.objects[f->atom].known[word], out, s);
 }
 
-void Machine::close_unknown(const Thread& in, uint32_t label, const Link* name, Threads& out,
+void Machine::close_unknown(const Configuration& in, uint32_t label, const Link* name, Configurations& out,
                             Scratch& s) const {
   Frame* f = copy(in.top, s);
   f->names = name;
@@ -336,9 +337,9 @@ void Machine::close_unknown(const Thread& in, uint32_t label, const Link* name, 
 
 // A tag has no closing character that its name could not have: where the text of a tag is complete, the value
 // begins, and if a longer one begins so, that is another way to read it.
-void Machine::step_head(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
+void Machine::step_head(const Configuration& in, uint8_t b, Configurations& out, Scratch& s) const {
   const ObjectAtom& a = p_.objects[in.top->atom];
-  Thread t = in;
+  Configuration t = in;
   if (read_name<false>(t, b, s) != Scan::Live) return;
   if (t.scan != 0 || (t.b != kDead && a.names->nodes[t.b].n_children > 0) ||
       (t.state != kDead && a.rest->max_length(t.state) > 0))
@@ -346,7 +347,7 @@ void Machine::step_head(const Thread& in, uint8_t b, Threads& out, Scratch& s) c
   if (t.scan == 0) end_name(t, out, s);
 }
 
-void Machine::between_members(const Frame* f, Threads& out, Scratch& s, Visited* visited) const {
+void Machine::between_members(const Frame* f, Configurations& out, Scratch& s, Visited* visited) const {
   if (can_close_object(f)) complete(f->parent, out, s, visited);
   if (!can_add(f)) return;
   if (f->lead == kNone)

@@ -1,4 +1,4 @@
-// Lists of texts that threads and frames share.
+// Lists of texts that configurations and frames share.
 #pragma once
 
 #include <atomic>
@@ -14,9 +14,9 @@ namespace llamay::grammar {
 struct Link {
   mutable std::atomic<uint32_t> refs{0};
   bool heap = false;
-  bool unknown = false;                // stands for text that is not spelled out (while computing masks)
-  bool begins = false;                 // an item begins here; hash: how many such arrays are around it
-  mutable const Link* kept = nullptr;  // the copy that outlives the scratch memory
+  bool unknown = false;                    // stands for text that is not spelled out (while computing masks)
+  bool begins = false;                     // an item begins here; hash: how many such arrays are around it
+  mutable const Link* promoted = nullptr;  // the copy that outlives the scratch memory
   const Link* previous = nullptr;
   uint64_t hash = 0;
   uint32_t length = 0;
@@ -32,7 +32,7 @@ inline uint64_t hash_text(std::string_view s) {
 inline size_t link_bytes(size_t length) { return sizeof(Link) + (length > 4 ? length - 4 : 0); }
 
 inline Link* make_link(std::string_view text, const Link* previous, Scratch& s) {
-  Link* l = new (s.take(link_bytes(text.size()))) Link;
+  Link* l = new (s.allocate(link_bytes(text.size()))) Link;
   l->previous = previous, l->length = static_cast<uint32_t>(text.size());
   if (!text.empty()) std::memcpy(l->text, text.data(), text.size());
   return l;

@@ -14,74 +14,74 @@ bool is_space(uint8_t b) { return b == ' ' || b == '\n' || b == '\t' || b == '\r
 }  // namespace
 
 Frame* Machine::frame(Place place, uint32_t atom, const Frame* parent, uint32_t words, Scratch& s) const {
-  Frame* f = new (s.take(frame_bytes(words))) Frame;
+  Frame* f = new (s.allocate(frame_bytes(words))) Frame;
   f->place = place, f->atom = atom, f->parent = parent, f->n_words = static_cast<uint16_t>(words);
   std::memset(f->bits, 0, size_t{words} * 16);
   return f;
 }
 
 Frame* Machine::copy(const Frame* g, Scratch& s) const {
-  Frame* f = new (s.take(frame_bytes(g->n_words))) Frame;
+  Frame* f = new (s.allocate(frame_bytes(g->n_words))) Frame;
   copy_frame(*f, *g);
   return f;
 }
 
-void Machine::start(Threads& out, Scratch& s) const {
+void Machine::start(Configurations& out, Scratch& s) const {
   network(p_.start, frame(Place::Root, 0, nullptr, 0, s), out, s, nullptr);
 }
 
-bool Machine::accepts(const Thread& t) const {
+bool Machine::accepts(const Configuration& t) const {
   if (t.mode == Mode::After) return t.top->place == Place::Root;
   if (t.mode != Mode::Number && t.mode != Mode::Raw) return false;
   if (!may_end_here(t)) return false;
   thread_local Scratch s;
   s.reset();
-  Threads after;
+  Configurations after;
   complete(t.top, after, s);
-  for (const Thread& x : after)
+  for (const Configuration& x : after)
     if (x.mode == Mode::After && x.top->place == Place::Root) return true;
   return false;
 }
 
-bool Machine::may_end_here(const Thread& t) const {
+bool Machine::may_end_here(const Configuration& t) const {
   if (t.scan != 0) return false;
   switch (t.mode) {
     case Mode::String: {
       const StringAtom& a = p_.strings[t.a];
-      return a.lang->accepts(t.state) && t.count >= a.min &&
+      return a.language->accepts(t.state) && t.count >= a.min &&
              !(unique_item(t) && t.top->names && name_used(t.top, '"' + spelled(t.partial)));
     }
     case Mode::Number:
-      return p_.numbers[t.a].lang->accepts(t.state) &&
+      return p_.numbers[t.a].language->accepts(t.state) &&
              !(unique_item(t) && t.top->names && name_used(t.top, '#' + spelled(t.partial)));
     case Mode::Raw: {
       const StringAtom& a = p_.lexemes[t.a];
-      return t.count > 0 && t.count >= a.min && a.lang->accepts(t.state);
+      return t.count > 0 && t.count >= a.min && a.language->accepts(t.state);
     }
     default:
       return false;
   }
 }
 
-void Machine::finish_lexeme(const Thread& t, Threads& out, Scratch& s) const {
+void Machine::finish_lexeme(const Configuration& t, Configurations& out, Scratch& s) const {
   const size_t first = out.size();
   finish_value(t, out, s);
   drop_repeats(out, first, s);
 }
 
-void Machine::step_token(const Thread& t, uint32_t token, Threads& out, Scratch& s) const {
+void Machine::step_token(const Configuration& t, uint32_t token, Configurations& out, Scratch& s) const {
   if (t.mode == Mode::Token && t.a == token) complete(t.top, out, s);
   if ((t.mode == Mode::Number || t.mode == Mode::Raw) && may_end_here(t)) {
-    Threads after;
+    Configurations after;
     complete(t.top, after, s);
-    for (const Thread& x : after)
+    for (const Configuration& x : after)
       if (x.mode == Mode::Token && x.a == token) complete(x.top, out, s);
   }
 }
 
 // ---- One byte ----
 
-bool Machine::space(Thread& t, uint8_t b, Threads& out) const {
+bool Machine::space(Configuration& t, uint8_t b, Configurations& out) const {
   if (!is_space(b)) return false;
   bool ok = p_.whitespace == Whitespace::Flexible ? t.spaces < p_.max_whitespace
             : p_.whitespace == Whitespace::Spaced ? t.gap && t.spaces == 0 && b == ' '
@@ -90,18 +90,20 @@ bool Machine::space(Thread& t, uint8_t b, Threads& out) const {
   return true;
 }
 
-bool Machine::space_missing(const Thread& t) const {
+bool Machine::space_missing(const Configuration& t) const {
   return p_.whitespace == Whitespace::Spaced && t.gap && t.spaces == 0;
 }
 
-void Machine::step(const Thread& in, uint8_t b, Threads& out, Scratch& s) const { step(in, b, true, out, s); }
+void Machine::step(const Configuration& in, uint8_t b, Configurations& out, Scratch& s) const {
+  step(in, b, true, out, s);
+}
 
-// check: whether threads that only lead to repeated items are dropped.
-void Machine::step(const Thread& in, uint8_t b, bool check, Threads& out, Scratch& s) const {
+// check: whether configurations that only lead to repeated items are dropped.
+void Machine::step(const Configuration& in, uint8_t b, bool check, Configurations& out, Scratch& s) const {
   if (!p_.deep) return read(in, in, b, check, out, s);
   const size_t first = out.size();
   if (in.text) {
-    Thread t = in;
+    Configuration t = in;
     const char c = static_cast<char>(b);
     t.text = make_link(std::string_view(&c, 1), in.text, s);
     read(in, t, b, check, out, s);
@@ -112,8 +114,8 @@ void Machine::step(const Thread& in, uint8_t b, bool check, Threads& out, Scratc
 }
 
 // `in` is `before` with the byte added to its text.
-void Machine::read(const Thread& before, const Thread& in, uint8_t b, bool check, Threads& out,
-                   Scratch& s) const {
+void Machine::read(const Configuration& before, const Configuration& in, uint8_t b, bool check,
+                   Configurations& out, Scratch& s) const {
   switch (in.mode) {
     case Mode::String:
       return step_string(in, b, out, s);
@@ -123,16 +125,16 @@ void Machine::read(const Thread& before, const Thread& in, uint8_t b, bool check
     case Mode::Raw: {
       step_raw(in, b, out, s);
       if (may_end_here(in)) {
-        Threads after;
+        Configurations after;
         finish_value(before, after, s);
-        for (const Thread& t : after) step(t, b, check, out, s);
+        for (const Configuration& t : after) step(t, b, check, out, s);
       }
       return;
     }
     case Mode::Literal: {
       const char* text = literal_text(in.a);
       if (static_cast<uint8_t>(text[in.count]) != b) return;
-      Thread t = in;
+      Configuration t = in;
       if (text[++t.count] == 0)
         finish_value(t, out, s);
       else
@@ -144,7 +146,7 @@ void Machine::read(const Thread& before, const Thread& in, uint8_t b, bool check
     default:
       break;
   }
-  Thread t = in;
+  Configuration t = in;
   if (in.mode == Mode::After && in.top->place == Place::Root) return;
   if (space(t, b, out)) return;
   if (space_missing(t)) return;
@@ -155,11 +157,11 @@ void Machine::read(const Thread& before, const Thread& in, uint8_t b, bool check
       if (b == ']') {
         if (can_close_array(in.top)) end_value(in, in.top->parent, out, s);
       } else if (can_begin_item(in.top)) {
-        Threads items;
-        Thread i = before;
+        Configurations items;
+        Configuration i = before;
         i.gap = false;
         begin_item(i, items, s);
-        for (const Thread& x : items) step(x, b, check, out, s);
+        for (const Configuration& x : items) step(x, b, check, out, s);
       }
       return;
     case Mode::ObjectHead:
@@ -182,7 +184,7 @@ void Machine::read(const Thread& before, const Thread& in, uint8_t b, bool check
       if (in.top->place == Place::Array) {
         if (b == ']' && can_close_array(in.top)) end_value(in, in.top->parent, out, s);
         if (b == ',' && can_begin_item(in.top)) {
-          Thread i = in;
+          Configuration i = in;
           i.gap = true, i.spaces = 0;
           begin_item(i, out, s);
         }
@@ -199,16 +201,16 @@ void Machine::read(const Thread& before, const Thread& in, uint8_t b, bool check
   }
 }
 
-void Machine::begin_value(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
+void Machine::begin_value(const Configuration& in, uint8_t b, Configurations& out, Scratch& s) const {
   const Node& n = p_.nodes[in.a];
-  Thread t;
+  Configuration t;
   t.top = in.top, t.text = in.text;
   switch (b) {
     case '"':
       t.mode = Mode::String;
       for (uint32_t a : n.strings) {
         t.a = a;
-        if (!unique_item(t) || words_left(t.top, *p_.strings[a].lang, 0, '"', nullptr)) out.push_back(t);
+        if (!unique_item(t) || words_left(t.top, *p_.strings[a].language, 0, '"', nullptr)) out.push_back(t);
       }
       return;
     case '{':
@@ -246,11 +248,11 @@ void Machine::begin_value(const Thread& in, uint8_t b, Threads& out, Scratch& s)
   }
 }
 
-void Machine::step_string(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
+void Machine::step_string(const Configuration& in, uint8_t b, Configurations& out, Scratch& s) const {
   const StringAtom& a = p_.strings[in.a];
-  const Lang& l = *a.lang;
+  const Language& l = *a.language;
   const bool unique = unique_item(in);
-  Thread t = in;
+  Configuration t = in;
   Scan r = scan_byte<true>(
       t.scan, b,
       [&](uint32_t cp) {
@@ -280,13 +282,13 @@ void Machine::step_string(const Thread& in, uint8_t b, Threads& out, Scratch& s)
   if (r == Scan::Close && may_end_here(in)) finish_value(in, out, s);
 }
 
-void Machine::step_raw(const Thread& in, uint8_t b, Threads& out, Scratch& s) const {
+void Machine::step_raw(const Configuration& in, uint8_t b, Configurations& out, Scratch& s) const {
   const bool number = in.mode == Mode::Number, unique = number && unique_item(in);
-  const Lang& l = number ? *p_.numbers[in.a].lang : *p_.lexemes[in.a].lang;
+  const Language& l = number ? *p_.numbers[in.a].language : *p_.lexemes[in.a].language;
   const uint32_t min = number ? 0 : p_.lexemes[in.a].min,
                  max = number ? p_.numbers[in.a].max : p_.lexemes[in.a].max;
   const bool counted = min > 0 || max != kInf;
-  Thread t = in;
+  Configuration t = in;
   Scan r = scan_byte<false>(
       t.scan, b,
       [&](uint32_t cp) {

@@ -1,16 +1,16 @@
-// The machine that reads a document byte by byte: threads, each with a stack of frames.
+// The machine that reads a document byte by byte: configurations, each with a stack of frames.
 //
-// A thread is one way to understand what was read; it exists only as long as some document continues it, so
-// the bytes a machine can read are exactly those that a valid document continues with. Frames and links are
-// immutable once made, so a thread is copied by copying a pointer: that is what makes forking and rolling
-// back free.
+// A configuration is one way to understand what was read; it exists only as long as some document continues
+// it, so the bytes a machine can read are exactly those that a valid document continues with. Frames and
+// links are immutable once made, so a configuration is copied by copying a pointer: that is what makes
+// forking and rolling back free.
 #pragma once
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "machine/threads.h"
+#include "machine/configuration.h"
 #include "text/scanner.h"
 
 namespace llamay::grammar {
@@ -19,88 +19,91 @@ class Machine {
  public:
   explicit Machine(const Program& program) : p_(program) {}
 
-  void start(Threads& out, Scratch& s) const;
-  // All threads that `t` becomes by reading one byte.
-  void step(const Thread& t, uint8_t byte, Threads& out, Scratch& s) const;
-  void step_token(const Thread& t, uint32_t token, Threads& out, Scratch& s) const;
-  // The threads after the value or lexeme that `t` is inside of, where it may end here.
-  void finish_lexeme(const Thread& t, Threads& out, Scratch& s) const;
-  bool may_end_here(const Thread& t) const;  // String (before the quote), Number, Raw
-  bool accepts(const Thread& t) const;       // the document may end
+  void start(Configurations& out, Scratch& s) const;
+  // All configurations that `t` becomes by reading one byte.
+  void step(const Configuration& t, uint8_t byte, Configurations& out, Scratch& s) const;
+  void step_token(const Configuration& t, uint32_t token, Configurations& out, Scratch& s) const;
+  // The configurations after the value or lexeme that `t` is inside of, where it may end here.
+  void finish_lexeme(const Configuration& t, Configurations& out, Scratch& s) const;
+  bool may_end_here(const Configuration& t) const;  // String (before the quote), Number, Raw
+  bool accepts(const Configuration& t) const;       // the document may end
 
   // For masks: what happens when a name ends.
-  void close_known(const Thread& t, uint32_t word, Threads& out, Scratch& s) const;
-  void close_unknown(const Thread& t, uint32_t label, const Link* name, Threads& out, Scratch& s) const;
+  void close_known(const Configuration& t, uint32_t word, Configurations& out, Scratch& s) const;
+  void close_unknown(const Configuration& t, uint32_t label, const Link* name, Configurations& out,
+                     Scratch& s) const;
   bool rest_open(const Frame* f) const;
   bool name_used(const Frame* f, std::string_view name) const;
   bool any_open(const Frame* f, uint32_t lo, uint32_t hi) const;
   // Whether t is inside a scalar item of an array whose items must differ; then `name` stands for its value.
-  bool unique_item(const Thread& t) const {
+  bool unique_item(const Configuration& t) const {
     return t.top && t.top->place == Place::Array && p_.arrays[t.top->atom].unique;
   }
-  void close_item(const Thread& t, const Link* value, Threads& out, Scratch& s) const;
+  void close_item(const Configuration& t, const Link* value, Configurations& out, Scratch& s) const;
   static std::string spelled(const Link* partial);
-  // Of threads inside items that are compared as documents: drops those from first on that only lead to items
-  // that were there before, and marks the ones of which the spelled out text does not tell.
-  void drop_repeats(Threads& threads, size_t first, Scratch& s) const;
+  // Of configurations inside items that are compared as documents: drops those from first on that only lead
+  // to items that were there before, and marks the ones of which the spelled out text does not tell.
+  void drop_repeats(Configurations& configurations, size_t first, Scratch& s) const;
   // Inside a text of which some continuations lead to repeated items only.
-  bool watched(const Thread& t) const;
+  bool watched(const Configuration& t) const;
   // A space must come before anything else.
-  bool space_missing(const Thread& t) const;
+  bool space_missing(const Configuration& t) const;
   // `t` after text that is not spelled out.
-  Thread blurred(const Thread& t, Scratch& s) const;
+  Configuration blurred(const Configuration& t, Scratch& s) const;
 
   const Program& program() const { return p_; }
 
  private:
   Frame* frame(Place place, uint32_t atom, const Frame* parent, uint32_t words, Scratch& s) const;
   Frame* copy(const Frame* f, Scratch& s) const;
-  void read(const Thread& before, const Thread& in, uint8_t byte, bool check, Threads& out, Scratch& s) const;
-  void step(const Thread& t, uint8_t byte, bool check, Threads& out, Scratch& s) const;
-  void end_value(const Thread& t, const Frame* top, Threads& out, Scratch& s) const;
-  void end_item(const Thread& t, const Frame* top, Threads& out, Scratch& s) const;
+  void read(const Configuration& before, const Configuration& in, uint8_t byte, bool check,
+            Configurations& out, Scratch& s) const;
+  void step(const Configuration& t, uint8_t byte, bool check, Configurations& out, Scratch& s) const;
+  void end_value(const Configuration& t, const Frame* top, Configurations& out, Scratch& s) const;
+  void end_item(const Configuration& t, const Frame* top, Configurations& out, Scratch& s) const;
   struct Search;
   enum class Future : uint8_t { Plenty, Unknown, Ask };
-  Future future(const Thread& t, const Frame*& asked) const;
-  bool plenty(const Thread& t) const;
-  bool plenty(const Thread& t, const Frame* f) const;
+  Future future(const Configuration& t, const Frame*& asked) const;
+  bool plenty(const Configuration& t) const;
+  bool plenty(const Configuration& t, const Frame* f) const;
   using Visited = std::vector<std::pair<uint32_t, const Frame*>>;
-  void complete(const Frame* top, Threads& out, Scratch& s, Visited* visited = nullptr) const;
-  void network(uint32_t state, const Frame* parent, Threads& out, Scratch& s, Visited* visited) const;
-  bool space(Thread& t, uint8_t b, Threads& out) const;
-  void begin_value(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
-  void begin_item(const Thread& t, Threads& out, Scratch& s) const;
+  void complete(const Frame* top, Configurations& out, Scratch& s, Visited* visited = nullptr) const;
+  void network(uint32_t state, const Frame* parent, Configurations& out, Scratch& s, Visited* visited) const;
+  bool space(Configuration& t, uint8_t b, Configurations& out) const;
+  void begin_value(const Configuration& t, uint8_t b, Configurations& out, Scratch& s) const;
+  void begin_item(const Configuration& t, Configurations& out, Scratch& s) const;
   bool can_begin_item(const Frame* f) const;
   bool item_option_ok(const Frame* f, const Option& o) const;
   bool value_left(const Frame* f, uint32_t node) const;
-  bool words_left(const Frame* f, const Lang& l, uint32_t state, char kind, const Link* partial) const;
-  void finish_value(const Thread& t, Threads& out, Scratch& s) const;
+  bool words_left(const Frame* f, const Language& l, uint32_t state, char kind, const Link* partial) const;
+  void finish_value(const Configuration& t, Configurations& out, Scratch& s) const;
   uint64_t deep_arrays(const Frame* f) const;  // from f down
   bool can_close_array(const Frame* f) const;
   bool can_close_object(const Frame* f) const;
   bool can_add(const Frame* f) const;
   void refresh(Frame* f) const;  // which declared members may come next
   bool option_ok(const Frame* after, const Option& o) const;
-  void begin_name(const Thread& t, Threads& out) const;
-  void step_string(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
-  void step_raw(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
-  void step_name(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
-  void step_head(const Thread& t, uint8_t b, Threads& out, Scratch& s) const;
-  void end_name(const Thread& t, Threads& out, Scratch& s) const;
+  void begin_name(const Configuration& t, Configurations& out) const;
+  void step_string(const Configuration& t, uint8_t b, Configurations& out, Scratch& s) const;
+  void step_raw(const Configuration& t, uint8_t b, Configurations& out, Scratch& s) const;
+  void step_name(const Configuration& t, uint8_t b, Configurations& out, Scratch& s) const;
+  void step_head(const Configuration& t, uint8_t b, Configurations& out, Scratch& s) const;
+  void end_name(const Configuration& t, Configurations& out, Scratch& s) const;
   template <bool kJson>
-  Scan read_name(Thread& t, uint8_t b, Scratch& s) const;
-  void between_members(const Frame* f, Threads& out, Scratch& s, Visited* visited) const;
-  bool rest_live(const Thread& t, uint32_t state, const Link* partial) const;
+  Scan read_name(Configuration& t, uint8_t b, Scratch& s) const;
+  void between_members(const Frame* f, Configurations& out, Scratch& s, Visited* visited) const;
+  bool rest_live(const Configuration& t, uint32_t state, const Link* partial) const;
   // Whether some character of the range leads to a word that is left; `used` is how many cannot be.
   template <class Left>
-  static bool any_left(const Lang& l, uint32_t state, uint32_t lo, uint32_t hi, uint64_t used, Left left);
-  void members(const Thread& t, Frame* f, const Slot& slot, Threads& out, Scratch& s) const;
+  static bool any_left(const Language& l, uint32_t state, uint32_t lo, uint32_t hi, uint64_t used, Left left);
+  void members(const Configuration& t, Frame* f, const Slot& slot, Configurations& out, Scratch& s) const;
 
   const Program& p_;
 };
 
 template <class Left>
-bool Machine::any_left(const Lang& l, uint32_t state, uint32_t lo, uint32_t hi, uint64_t used, Left left) {
+bool Machine::any_left(const Language& l, uint32_t state, uint32_t lo, uint32_t hi, uint64_t used,
+                       Left left) {
   // Only where few words are left is each character asked.
   if (l.any_next(state, lo, hi, [&](uint32_t n) { return l.infinite(n) || l.count_words(n) > used; }))
     return true;

@@ -6,7 +6,7 @@
 
 namespace llamay::grammar {
 
-void merge_threads(Threads& list, Scratch& s) {
+void merge_configurations(Configurations& list, Scratch& s) {
   std::unordered_map<const Frame*, const Frame*> known;
   std::unordered_multimap<uint64_t, const Frame*> frames;
   auto hash = [](const Frame* f, const Frame* parent) {
@@ -38,7 +38,7 @@ void merge_threads(Threads& list, Scratch& s) {
       if (!found) {
         found = g;
         if (g->parent != below) {
-          Frame* c = new (s.take(frame_bytes(g->n_words))) Frame;
+          Frame* c = new (s.allocate(frame_bytes(g->n_words))) Frame;
           copy_frame(*c, *g);
           c->parent = below;
           found = c;
@@ -51,8 +51,8 @@ void merge_threads(Threads& list, Scratch& s) {
     return below;
   };
   std::unordered_multimap<uint64_t, size_t> seen;
-  Threads out;
-  for (Thread t : list) {
+  Configurations out;
+  for (Configuration t : list) {
     t.top = canonical(t.top);
     uint64_t h = reinterpret_cast<uint64_t>(t.top);
     for (uint64_t x : {uint64_t{t.a} << 32 | t.b, uint64_t{t.state} << 32 | t.scan,
@@ -60,7 +60,7 @@ void merge_threads(Threads& list, Scratch& s) {
       h = hash_mix(h, x);
     auto [lo, hi] = seen.equal_range(h);
     bool twice = false;
-    for (auto it = lo; it != hi && !twice; ++it) twice = same_thread(out[it->second], t);
+    for (auto it = lo; it != hi && !twice; ++it) twice = same_configuration(out[it->second], t);
     if (twice) continue;
     seen.emplace(h, out.size());
     out.push_back(t);

@@ -1,13 +1,13 @@
-// Threads that have become the same, where an ambiguous grammar makes many of them.
+// Configurations that have become the same, where an ambiguous grammar makes many of them.
 #pragma once
 
-#include "machine/threads.h"
+#include "machine/configuration.h"
 
 namespace llamay::grammar {
 
-// Makes equal stacks one stack, from the bottom up, so that equal threads are seen to be equal, and drops
-// those that are the same. Without it an ambiguous grammar doubles its threads at every step. Takes time and
-// scratch memory for each frame of each stack once.
-void merge_threads(Threads& list, Scratch& scratch);
+// Makes equal stacks one stack, from the bottom up, so that equal configurations are seen to be equal, and
+// drops those that are the same. Without it an ambiguous grammar doubles its configurations at every step.
+// Takes time and scratch memory for each frame of each stack once.
+void merge_configurations(Configurations& list, Scratch& scratch);
 
 }  // namespace llamay::grammar

@@ -3,21 +3,22 @@
 
 namespace llamay::grammar {
 
-void Machine::complete(const Frame* top, Threads& out, Scratch& s, Visited* visited) const {
+void Machine::complete(const Frame* top, Configurations& out, Scratch& s, Visited* visited) const {
   if (top->place == Place::Net) {
     network(top->atom, top->parent, out, s, visited);
     return;
   }
   if (top->place == Place::Tagged) return between_members(top, out, s, visited);
   if (top->place == Place::Lead) return begin_name({.top = top->parent}, out);
-  Thread t;
+  Configuration t;
   t.mode = Mode::After, t.top = top;
   out.push_back(t);
 }
 
 // Everything that can be reached without reading. `visited` cuts the loops that rules which may be empty
 // make.
-void Machine::network(uint32_t q, const Frame* parent, Threads& out, Scratch& s, Visited* visited) const {
+void Machine::network(uint32_t q, const Frame* parent, Configurations& out, Scratch& s,
+                      Visited* visited) const {
   Visited own;
   if (!visited) visited = &own;
   for (auto& v : *visited)
@@ -33,14 +34,14 @@ void Machine::network(uint32_t q, const Frame* parent, Threads& out, Scratch& s,
     // A call in the last place needs no frame: that keeps right recursion flat.
     const NetState& next = p_.net[e.to];
     const Frame* top = next.final && next.edges.empty() ? parent : frame(Place::Net, e.to, parent, 0, s);
-    Thread t;
+    Configuration t;
     t.top = top, t.a = e.arg;
     switch (e.kind) {
       case Edge::Lexeme: {
         const StringAtom& a = p_.lexemes[e.arg];
         t.mode = Mode::Raw;
-        if (a.lang->max_length(0) > 0) out.push_back(t);
-        if (a.min == 0 && a.lang->accepts(0)) complete(top, out, s, visited);
+        if (a.language->max_length(0) > 0) out.push_back(t);
+        if (a.min == 0 && a.language->accepts(0)) complete(top, out, s, visited);
         break;
       }
       case Edge::Value:

@@ -1,6 +1,6 @@
 // Items that must differ. Scalars are words, and words that are left can be counted. Arrays and objects are
-// compared as documents: the text of an item is kept while it is read, and a thread lives while some document
-// that continues it is none of the items before.
+// compared as documents: the text of an item is kept while it is read, and a configuration lives while some
+// document that continues it is none of the items before.
 #include <algorithm>
 #include <optional>
 
@@ -14,10 +14,12 @@ namespace llamay::grammar {
 // ---- Scalars: the values used so far are texts with a letter for their type in front ----
 
 namespace {
-char kind_of(const Thread& t) { return t.mode == Mode::String ? '"' : t.mode == Mode::Number ? '#' : '!'; }
+char kind_of(const Configuration& t) {
+  return t.mode == Mode::String ? '"' : t.mode == Mode::Number ? '#' : '!';
+}
 }  // namespace
 
-void Machine::finish_value(const Thread& t, Threads& out, Scratch& s) const {
+void Machine::finish_value(const Configuration& t, Configurations& out, Scratch& s) const {
   if (!unique_item(t)) return end_value(t, t.top, out, s);
   std::string value =
       kind_of(t) + (t.mode == Mode::Literal ? std::string(literal_text(t.a)) : spelled(t.partial));
@@ -26,13 +28,13 @@ void Machine::finish_value(const Thread& t, Threads& out, Scratch& s) const {
   close_item(t, link, out, s);
 }
 
-void Machine::close_item(const Thread& t, const Link* value, Threads& out, Scratch& s) const {
+void Machine::close_item(const Configuration& t, const Link* value, Configurations& out, Scratch& s) const {
   Frame* f = copy(t.top, s);
   f->names = value;
   end_value(t, f, out, s);
 }
 
-bool Machine::words_left(const Frame* f, const Lang& l, uint32_t state, char kind,
+bool Machine::words_left(const Frame* f, const Language& l, uint32_t state, char kind,
                          const Link* partial) const {
   if (l.infinite(state)) return true;
   uint64_t used = 0;
@@ -52,9 +54,9 @@ bool Machine::value_left(const Frame* f, uint32_t node) const {
   for (uint32_t which : {1u, 2u, 4u})
     if ((n.literals & which) && !name_used(f, std::string("!") + literal_text(which))) return true;
   for (uint32_t a : n.strings)
-    if (words_left(f, *p_.strings[a].lang, 0, '"', nullptr)) return true;
+    if (words_left(f, *p_.strings[a].language, 0, '"', nullptr)) return true;
   for (uint32_t a : n.numbers)
-    if (words_left(f, *p_.numbers[a].lang, 0, '#', nullptr)) return true;
+    if (words_left(f, *p_.numbers[a].language, 0, '#', nullptr)) return true;
   return false;
 }
 
@@ -90,8 +92,8 @@ bool any_unknown(const Link* names) {
 
 }  // namespace
 
-Thread Machine::blurred(const Thread& t, Scratch& s) const {
-  Thread out = t;
+Configuration Machine::blurred(const Configuration& t, Scratch& s) const {
+  Configuration out = t;
   if (!t.text) return out;
   Link* l = make_link({}, t.text, s);
   l->unknown = true;
@@ -99,17 +101,17 @@ Thread Machine::blurred(const Thread& t, Scratch& s) const {
   return out;
 }
 
-void Machine::end_value(const Thread& t, const Frame* top, Threads& out, Scratch& s) const {
+void Machine::end_value(const Configuration& t, const Frame* top, Configurations& out, Scratch& s) const {
   if (!t.text) return complete(top, out, s);
   if (top->place == Place::Array && p_.arrays[top->atom].deep) return end_item(t, top, out, s);
-  Thread x;
+  Configuration x;
   x.mode = Mode::After, x.top = top, x.text = t.text, x.doubt = t.doubt;
   out.push_back(x);
 }
 
-void Machine::end_item(const Thread& t, const Frame* top, Threads& out, Scratch& s) const {
+void Machine::end_item(const Configuration& t, const Frame* top, Configurations& out, Scratch& s) const {
   const uint64_t level = deep_arrays(top);
-  Thread x;
+  Configuration x;
   x.mode = Mode::After, x.doubt = t.doubt;
   Link* value;
   if (auto text = item_text(t.text, level)) {
@@ -138,7 +140,7 @@ void Machine::end_item(const Thread& t, const Frame* top, Threads& out, Scratch&
 
 // Whether what is next in f, behind the value that is being read there, can be so many things that no array
 // has them all.
-bool Machine::plenty(const Thread& t, const Frame* f) const {
+bool Machine::plenty(const Configuration& t, const Frame* f) const {
   if (f->place == Place::Object) {
     const ObjectAtom& a = p_.objects[f->atom];
     if (a.rest && a.rest->infinite(0) && rest_open(f) && (t.mode != Mode::Name || t.top != f)) return true;
@@ -160,24 +162,24 @@ bool Machine::plenty(const Thread& t, const Frame* f) const {
 }
 
 // The same of the value or name that is being read.
-bool Machine::plenty(const Thread& t) const {
+bool Machine::plenty(const Configuration& t) const {
   switch (t.mode) {
     case Mode::Value:
     case Mode::Colon:
       return p_.nodes[t.a].plenty;
     case Mode::String: {
       const StringAtom& a = p_.strings[t.a];
-      if (t.scan != 0 && !a.lang->all_infinite) return false;
-      return plenty_words(*a.lang, t.scan != 0 ? kNone : t.state, a.max == kInf ? kInf : a.max - t.count,
+      if (t.scan != 0 && !a.language->all_infinite) return false;
+      return plenty_words(*a.language, t.scan != 0 ? kNone : t.state, a.max == kInf ? kInf : a.max - t.count,
                           a.min);
     }
     case Mode::Number:
-      return plenty_words(*p_.numbers[t.a].lang, t.state, p_.numbers[t.a].max, 0);
+      return plenty_words(*p_.numbers[t.a].language, t.state, p_.numbers[t.a].max, 0);
     case Mode::Name: {
       const ObjectAtom& a = p_.objects[t.top->atom];
       if (t.state != kDead && a.rest->infinite(t.state) && (t.scan == 0 || a.rest->all_infinite)) return true;
       if (t.b == kDead || t.scan != 0 || !a.clauses.empty()) return false;
-      const Lang::Node& n = a.names->nodes[t.b];
+      const Language::Node& n = a.names->nodes[t.b];
       for (uint32_t k = n.lo; k < n.hi; ++k)
         if (bit(t.top->open(), k) && bit(a.plenty.data(), k)) return true;
       return false;
@@ -189,7 +191,7 @@ bool Machine::plenty(const Thread& t) const {
 
 // Ask: only the documents themselves tell whether an item can still differ; of those around it that must,
 // `asked` is the outermost.
-Machine::Future Machine::future(const Thread& t, const Frame*& asked) const {
+Machine::Future Machine::future(const Configuration& t, const Frame*& asked) const {
   asked = nullptr;
   bool many = plenty(t);
   for (const Frame* f = t.top; f; f = f->parent) {
@@ -208,10 +210,10 @@ Machine::Future Machine::future(const Thread& t, const Frame*& asked) const {
   return Future::Ask;
 }
 
-bool Machine::watched(const Thread& t) const {
+bool Machine::watched(const Configuration& t) const {
   if (!t.text) return false;
   // As if what is being read were decided: is there plenty behind it?
-  Thread x = t;
+  Configuration x = t;
   if (t.mode == Mode::Name)
     x.state = x.b = kDead;
   else
@@ -220,7 +222,7 @@ bool Machine::watched(const Thread& t) const {
   if (future(x, asked) == Future::Plenty) return false;
   switch (t.mode) {
     case Mode::String:
-      return !p_.strings[t.a].lang->all_infinite || p_.strings[t.a].max != kInf;
+      return !p_.strings[t.a].language->all_infinite || p_.strings[t.a].max != kInf;
     case Mode::Name:
       return t.state == kDead || !p_.objects[t.top->atom].rest->all_infinite;
     default:
@@ -228,8 +230,8 @@ bool Machine::watched(const Thread& t) const {
   }
 }
 
-// Looks for a document that continues a thread, item by item different from those before. Every value is
-// tried in one spelling and objects in one order only.
+// Looks for a document that continues a configuration, item by item different from those before. Every value
+// is tried in one spelling and objects in one order only.
 struct Machine::Search {
   const Machine& m;
   Scratch& s;
@@ -260,7 +262,7 @@ struct Machine::Search {
   }
 
   // The bytes that the one spelling may have next.
-  std::string bytes(const Thread& t) const {
+  std::string bytes(const Configuration& t) const {
     using namespace scan;
     const Program& p = m.p_;
     auto list = [](std::initializer_list<std::string_view> parts) {
@@ -307,7 +309,7 @@ struct Machine::Search {
   }
 
   // Whether x, which `from` became, keeps to the order of names.
-  bool in_order(const Thread& from, const Thread& x, Order& order) const {
+  bool in_order(const Configuration& from, const Configuration& x, Order& order) const {
     if (m.p_.schema_order) return true;
     const size_t at = depth(x.top);
     if (x.mode == Mode::ObjectHead && order.size() > at) order.resize(at);
@@ -323,26 +325,26 @@ struct Machine::Search {
     return true;
   }
 
-  bool arrives(const Thread& x) const { return x.mode == Mode::After && depth(x.top) == goal; }
+  bool arrives(const Configuration& x) const { return x.mode == Mode::After && depth(x.top) == goal; }
 
-  bool found(const Thread& t, uint32_t left, const Order& order) {
+  bool found(const Configuration& t, uint32_t left, const Order& order) {
     if (t.mode == Mode::Number && m.may_end_here(t)) {
-      Threads after;
+      Configurations after;
       m.finish_value(t, after, s);
-      for (const Thread& x : after)
+      for (const Configuration& x : after)
         if (arrives(x) || found(x, left, order)) return true;
     }
     for (char c : bytes(t)) {
       if (++steps > kMaxSteps || ++s.searched > kMaxTotal)
         throw std::length_error("whether an item under uniqueItems can still differ takes too many steps");
-      Threads next;
-      Thread with = t;
+      Configurations next;
+      Configuration with = t;
       with.text = make_link(std::string_view(&c, 1), t.text, s);
       if (t.mode == Mode::Number)
         m.step_raw(with, static_cast<uint8_t>(c), next, s);
       else
         m.read(t, with, static_cast<uint8_t>(c), false, next, s);
-      for (const Thread& x : next) {
+      for (const Configuration& x : next) {
         if (arrives(x)) return true;
         Order mine = order;
         if (!in_order(t, x, mine)) continue;
@@ -358,7 +360,7 @@ struct Machine::Search {
   }
 };
 
-void Machine::drop_repeats(Threads& list, size_t first, Scratch& s) const {
+void Machine::drop_repeats(Configurations& list, size_t first, Scratch& s) const {
   size_t kept = first;
   for (size_t i = first; i < list.size(); ++i) {
     bool live = true;

@@ -1,6 +1,6 @@
 #include "masks/crossings.h"
 
-#include "machine/keep.h"
+#include "machine/promotion.h"
 
 namespace llamay::grammar {
 

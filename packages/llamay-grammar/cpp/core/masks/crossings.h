@@ -1,7 +1,7 @@
 // What the tokens that cross the end of a lexeme do, kept while the lexeme is being written.
 #pragma once
 
-#include "machine/threads.h"
+#include "machine/configuration.h"
 #include "vocabulary/vocabulary.h"
 
 namespace llamay::grammar {

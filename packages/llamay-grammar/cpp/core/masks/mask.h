@@ -1,4 +1,4 @@
-// Which tokens may come next: the union over the threads of what each can read.
+// Which tokens may come next: the union over the configurations of what each can read.
 #pragma once
 
 #include "machine/machine.h"
@@ -14,7 +14,7 @@ class Masker {
       : m_(machine), v_(vocabulary), crossings_(crossings), values_(values) {}
 
   // Writes the mask of vocabulary.words() words, whatever it held before.
-  void add(const Threads& threads, uint32_t* mask, Scratch& scratch) const;
+  void add(const Configurations& configurations, uint32_t* mask, Scratch& scratch) const;
 
  private:
   const Machine& m_;

@@ -49,7 +49,7 @@ bool between_symbols(Mode m) {
          m == Mode::Colon || m == Mode::After;
 }
 
-uint16_t symbols_at(const Program& p, const Thread& t) {
+uint16_t symbols_at(const Program& p, const Configuration& t) {
   switch (t.mode) {
     case Mode::Value: {
       const Node& n = p.nodes[t.a];
@@ -81,7 +81,7 @@ constexpr uint32_t kFewLooks = 64;
 
 }  // namespace
 
-void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
+void MaskWalk::walk(const Trie& trie, uint32_t n, const Configuration& t) {
   if (++walks > kMaxWalks) throw Ambiguous{};
   if (n == 0 && &trie == &main && skips_blanks(t)) return symbol(t);
   if (collecting && t.top == collecting->bottom) {
@@ -100,29 +100,31 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
     switch (t.mode) {
       case Mode::String: {
         const StringAtom& a = m.program().strings[t.a];
-        if (a.lang->trie) break;
+        if (a.language->trie) break;
         if (m.watched(t)) break;
         if (m.unique_item(t)) {
-          if (!a.lang->all_infinite || a.min > 0 || a.max != kInf) break;
-          return item(trie, n, t, *a.lang, id);
+          if (!a.language->all_infinite || a.min > 0 || a.max != kInf) break;
+          return item(trie, n, t, *a.language, id);
         }
         uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
-        v.limit(*a.lang, min, max);
-        return lexeme(trie, n, t, v.entry(string_kind(), *a.lang, t.state, t.scan, min, max, n, id), false);
+        v.limit(*a.language, min, max);
+        return lexeme(trie, n, t, v.entry(string_kind(), *a.language, t.state, t.scan, min, max, n, id),
+                      false);
       }
       case Mode::Number:
         if (number(trie, n, t, id)) return;
         break;
       case Mode::Raw: {
         const StringAtom& a = m.program().lexemes[t.a];
-        if (a.lang->trie) break;
+        if (a.language->trie) break;
         const bool counted = a.min > 0 || a.max != kInf;
         uint32_t min = t.count < a.min ? a.min - t.count : 0, max = a.max == kInf ? kInf : a.max - t.count;
         if (!counted) min = 0;
-        v.limit(*a.lang, min, max);
+        v.limit(*a.language, min, max);
         if (a.closed)
-          return lexeme(trie, n, t, v.entry(Lexeme::Plain, *a.lang, t.state, t.scan, min, max, n, id), true);
-        EntryPtr e = v.entry(Lexeme::Last, *a.lang, t.state, t.scan, min, max, n, id);
+          return lexeme(trie, n, t, v.entry(Lexeme::Plain, *a.language, t.state, t.scan, min, max, n, id),
+                        true);
+        EntryPtr e = v.entry(Lexeme::Last, *a.language, t.state, t.scan, min, max, n, id);
         if (only_ends(t.top)) return lexeme(trie, n, t, e, true);
         stay(*e);
         return ends(trie, n, t);
@@ -143,14 +145,14 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
   }
   uint16_t may_read = symbols_at(m.program(), t);
   if (known && n == 0 && t.mode == Mode::Value && numbers(trie, t)) may_read &= ~kDigit;
-  Threads& next = buffer();
+  Configurations& next = buffer();
   auto read = [&](uint8_t byte, uint32_t c) {
     if (trie.thinned() && trie.n_below(c) == 0) return;
     if (unsure_end(t, byte)) return doubt(trie, c);
     next.clear();
     m.step(t, byte, next, s);
     bool real = false;
-    for (const Thread& x : next) {
+    for (const Configuration& x : next) {
       if (unsure(x)) {
         doubt(trie, c);
         continue;
@@ -160,9 +162,9 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
     }
     if (real) tokens(trie, c);
   };
-  if (const Lang* words = words_only(t)) {
+  if (const Language* words = words_only(t)) {
     // Their bytes are fewer than the vocabulary's.
-    const Lang::Node& at = words->nodes[t.state];
+    const Language::Node& at = words->nodes[t.state];
     auto look = [&](uint8_t byte) {
       if (uint32_t c = trie.child(n, byte); c != Trie::kNoNode) read(byte, c);
     };
@@ -178,46 +180,46 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Thread& t) {
   --depth;
 }
 
-const Lang* MaskWalk::words_only(const Thread& t) const {
+const Language* MaskWalk::words_only(const Configuration& t) const {
   if (t.scan != 0) return nullptr;
   const Program& p = m.program();
-  const Lang* l = t.mode == Mode::String   ? p.strings[t.a].lang.get()
-                  : t.mode == Mode::Number ? p.numbers[t.a].lang.get()
-                  : t.mode == Mode::Raw    ? p.lexemes[t.a].lang.get()
-                                           : nullptr;
+  const Language* l = t.mode == Mode::String   ? p.strings[t.a].language.get()
+                      : t.mode == Mode::Number ? p.numbers[t.a].language.get()
+                      : t.mode == Mode::Raw    ? p.lexemes[t.a].language.get()
+                                               : nullptr;
   if (!l || !l->trie) return nullptr;
   // A number, or a lexeme of the net, may end before any byte.
   return t.mode != Mode::String && m.may_end_here(t) ? nullptr : l;
 }
 
-bool MaskWalk::number(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {
+bool MaskWalk::number(const Trie& trie, uint32_t n, const Configuration& t, TrieId id) {
   const NumberAtom& a = m.program().numbers[t.a];
-  if (a.lang->trie || m.unique_item(t) || m.watched(t)) return false;
+  if (a.language->trie || m.unique_item(t) || m.watched(t)) return false;
   const uint32_t max = a.max == kInf ? kInf : a.max - t.count;
-  if (v.reaches(*a.lang, max)) return false;
+  if (v.reaches(*a.language, max)) return false;
   const bool member = t.top->place == Place::Array || t.top->place == Place::Object;
   const Lexeme kind = member ? Lexeme::Member : Lexeme::Plain;
-  lexeme(trie, n, t, v.entry(kind, *a.lang, t.state, t.scan, 0, kInf, n, id), true);
+  lexeme(trie, n, t, v.entry(kind, *a.language, t.state, t.scan, 0, kInf, n, id), true);
   return true;
 }
 
-bool MaskWalk::numbers(const Trie& trie, const Thread& t) {
+bool MaskWalk::numbers(const Trie& trie, const Configuration& t) {
   const Node& node = m.program().nodes[t.a];
   // Where a space must come first, or what is read is compared, the bytes are read; so are several kinds.
   if (m.space_missing(t) || t.text || node.numbers.size() != 1) return false;
-  Thread x;
+  Configuration x;
   x.mode = Mode::Number, x.a = node.numbers[0], x.top = t.top, x.text = t.text;
   return number(trie, 0, x, &trie == &main ? TrieId::All : TrieId::Symbols);
 }
 
-bool MaskWalk::skips_blanks(const Thread& t) const {
+bool MaskWalk::skips_blanks(const Configuration& t) const {
   const Program& p = m.program();
   if (!between_symbols(t.mode) || p.whitespace != Whitespace::Flexible) return false;
   if (t.mode == Mode::After && t.top->place == Place::Root) return false;
   return t.spaces + v.longest_lead() <= p.max_whitespace;
 }
 
-void MaskWalk::symbol(const Thread& t) {
+void MaskWalk::symbol(const Configuration& t) {
   const uint32_t room = m.program().max_whitespace - t.spaces;
   const bool before = mixed;
   if (const uint32_t* all = v.blank_mask(room); all && blank && !record && !touched)
@@ -229,17 +231,18 @@ void MaskWalk::symbol(const Thread& t) {
   walk(v.indented(), 0, t);
 }
 
-void MaskWalk::lexeme(const Trie& trie, uint32_t n, const Thread& t, const EntryPtr& e, bool open_ended) {
+void MaskWalk::lexeme(const Trie& trie, uint32_t n, const Configuration& t, const EntryPtr& e,
+                      bool open_ended) {
   stay(*e);
   if (!e->exits.empty())
     cross(e, n, t, [&] {
-      Threads& after = buffer();
+      Configurations& after = buffer();
       m.finish_lexeme(m.blurred(t, s), after, s);
       for (const auto& x : e->exits) follow(*x.rest, 0, after, !open_ended);
       --depth;
     });
   if (open_ended && m.may_end_here(t)) {
-    Threads& after = buffer();
+    Configurations& after = buffer();
     m.finish_lexeme(t, after, s);
     follow(trie, n, after, false);
     --depth;
@@ -247,55 +250,57 @@ void MaskWalk::lexeme(const Trie& trie, uint32_t n, const Thread& t, const Entry
 }
 
 // Whether a word of a language may end inside a token; true where that takes more than a few looks.
-bool MaskWalk::ends_inside(const Trie& trie, uint32_t n, const Lang& lang, uint32_t state, uint32_t& looks) {
-  const bool wide = lang.any_next(state, 128, kMaxCodePoint, [](uint32_t next) { return next != kDead; });
+bool MaskWalk::ends_inside(const Trie& trie, uint32_t n, const Language& language, uint32_t state,
+                           uint32_t& looks) {
+  const bool wide = language.any_next(state, 128, kMaxCodePoint, [](uint32_t next) { return next != kDead; });
   const Trie::Kids kids = trie.kids(n);
   for (uint32_t k = 0; k < kids.n; ++k) {
     if (kids.bytes[k] >= 128) {
       if (wide) return true;
       continue;
     }
-    const uint32_t next = lang.next(state, kids.bytes[k]);
+    const uint32_t next = language.next(state, kids.bytes[k]);
     if (next == kDead) continue;
-    if (looks-- == 0 || lang.accepts(next) || ends_inside(trie, kids.nodes[k], lang, next, looks))
+    if (looks-- == 0 || language.accepts(next) || ends_inside(trie, kids.nodes[k], language, next, looks))
       return true;
   }
   return false;
 }
 
-void MaskWalk::ends(const Trie& trie, uint32_t n, const Thread& t) {
+void MaskWalk::ends(const Trie& trie, uint32_t n, const Configuration& t) {
   // What may follow can be much, such as a call of any of many tools, and most texts end in no token.
   uint32_t looks = kFewLooks;
   if (t.scan == 0 && !m.may_end_here(t) &&
-      !ends_inside(trie, n, *m.program().lexemes[t.a].lang, t.state, looks))
+      !ends_inside(trie, n, *m.program().lexemes[t.a].language, t.state, looks))
     return;
-  Threads after, got;
+  Configurations after, got;
   m.finish_lexeme(t, after, s);
   uint64_t first = 0;
   for (uint32_t b = 0; b < 256; ++b) {
     got.clear();
-    for (const Thread& x : after) m.step(x, static_cast<uint8_t>(b), got, s);
+    for (const Configuration& x : after) m.step(x, static_cast<uint8_t>(b), got, s);
     if (!got.empty()) first |= b < 128 ? uint64_t{1} << byte_class(static_cast<uint8_t>(b)) : kWideClasses;
   }
   if (m.may_end_here(t))
-    for (const Thread& x : after) walk(trie, n, x);
-  Thread alone = t;
+    for (const Configuration& x : after) walk(trie, n, x);
+  Configuration alone = t;
   alone.top = nowhere();
   inner(trie, n, alone, after, first);
 }
 
-void MaskWalk::inner(const Trie& trie, uint32_t n, const Thread& t, const Threads& after, uint64_t first) {
-  Threads next;
+void MaskWalk::inner(const Trie& trie, uint32_t n, const Configuration& t, const Configurations& after,
+                     uint64_t first) {
+  Configurations next;
   const Trie::Kids kids = trie.kids(n);
   for (uint32_t k = 0; k < kids.n; ++k) {
     const uint32_t c = kids.nodes[k];
     if ((trie.below(c) & first) == 0) continue;
     next.clear();
     m.step(t, kids.bytes[k], next, s);
-    for (const Thread& x : next) {
+    for (const Configuration& x : next) {
       if (x.mode != Mode::Raw) continue;
       if (m.may_end_here(x))
-        for (const Thread& a : after) walk(trie, c, a);
+        for (const Configuration& a : after) walk(trie, c, a);
       inner(trie, c, x, after, first);
     }
   }
@@ -303,33 +308,33 @@ void MaskWalk::inner(const Trie& trie, uint32_t n, const Thread& t, const Thread
 
 const Frame* MaskWalk::nowhere() {
   if (!nowhere_) {
-    Frame* f = new (s.take(sizeof(Frame))) Frame;
+    Frame* f = new (s.allocate(sizeof(Frame))) Frame;
     f->place = Place::Root;
     nowhere_ = f;
   }
   return nowhere_;
 }
 
-void MaskWalk::walk_together(uint32_t n, const Threads& set) {
+void MaskWalk::walk_together(uint32_t n, const Configurations& set) {
   const Trie::Kids kids = main.kids(n);
   for (uint32_t i = 0; i < kids.n; ++i) {
     const uint32_t c = kids.nodes[i];
-    Threads next;
-    for (const Thread& t : set) m.step(t, kids.bytes[i], next, s);
+    Configurations next;
+    for (const Configuration& t : set) m.step(t, kids.bytes[i], next, s);
     if (next.empty()) continue;
     if ((work += next.size()) > kMaxWork)
       throw std::length_error("the grammar is too ambiguous here: its mask needs too many steps");
-    if (next.size() > 4) merge_threads(next, s);
+    if (next.size() > 4) merge_configurations(next, s);
     tokens(main, c);
     if (!main.leaf(c)) walk_together(c, next);
   }
 }
 
-bool MaskWalk::reads(const Threads& from, std::string_view text) {
-  Threads now = from, next;
+bool MaskWalk::reads(const Configurations& from, std::string_view text) {
+  Configurations now = from, next;
   for (char ch : text) {
     next.clear();
-    for (const Thread& t : now) m.step(t, static_cast<uint8_t>(ch), next, s);
+    for (const Configuration& t : now) m.step(t, static_cast<uint8_t>(ch), next, s);
     if (next.empty()) return false;
     std::swap(now, next);
   }

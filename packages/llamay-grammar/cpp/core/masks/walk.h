@@ -1,4 +1,4 @@
-// One mask in the making: a walk through the tries of a vocabulary, beside the threads that read it.
+// One mask in the making: a walk through the tries of a vocabulary, beside the configurations that read it.
 #pragma once
 
 #include <cstring>
@@ -37,15 +37,15 @@ struct MaskWalk {
     void end(const Trie& trie, uint32_t n, bool of_number);
   };
   Values* collecting = nullptr;
-  bool alone = false;                        // nothing but this thread writes into the mask
+  bool alone = false;                        // nothing but this configuration writes into the mask
   bool blank = true;                         // nothing is written yet, zeros neither
   bool mixed = false;                        // more is written than tokens of nothing but whitespace
   std::vector<uint32_t>* record = nullptr;   // what a crossing sets
   std::vector<uint32_t>* touched = nullptr;  // what is set in a mask of its own
   std::vector<std::vector<uint32_t>> zeros;  // masks that are lent out and come back cleared
-  // Lists of threads, one for each level of the walk: kept, since a mask takes less time than allocating
-  // them.
-  using Pool = std::vector<std::unique_ptr<Threads>>;
+  // Lists of configurations, one for each level of the walk: kept, since a mask takes less time than
+  // allocating them.
+  using Pool = std::vector<std::unique_ptr<Configurations>>;
   static Pool& kept_pool() {
     thread_local Pool p;
     return p;
@@ -70,16 +70,16 @@ struct MaskWalk {
   bool canonical() const { return m.program().canonical_escapes; }
   Lexeme string_kind() const { return canonical() ? Lexeme::JsonCanonical : Lexeme::JsonString; }
 
-  Threads& buffer() {
-    if (depth == pool.size()) pool.push_back(std::make_unique<Threads>());
-    Threads& t = *pool[depth++];
+  Configurations& buffer() {
+    if (depth == pool.size()) pool.push_back(std::make_unique<Configurations>());
+    Configurations& t = *pool[depth++];
     t.clear();
     return t;
   }
 
   // Inside a text that must differ from one that this walk has not spelled out, where that may matter before
   // the text ends.
-  bool unsure(const Thread& x) const {
+  bool unsure(const Configuration& x) const {
     if (x.doubt) return true;
     if (!x.top || !x.top->names || !x.top->names->unknown) return false;
     if (x.mode == Mode::Name) {
@@ -91,7 +91,7 @@ struct MaskWalk {
   }
 
   // Whether a name ends here of which only its text would tell whether it was there before.
-  bool unsure_end(const Thread& x, uint8_t b) const {
+  bool unsure_end(const Configuration& x, uint8_t b) const {
     return b == '"' && x.mode == Mode::Name && x.scan == 0 && x.state != kDead && x.top->names &&
            x.top->names->unknown;
   }
@@ -101,10 +101,10 @@ struct MaskWalk {
     const uint32_t* id = trie.tokens_at(n);
     doubtful.insert(doubtful.end(), id, id + trie.n_below(n));
   }
-  // Goes on at node n of a trie with what threads have become; `here`: they also allow the tokens that end
-  // there.
-  void follow(const Trie& trie, uint32_t n, Threads& after, bool here) {
-    for (const Thread& f : after) {
+  // Goes on at node n of a trie with what configurations have become; `here`: they also allow the tokens that
+  // end there.
+  void follow(const Trie& trie, uint32_t n, Configurations& after, bool here) {
+    for (const Configuration& f : after) {
       if (unsure(f)) {
         doubt(trie, n);
         continue;
@@ -173,31 +173,31 @@ struct MaskWalk {
     zeros.push_back(std::move(own));
   }
 
-  // Following one thread at a time is exponential where a grammar is ambiguous. When that shows, the whole
-  // mask is made again with sets of threads, which is slower and polynomial.
+  // Following one configuration at a time is exponential where a grammar is ambiguous. When that shows, the
+  // whole mask is made again with sets of configurations, which is slower and polynomial.
   struct Ambiguous {};
   static constexpr uint32_t kMaxWalks = 50000;
   uint32_t walks = 0;
   static constexpr uint64_t kMaxWork = 1000000;
   uint64_t work = 0;
 
-  void walk_together(uint32_t n, const Threads& set);
+  void walk_together(uint32_t n, const Configurations& set);
 
   // Everything that can follow node n of the trie when `t` is the state there. The tokens at n are already
   // set.
-  void walk(const Trie& trie, uint32_t n, const Thread& t);
+  void walk(const Trie& trie, uint32_t n, const Configuration& t);
 
   // The words that the lexeme may be, where they are finitely many and it cannot end here without a quote.
-  const Lang* words_only(const Thread& t) const;
+  const Language* words_only(const Configuration& t) const;
 
   // Inside a number: from what is remembered, or false.
-  bool number(const Trie& trie, uint32_t n, const Thread& t, TrieId id);
+  bool number(const Trie& trie, uint32_t n, const Configuration& t, TrieId id);
   // The numbers that a value may be, from the root of a trie.
-  bool numbers(const Trie& trie, const Thread& t);
+  bool numbers(const Trie& trie, const Configuration& t);
 
   // Between two symbols, with room for all the whitespace that a token has in front of one.
-  bool skips_blanks(const Thread& t) const;
-  void symbol(const Thread& t);
+  bool skips_blanks(const Configuration& t) const;
+  void symbol(const Configuration& t);
 
   // A lexeme of the net after which only more of it, or the end of the document, can follow needs no walk
   // behind its end; where anything else follows, its ends are too many to be remembered.
@@ -205,20 +205,22 @@ struct MaskWalk {
 
   // What can follow a lexeme that may end after any of its bytes: only subtrees that contain a byte with
   // which something can follow are looked at.
-  void ends(const Trie& trie, uint32_t n, const Thread& t);
+  void ends(const Trie& trie, uint32_t n, const Configuration& t);
   // Whether a text that is read from a state on may end inside a token below n; yes, too, when `looks` are
   // used up.
-  static bool ends_inside(const Trie& trie, uint32_t n, const Lang& lang, uint32_t state, uint32_t& looks);
+  static bool ends_inside(const Trie& trie, uint32_t n, const Language& language, uint32_t state,
+                          uint32_t& looks);
 
   // A place where nothing follows, so that stepping a lexeme shows the lexeme alone.
   const Frame* nowhere();
 
-  void inner(const Trie& trie, uint32_t n, const Thread& t, const Threads& after, uint64_t first);
+  void inner(const Trie& trie, uint32_t n, const Configuration& t, const Configurations& after,
+             uint64_t first);
 
   // Runs `walk` for the exits of an entry, or repeats what it did the last time at this place. Behind the
   // first byte of tokens, at node n, no later mask comes back to it.
   template <class F>
-  void cross(const EntryPtr& e, uint32_t n, const Thread& t, F walk_exits) {
+  void cross(const EntryPtr& e, uint32_t n, const Configuration& t, F walk_exits) {
     const bool keep = crossings && !record && n == 0 && t.top->heap && !t.text;
     if (keep)
       if (const Crossing* c = crossings->find(t.mode, e.get(), t.top)) {
@@ -234,62 +236,63 @@ struct MaskWalk {
     if (doubtful.size() == doubts) crossings->add(t.mode, e, t.top, std::move(list));
   }
 
-  void lexeme(const Trie& trie, uint32_t n, const Thread& t, const EntryPtr& e, bool open_ended);
+  void lexeme(const Trie& trie, uint32_t n, const Configuration& t, const EntryPtr& e, bool open_ended);
 
   // A name or an item that this walk does not spell out, behind those that are there.
-  const Link* unspelled(const Thread& t) {
-    Link* link = new (s.take(sizeof(Link))) Link;
+  const Link* unspelled(const Configuration& t) {
+    Link* link = new (s.allocate(sizeof(Link))) Link;
     link->unknown = true, link->previous = t.top->names;
     return link;
   }
 
   // Inside a name that need not be a declared one: the remembered masks hold for every name that is neither
   // declared nor used before; the few that are get a walk of their own.
-  void name(const Trie& trie, uint32_t n, const Thread& t, TrieId id);
+  void name(const Trie& trie, uint32_t n, const Configuration& t, TrieId id);
 
   // Behind a name that this walk does not spell out, from the root of a trie.
-  void value(const std::shared_ptr<const Trie>& trie, Threads& after);
+  void value(const std::shared_ptr<const Trie>& trie, Configurations& after);
   ValueEntryPtr value_entry(const std::shared_ptr<const Trie>& trie, uint32_t node);
 
   // Inside the tag of a name that need not be a declared one. A token that may lead to a name that is
   // declared or used is read byte by byte, all others hold for every other name.
-  void head(const Trie& trie, uint32_t n, const Thread& t, TrieId id);
+  void head(const Trie& trie, uint32_t n, const Configuration& t, TrieId id);
   // The tokens that end at a node, or all below it too, are to be read byte by byte.
   void ask(const Trie& trie, uint32_t n, bool below);
-  void declared_heads(const Trie& trie, uint32_t n, const Lang& names, uint32_t node);
+  void declared_heads(const Trie& trie, uint32_t n, const Language& names, uint32_t node);
 
   // Inside a string that must differ from other items: what is remembered holds for all strings but those.
-  void item(const Trie& trie, uint32_t n, const Thread& t, const Lang& lang, TrieId id);
+  void item(const Trie& trie, uint32_t n, const Configuration& t, const Language& language, TrieId id);
 
   // The texts that a mask already holds the tokens of: all of a language but some, of which there are at most
   // so many. Where one of those begins, in a state of the language, there may be no others, nor where it is
   // inside a character: reading a token tells.
   struct Others {
-    const Lang& lang;
+    const Language& language;
     uint64_t taken;
     // Whether they are all texts: then what begins one of the others is in the mask too, and only ends
     // differ.
-    bool everything() const { return lang.uid == lang_any()->uid; }
+    bool everything() const { return language.uid == every_text()->uid; }
     void ask(MaskWalk& walk, const Trie& trie, uint32_t n, uint32_t state, uint32_t scan) const;
   };
 
   // `others`: what only looks like a declared name is taken back.
-  void declared_names(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan,
+  void declared_names(const Trie& trie, uint32_t n, const Configuration& t, uint32_t node, uint32_t scan,
                       const Others* others, uint32_t state);
-  // The same behind part of a character or an escape, and for characters that take more than a byte as they
-  // are.
-  void declared_escapes(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan,
+  // The same behind part of a character or an escape, and for characters that take more than a byte as
+  // they are.
+  void declared_escapes(const Trie& trie, uint32_t n, const Configuration& t, uint32_t node, uint32_t scan,
                         const Others* others, uint32_t state);
   // The name `word` ends with the quote at node n.
-  void declared_end(const Trie& trie, uint32_t n, const Thread& t, uint32_t word, const Others* others);
+  void declared_end(const Trie& trie, uint32_t n, const Configuration& t, uint32_t word,
+                    const Others* others);
 
-  void used_texts(const Trie& trie, uint32_t n, const Thread& t, const std::string& prefix,
+  void used_texts(const Trie& trie, uint32_t n, const Configuration& t, const std::string& prefix,
                   const Others& others);
 
   void used_text(const Trie& trie, uint32_t n, std::string_view rest, uint32_t scan, const Others& others,
                  uint32_t state);
 
-  bool reads(const Threads& from, std::string_view text);
+  bool reads(const Configurations& from, std::string_view text);
 };
 
 }  // namespace llamay::grammar

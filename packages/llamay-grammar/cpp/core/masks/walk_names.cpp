@@ -41,11 +41,12 @@ bool plain(uint8_t b) { return b >= 0x20 && b < 0x80 && b != '"' && b != '\\'; }
 
 void MaskWalk::Others::ask(MaskWalk& walk, const Trie& trie, uint32_t n, uint32_t state,
                            uint32_t scan) const {
-  if (state == kDead || lang.all_infinite) return;
-  if (scan != 0 || (!lang.infinite(state) && lang.count_words(state) <= taken)) walk.ask(trie, n, false);
+  if (state == kDead || language.all_infinite) return;
+  if (scan != 0 || (!language.infinite(state) && language.count_words(state) <= taken))
+    walk.ask(trie, n, false);
 }
 
-void MaskWalk::name(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {
+void MaskWalk::name(const Trie& trie, uint32_t n, const Configuration& t, TrieId id) {
   const ObjectAtom& a = m.program().objects[t.top->atom];
   const bool declared = t.b != kDead, used = t.top->names != nullptr;
   EntryPtr e = v.entry(string_kind(), *a.rest, t.state, t.scan, 0, kInf, n, id);
@@ -53,7 +54,7 @@ void MaskWalk::name(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {
   apart((declared || used) && (mixed || !alone), *e, [&] {
     stay(*e);
     cross(e, n, t, [&] {
-      Threads& after = buffer();
+      Configurations& after = buffer();
       uint32_t closed = kDead;
       for (const auto& x : e->exits) {
         if (x.label != closed) {
@@ -72,14 +73,14 @@ void MaskWalk::name(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {
   });
 }
 
-void MaskWalk::head(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {
+void MaskWalk::head(const Trie& trie, uint32_t n, const Configuration& t, TrieId id) {
   const ObjectAtom& a = m.program().objects[t.top->atom];
   EntryPtr e = v.entry(Lexeme::Plain, *a.rest, t.state, t.scan, 0, kInf, n, id);
   stay(*e);
   cross(e, n, t, [&] {
     for (const auto& x : e->exits) {
       const Link* link = unspelled(t);
-      Threads after;
+      Configurations after;
       m.close_unknown(t, x.label, link, after, s);
       follow(*x.rest, 0, after, false);
     }
@@ -99,8 +100,8 @@ void MaskWalk::head(const Trie& trie, uint32_t n, const Thread& t, TrieId id) {
   }
 }
 
-void MaskWalk::declared_heads(const Trie& trie, uint32_t n, const Lang& names, uint32_t node) {
-  const Lang::Node& at = names.nodes[node];
+void MaskWalk::declared_heads(const Trie& trie, uint32_t n, const Language& names, uint32_t node) {
+  const Language::Node& at = names.nodes[node];
   for (uint32_t i = at.first_child; i < at.first_child + at.n_children; ++i) {
     const uint32_t c = trie.child(n, names.nodes[i].byte);
     if (c == Trie::kNoNode) continue;
@@ -116,29 +117,30 @@ void MaskWalk::ask(const Trie& trie, uint32_t n, bool below) {
   doubtful.insert(doubtful.end(), id, id + trie.n_at(n));
 }
 
-void MaskWalk::item(const Trie& trie, uint32_t n, const Thread& t, const Lang& lang, TrieId id) {
-  EntryPtr e = v.entry(string_kind(), lang, t.state, t.scan, 0, kInf, n, id);
+void MaskWalk::item(const Trie& trie, uint32_t n, const Configuration& t, const Language& language,
+                    TrieId id) {
+  EntryPtr e = v.entry(string_kind(), language, t.state, t.scan, 0, kInf, n, id);
   apart(t.top->names != nullptr, *e, [&] {
     stay(*e);
     const Link* link = unspelled(t);
-    Threads after;
+    Configurations after;
     m.close_item(m.blurred(t, s), link, after, s);
     m.drop_repeats(after, 0, s);
     for (const auto& x : e->exits) follow(*x.rest, 0, after, true);
-    used_texts(trie, n, t, '"' + Machine::spelled(t.partial), {lang, 0});
+    used_texts(trie, n, t, '"' + Machine::spelled(t.partial), {language, 0});
   });
 }
 
-void MaskWalk::declared_names(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan,
-                              const Others* others, uint32_t state) {
+void MaskWalk::declared_names(const Trie& trie, uint32_t n, const Configuration& t, uint32_t node,
+                              uint32_t scan, const Others* others, uint32_t state) {
   if (scan != 0) return declared_escapes(trie, n, t, node, scan, others, state);
-  const Lang& names = *m.program().objects[t.top->atom].names;
+  const Language& names = *m.program().objects[t.top->atom].names;
   const uint64_t below = trie.below(n);
   const bool ends_only = others && others->everything();
-  const Lang::Node& at = names.nodes[node];
+  const Language::Node& at = names.nodes[node];
   bool odd = (below & kBackslash) != 0;
   for (uint32_t i = at.first_child, last = i + at.n_children; i < last; ++i) {
-    const Lang::Node& to = names.nodes[i];
+    const Language::Node& to = names.nodes[i];
     if (!plain(to.byte)) {
       odd = true;
       continue;
@@ -148,7 +150,7 @@ void MaskWalk::declared_names(const Trie& trie, uint32_t n, const Thread& t, uin
     uint32_t of_others = state;
     if (!ends_only) {
       if (m.any_open(t.top, to.lo, to.hi)) tokens(trie, c);
-      if (of_others != kDead) of_others = others->lang.next(of_others, to.byte);
+      if (of_others != kDead) of_others = others->language.next(of_others, to.byte);
       if (others) others->ask(*this, trie, c, of_others, 0);
     }
     if (!trie.leaf(c)) declared_names(trie, c, t, i, 0, others, of_others);
@@ -159,24 +161,24 @@ void MaskWalk::declared_names(const Trie& trie, uint32_t n, const Thread& t, uin
   if (odd) declared_escapes(trie, n, t, node, scan, others, state);
 }
 
-void MaskWalk::declared_end(const Trie& trie, uint32_t n, const Thread& t, uint32_t word,
+void MaskWalk::declared_end(const Trie& trie, uint32_t n, const Configuration& t, uint32_t word,
                             const Others* others) {
   if (others) take_back(trie, n);
   if (!m.any_open(t.top, word, word + 1)) return;
-  Threads& after = buffer();
+  Configurations& after = buffer();
   m.close_known(m.blurred(t, s), word, after, s);
   m.drop_repeats(after, 0, s);
   follow(trie, n, after, true);
   --depth;
 }
 
-void MaskWalk::declared_escapes(const Trie& trie, uint32_t n, const Thread& t, uint32_t node, uint32_t scan,
-                                const Others* others, uint32_t state) {
-  const Lang& names = *m.program().objects[t.top->atom].names;
+void MaskWalk::declared_escapes(const Trie& trie, uint32_t n, const Configuration& t, uint32_t node,
+                                uint32_t scan, const Others* others, uint32_t state) {
+  const Language& names = *m.program().objects[t.top->atom].names;
   const bool ends_only = others && others->everything();
   char next[257];
   uint32_t n_next = 0;
-  const Lang::Node& at = names.nodes[node];
+  const Language::Node& at = names.nodes[node];
   for (uint32_t i = at.first_child; i < at.first_child + at.n_children; ++i)
     if (const uint8_t b = names.nodes[i].byte; scan != 0 || b >= 0x80) next[n_next++] = static_cast<char>(b);
   // Whether a byte inside an escape or a character leads to names that are still open.
@@ -197,7 +199,7 @@ void MaskWalk::declared_escapes(const Trie& trie, uint32_t n, const Thread& t, u
         sc, trie.byte(c),
         [&](uint32_t cp) {
           to = names.next(to, cp);
-          if (of_others != kDead) of_others = others->lang.next(of_others, cp);
+          if (of_others != kDead) of_others = others->language.next(of_others, cp);
           return to != kDead;
         },
         [&](uint32_t lo, uint32_t hi) { return names.any_next(to, lo, hi, [](uint32_t) { return true; }); },
@@ -215,7 +217,7 @@ void MaskWalk::declared_escapes(const Trie& trie, uint32_t n, const Thread& t, u
     if (const uint32_t c = trie.child(n, static_cast<uint8_t>(next[i])); c != Trie::kNoNode) read(c);
 }
 
-void MaskWalk::used_texts(const Trie& trie, uint32_t n, const Thread& t, const std::string& prefix,
+void MaskWalk::used_texts(const Trie& trie, uint32_t n, const Configuration& t, const std::string& prefix,
                           const Others& others) {
   for (const Link* l = t.top->names; l; l = l->previous) {
     std::string_view text(l->text, l->length);
@@ -239,7 +241,7 @@ void MaskWalk::used_text(const Trie& trie, uint32_t n, std::string_view rest, ui
         [&](uint32_t cp) {
           if (cp != head()) return false;
           left.remove_prefix(head_bytes);
-          if (to != kDead) to = others.lang.next(to, cp);
+          if (to != kDead) to = others.language.next(to, cp);
           return true;
         },
         [&](uint32_t lo, uint32_t hi) { return head() >= lo && head() <= hi; }, canonical());

@@ -29,7 +29,7 @@ ValueEntryPtr MaskWalk::value_entry(const std::shared_ptr<const Trie>& trie, uin
   made->trie = trie;
   Values of{nowhere(), made->inside, {}};
   collecting = &of;
-  Thread t;
+  Configuration t;
   t.mode = Mode::Colon, t.a = node, t.top = of.bottom;
   walk(*trie, 0, t);
   collecting = nullptr;
@@ -38,15 +38,15 @@ ValueEntryPtr MaskWalk::value_entry(const std::shared_ptr<const Trie>& trie, uin
   return values->add(node, std::move(made));
 }
 
-void MaskWalk::value(const std::shared_ptr<const Trie>& trie, Threads& after) {
+void MaskWalk::value(const std::shared_ptr<const Trie>& trie, Configurations& after) {
   // Where items are compared as documents, what a value may be depends on where it is.
   if (!values || collecting || m.program().deep) return follow(*trie, 0, after, true);
-  for (const Thread& t : after) {
+  for (const Configuration& t : after) {
     tokens(*trie, 0);
     const ValueEntryPtr e = value_entry(trie, t.a);
     put(e->inside.data(), e->inside.size());
     if (e->rest.n_tokens() == 0) continue;
-    Thread behind;
+    Configuration behind;
     behind.mode = Mode::After, behind.top = t.top;
     walk(e->rest, 0, behind);
   }

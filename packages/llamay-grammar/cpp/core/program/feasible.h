@@ -20,11 +20,11 @@ std::vector<uint64_t> with_dependencies(const ObjectAtom& a, std::vector<uint64_
 
 // Whether more words are left than an array can have items; `state` kNone: from any state. Not certain where
 // it says no.
-inline bool plenty_words(const Lang& l, uint32_t state, uint32_t max_left, uint32_t min) {
+inline bool plenty_words(const Language& l, uint32_t state, uint32_t max_left, uint32_t min) {
   constexpr uint64_t kPlenty = uint64_t{1} << 30;
   const bool infinite = state == kNone ? l.all_infinite : l.infinite(state);
   if (max_left == kInf) return infinite || (state != kNone && min == 0 && l.count_words(state) > kPlenty);
-  return infinite && l.uid == lang_any()->uid && max_left >= 3;
+  return infinite && l.uid == every_text()->uid && max_left >= 3;
 }
 
 }  // namespace llamay::grammar

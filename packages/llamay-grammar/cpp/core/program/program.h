@@ -22,13 +22,13 @@ struct Option {
 using Slot = std::vector<Option>;
 
 struct StringAtom {
-  LangPtr lang;
+  LanguagePtr language;
   uint32_t min = 0, max = kInf;
   bool closed = false;  // its words have an end of their own (lexemes): few tokens reach it
 };
 
 struct NumberAtom {
-  LangPtr lang;
+  LanguagePtr language;
   uint32_t max = kInf;  // characters
 };
 
@@ -47,10 +47,10 @@ struct ArrayAtom {
 };
 
 struct ObjectAtom {
-  LangPtr names;               // the declared names, a trie (empty: none)
+  LanguagePtr names;           // the declared names, a trie (empty: none)
   std::vector<Slot> known;     // by number of the name
   std::vector<uint32_t> rank;  // by number of the name: its place in the schema, for property_order = schema
-  LangPtr rest;                // every other name: label = index into rest_slots (null: no other name)
+  LanguagePtr rest;            // every other name: label = index into rest_slots (null: no other name)
   std::vector<Slot> rest_slots;
   std::vector<uint64_t> possible, required;  // bits over the declared names
   std::vector<uint64_t> plenty;              // of them, those with more values than an array can have

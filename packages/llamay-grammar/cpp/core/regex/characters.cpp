@@ -64,7 +64,7 @@ bool RegexCharacters::set_escape(CharSet& s) {
       break;
     case 'p': {
       ++i_;
-      if (!take('{')) fail("expected '{' after \\p");
+      if (!consume('{')) fail("expected '{' after \\p");
       std::string name;
       while (more() && !at('}')) append_utf8(name, p_[i_++]);
       if (!more()) fail("unterminated property name");
@@ -121,14 +121,14 @@ uint32_t RegexCharacters::escape(bool in_class) {
     case 'x':
       return hex(2);
     case 'u': {
-      if (take('{')) {
+      if (consume('{')) {
         uint32_t v = 0;
         while (more() && !at('}')) {
           size_t back = i_;
           v = v * 16 + hex(1);
           if (v > kMaxCodePoint) i_ = back, fail("a code point beyond U+10FFFF");
         }
-        if (!take('}')) fail("bad hexadecimal escape");
+        if (!consume('}')) fail("bad hexadecimal escape");
         return v;
       }
       uint32_t v = hex(4);
@@ -155,7 +155,7 @@ uint32_t RegexCharacters::escape(bool in_class) {
 }
 
 bool RegexCharacters::class_member(CharSet& set, uint32_t& c) {
-  if (!take('\\')) {
+  if (!consume('\\')) {
     c = p_[i_++];
     return false;
   }
@@ -167,10 +167,10 @@ bool RegexCharacters::class_member(CharSet& set, uint32_t& c) {
 
 CharSet RegexCharacters::char_class() {
   CharSet s;
-  bool negative = take('^');
+  bool negative = consume('^');
   while (true) {
     if (!more()) fail("missing ']'");
-    if (take(']')) break;
+    if (consume(']')) break;
     CharSet set;
     uint32_t lo = 0, hi = 0;
     if (class_member(set, lo)) {

@@ -76,7 +76,7 @@ uint64_t Terms::asked(Id a) {
   return asked_[a] = out;
 }
 
-LangPtr Terms::compile(Id root) {
+LanguagePtr Terms::compile(Id root) {
   Cuts cuts;
   for (auto& s : sets_) cuts.add(s);
   std::vector<size_t> at(sets_.size(), 0);

@@ -24,7 +24,7 @@ Pattern compile_uncached(std::string_view source, bool whole, Budget& budget) {
     Terms::Id body = t.kids[0];
     root = terms.repeat(body, 0, kInf);
   }
-  p.lang = terms.compile(root);
+  p.language = terms.compile(root);
   return p;
 }
 
@@ -45,7 +45,7 @@ Pattern compile_pattern(std::string_view source, bool whole, Budget& budget) {
     if (auto it = cache.map.find(key); it != cache.map.end()) return it->second;
   }
   Pattern p = compile_uncached(source, whole, budget);
-  if (source.size() <= 4096 && p.lang->n_states() <= 4096) {
+  if (source.size() <= 4096 && p.language->n_states() <= 4096) {
     std::lock_guard<std::mutex> hold(cache.lock);
     if (cache.map.emplace(key, p).second) {
       cache.order.push_back(key);

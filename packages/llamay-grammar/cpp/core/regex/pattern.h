@@ -14,7 +14,7 @@ namespace llamay::grammar {
 // A regular language, and the lengths (in code points) to which it is cut: `^[a-z]{1,3000}$` is [a-z]* with a
 // window.
 struct Pattern {
-  LangPtr lang;
+  LanguagePtr language;
   uint32_t min = 0;
   uint32_t max = kInf;
 };

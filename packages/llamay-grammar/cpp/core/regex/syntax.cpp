@@ -38,7 +38,7 @@ class Reader : RegexCharacters {
       }
       alt.special |= seq.special;
       alt.kids.push_back(seq.kids.size() == 1 ? std::move(seq.kids[0]) : std::move(seq));
-    } while (take('|'));
+    } while (consume('|'));
     return alt.kids.size() == 1 ? std::move(alt.kids[0]) : std::move(alt);
   }
 
@@ -46,11 +46,11 @@ class Reader : RegexCharacters {
     RegexNode a = atom(depth);
     while (more()) {
       uint32_t min, max;
-      if (take('*')) {
+      if (consume('*')) {
         min = 0, max = kInf;
-      } else if (take('+')) {
+      } else if (consume('+')) {
         min = 1, max = kInf;
-      } else if (take('?')) {
+      } else if (consume('?')) {
         min = 0, max = 1;
       } else if (at('{') && counts(min, max)) {
         if (max < min) fail("a repetition whose maximum is below its minimum");
@@ -60,7 +60,7 @@ class Reader : RegexCharacters {
       if (a.kind == RegexNode::Start || a.kind == RegexNode::End || a.kind == RegexNode::Word ||
           a.kind == RegexNode::NotWord)
         fail("nothing to repeat");
-      take('?');
+      consume('?');
       RegexNode r;
       r.kind = RegexNode::Repeat, r.min = min, r.max = max, r.special = a.special;
       r.kids.push_back(std::move(a));
@@ -74,8 +74,8 @@ class Reader : RegexCharacters {
     const size_t back = i_++;
     if (const auto low = decimal(kInf - 1)) {
       min = max = *low;
-      if (take(',')) max = decimal(kInf - 1).value_or(kInf);
-      if (take('}')) return true;
+      if (consume(',')) max = decimal(kInf - 1).value_or(kInf);
+      if (consume('}')) return true;
     }
     i_ = back;
     return false;
@@ -93,9 +93,9 @@ class Reader : RegexCharacters {
   }
 
   RegexNode group(uint32_t depth) {  // behind its parenthesis
-    const RegexNode::Kind look = take('?') ? group_kind() : RegexNode::Term;
+    const RegexNode::Kind look = consume('?') ? group_kind() : RegexNode::Term;
     RegexNode n = alternatives(depth + 1);
-    if (!take(')')) fail("missing ')'");
+    if (!consume(')')) fail("missing ')'");
     if (look == RegexNode::Term) return n;
     RegexNode l = assertion(look);
     l.kids.push_back(std::move(n));
@@ -103,13 +103,13 @@ class Reader : RegexCharacters {
   }
 
   RegexNode::Kind group_kind() {
-    if (take(':')) return RegexNode::Term;
-    if (take('=')) return RegexNode::Ahead;
-    if (take('!')) return RegexNode::NotAhead;
-    if (!take('<')) fail("unknown group syntax");
+    if (consume(':')) return RegexNode::Term;
+    if (consume('=')) return RegexNode::Ahead;
+    if (consume('!')) return RegexNode::NotAhead;
+    if (!consume('<')) fail("unknown group syntax");
     if (at('=') || at('!')) fail("a lookbehind, which is not supported,");
     while (more() && !at('>')) ++i_;
-    if (!take('>')) fail("unterminated group name");
+    if (!consume('>')) fail("unterminated group name");
     return RegexNode::Term;
   }
 
@@ -128,8 +128,8 @@ class Reader : RegexCharacters {
         return group(depth);
       case '\\': {
         if (!more()) fail("a lone backslash at the end");
-        if (take('b')) return assertion(RegexNode::Word);
-        if (take('B')) return assertion(RegexNode::NotWord);
+        if (consume('b')) return assertion(RegexNode::Word);
+        if (consume('B')) return assertion(RegexNode::NotWord);
         if (p_[i_] >= '1' && p_[i_] <= '9') fail("a back-reference, which no automaton can follow,");
         if (at('k')) fail("a back-reference, which no automaton can follow,");
         CharSet s;

@@ -34,7 +34,7 @@ class Terms {
   bool nullable(Id a) const { return terms_[a].nullable; }  // whether the empty text is in it
   // The automaton. Throws CompileError("budget", ...) where it has too many states: intersections,
   // complements and counters can multiply them.
-  LangPtr compile(Id root);
+  LanguagePtr compile(Id root);
 
   enum class Op : uint8_t { None, Epsilon, Set, Concat, Alt, And, Not, Repeat };
   struct Term {

@@ -9,7 +9,7 @@ namespace llamay::grammar {
 
 SchemaReader::Keywords::Keywords(SchemaReader& reader, const Site& site)
     : reader_(reader), f_(reader.f_), site_(site) {
-  length_.lang = lang_any();
+  length_.language = every_text();
   props_.additional = f_.yes();
 }
 

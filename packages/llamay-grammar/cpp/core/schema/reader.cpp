@@ -71,10 +71,10 @@ uint32_t SchemaReader::enter(uint32_t scope, const std::string& base) {
   return index_.dynamic() ? scopes_.enter(scope, base) : 0;
 }
 
-LangPtr SchemaReader::pattern_names(const std::string& source, const Path& at) {
+LanguagePtr SchemaReader::pattern_names(const std::string& source, const Path& at) {
   try {
     Pattern p = compile_pattern(source, false, budget_);
-    return with_length(p.lang, p.min, p.max, budget_);
+    return with_length(p.language, p.min, p.max, budget_);
   } catch (const CompileError& e) {
     if (e.keyword == "budget") throw;
     throw CompileError("patternProperties", at.text() + "/patternProperties", e.what());

@@ -48,7 +48,7 @@ class SchemaReader {
                                    const Path& at, uint32_t scope);
   uint32_t enter(uint32_t scope, const std::string& base);
   FormulaId unevaluated(const Site& site, const char* keyword, FormulaId rule);
-  LangPtr pattern_names(const std::string& source, const Path& at);
+  LanguagePtr pattern_names(const std::string& source, const Path& at);
   bool dropped(const Path& at, const std::string& key) const;
 
   Formulas& f_;

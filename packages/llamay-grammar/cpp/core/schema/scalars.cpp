@@ -8,7 +8,7 @@ namespace {
 
 StringSpec within_window(const Pattern& p) {
   StringSpec spec;
-  spec.lang = p.lang, spec.min = p.min, spec.max = p.max;
+  spec.language = p.language, spec.min = p.min, spec.max = p.max;
   return spec;
 }
 

@@ -16,7 +16,7 @@ struct Seen {
   FormulaId condition = 0;
   bool all_members = false, all_items = false;
   std::vector<std::string> names;
-  std::vector<LangPtr> patterns;
+  std::vector<LanguagePtr> patterns;
   size_t items = 0;                   // so many of the first ones
   std::vector<FormulaId> item_rules;  // items that satisfy one of these
 

@@ -11,7 +11,7 @@ namespace llamay::grammar {
 // Memory for one mask or one token, thrown away at once.
 class Scratch {
  public:
-  void* take(size_t n) {
+  void* allocate(size_t n) {
     n = (n + 7) & ~size_t{7};
     if (n > left_) grow(n);
     char* p = at_;

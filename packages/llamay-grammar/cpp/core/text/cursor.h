@@ -23,7 +23,7 @@ class TextCursor {
     return std::equal(ascii.begin(), ascii.end(), p_.begin() + static_cast<std::ptrdiff_t>(i_));
   }
   // Steps over it where it is there.
-  bool take(uint32_t c) { return at(c) ? (++i_, true) : false; }
+  bool consume(uint32_t c) { return at(c) ? (++i_, true) : false; }
   // A decimal number, or `most` where it is larger; nothing where there is no digit.
   std::optional<uint32_t> decimal(uint32_t most) {
     if (!more() || p_[i_] < '0' || p_[i_] > '9') return std::nullopt;

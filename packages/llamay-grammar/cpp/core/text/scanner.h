@@ -27,10 +27,10 @@ inline bool any_in_digits(uint32_t lo, uint32_t hi, Any any) {
 }
 
 // canonical: every character is written in one way, literally where that is possible, then by a short escape.
-// take(cp): consume it, false if that is fatal. any(lo, hi): whether some code point of the range could be
+// consume(cp): consume it, false if that is fatal. any(lo, hi): whether some code point of the range could be
 // consumed.
-template <bool kJson, class Take, class Any>
-inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any, bool canonical = false) {
+template <bool kJson, class Consume, class Any>
+inline Scan scan_byte(uint32_t& state, uint8_t b, Consume consume, Any any, bool canonical = false) {
   using namespace scan;
   const uint32_t kind = state & 7;
   auto live = [](bool ok) { return ok ? Scan::Live : Scan::Dead; };
@@ -45,7 +45,7 @@ inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any, bool canon
           }
           if (b < 0x20) return Scan::Dead;
         }
-        return live(take(b));
+        return live(consume(b));
       }
       if (b < 0xC2 || b > 0xF4) return Scan::Dead;
       uint32_t total = b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
@@ -66,7 +66,7 @@ inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any, bool canon
       if (hi < least || lo > 0x10FFFF || (lo >= 0xD800 && hi <= 0xDFFF)) return Scan::Dead;
       if (left == 0) {
         state = kText;
-        return live(take(acc));
+        return live(consume(acc));
       }
       state = kUtf8 | left << 3 | (total - 1) << 5 | acc << 8;
       return live(any(lo < least ? least : lo, hi > 0x10FFFF ? 0x10FFFF : hi));
@@ -104,7 +104,7 @@ inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any, bool canon
           return Scan::Dead;
       }
       state = kText;
-      return live(take(cp));
+      return live(consume(cp));
     }
     case kHex: {
       int h = hex_value(b);
@@ -119,7 +119,7 @@ inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any, bool canon
         }
         if (acc >= 0xDC00 && acc <= 0xDFFF) return Scan::Dead;  // a lone surrogate is no character
         state = kText;
-        return live(take(acc));
+        return live(consume(acc));
       }
       state = kHex | n << 3 | acc << 8;
       uint32_t lo = acc << (4 * (4 - n)), hi = lo | ((1u << (4 * (4 - n))) - 1);
@@ -152,7 +152,7 @@ inline Scan scan_byte(uint32_t& state, uint8_t b, Take take, Any any, bool canon
       uint32_t base = 0x10000 + (high << 10);
       if (n == 4) {
         state = kText;
-        return live(take(base + lo - 0xDC00));
+        return live(consume(base + lo - 0xDC00));
       }
       state = kPairHex | n << 3 | high << 8 | acc << 18;
       return live(any(base + lo - 0xDC00, base + hi - 0xDC00));

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "tokens/points.h"
+#include "tokens/character_classes.h"
 
 namespace llamay::grammar {
 
@@ -35,7 +35,7 @@ uint64_t not_in_string() {
 void TokenTexts::add(uint32_t token, std::string_view text, bool begins_group) {
   common.push_back(begins_group ? 0 : capped(shared(this->text(size() - 1), text)));
   tokens.push_back(token);
-  length.push_back(capped(std::max(count_points(text), 1u)));  // pieces of a character are not nothing
+  length.push_back(capped(std::max(count_code_points(text), 1u)));  // pieces of a character are not nothing
   bytes.append(text);
   at.push_back(static_cast<uint32_t>(bytes.size()));
 }
@@ -66,7 +66,7 @@ void TokenGroups::build(const Trie& trie, uint32_t words) {
     s.end = trie.end(node);
     const uint8_t byte = trie.byte(node);
     auto last = [&]() -> uint64_t {
-      return s.n == 0 ? 0 : point_classes(path.data() + path.size() - s.n, s.n, s.length);
+      return s.n == 0 ? 0 : character_classes(path.data() + path.size() - s.n, s.n, s.length);
     };
     if (s.n > 0 && s.n < s.length && (byte & 0xC0) == 0x80) {
       ++s.n;

@@ -2,8 +2,8 @@
 // at a time, by the classes of their bytes; the others byte by byte.
 #include <algorithm>
 
+#include "vocabulary/exit_classes.h"
 #include "vocabulary/lexeme_step.h"
-#include "vocabulary/stay_classes.h"
 
 namespace llamay::grammar {
 
@@ -11,10 +11,11 @@ namespace {
 
 class Maker {
  public:
-  Maker(const Vocabulary& v, const Lang& l, const EntryKey& k) : v_(v), l_(l), k_(k), trie_(v.trie(k.trie)) {
+  Maker(const Vocabulary& v, const Language& l, const EntryKey& k)
+      : v_(v), l_(l), k_(k), trie_(v.trie(k.trie)) {
     loops_.assign(l.n_states(), kUnknown);
     if (k.scan == 0 && k.min == 0 && !l.trie && l.n_states() > 1)
-      together_ = go_together(l, k.state, ~(is_json(k.kind) ? not_in_string() : uint64_t{1} << kClassBroken));
+      joint_ = joint_classes(l, k.state, ~(is_json(k.kind) ? not_in_string() : uint64_t{1} << kClassBroken));
   }
 
   void run(Entry& out) {
@@ -34,10 +35,10 @@ class Maker {
  private:
   static constexpr uint64_t kUnknown = uint64_t{1} << 61;  // no class has this number
   const Vocabulary& v_;
-  const Lang& l_;
+  const Language& l_;
   const EntryKey& k_;
   const Trie& trie_;
-  Together together_;
+  JointClasses joint_;
   uint32_t root_depth_ = 0;
   uint64_t needs_ = 0;
   std::vector<uint64_t> loops_;
@@ -58,7 +59,7 @@ class Maker {
   }
 
   uint64_t loop(uint32_t s) {
-    if (loops_[s] == kUnknown) loops_[s] = loop_classes(l_, s, is_json(k_.kind));
+    if (loops_[s] == kUnknown) loops_[s] = self_loop_classes(l_, s, is_json(k_.kind));
     return loops_[s];
   }
 
@@ -72,7 +73,7 @@ class Maker {
 
   // Which classes of bytes may be in tokens that certainly stay inside when they are read from a state.
   struct Harmless {
-    uint64_t loops, dangers, near;
+    uint64_t loops, exit_classes, near;
     uint64_t together;  // of at most `steps` bytes
     uint32_t steps;
     bool ask;  // whether the classes say anything here
@@ -83,10 +84,10 @@ class Maker {
     const uint64_t not_inside = is_json(k_.kind) ? not_in_string() : uint64_t{1} << kClassBroken;
     const uint32_t read = depth - root_depth_;
     return {loop(at.state),
-            danger(l_, at.state, kNear + 1, k_.min) | not_inside,
-            danger(l_, at.state, kNear, k_.min) | not_inside,
-            together ? together_.classes : 0,
-            read < together_.steps ? together_.steps - read : 0,
+            exit_classes(l_, at.state, kNear + 1, k_.min) | not_inside,
+            exit_classes(l_, at.state, kNear, k_.min) | not_inside,
+            together ? joint_.classes : 0,
+            read < joint_.steps ? joint_.steps - read : 0,
             true};
   }
   bool safe(const Harmless& h, uint64_t classes, uint32_t height, uint32_t count) const {
@@ -95,7 +96,7 @@ class Maker {
     if (k_.max != kInf && (uint64_t{count} + height + 1 + l_.longest_min > k_.max || height == 0xFFFF))
       return false;
     return (classes & ~h.loops) == 0 || ((classes & ~h.together) == 0 && height < h.steps) ||
-           (classes & (height < kNear ? h.near : h.dangers)) == 0;
+           (classes & (height < kNear ? h.near : h.exit_classes)) == 0;
   }
   void need(uint64_t count) { needs_ = std::max(needs_, count); }
 
@@ -127,17 +128,17 @@ class Maker {
       if ((k_.kind == Lexeme::Plain || k_.kind == Lexeme::Member) && to.scan == 0 && to.count >= k_.min)
         if (uint32_t label = l_.label(to.state); label != kDead) leave(c, label, depth + 1, true);
       if (!trie_.leaf(c))
-        descend(c, to, depth + 1, together && to.scan == 0 && (trie_.at(c) & ~together_.classes) == 0);
+        descend(c, to, depth + 1, together && to.scan == 0 && (trie_.at(c) & ~joint_.classes) == 0);
     }
   }
 };
 
 }  // namespace
 
-EntryPtr Vocabulary::make(const EntryKey& key, const Lang& lang) const {
-  if (is_whole(key, lang)) return make_whole(key, lang);
+EntryPtr Vocabulary::make(const EntryKey& key, const Language& language) const {
+  if (is_whole(key, language)) return make_whole(key, language);
   auto out = std::make_shared<Entry>();
-  Maker(*this, lang, key).run(*out);
+  Maker(*this, language, key).run(*out);
   return out;
 }
 

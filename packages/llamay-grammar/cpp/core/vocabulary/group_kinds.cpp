@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "tokens/points.h"
+#include "tokens/character_classes.h"
 
 namespace llamay::grammar {
 
-GroupKinds::GroupKinds(const TokenGroups& groups, const Lang& l, bool json) {
+GroupKinds::GroupKinds(const TokenGroups& groups, const Language& l, bool json) {
   uint64_t live = 0;
   for (uint32_t s = 0, n = l.n_states(); s < n; ++s)
     for (uint32_t c = 0; c < l.n_classes; ++c)
@@ -14,10 +14,10 @@ GroupKinds::GroupKinds(const TokenGroups& groups, const Lang& l, bool json) {
   auto touch = [&](uint64_t classes, uint32_t by) {
     for (; classes != 0; classes &= classes - 1) touched[__builtin_ctzll(classes)] |= uint64_t{1} << by;
   };
-  for (uint32_t c = 0; c < 128; ++c) touch(point_classes(c, c), l.ascii_class[c]);
+  for (uint32_t c = 0; c < 128; ++c) touch(character_classes(c, c), l.ascii_class[c]);
   for (size_t i = 0; i < l.range_start.size(); ++i)
-    touch(point_classes(l.range_start[i],
-                        i + 1 < l.range_start.size() ? l.range_start[i + 1] - 1 : kMaxCodePoint),
+    touch(character_classes(l.range_start[i],
+                            i + 1 < l.range_start.size() ? l.range_start[i + 1] - 1 : kMaxCodePoint),
           l.range_class[i]);
   uint64_t fatal = 0;  // classes of characters that no state reads
   for (uint32_t b = 0; b < kClassBroken; ++b)

@@ -28,7 +28,7 @@ struct GroupKinds {
   std::array<uint64_t, 64> touched{};
 
   // json: only groups that are inside a string of JSON as they are. The automaton has at most 64 classes.
-  GroupKinds(const TokenGroups& groups, const Lang& lang, bool json);
+  GroupKinds(const TokenGroups& groups, const Language& language, bool json);
   size_t memory() const {
     return sizeof *this + kinds.size() * sizeof(Kind) + members.size() * sizeof(Member);
   }

@@ -13,12 +13,12 @@ struct Spot {
 };
 
 // Whether a text of so many characters that leads to a state can still become one that fits.
-inline bool is_open(const Lang& l, const EntryKey& k, uint32_t state, uint32_t count) {
+inline bool is_open(const Language& l, const EntryKey& k, uint32_t state, uint32_t count) {
   return state != kDead && length_open(l, state, count, k.min, k.max);
 }
 
 template <bool kJson>
-Scan step_lexeme(const Lang& l, const EntryKey& k, Spot& p, uint8_t b) {
+Scan step_lexeme(const Language& l, const EntryKey& k, Spot& p, uint8_t b) {
   return scan_byte<kJson>(
       p.scan, b,
       [&](uint32_t cp) {

@@ -2,7 +2,7 @@
 // where a lexeme may end.
 #include <algorithm>
 
-#include "tokens/points.h"
+#include "tokens/character_classes.h"
 #include "vocabulary/lexeme_step.h"
 
 namespace llamay::grammar {
@@ -10,12 +10,12 @@ namespace llamay::grammar {
 namespace {
 
 // What a text does to a lexeme, up to its end if that is within; and where it was left.
-Scan fate(const EntryKey& key, const Lang& lang, std::string_view text, Spot& at) {
+Scan fate(const EntryKey& key, const Language& language, std::string_view text, Spot& at) {
   at = {key.state, key.scan, 0};
   for (const char c : text) {
     const uint8_t b = static_cast<uint8_t>(c);
-    const Scan r =
-        is_json(key.kind) ? step_lexeme<true>(lang, key, at, b) : step_lexeme<false>(lang, key, at, b);
+    const Scan r = is_json(key.kind) ? step_lexeme<true>(language, key, at, b)
+                                     : step_lexeme<false>(language, key, at, b);
     if (r != Scan::Live) return r;
   }
   return Scan::Live;
@@ -34,9 +34,10 @@ void keep_exits(Entry& entry, Keep keep) {
 
 }  // namespace
 
-EntryPtr Vocabulary::make_limited(const EntryKey& key, const Lang& lang, const Entry& unlimited) const {
+EntryPtr Vocabulary::make_limited(const EntryKey& key, const Language& language,
+                                  const Entry& unlimited) const {
   // A token of at most so many characters keeps the limit wherever the automaton is behind it.
-  const uint32_t free = key.max > lang.longest_min ? key.max - lang.longest_min : 0;
+  const uint32_t free = key.max > language.longest_min ? key.max - language.longest_min : 0;
   const auto longer = [&](uint32_t than) {
     return static_cast<uint32_t>(
         std::partition_point(lengths_.begin(), lengths_.end(), [&](uint32_t n) { return n > than; }) -
@@ -45,12 +46,12 @@ EntryPtr Vocabulary::make_limited(const EntryKey& key, const Lang& lang, const E
   // Reading very many of them takes longer than judging all tokens by groups.
   constexpr uint32_t kMaxRead = 512;
   const uint32_t concerned = longer(free), too_long = longer(key.max);
-  if (concerned - too_long > kMaxRead) return make(key, lang);
+  if (concerned - too_long > kMaxRead) return make(key, language);
 
   auto out = std::make_shared<Entry>(unlimited);
   Spot at;
-  auto leaves = [&](uint32_t t) { return fate(key, lang, bytes(t), at) == Scan::Dead; };
-  std::erase_if(out->sparse, [&](uint32_t t) { return count_points(bytes(t)) > free && leaves(t); });
+  auto leaves = [&](uint32_t t) { return fate(key, language, bytes(t), at) == Scan::Dead; };
+  std::erase_if(out->sparse, [&](uint32_t t) { return count_code_points(bytes(t)) > free && leaves(t); });
   std::vector<uint32_t> gone;  // of those that may end the lexeme
   for (uint32_t i = 0; i < concerned; ++i) {
     const uint32_t t = by_length_[i];
@@ -66,7 +67,8 @@ EntryPtr Vocabulary::make_limited(const EntryKey& key, const Lang& lang, const E
   return out;
 }
 
-EntryPtr Vocabulary::make_longer(const EntryKey& key, const Lang& lang, const Entry& any_length) const {
+EntryPtr Vocabulary::make_longer(const EntryKey& key, const Language& language,
+                                 const Entry& any_length) const {
   auto out = std::make_shared<Entry>(any_length);
   if (lengths_.empty() || key.min > lengths_[0]) {
     out->exits.clear();
@@ -74,9 +76,9 @@ EntryPtr Vocabulary::make_longer(const EntryKey& key, const Lang& lang, const En
   }
   keep_exits(*out, [&](uint32_t t) {
     const std::string_view text = bytes(t), before = text.substr(0, text.find('"'));
-    if (before.find('\\') == std::string_view::npos) return count_points(before) >= key.min;
+    if (before.find('\\') == std::string_view::npos) return count_code_points(before) >= key.min;
     Spot at;
-    return fate(key, lang, text, at) == Scan::Close && at.count >= key.min;
+    return fate(key, language, text, at) == Scan::Close && at.count >= key.min;
   });
   return out;
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "automata/dfa.h"
-#include "tokens/points.h"
+#include "tokens/character_classes.h"
 
 namespace llamay::grammar {
 
@@ -68,7 +68,7 @@ Vocabulary::Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const s
   groups_.build(trie_, words());
   sort_by_length();
   // Every grammar has free strings: what they need is made now, so that no document waits for it.
-  const Lang& any = *lang_any();
+  const Language& any = *every_text();
   entry(Lexeme::JsonString, any, 0, 0, 0, kInf, 0, TrieId::All);
   entry(Lexeme::JsonString, any, 0, 0, 1, kInf, 0, TrieId::All);
   for (uint32_t left = 0; left < kShortest; ++left)
@@ -84,7 +84,7 @@ Vocabulary::Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const s
 void Vocabulary::sort_by_length() {
   by_length_.assign(trie_.tokens_at(0), trie_.tokens_at(0) + trie_.n_tokens());
   std::vector<uint32_t> of(size(), 0);
-  for (const uint32_t t : by_length_) of[t] = count_points(bytes(t));
+  for (const uint32_t t : by_length_) of[t] = count_code_points(bytes(t));
   std::stable_sort(by_length_.begin(), by_length_.end(),
                    [&](uint32_t x, uint32_t y) { return of[x] > of[y]; });
   for (const uint32_t t : by_length_) {
@@ -153,20 +153,21 @@ std::string_view Vocabulary::text(TrieId which, uint32_t token) const {
   return b;
 }
 
-EntryPtr Vocabulary::entry(Lexeme kind, const Lang& lang, uint32_t state, uint32_t scan, uint32_t min,
+EntryPtr Vocabulary::entry(Lexeme kind, const Language& language, uint32_t state, uint32_t scan, uint32_t min,
                            uint32_t max, uint32_t node, TrieId trie) const {
-  const EntryKey key{lang.uid, state, scan, min, max, node, kind, trie};
+  const EntryKey key{language.uid, state, scan, min, max, node, kind, trie};
   // Where every state has words of all lengths to come, a least length keeps only the lexeme from ending.
-  if (min > 0 && is_json(kind) && lang.all_infinite && is_whole(key, lang))
-    return kept(key,
-                [&] { return make_longer(key, lang, *entry(kind, lang, state, scan, 0, max, node, trie)); });
+  if (min > 0 && is_json(kind) && language.all_infinite && is_whole(key, language))
+    return kept(key, [&] {
+      return make_longer(key, language, *entry(kind, language, state, scan, 0, max, node, trie));
+    });
   // Most limits are so far away that they change nothing.
   if (max != kInf && max >= kShortest) {
-    const EntryPtr unlimited = entry(kind, lang, state, scan, min, kInf, node, trie);
+    const EntryPtr unlimited = entry(kind, language, state, scan, min, kInf, node, trie);
     if (max >= unlimited->needs) return unlimited;
-    if (is_whole(key, lang)) return kept(key, [&] { return make_limited(key, lang, *unlimited); });
+    if (is_whole(key, language)) return kept(key, [&] { return make_limited(key, language, *unlimited); });
   }
-  return kept(key, [&] { return make(key, lang); });
+  return kept(key, [&] { return make(key, language); });
 }
 
 template <class Make>
@@ -183,13 +184,13 @@ EntryPtr Vocabulary::kept(const EntryKey& key, Make make_it) const {
   return it->second;
 }
 
-std::shared_ptr<const GroupKinds> Vocabulary::kinds(const Lang& lang, bool json) const {
-  const uint64_t key = lang.uid * 2 + json;
+std::shared_ptr<const GroupKinds> Vocabulary::kinds(const Language& language, bool json) const {
+  const uint64_t key = language.uid * 2 + json;
   {
     std::shared_lock<std::shared_mutex> hold(lock_);
     if (auto it = kinds_.find(key); it != kinds_.end()) return it->second;
   }
-  auto made = std::make_shared<const GroupKinds>(groups_, lang, json);
+  auto made = std::make_shared<const GroupKinds>(groups_, language, json);
   std::unique_lock<std::shared_mutex> hold(lock_);
   make_room();
   auto [it, fresh] = kinds_.emplace(key, made);

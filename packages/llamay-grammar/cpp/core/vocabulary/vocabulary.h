@@ -61,7 +61,7 @@ enum class TrieId : uint8_t {
 };
 
 struct EntryKey {
-  uint64_t lang;
+  uint64_t language;
   uint32_t state, scan, min, max, node;
   Lexeme kind;
   TrieId trie;
@@ -107,16 +107,16 @@ class Vocabulary {
 
   // The entry for a state of a lexeme below a node of a trie, made on first use. min and max are the code
   // points that are still needed and still allowed.
-  EntryPtr entry(Lexeme kind, const Lang& lang, uint32_t state, uint32_t scan, uint32_t min, uint32_t max,
-                 uint32_t node, TrieId trie) const;
+  EntryPtr entry(Lexeme kind, const Language& language, uint32_t state, uint32_t scan, uint32_t min,
+                 uint32_t max, uint32_t node, TrieId trie) const;
   // Limits that no token can reach are the same as none, so that states far from theirs share one entry.
-  void limit(const Lang& lang, uint32_t& min, uint32_t& max) const {
-    if (max != kInf && max >= longest_ + lang.longest_min + 1) max = kInf;
-    if (lang.all_infinite && min > longest_ + 1) min = longest_ + 1;
+  void limit(const Language& language, uint32_t& min, uint32_t& max) const {
+    if (max != kInf && max >= longest_ + language.longest_min + 1) max = kInf;
+    if (language.all_infinite && min > longest_ + 1) min = longest_ + 1;
   }
   // Whether a token may reach a most of so many characters of a number.
-  bool reaches(const Lang& lang, uint32_t max) const {
-    return max != kInf && max < longest_number_ + lang.longest_min;
+  bool reaches(const Language& language, uint32_t max) const {
+    return max != kInf && max < longest_number_ + language.longest_min;
   }
   size_t cache_bytes() const { return cache_bytes_.load(); }
   size_t cache_limit = size_t{256} << 20;
@@ -124,14 +124,14 @@ class Vocabulary {
  private:
   template <class Make>
   EntryPtr kept(const EntryKey& key, Make make_it) const;
-  EntryPtr make(const EntryKey& key, const Lang& lang) const;
+  EntryPtr make(const EntryKey& key, const Language& language) const;
   // Of all tokens, behind whole characters.
-  static bool is_whole(const EntryKey& key, const Lang& lang);
-  EntryPtr make_whole(const EntryKey& key, const Lang& lang) const;
+  static bool is_whole(const EntryKey& key, const Language& language);
+  EntryPtr make_whole(const EntryKey& key, const Language& language) const;
   // The same with at most, or with at least so many code points, from an entry without that limit.
-  EntryPtr make_limited(const EntryKey& key, const Lang& lang, const Entry& unlimited) const;
-  EntryPtr make_longer(const EntryKey& key, const Lang& lang, const Entry& any_length) const;
-  std::shared_ptr<const GroupKinds> kinds(const Lang& lang, bool json) const;
+  EntryPtr make_limited(const EntryKey& key, const Language& language, const Entry& unlimited) const;
+  EntryPtr make_longer(const EntryKey& key, const Language& language, const Entry& any_length) const;
+  std::shared_ptr<const GroupKinds> kinds(const Language& language, bool json) const;
   void split_whitespace();
   void sort_by_length();
   void make_room() const;  // under the lock
@@ -156,7 +156,7 @@ class Vocabulary {
 
   struct Hash {
     size_t operator()(const EntryKey& k) const {
-      uint64_t h = k.lang;
+      uint64_t h = k.language;
       for (uint64_t x :
            {uint64_t{k.state} << 32 | k.scan, uint64_t{k.min} << 32 | k.max,
             uint64_t{k.node} << 8 | static_cast<uint64_t>(k.kind) << 4 | static_cast<uint64_t>(k.trie)})

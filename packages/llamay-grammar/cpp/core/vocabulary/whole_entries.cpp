@@ -21,7 +21,7 @@ constexpr Outcome kOut{0, 0};
 
 class WholeMaker {
  public:
-  WholeMaker(const TokenGroups& groups, const GroupKinds& kinds, const Lang& l, const EntryKey& k,
+  WholeMaker(const TokenGroups& groups, const GroupKinds& kinds, const Language& l, const EntryKey& k,
              uint32_t words, uint32_t size)
       : groups_(groups), kinds_(kinds), l_(l), k_(k), json_(is_json(k.kind)), words_(words), size_(size) {}
 
@@ -40,7 +40,7 @@ class WholeMaker {
   };
   const TokenGroups& groups_;
   const GroupKinds& kinds_;
-  const Lang& l_;
+  const Language& l_;
   const EntryKey& k_;
   const bool json_;
   const uint32_t words_, size_;
@@ -442,14 +442,14 @@ class WholeMaker {
 
 }  // namespace
 
-bool Vocabulary::is_whole(const EntryKey& key, const Lang& lang) {
+bool Vocabulary::is_whole(const EntryKey& key, const Language& language) {
   return key.node == 0 && key.trie == TrieId::All && key.scan == 0 && key.kind != Lexeme::Plain &&
-         key.kind != Lexeme::Member && !lang.trie && lang.n_classes <= 64;
+         key.kind != Lexeme::Member && !language.trie && language.n_classes <= 64;
 }
 
-EntryPtr Vocabulary::make_whole(const EntryKey& key, const Lang& lang) const {
+EntryPtr Vocabulary::make_whole(const EntryKey& key, const Language& language) const {
   auto out = std::make_shared<Entry>();
-  WholeMaker(groups_, *kinds(lang, is_json(key.kind)), lang, key, words(), size()).run(*out);
+  WholeMaker(groups_, *kinds(language, is_json(key.kind)), language, key, words(), size()).run(*out);
   return out;
 }
 

@@ -1,4 +1,4 @@
-#include "tokens/points.h"
+#include "tokens/character_classes.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace llamay::grammar {
 
-uint64_t point_classes(uint32_t lo, uint32_t hi) {
+uint64_t character_classes(uint32_t lo, uint32_t hi) {
   uint64_t out = 0;
   for (uint32_t c = lo; c <= hi && c < 128; ++c) out |= uint64_t{1} << byte_class(static_cast<uint8_t>(c));
   for (const auto& [first, last] : kWideSpaces)
@@ -25,7 +25,7 @@ uint64_t point_classes(uint32_t lo, uint32_t hi) {
   return out;
 }
 
-uint64_t point_classes(const char* bytes, uint32_t n, uint32_t length) {
+uint64_t character_classes(const char* bytes, uint32_t n, uint32_t length) {
   const uint8_t first = static_cast<uint8_t>(bytes[0]);
   if (length == 1) return uint64_t{1} << byte_class(first);
   uint32_t point = first & (0x7Fu >> length);
@@ -33,11 +33,11 @@ uint64_t point_classes(const char* bytes, uint32_t n, uint32_t length) {
   const uint32_t missing = 6 * (length - n), lo = point << missing;
   const uint32_t hi = lo + ((uint32_t{1} << missing) - 1);
   for (const LeadClass& x : kLeadClasses)
-    if (first >= x.first && first <= x.last) return point_classes(std::max(lo, x.lo), std::min(hi, x.hi));
+    if (first >= x.first && first <= x.last) return character_classes(std::max(lo, x.lo), std::min(hi, x.hi));
   return uint64_t{1} << kClassBroken;
 }
 
-uint32_t count_points(std::string_view text) {
+uint32_t count_code_points(std::string_view text) {
   uint32_t n = 0;
   for (const char c : text) n += (static_cast<uint8_t>(c) & 0xC0) != 0x80;
   return n;

@@ -1,8 +1,8 @@
-// What outlives one token: stacks of threads, copied from scratch memory to the heap and counted, so that
-// forks and earlier positions share them.
+// What outlives one token: stacks of configurations, copied from scratch memory to the heap and counted, so
+// that forks and earlier positions share them.
 #pragma once
 
-#include "machine/threads.h"
+#include "machine/configuration.h"
 
 namespace llamay::grammar {
 
@@ -13,9 +13,9 @@ void release(const Link* l);
 
 // Copies what is still in scratch memory, from the end of the chain towards its head, and returns it
 // retained.
-const Frame* keep(const Frame* f);
-const Link* keep(const Link* l);
+const Frame* promote(const Frame* f);
+const Link* promote(const Link* l);
 // The same for the text of an item: what one token added becomes one link.
-const Link* keep_text(const Link* l);
+const Link* promote_text(const Link* l);
 
 }  // namespace llamay::grammar

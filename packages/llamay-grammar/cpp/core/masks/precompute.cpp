@@ -1,4 +1,4 @@
-#include "masks/starts.h"
+#include "masks/precompute.h"
 
 #include "automata/dfa.h"
 
@@ -10,28 +10,28 @@ namespace llamay::grammar {
 // So many states of a pattern.
 static constexpr size_t kLater = 6;
 
-void remember_starts(const Program& program, const Vocabulary& v) {
+void precompute_entries(const Program& program, const Vocabulary& v) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point until = Clock::now() + std::chrono::milliseconds(1);
   const Lexeme kind = program.canonical_escapes ? Lexeme::JsonCanonical : Lexeme::JsonString;
-  auto one = [&](Lexeme lexeme, const Lang* lang, uint32_t state, uint32_t min, uint32_t max, TrieId id,
-                 uint32_t node) {
+  auto one = [&](Lexeme lexeme, const Language* language, uint32_t state, uint32_t min, uint32_t max,
+                 TrieId id, uint32_t node) {
     const Trie& trie = v.trie(id);
     if (node == Trie::kNoNode || (node != 0 && trie.end(node) - node < kSmallSubtree)) return;
-    if (!lang || lang->empty() || lang->trie || Clock::now() >= until) return;
-    v.limit(*lang, min, max);
-    v.entry(lexeme, *lang, state, 0, min, max, node, id);
+    if (!language || language->empty() || language->trie || Clock::now() >= until) return;
+    v.limit(*language, min, max);
+    v.entry(lexeme, *language, state, 0, min, max, node, id);
   };
   // Behind a quote that was written, and with it.
   const uint32_t quote = v.trie(TrieId::Symbols).child(0, '"');
-  auto string = [&](const Lang* lang, uint32_t min, uint32_t max) {
-    one(kind, lang, 0, min, max, TrieId::All, 0);
-    one(kind, lang, 0, min, max, TrieId::Symbols, quote);
+  auto string = [&](const Language* language, uint32_t min, uint32_t max) {
+    one(kind, language, 0, min, max, TrieId::All, 0);
+    one(kind, language, 0, min, max, TrieId::Symbols, quote);
   };
-  for (const StringAtom& a : program.strings) string(a.lang.get(), a.min, a.max);
+  for (const StringAtom& a : program.strings) string(a.language.get(), a.min, a.max);
   for (const ObjectAtom& a : program.objects) string(a.rest.get(), 0, kInf);
   for (const StringAtom& a : program.lexemes)
-    if (!a.closed) one(Lexeme::Last, a.lang.get(), 0, a.min, a.max, TrieId::All, 0);
+    if (!a.closed) one(Lexeme::Last, a.language.get(), 0, a.min, a.max, TrieId::All, 0);
   // Numbers where a value begins: what follows them is known in arrays and objects only.
   std::vector<bool> bare(program.numbers.size(), false);
   for (const NetState& state : program.net)
@@ -40,25 +40,27 @@ void remember_starts(const Program& program, const Vocabulary& v) {
         for (const uint32_t n : program.nodes[e.arg].numbers) bare[n] = true;
   for (uint32_t n = 0; n < program.numbers.size(); ++n) {
     const NumberAtom& a = program.numbers[n];
-    if (v.reaches(*a.lang, a.max)) continue;
-    if (bare[n]) one(Lexeme::Plain, a.lang.get(), 0, 0, kInf, TrieId::Symbols, 0);
-    one(Lexeme::Member, a.lang.get(), 0, 0, kInf, TrieId::Symbols, 0);
+    if (v.reaches(*a.language, a.max)) continue;
+    if (bare[n]) one(Lexeme::Plain, a.language.get(), 0, 0, kInf, TrieId::Symbols, 0);
+    one(Lexeme::Member, a.language.get(), 0, 0, kInf, TrieId::Symbols, 0);
   }
   // Then the states that follow, nearest first. Where lengths are counted beside the automaton, how many
   // characters are left is part of what is remembered, and unknown.
-  auto later = [&](const Lang* lang) {
-    if (lang->empty() || lang->trie || lang->uid == lang_any()->uid) return;
+  auto later = [&](const Language* language) {
+    if (language->empty() || language->trie || language->uid == every_text()->uid) return;
     std::vector<uint32_t> near{0};
-    std::vector<bool> seen(lang->n_states(), false);
+    std::vector<bool> seen(language->n_states(), false);
     seen[0] = true;
     for (size_t i = 0; i < near.size() && near.size() < kLater; ++i)
-      for (uint32_t c = 0; c < lang->n_classes; ++c)
-        if (const uint32_t t = lang->table[size_t{near[i]} * lang->n_classes + c]; t != kDead && !seen[t])
+      for (uint32_t c = 0; c < language->n_classes; ++c)
+        if (const uint32_t t = language->table[size_t{near[i]} * language->n_classes + c];
+            t != kDead && !seen[t])
           seen[t] = true, near.push_back(t);
-    for (size_t i = 1; i < near.size() && i < kLater; ++i) one(kind, lang, near[i], 0, kInf, TrieId::All, 0);
+    for (size_t i = 1; i < near.size() && i < kLater; ++i)
+      one(kind, language, near[i], 0, kInf, TrieId::All, 0);
   };
   for (const StringAtom& a : program.strings)
-    if (a.min == 0 && a.max == kInf) later(a.lang.get());
+    if (a.min == 0 && a.max == kInf) later(a.language.get());
 }
 
 }  // namespace llamay::grammar

@@ -13,14 +13,14 @@ constexpr uint32_t kClassSpace = kFirstLeadClass + sizeof(kLeadClasses) / sizeof
 static_assert(kClassSpace < kClassBroken);
 
 // The classes of the characters from lo to hi, one bit each.
-uint64_t point_classes(uint32_t lo, uint32_t hi);
+uint64_t character_classes(uint32_t lo, uint32_t hi);
 
 // The classes of all characters that begin with these bytes: of one, where they are all of it. `bytes` is
 // part of a well-formed character of `length` bytes.
-uint64_t point_classes(const char* bytes, uint32_t n, uint32_t length);
+uint64_t character_classes(const char* bytes, uint32_t n, uint32_t length);
 
 // How many characters a text has: one that is cut off at its end counts, one whose beginning is missing does
 // not.
-uint32_t count_points(std::string_view text);
+uint32_t count_code_points(std::string_view text);
 
 }  // namespace llamay::grammar

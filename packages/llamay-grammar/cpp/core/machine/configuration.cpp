@@ -1,8 +1,8 @@
-#include "machine/threads.h"
+#include "machine/configuration.h"
 
 namespace llamay::grammar {
 
-bool same_thread(const Thread& a, const Thread& b) {
+bool same_configuration(const Configuration& a, const Configuration& b) {
   if (a.mode != b.mode || a.gap != b.gap || a.spaces != b.spaces || a.a != b.a || a.b != b.b ||
       a.state != b.state || a.scan != b.scan || a.count != b.count || a.doubt != b.doubt ||
       !same_links(a.partial, b.partial))

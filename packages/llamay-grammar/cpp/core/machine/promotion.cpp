@@ -1,4 +1,4 @@
-#include "machine/keep.h"
+#include "machine/promotion.h"
 
 #include <new>
 #include <string>
@@ -12,8 +12,8 @@ namespace {
 template <class T>
 std::pair<std::vector<const T*>, const T*> fresh_part(const T* head, const T* T::* next) {
   std::vector<const T*> fresh;
-  while (head && !head->heap && !head->kept) fresh.push_back(head), head = head->*next;
-  return {std::move(fresh), head && !head->heap ? head->kept : head};
+  while (head && !head->heap && !head->promoted) fresh.push_back(head), head = head->*next;
+  return {std::move(fresh), head && !head->heap ? head->promoted : head};
 }
 
 template <class T>
@@ -54,38 +54,38 @@ void release(const Frame* f) {
   }
 }
 
-const Link* keep(const Link* l) {
+const Link* promote(const Link* l) {
   auto [fresh, tail] = fresh_part(l, &Link::previous);
   for (size_t i = fresh.size(); i-- > 0;) {
     const Link& from = *fresh[i];
-    from.kept = heap_link({from.text, from.length}, from, tail);
-    tail = from.kept;
+    from.promoted = heap_link({from.text, from.length}, from, tail);
+    tail = from.promoted;
   }
   return retained(tail);
 }
 
-const Link* keep_text(const Link* l) {
+const Link* promote_text(const Link* l) {
   auto [fresh, tail] = fresh_part(l, &Link::previous);
   std::string run;
   for (size_t i = fresh.size(); i-- > 0;) {
     const Link& from = *fresh[i];
     run.append(from.text, from.length);
     if (i > 0 && !from.begins && !fresh[i - 1]->begins) continue;
-    from.kept = heap_link(run, from, tail);
-    tail = from.kept;
+    from.promoted = heap_link(run, from, tail);
+    tail = from.promoted;
     run.clear();
   }
   return retained(tail);
 }
 
-const Frame* keep(const Frame* f) {
+const Frame* promote(const Frame* f) {
   auto [fresh, tail] = fresh_part(f, &Frame::parent);
   for (size_t i = fresh.size(); i-- > 0;) {
     const Frame& from = *fresh[i];
     Frame* to = new (::operator new(frame_bytes(from.n_words))) Frame;
     copy_frame(*to, from);
-    to->heap = true, to->parent = retained(tail), to->names = keep(from.names);
-    from.kept = tail = to;
+    to->heap = true, to->parent = retained(tail), to->names = promote(from.names);
+    from.promoted = tail = to;
   }
   return retained(tail);
 }

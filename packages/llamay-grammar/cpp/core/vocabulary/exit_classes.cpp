@@ -1,4 +1,4 @@
-#include "vocabulary/stay_classes.h"
+#include "vocabulary/exit_classes.h"
 
 #include <mutex>
 #include <string_view>
@@ -8,7 +8,7 @@ namespace llamay::grammar {
 namespace {
 
 // The classes of bytes of each class of the automaton.
-std::vector<uint64_t> columns(const Lang& l) {
+std::vector<uint64_t> columns(const Language& l) {
   std::vector<uint64_t> column(l.n_classes, 0);
   for (uint32_t c = 0; c < 128; ++c)
     column[l.ascii_class[c]] |= uint64_t{1} << byte_class(static_cast<uint8_t>(c));
@@ -22,10 +22,10 @@ std::vector<uint64_t> columns(const Lang& l) {
   return column;
 }
 
-void find_dangers(const Lang& l) {
+void find_exit_classes(const Language& l) {
   const size_t n = l.n_states(), k = l.n_classes;
   const std::vector<uint64_t> column = columns(l);
-  // Work that is not worth a mask: without an answer every class is dangerous.
+  // Work that is not worth a mask: without an answer every class may leave.
   constexpr size_t kMaxWork = 300000;
   auto first = [&](auto ends) {
     std::vector<uint64_t> out(n, 0);
@@ -63,15 +63,15 @@ void find_dangers(const Lang& l) {
     }
     return out;
   };
-  l.dangers = far(first([&](uint32_t t) { return t == kDead || !l.infinite(t); }));
-  l.near_dangers = near(first([](uint32_t t) { return t == kDead; }));
+  l.exit_classes = far(first([&](uint32_t t) { return t == kDead || !l.infinite(t); }));
+  l.near_exit_classes = near(first([](uint32_t t) { return t == kDead; }));
 }
 
-class Joining {
+class JointSearch {
  public:
-  Joining(const Lang& l, uint32_t s) : l_(l), s_(s), column_(columns(l)), seen_(l.n_states(), 0) {}
+  JointSearch(const Language& l, uint32_t s) : l_(l), s_(s), column_(columns(l)), seen_(l.n_states(), 0) {}
 
-  Together find(uint64_t allowed) {
+  JointClasses find(uint64_t allowed) {
     uint64_t classes = 0;
     const uint64_t live = ~dead(s_) & allowed;
     for (char c : std::string_view("azAZ059")) classes |= uint64_t{1} << byte_class(static_cast<uint8_t>(c));
@@ -87,7 +87,7 @@ class Joining {
  private:
   static constexpr uint32_t kMost = 24;
   static constexpr size_t kMaxWork = 200000;
-  const Lang& l_;
+  const Language& l_;
   const uint32_t s_;
   std::vector<uint64_t> column_;
   std::vector<uint32_t> seen_, now_, next_;
@@ -124,7 +124,7 @@ class Joining {
 
 }  // namespace
 
-uint64_t loop_classes(const Lang& l, uint32_t s, bool json) {
+uint64_t self_loop_classes(const Language& l, uint32_t s, bool json) {
   if (l.trie) return 0;
   uint64_t out = 0, bad = 0;
   for (uint32_t c = 0; c < 128; ++c) {
@@ -145,12 +145,14 @@ uint64_t loop_classes(const Lang& l, uint32_t s, bool json) {
   return out;
 }
 
-uint64_t danger(const Lang& l, uint32_t s, uint32_t length, uint32_t min) {
-  std::call_once(l.dangers_made, find_dangers, l);
+uint64_t exit_classes(const Language& l, uint32_t s, uint32_t length, uint32_t min) {
+  std::call_once(l.exit_classes_made, find_exit_classes, l);
   return uint64_t{1} << kClassBroken |
-         (min == 0 && length <= kNear ? l.near_dangers[s] & l.dangers[s] : l.dangers[s]);
+         (min == 0 && length <= kNear ? l.near_exit_classes[s] & l.exit_classes[s] : l.exit_classes[s]);
 }
 
-Together go_together(const Lang& l, uint32_t s, uint64_t allowed) { return Joining(l, s).find(allowed); }
+JointClasses joint_classes(const Language& l, uint32_t s, uint64_t allowed) {
+  return JointSearch(l, s).find(allowed);
+}
 
 }  // namespace llamay::grammar

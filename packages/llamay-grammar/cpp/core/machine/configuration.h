@@ -1,4 +1,4 @@
-// Threads and the stacks that they share. Frames and links are immutable once made.
+// Configurations and the stacks that they share. Frames and links are immutable once made.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ struct Frame {
   uint16_t n_words = 0;   // of each of the two bit sets
   uint32_t atom = 0;      // of the array or object; the state to go on with (Net)
   uint32_t lead = kNone;  // TaggedObject::lead
-  mutable const Frame* kept = nullptr;
+  mutable const Frame* promoted = nullptr;
   const Frame* parent = nullptr;
   uint64_t count = 0;           // items or members begun
   uint32_t gained = 0;          // conditions met (objects)
@@ -68,7 +68,7 @@ enum class Mode : uint8_t {
   Token,       // a special token; a: which
 };
 
-struct Thread {
+struct Configuration {
   Mode mode = Mode::Value;
   bool gap = false;     // after ',' or ':', where the spaced style has its space
   bool doubt = false;   // whether an item differs from others depends on text that is not spelled out
@@ -86,8 +86,8 @@ inline const char* literal_text(uint32_t which) {
   return which == 1 ? "null" : which == 2 ? "false" : "true";
 }
 
-bool same_thread(const Thread& a, const Thread& b);
+bool same_configuration(const Configuration& a, const Configuration& b);
 
-using Threads = std::vector<Thread>;
+using Configurations = std::vector<Configuration>;
 
 }  // namespace llamay::grammar

@@ -9,6 +9,6 @@ namespace llamay::grammar {
 // Remembers what strings, names, texts and numbers of a grammar begin with, and the first states of its
 // patterns, so that no document waits for them. Stops after a millisecond: what is left is made when it is
 // asked for.
-void remember_starts(const Program& program, const Vocabulary& vocabulary);
+void precompute_entries(const Program& program, const Vocabulary& vocabulary);
 
 }  // namespace llamay::grammar

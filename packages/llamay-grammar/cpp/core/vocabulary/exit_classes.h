@@ -11,25 +11,25 @@
 namespace llamay::grammar {
 
 // Those that leave a state of the automaton as it is; `json`: inside a string of JSON.
-uint64_t loop_classes(const Lang& l, uint32_t s, bool json);
+uint64_t self_loop_classes(const Language& l, uint32_t s, bool json);
 
 // For each state, the classes of bytes that may lead to its end, be it in several steps: tokens without any
-// of them stay inside. Lang::dangers also avoids states with finitely many words, where a least length may
-// fail; Lang::near_dangers looks kNear steps ahead only, which is what most tokens need and finite languages
-// allow. Too many classes do no harm.
+// of them stay inside. Language::exit_classes also avoids states with finitely many words, where a least
+// length may fail; Language::near_exit_classes looks kNear steps ahead only, which is what most tokens need
+// and finite languages allow. Too many classes do no harm.
 constexpr uint32_t kNear = 16;
 static_assert(kNear < 0xFFFF, "heights are capped");
 
 // What must not be in a token of at most `length` bytes that is read from state s and stays inside.
-uint64_t danger(const Lang& l, uint32_t s, uint32_t length, uint32_t min);
+uint64_t exit_classes(const Language& l, uint32_t s, uint32_t length, uint32_t min);
 
 // Classes of which at most `steps` bytes, in any order, stay inside when they are read from a state: tokens
 // made of them alone need not be walked even where the automaton counts.
-struct Together {
+struct JointClasses {
   uint64_t classes = 0;
   uint32_t steps = 0;
 };
 // The letters and digits first, then what can join them, of the allowed classes.
-Together go_together(const Lang& l, uint32_t s, uint64_t allowed);
+JointClasses joint_classes(const Language& l, uint32_t s, uint64_t allowed);
 
 }  // namespace llamay::grammar
