@@ -1,8 +1,9 @@
-"""Arguments of calls that stand between tags: which of them are text as it is, and which are JSON.
+"""Arguments of calls that stand between tags: strings stand there as they are, other values as JSON.
 
-A tag does not say what type its content has; the function's schema does. One rule, for the grammar and for whoever
-reads what was written: content that may only be a string is one, whatever it looks like. Where other types are possible
-besides, content that is JSON of such a type is that value. All else is a string where that is possible.
+A tag does not say what type its content has; the function's schema does. One rule holds for the grammar and for
+readers of the calls: content that may only be a string is a string, whatever it looks like. Where other types are
+possible besides, content that is JSON of such a type is that value. All other content is a string where a string is
+possible.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from urllib.parse import unquote
 __all__ = ["ArgumentTypes", "argument_types", "read_argument"]
 
 _ALL = frozenset(("string", "number", "boolean", "null", "array", "object"))
-"""An integer is a number; it is named where numbers may be nothing else."""
+"""An integer is a number; the type "integer" is named where numbers must be integers."""
 _LITERAL = 4096
-"""Longest text that is looked at as a literal of Python."""
+"""The longest text that is tried as a literal of Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,8 @@ class ArgumentTypes:
     """The JSON types that the members of an object may have, as its schema tells (never too few of them).
 
     Attributes:
-        named: of the members that the schema names.
-        other: of all others.
+        named: the types of the members that the schema names.
+        other: the types of all other members.
 
     """
 
@@ -47,7 +48,7 @@ def argument_types(schema: Any) -> ArgumentTypes:
     """Return which JSON types the members of an object under `schema` may have.
 
     It follows ``type``, ``enum``, ``const``, ``properties``, ``additionalProperties``, ``allOf``, ``anyOf``, ``oneOf``
-    and ``$ref`` within the document; what else there is can only exclude more.
+    and ``$ref`` within the document; other keywords can only exclude more types.
     """
     return _Schema(schema).members(schema)
 
@@ -55,8 +56,8 @@ def argument_types(schema: Any) -> ArgumentTypes:
 def read_argument(text: str, types: Iterable[str]) -> Any:
     """Return the value that stands between two tags as `text`, if it may have these JSON types.
 
-    Where no string is possible, what is no JSON is taken for a literal of Python, as some templates write values
-    (``True``, ``['a']``), and else for a string: nothing is lost.
+    Where no string is possible, text that is no JSON is read as a literal of Python, as some templates write values
+    (``True``, ``['a']``), and if it is none, as a string: nothing is lost.
     """
     types = frozenset(types)
     others = types - {"string"}

@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions with fields."""
+"""The exceptions of this package, with fields."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ class Grammar:
     """A compiled grammar over a vocabulary: immutable, shared by threads.
 
     Attributes:
-        vocabulary: the one it was compiled for.
-        warnings: what is not enforced (only in the modes ``"approximate"`` and ``"annotate"``).
+        vocabulary: the vocabulary it was compiled for.
+        warnings: the keywords that are not enforced (only in the modes ``"approximate"`` and ``"annotate"``).
         digest: 32 bytes that identify source, options and vocabulary.
 
     """
@@ -155,7 +155,7 @@ class Matcher:
         return True
 
     def expected(self) -> str:
-        """What may come next, for messages."""
+        """Return the bytes and tokens that may come next, for messages."""
         return str(self._native.expected())
 
     def serialize(self) -> bytes:

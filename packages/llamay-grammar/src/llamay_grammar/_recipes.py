@@ -19,7 +19,7 @@ Resolver = Callable[[str], Any]
 
 
 class Budget:
-    """What one compilation may use before it is refused with ``CompileError(keyword="budget")``.
+    """The limits of one compilation, which is refused beyond them with ``CompileError(keyword="budget")``.
 
     Args:
         seconds: of wall time.

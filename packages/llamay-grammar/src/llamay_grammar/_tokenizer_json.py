@@ -71,7 +71,7 @@ def _ids(vocab: Any) -> dict[int, str]:
 
 
 def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
-    """A decoder or pre-tokenizer and all that it is a sequence of."""
+    """A decoder or pre-tokenizer, and the members of a sequence of them."""
     if isinstance(component, Mapping):
         yield component
         for name in ("decoders", "pretokenizers"):
@@ -85,7 +85,7 @@ def _spelling(document: Mapping[str, Any]) -> Any:
     kinds = {part.get("type") for part in parts}
     if "ByteLevel" in kinds:
         table = _byte_letters()
-        # What is no such letter was added as it is.
+        # Characters that are no such letters were added as they are.
         return lambda text: b"".join(table.get(c) or c.encode() for c in text)
     mark = _SPACE if "Metaspace" in kinds else None
     for part in parts:

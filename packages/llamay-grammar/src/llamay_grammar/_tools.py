@@ -69,7 +69,7 @@ def _function(tool: Mapping[str, Any], number: int) -> tuple[str, Any, str]:
 
 
 def _of_tool(piece: Mapping[str, Any]) -> bool:
-    """Whether it differs between tools."""
+    """Whether the piece differs between tools."""
     inner = [*piece.get("optional", ()), *(p for each in piece.get("any", ()) for p in each)]
     return any(piece.get(key) for key in ("name", "arguments", "parameters")) or any(map(_of_tool, inner))
 
@@ -78,7 +78,7 @@ _LETTERS = {"null": "n", "boolean": "b", "number": "d", "integer": "d", "array":
 
 
 def _mixed(types: Iterable[str]) -> str:
-    """What content is read as JSON where it could be a string as well."""
+    """The types that are read as JSON where a string would be possible as well."""
     types = frozenset(types)
     if "string" not in types:
         return ""
@@ -107,7 +107,7 @@ class _Speller:
                 token = self._vocabulary.special_names.get(piece["special"])
                 if token is None:
                     out.append({"text": piece["special"]})
-                elif token not in self._vocabulary.end_ids:  # else the document ends with it by itself
+                elif token not in self._vocabulary.end_ids:  # an end token ends the document by itself
                     out.append({"token": token})
             elif piece.get("name"):
                 out.append({"any": [{"text": name} for name in names]})
@@ -167,7 +167,7 @@ class _Speller:
         return out
 
     def call(self, items: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
-        """The part for a call of any tool. What all of them have in common is in it once."""
+        """The part for a call of any tool, with the parts that all tools share in it once."""
         mine = [i for i, piece in enumerate(items) if _of_tool(piece)]
         if not mine:
             return {"seq": self(items)}
@@ -175,7 +175,7 @@ class _Speller:
         if "any" in own[0]:
             part = {"any": [self.call([*each, *own[1:]], names) for each in own[0]["any"]]}
         else:
-            # What follows is tried for each alternative: tools with the same arguments are one.
+            # The rest is read for each alternative: tools with the same arguments share one.
             alike: dict[str, list[int]] = {}
             for i, schema in enumerate(self._schemas):
                 alike.setdefault(json.dumps(schema), []).append(i)
@@ -211,7 +211,7 @@ def compile_tools(
         vocabulary: the model's tokens. Special tokens of the envelope are looked up in `Vocabulary.special_names`;
             one that the vocabulary does not have is written as text.
         format: a name in `tool_formats`, or an envelope of that shape. Where arguments stand between tags, a string
-            has no closing tag in it, and what is read as JSON of another type that the argument may have is that
+            has no closing tag in it, and text that is JSON of another type that the argument may have is that value
             (`read_argument`).
         choice: ``"auto"``: text, calls, or text and then calls. ``"required"``: at least one call. The name of a
             tool: exactly that one.

@@ -26,7 +26,7 @@ class Vocabulary:
     Args:
         tokens: the bytes of every token in order of its id. Tokens that continue a character (byte fallback, split
             UTF-8) are given as the bytes they stand for.
-        special: ids that are control tokens. Whatever their bytes say, they never match text. Where a tool
+        special: ids that are control tokens. They never match text, whatever their bytes are. Where a tool
             envelope needs one by name, pass a mapping from id to name.
         end: end-of-sequence ids; they are special, and allowed exactly where a document may end.
         offsets: when given, `tokens` is one flat buffer and token ``i`` is ``tokens[offsets[i]:offsets[i + 1]]``

@@ -46,8 +46,8 @@ GrammarPtr schema_once(const Json& document, const VocabularyPtr& v, const Compi
   return g;
 }
 
-// Positions are not kept while compiling; when one is needed, the work is done again with them. And where
-// dropping a keyword is allowed, the work is done again without it.
+// Compiles without keeping the positions of keywords, and again with them when an error needs one. Where
+// dropping a keyword is allowed, compiles again without a refused one.
 template <class Once>
 GrammarPtr with_retries(const CompileOptions& options, Once once) {
   std::set<std::string> dropped;
@@ -243,7 +243,8 @@ class LayoutReader {
     return values_[i];
   }
 
-  // What is read as JSON beside strings, as the letters n(ull), b(oolean), d(igits), a(rray), o(bject).
+  // The types that are read as JSON beside strings, by the letters n(ull), b(oolean), d(igits), a(rray),
+  // o(bject).
   static uint8_t types(const Json& letters) {
     uint8_t out = 0;
     for (char c : letters.text)

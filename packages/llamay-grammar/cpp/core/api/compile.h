@@ -1,4 +1,4 @@
-// From sources to grammars.
+// The compilation of sources to grammars.
 #pragma once
 
 #include <functional>

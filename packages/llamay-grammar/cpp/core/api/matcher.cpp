@@ -22,11 +22,11 @@ void release(Position* p) {
   }
 }
 
-constexpr size_t kManyConfigurations = 48;  // from here on equal stacks are made one
+constexpr size_t kManyConfigurations = 48;  // from this number on equal stacks are merged
 constexpr size_t kMaxConfigurations = 1024;
 
 void add_configuration(Configurations& list, const Configuration& t) {
-  // Interpretations that have become the same are one.
+  // Equal configurations are one.
   size_t n = list.size(), from = n > 64 ? n - 64 : 0;
   for (size_t i = from; i < n; ++i)
     if (same_configuration(list[i], t)) return;

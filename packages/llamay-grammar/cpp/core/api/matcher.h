@@ -55,7 +55,7 @@ class Matcher {
   bool ended() const { return at_->ended; }
   uint64_t length() const { return at_->index; }
   std::vector<uint32_t> tokens() const;
-  std::string expected() const;  // for messages: what may come next, as bytes
+  std::string expected() const;  // for messages: the bytes that may come next
   const std::shared_ptr<const Grammar>& grammar() const { return grammar_; }
 
  private:

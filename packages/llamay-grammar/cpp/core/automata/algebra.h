@@ -1,8 +1,8 @@
 // Boolean operations on languages, by products of automata (M. O. Rabin, D. Scott, "Finite automata and their
 // decision problems", 1959).
 //
-// Tries stay tries where a sieve of their words will do; otherwise the states are pairs, or tuples, of
-// states, and all of these throw CompileError("budget", ...) where there are too many.
+// A trie stays a trie where the operation only filters its words; otherwise the states are pairs, or tuples,
+// of states, and all of these throw CompileError("budget", ...) where there are too many.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace llamay::grammar {
 
-// Labels are lost.
+// The results have no labels.
 enum class Combine { And, Or, AndNot };
 LanguagePtr combine(const LanguagePtr& a, const LanguagePtr& b, Combine how, Budget& budget);
 

@@ -1,5 +1,4 @@
-// Alphabets of automata: the code points in ranges, and classes of ranges that nothing of interest tells
-// apart.
+// Alphabets of automata: ranges of code points, and classes of ranges that an automaton need not tell apart.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +24,7 @@ class Cuts {
   void add(const Language& dense) {
     dense.each_range([this](uint32_t first, uint16_t) { at_.push_back(first); });
   }
-  // In increasing order, each once.
+  // The cuts in increasing order, each once.
   std::vector<uint32_t> sorted() && {
     std::sort(at_.begin(), at_.end());
     at_.erase(std::unique(at_.begin(), at_.end()), at_.end());
@@ -36,8 +35,8 @@ class Cuts {
   std::vector<uint32_t> at_{0, kFirstSurrogate, kBehindSurrogates};
 };
 
-// Classes by what is said of their code points, which a Key (a container) holds. The surrogates are a class
-// of their own, which no word has, and whose key is empty.
+// Classes of code points with equal keys; a Key is a container. The surrogates are a class of their own with
+// an empty key, and occur in no word.
 template <class Key>
 struct Alphabet {
   std::vector<uint32_t> starts;   // as in a RawDfa
@@ -45,8 +44,9 @@ struct Alphabet {
   std::vector<Key> keys;          // of each class
   std::vector<uint32_t> example;  // a code point of each class
 
-  // `key_of(first)` is asked about the range from each cut to the next, in increasing order, and is never
-  // empty. Throws CompileError("budget", ...) for more classes than 16 bits can number.
+  // `key_of(first)` returns the key of the range from each cut to the next, is called in increasing order,
+  // and never returns an empty key. Throws CompileError("budget", ...) for more classes than 16 bits can
+  // number.
   template <class KeyOf>
   Alphabet(Cuts cuts, KeyOf key_of) : starts(std::move(cuts).sorted()) {
     constexpr size_t kMostClasses = 60000;
@@ -64,7 +64,7 @@ struct Alphabet {
     }
   }
   uint32_t size() const { return static_cast<uint32_t>(keys.size()); }
-  // Over this alphabet, without states.
+  // An automaton over this alphabet, without states.
   RawDfa dfa() const {
     RawDfa raw;
     raw.starts = starts, raw.classes = classes, raw.n_classes = size();

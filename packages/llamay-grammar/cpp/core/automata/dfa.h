@@ -1,4 +1,4 @@
-// Automata as compilers write them down, from which languages are made.
+// Tables of automata, as compilers produce them, and the languages made from them.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ struct RawDfa {
   std::vector<uint16_t> classes;  // class of each range
   uint32_t n_classes = 0;
   std::vector<uint32_t> table;   // n_states * n_classes; state 0 is the start
-  std::vector<uint32_t> labels;  // of each state: kDead where it does not accept
+  std::vector<uint32_t> labels;  // of each state; kDead for a state that does not accept
 };
 
 // An automaton without states that tells the same characters apart as a dense language does.
@@ -25,6 +25,6 @@ RawDfa over_alphabet_of(const Language& dense);
 // the table. Throws CompileError("budget", ...) for too many states, of this automaton or of all.
 LanguagePtr finish(RawDfa&& raw, Budget& budget);
 
-const LanguagePtr& every_text();  // every string
+const LanguagePtr& every_text();  // the language of all strings
 
 }  // namespace llamay::grammar

@@ -14,7 +14,7 @@
 namespace llamay::grammar {
 
 constexpr uint32_t kDead = 0xFFFFFFFFu;
-constexpr uint32_t kInf = 0xFFFFFFFFu;  // of lengths and repetitions: no end
+constexpr uint32_t kInf = 0xFFFFFFFFu;  // a length or a repetition without a maximum
 
 class Language;
 using LanguagePtr = std::shared_ptr<const Language>;
@@ -22,8 +22,8 @@ using LanguagePtr = std::shared_ptr<const Language>;
 // Two representations. Dense: a table over classes of code points, for anything with loops. Trie: the UTF-8
 // bytes of a finite set of words, for enumerations and property names, whose alphabets make a table wasteful.
 //
-// Made by `finish` (dfa.h) and `language_of_words` (words.h), then never changed, so that threads share
-// them.
+// `finish` (dfa.h) and `language_of_words` (words.h) make languages. A language never changes afterwards, so
+// threads share it.
 class Language {
  public:
   Language();
@@ -43,12 +43,12 @@ class Language {
   uint32_t label(uint32_t s) const { return trie ? nodes[s].word : labels[s]; }
   bool accepts(uint32_t s) const { return label(s) != kDead; }
 
-  // Whether `pred(next state)` holds for some code point in [lo, hi]. It is asked for each of ASCII, beyond
-  // that once for a range of one class, in a trie once for a character.
+  // Whether `pred(next state)` holds for some code point in [lo, hi]. `pred` is called for each ASCII code
+  // point, beyond ASCII once for a range of one class, in a trie once for each character.
   template <class P>
   bool any_next(uint32_t s, uint32_t lo, uint32_t hi, P pred) const;
 
-  // Of the words from s on, in code points.
+  // Lengths of the words from s on, in code points.
   uint32_t min_length(uint32_t s) const { return min_len[s]; }
   uint32_t max_length(uint32_t s) const { return max_len[s]; }  // kInf when unbounded
   uint32_t n_states() const { return static_cast<uint32_t>(trie ? nodes.size() : labels.size()); }
@@ -70,7 +70,7 @@ class Language {
   uint16_t ascii_class[128] = {};
   std::vector<uint32_t> range_start;  // from 128 on; range i is [range_start[i], range_start[i + 1])
   std::vector<uint16_t> range_class;
-  std::vector<uint32_t> table;  // [state][class]: where it leads
+  std::vector<uint32_t> table;  // [state][class]: the next state
   std::vector<uint32_t> labels;
   uint32_t class_of(uint32_t cp) const { return cp < 128 ? ascii_class[cp] : range_class[range_of(cp)]; }
   // Calls f(first code point, class) for the ranges of one class, in increasing order.

@@ -1,4 +1,4 @@
-// How long the words of a language are, and how many there are.
+// Lengths and numbers of the words of a language.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace llamay::grammar {
 
-// Fills in what a dense language knows of the words from each of its states on: shortest and longest, in code
-// points, and how many; then whether lengths have gaps. `class_size`: code points in each class. Takes time
-// linear in the table, and to sort the successors of a state.
+// Computes for each state of a dense language the shortest and the longest length of the words from there on,
+// in code points, and their number; then whether lengths have gaps. `class_size`: code points in each class.
+// Takes time linear in the table, and to sort the successors of a state.
 void measure(Language& dense, const std::vector<uint64_t>& class_size);
 
 // Whether a language with a window of lengths still has a word: `state` after `count` code points.

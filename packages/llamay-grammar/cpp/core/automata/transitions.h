@@ -8,8 +8,8 @@
 
 namespace llamay::grammar {
 
-// Calls f for the states that one row of a table leads to: most of its classes lead to the same one, which
-// is told once for those that stand together.
+// Calls f for the next states in one row of a table. Most classes of a row have the same next state, for
+// which f is called once in a run of equal neighbours.
 template <class F>
 void successors(const uint32_t* row, uint32_t n_classes, F f) {
   uint32_t before = kDead;
@@ -19,7 +19,7 @@ void successors(const uint32_t* row, uint32_t n_classes, F f) {
   }
 }
 
-// The states that lead to each, side by side. Made in time linear in the table.
+// The predecessors of every state, side by side. Made in time linear in the table.
 struct Predecessors {
   std::vector<uint32_t> head, edges;
   Predecessors(const std::vector<uint32_t>& table, uint32_t n, uint32_t n_classes) : head(n + 1, 0) {

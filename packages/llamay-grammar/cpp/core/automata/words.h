@@ -1,4 +1,4 @@
-// Finite languages: tries of words, and the automata that they are where they meet others.
+// Finite languages: tries of words, and dense automata for the operations that need them.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace llamay::grammar {
 
-// A trie. Words in UTF-8, in any order, repeats allowed. Throws CompileError("budget", ...) where those of
-// the grammar are too many altogether.
+// A trie. Words in UTF-8, in any order, repeats allowed. Throws CompileError("budget", ...) where a grammar
+// has too many words altogether.
 LanguagePtr language_of_words(std::vector<std::string> words, Budget& budget);
 
-// The same language as a table over classes of code points; one that is dense already is given back. Throws
+// The same language as a table over classes of code points; a dense language is returned unchanged. Throws
 // CompileError("budget", ...) for enumerations whose table would have more than some millions of cells.
 LanguagePtr dense(const LanguagePtr& a, Budget& budget);
 

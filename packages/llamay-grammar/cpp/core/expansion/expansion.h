@@ -1,4 +1,4 @@
-// What the parts of the expander share: one translation unit would be too long to read.
+// The state and the steps of the expander, which several translation units implement.
 #pragma once
 
 #include <map>
@@ -52,9 +52,9 @@ struct Expansion {
   // Where the schema of an alternative is, when origins are kept.
   std::string place_of(std::vector<uint32_t> Node::* list, size_t atom, const std::string& keyword);
   void finish();
-  // Which values and members have plenty of values, for arrays whose items must differ.
+  // Finds the values and members with plenty of values, for arrays whose items must differ.
   void find_plenty(const std::vector<bool>& arrays, const std::vector<bool>& objects);
-  // An option that meets less than another one with the same value is of no use.
+  // Removes options that meet fewer obligations than another option with the same value.
   void dominated(Slot& s);
 
   // ---- Disjunctive normal form, one type at a time: logic.cpp ----
@@ -64,17 +64,17 @@ struct Expansion {
            std::vector<FormulaId> seen);
   std::optional<Literal> literal(FormulaId id);
   LanguagePtr exists_names(const ExistsSpec& s);
-  // Cheap contradictions, so that hopeless combinations are dropped before they multiply.
+  // Whether a cheap check shows a contradiction, so that hopeless combinations are dropped before they
+  // multiply.
   bool contradicts(const Leaves& leaves, uint8_t t);
-  // Two assertions about one type that cannot both hold.
+  // Whether two assertions about one type cannot both hold.
   bool clash(FormulaId a, FormulaId b, int depth);
   static bool in(const StringSpec& s, const std::string& text);
   bool forbids(const PropsSpec& s, const std::string& name);
   FormulaId value_for(const PropsSpec& s, const std::string& name);
-  // What certainly holds of every value of type t that satisfies id: a list of assertions. Follows And and
-  // Ref.
+  // Collects assertions that hold of every value of type t that satisfies id, by following And and Ref.
   void certain(FormulaId id, uint8_t t, int depth, Leaves& out);
-  // Provably no common value of type t. "false" means only "not shown".
+  // Whether a and b provably have no common value of type t; false means that no proof was found.
   bool disjoint(FormulaId a, FormulaId b, uint8_t t, int depth);
   bool disjoint_all(FormulaId a, FormulaId b, int depth);
   std::vector<Leaves> alternatives(FormulaId id, uint8_t type);
@@ -84,15 +84,15 @@ struct Expansion {
   StringSpec conjunction(const Leaves& leaves);
   uint32_t string_atom(const Leaves& leaves);
   void add_string(Node& node, const Leaves& leaves);
-  // Alternatives that are finite sets are one set: one automaton instead of many in parallel.
+  // Merges alternatives that are finite sets into one set: one automaton instead of many in parallel.
   void merge_strings(Node& node);
   void add_number(Node& node, const Leaves& leaves);
   LanguagePtr string_language(FormulaId id);
 
   // ---- Arrays: arrays.cpp ----
 
-  // Scalars spelled in one way only, and in automata whose words can be counted: what uniqueItems needs.
-  // Inside arrays and objects, numbers in one spelling.
+  // Formulas that uniqueItems adds to its items: scalars in one spelling each and in automata whose words can
+  // be counted; inside arrays and objects, numbers in one spelling each.
   FormulaId one_spelling();
   FormulaId spelling_inside();
   std::optional<FormulaId> inside;
@@ -110,7 +110,7 @@ struct Expansion {
   struct Classified {
     LanguagePtr all;
     std::vector<std::vector<bool>> sets;
-    std::vector<LanguagePtr> parts;  // held, so that no other gets the number of one
+    std::vector<LanguagePtr> parts;  // held, so that no other language gets the uid of one
   };
   std::map<std::vector<uint64_t>, Classified> classified_;
   const Classified& classified(const std::vector<LanguagePtr>& languages);

@@ -1,4 +1,4 @@
-// Context-free grammars as networks of rules: what GBNF, EBNF and tool envelopes are compiled to.
+// Context-free grammars as networks of rules, to which GBNF, EBNF and tool envelopes are compiled.
 #pragma once
 
 #include <string>
@@ -65,7 +65,7 @@ class NetworkBuilder {
   std::string left_cycle() const;
   // The strongly connected components of a graph, the ones that others lead to first.
   static std::vector<std::vector<uint32_t>> components(const std::vector<std::vector<uint32_t>>& uses);
-  static std::vector<uint32_t> uses(const Expr& e);  // the rules in it
+  static std::vector<uint32_t> uses(const Expr& e);  // the rules in e
   void mark_recursive();
   bool nullable(const Expr& e) const;
   bool productive(const Expr& e) const;

@@ -1,4 +1,5 @@
-// What the readers of GBNF and EBNF share: names, numbers, classes of characters and the positions of errors.
+// The common part of the readers of GBNF and EBNF: names, numbers, classes of characters and the positions of
+// errors.
 #pragma once
 
 #include <string>
@@ -57,7 +58,8 @@ class GrammarReader : protected TextCursor {
     if (v > kMaxCodePoint || is_surrogate(v)) fail("not a character");
     return v;
   }
-  // From its opening bracket on; `character` reads one, in the notation's way of writing it.
+  // Reads a class from its opening bracket on; `character` reads one character in the spelling of the
+  // notation.
   template <class Character>
   Expr character_class(Character character) {
     ++i_;

@@ -11,23 +11,23 @@
 
 namespace llamay::grammar {
 
-// What stands before a name, between it and its value, or behind a value.
+// A part of the text before a name, between a name and its value, or behind a value.
 struct TagPart {
   enum Kind : uint8_t { Text, Token, Typed } kind = Text;
-  std::string text;    // Text; Token: how it is written; Typed: where the value is a string
-  std::string other;   // Typed: where it is not
+  std::string text;    // Text; Token: its spelling; Typed: the text where the value is a string
+  std::string other;   // Typed: the text where the value is no string
   uint32_t token = 0;  // Token
 };
 
 // The types of JSON as bits beside which a text is not taken for a string, by the name of the member.
 struct TagTypes {
   std::map<std::string, uint8_t> of;
-  uint8_t other = 0;  // of the names that are not in it
+  uint8_t other = 0;  // of all other names
 };
 
 struct TagSpec {
   uint32_t node = 0;  // of the objects
-  std::string at;     // where their schema is
+  std::string at;     // JSON pointer of their schema
   std::vector<TagPart> open, after, close;
   TagTypes mixed;
 };
@@ -44,7 +44,7 @@ class TaggedObjects {
   TaggedObject build(const TagSpec& spec);
 
  private:
-  struct Context;  // what is the same for all members of an object
+  struct Context;  // the common part of all members of an object
   using Key = std::vector<uint32_t>;
 
   uint32_t object(const ObjectAtom& from, const Context& c);
@@ -54,7 +54,7 @@ class TaggedObjects {
   uint32_t state();
   uint32_t lexeme(const StringAtom& atom);
   uint32_t word(const std::string& text);
-  // From a state along some parts; gives the last state.
+  // Adds a chain of edges from a state that reads some parts; returns its last state.
   uint32_t chain(uint32_t from, const std::vector<TagPart>& parts, bool string);
 
   Program& p_;

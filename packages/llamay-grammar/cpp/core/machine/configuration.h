@@ -43,7 +43,7 @@ struct Frame {
 
 inline size_t frame_bytes(uint32_t words) { return sizeof(Frame) + size_t{words} * 16; }
 
-// All but the count of references and where the frame is.
+// Copies all fields but the count of references and the place of the frame.
 inline void copy_frame(Frame& to, const Frame& from) {
   to.place = from.place, to.n_words = from.n_words, to.atom = from.atom, to.lead = from.lead;
   to.parent = from.parent, to.count = from.count, to.gained = from.gained, to.names = from.names;

@@ -1,4 +1,4 @@
-// Arrays and objects: what may come next in them, and when they may close.
+// Arrays and objects: the items and members that may come next, and the ends.
 #include <algorithm>
 
 #include "machine/machine.h"
@@ -15,7 +15,7 @@ bool Machine::item_option_ok(const Frame* f, const Option& o) const {
   uint32_t have[6];
   for (size_t c = 0; c < a.contains.size(); ++c) {
     const bool counts = o.gain >> c & 1;
-    // Counting what needs no more counting: the option without it says the same.
+    // The rule has enough items already: the option that does not count for it reads the same documents.
     if (counts && a.contains[c].max == UINT64_MAX && f->have[c] >= a.contains[c].min) return false;
     have[c] = f->have[c] + counts;
   }
@@ -113,7 +113,7 @@ void Machine::refresh(Frame* f) const {
     }
     if (!ok) open[k / 64] &= ~(uint64_t{1} << (k % 64));
   }
-  if (p_.schema_order) {  // what stands before the last member seen is over
+  if (p_.schema_order) {  // members before the last one seen can no longer come
     uint32_t last = 0;
     bool some = false;
     for (uint32_t k = 0; k < a.known.size(); ++k)
@@ -147,7 +147,7 @@ bool Machine::rest_open(const Frame* f) const {
   }
   if (f->count >= a.max || f->count + 1 + need > a.max) return false;
   if (!a.clauses.empty() && a.max != UINT64_MAX) {
-    // Every label has the same options here (the compiler saw to it).
+    // Every label has the same options here: the expander refuses other schemas.
     uint64_t others = 1;
     for (const Link* n = f->names; n; n = n->previous) ++others;
     auto fits = [&](const Option& o) {
@@ -301,7 +301,7 @@ void Machine::members(const Configuration& in, Frame* f, const Slot& slot, Confi
   ++f->count;
   for (const Option& o : slot) {
     if (!option_ok(f, o)) continue;
-    // Meeting what is met already: the option without it says the same.
+    // The condition is met already: the option that does not meet it reads the same documents.
     if (o.gain & in.top->gained)
       if (std::any_of(slot.begin(), slot.end(),
                       [&](const Option& x) { return x.gain == (o.gain & ~in.top->gained); }))

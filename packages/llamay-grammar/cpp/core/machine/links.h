@@ -10,13 +10,14 @@
 
 namespace llamay::grammar {
 
-// A piece of text in a list: the names already used in an object, the name being read, the item being read.
+// A piece of text in a list: of the names used in an object, of the name being read, or of the item being
+// read.
 struct Link {
   mutable std::atomic<uint32_t> refs{0};
   bool heap = false;
   bool unknown = false;                    // stands for text that is not spelled out (while computing masks)
   bool begins = false;                     // an item begins here; hash: how many such arrays are around it
-  mutable const Link* promoted = nullptr;  // the copy that outlives the scratch memory
+  mutable const Link* promoted = nullptr;  // the copy on the heap, once there is one
   const Link* previous = nullptr;
   uint64_t hash = 0;
   uint32_t length = 0;

@@ -98,7 +98,7 @@ void Machine::step(const Configuration& in, uint8_t b, Configurations& out, Scra
   step(in, b, true, out, s);
 }
 
-// check: whether configurations that only lead to repeated items are dropped.
+// `check`: drop configurations that only lead to repeated items.
 void Machine::step(const Configuration& in, uint8_t b, bool check, Configurations& out, Scratch& s) const {
   if (!p_.deep) return read(in, in, b, check, out, s);
   const size_t first = out.size();

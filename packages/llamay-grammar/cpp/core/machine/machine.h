@@ -26,9 +26,9 @@ class Machine {
   // The configurations after the value or lexeme that `t` is inside of, where it may end here.
   void finish_lexeme(const Configuration& t, Configurations& out, Scratch& s) const;
   bool may_end_here(const Configuration& t) const;  // String (before the quote), Number, Raw
-  bool accepts(const Configuration& t) const;       // the document may end
+  bool accepts(const Configuration& t) const;       // whether the document may end
 
-  // For masks: what happens when a name ends.
+  // For masks: the steps at the end of a name.
   void close_known(const Configuration& t, uint32_t word, Configurations& out, Scratch& s) const;
   void close_unknown(const Configuration& t, uint32_t label, const Link* name, Configurations& out,
                      Scratch& s) const;
@@ -42,11 +42,11 @@ class Machine {
   void close_item(const Configuration& t, const Link* value, Configurations& out, Scratch& s) const;
   static std::string spelled(const Link* partial);
   // Of configurations inside items that are compared as documents: drops those from first on that only lead
-  // to items that were there before, and marks the ones of which the spelled out text does not tell.
+  // to items that were there before, and marks those whose spelled-out text does not decide it.
   void drop_repeats(Configurations& configurations, size_t first, Scratch& s) const;
-  // Inside a text of which some continuations lead to repeated items only.
+  // Whether `t` is inside a text some continuations of which lead to repeated items only.
   bool watched(const Configuration& t) const;
-  // A space must come before anything else.
+  // Whether a space must come before any other byte.
   bool space_missing(const Configuration& t) const;
   // `t` after text that is not spelled out.
   Configuration blurred(const Configuration& t, Scratch& s) const;
@@ -81,7 +81,7 @@ class Machine {
   bool can_close_array(const Frame* f) const;
   bool can_close_object(const Frame* f) const;
   bool can_add(const Frame* f) const;
-  void refresh(Frame* f) const;  // which declared members may come next
+  void refresh(Frame* f) const;  // computes the declared members that may come next
   bool option_ok(const Frame* after, const Option& o) const;
   void begin_name(const Configuration& t, Configurations& out) const;
   void step_string(const Configuration& t, uint8_t b, Configurations& out, Scratch& s) const;

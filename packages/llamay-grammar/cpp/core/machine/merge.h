@@ -1,4 +1,4 @@
-// Configurations that have become the same, where an ambiguous grammar makes many of them.
+// Merging of equal configurations, of which an ambiguous grammar makes many.
 #pragma once
 
 #include "machine/configuration.h"
@@ -6,8 +6,8 @@
 namespace llamay::grammar {
 
 // Makes equal stacks one stack, from the bottom up, so that equal configurations are seen to be equal, and
-// drops those that are the same. Without it an ambiguous grammar doubles its configurations at every step.
-// Takes time and scratch memory for each frame of each stack once.
+// drops repeated ones. Without it an ambiguous grammar doubles its configurations at every step. Takes time
+// and scratch memory for each frame of each stack once.
 void merge_configurations(Configurations& list, Scratch& scratch);
 
 }  // namespace llamay::grammar

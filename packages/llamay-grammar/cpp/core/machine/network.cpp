@@ -1,4 +1,4 @@
-// The network of rules: all that can be reached without reading.
+// The network of rules: the configurations that are reached without reading.
 #include "machine/machine.h"
 
 namespace llamay::grammar {
@@ -15,8 +15,8 @@ void Machine::complete(const Frame* top, Configurations& out, Scratch& s, Visite
   out.push_back(t);
 }
 
-// Everything that can be reached without reading. `visited` cuts the loops that rules which may be empty
-// make.
+// Adds the configurations that are reached without reading. `visited` cuts the loops of rules that may be
+// empty.
 void Machine::network(uint32_t q, const Frame* parent, Configurations& out, Scratch& s,
                       Visited* visited) const {
   Visited own;

@@ -1,4 +1,4 @@
-// Items that must differ. Scalars are words, and words that are left can be counted. Arrays and objects are
+// Items that must differ. Scalars are words, and the remaining words can be counted. Arrays and objects are
 // compared as documents: the text of an item is kept while it is read, and a configuration lives while some
 // document that continues it is none of the items before.
 #include <algorithm>
@@ -72,7 +72,7 @@ namespace {
 
 constexpr uint32_t kDeepest = 1000;  // nesting of an item that is compared
 
-// What was read since the item of the level began; nothing where some of it is not spelled out.
+// The text since the item of the level began; nothing where some of it is not spelled out.
 std::optional<std::string> item_text(const Link* text, uint64_t level) {
   std::vector<const Link*> parts;
   for (; !(text->begins && text->hash == level); text = text->previous) {
@@ -138,8 +138,8 @@ void Machine::end_item(const Configuration& t, const Frame* top, Configurations&
   out.push_back(x);
 }
 
-// Whether what is next in f, behind the value that is being read there, can be so many things that no array
-// has them all.
+// Whether the rest of f, behind the value that is being read there, has more continuations than an array can
+// have items.
 bool Machine::plenty(const Configuration& t, const Frame* f) const {
   if (f->place == Place::Object) {
     const ObjectAtom& a = p_.objects[f->atom];
@@ -161,7 +161,7 @@ bool Machine::plenty(const Configuration& t, const Frame* f) const {
   return !a.unique && !a.deep && a.max == UINT64_MAX && f->count >= a.prefix.size() && !slot.empty();
 }
 
-// The same of the value or name that is being read.
+// The same for the value or name that is being read.
 bool Machine::plenty(const Configuration& t) const {
   switch (t.mode) {
     case Mode::Value:
@@ -212,7 +212,7 @@ Machine::Future Machine::future(const Configuration& t, const Frame*& asked) con
 
 bool Machine::watched(const Configuration& t) const {
   if (!t.text) return false;
-  // As if what is being read were decided: is there plenty behind it?
+  // Treats the value or name that is being read as decided, and asks for plenty behind it.
   Configuration x = t;
   if (t.mode == Mode::Name)
     x.state = x.b = kDead;
@@ -261,7 +261,7 @@ struct Machine::Search {
         static_cast<size_t>(static_cast<uint8_t>(hi) - static_cast<uint8_t>(lo)) + 1);
   }
 
-  // The bytes that the one spelling may have next.
+  // The bytes that may come next in the one spelling that the search tries.
   std::string bytes(const Configuration& t) const {
     using namespace scan;
     const Program& p = m.p_;

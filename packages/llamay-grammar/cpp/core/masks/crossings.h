@@ -1,4 +1,4 @@
-// What the tokens that cross the end of a lexeme do, kept while the lexeme is being written.
+// A cache of the tokens that cross the end of a lexeme, for the time that the lexeme is being written.
 #pragma once
 
 #include "machine/configuration.h"
@@ -6,8 +6,8 @@
 
 namespace llamay::grammar {
 
-// What the tokens that end a lexeme and go on do at one place in the document. It stays the same while a
-// string is being written, so the last few answers are kept. Belongs to one matcher.
+// The allowed tokens that end a lexeme and go on behind it, at one place in the document. They stay the same
+// while a string is being written, so a matcher keeps the last few sets.
 struct Crossing {
   Mode mode = Mode::String;  // a name and a string value may share both entry and place
   EntryPtr entry;

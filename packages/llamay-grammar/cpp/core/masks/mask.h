@@ -1,4 +1,5 @@
-// Which tokens may come next: the union over the configurations of what each can read.
+// The mask of the tokens that may come next: the union over the configurations of the tokens that each can
+// read.
 #pragma once
 
 #include "machine/machine.h"

@@ -7,7 +7,7 @@
 
 namespace llamay::grammar {
 
-// So many states of a pattern.
+// The number of states of a pattern for which entries are made.
 static constexpr size_t kLater = 6;
 
 void precompute_entries(const Program& program, const Vocabulary& v) {
@@ -32,7 +32,7 @@ void precompute_entries(const Program& program, const Vocabulary& v) {
   for (const ObjectAtom& a : program.objects) string(a.rest.get(), 0, kInf);
   for (const StringAtom& a : program.lexemes)
     if (!a.closed) one(Lexeme::Last, a.language.get(), 0, a.min, a.max, TrieId::All, 0);
-  // Numbers where a value begins: what follows them is known in arrays and objects only.
+  // Numbers with which a value begins: the bytes that follow them are known in arrays and objects only.
   std::vector<bool> bare(program.numbers.size(), false);
   for (const NetState& state : program.net)
     for (const Edge& e : state.edges)

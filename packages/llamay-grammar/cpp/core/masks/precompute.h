@@ -1,4 +1,4 @@
-// Masks that a document will ask for where it begins strings, names and numbers.
+// Entries that documents will need where they begin strings, names and numbers.
 #pragma once
 
 #include "program/program.h"
@@ -6,9 +6,9 @@
 
 namespace llamay::grammar {
 
-// Remembers what strings, names, texts and numbers of a grammar begin with, and the first states of its
-// patterns, so that no document waits for them. Stops after a millisecond: what is left is made when it is
-// asked for.
+// Computes the entries for the beginnings of the strings, names, texts and numbers of a grammar, and for the
+// first states of its patterns, so that no document waits for them. Stops after a millisecond: the remaining
+// entries are computed on first use.
 void precompute_entries(const Program& program, const Vocabulary& vocabulary);
 
 }  // namespace llamay::grammar

@@ -1,4 +1,4 @@
-// What tokens do to a whole value of JSON, remembered for the values of a grammar.
+// A cache, for the values of a grammar, of the tokens that whole JSON values read.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@
 
 namespace llamay::grammar {
 
-// The tokens of a trie that are read behind a name, from its colon on. What they do as long as they are
-// inside the value depends on the value alone, not on the object that it is in.
+// The tokens of a trie that are read behind a name, from its colon on. As long as they are inside the value
+// they depend on the value alone, not on the object around it.
 struct ValueEntry {
   std::vector<uint32_t> inside;      // tokens that end at the colon, in the value or with it
-  Trie rest;                         // what the others have behind the end of the value
-  std::shared_ptr<const Trie> trie;  // kept, so that no other one gets its address
+  Trie rest;                         // the bytes that the other tokens have behind the end of the value
+  std::shared_ptr<const Trie> trie;  // held, so that no other trie gets its address
 };
 using ValueEntryPtr = std::shared_ptr<const ValueEntry>;
 
-// Of one grammar, for all matchers that read it.
+// The cache of one grammar, shared by its matchers.
 class ValueEntries {
  public:
   ValueEntries() = default;
   ValueEntries(const ValueEntries&) = delete;
   ValueEntries& operator=(const ValueEntries&) = delete;
-  // Null when there is none. `node` is the value's.
+  // The entry of the value at `node`, null without one.
   ValueEntryPtr find(const Trie* trie, uint32_t node) const;
   ValueEntryPtr add(uint32_t node, ValueEntryPtr entry);
 

@@ -1,4 +1,4 @@
-// Values, lexemes and symbols: what is remembered about them for whole subtrees, and steps between them.
+// Values, lexemes and symbols: entries for whole subtrees of a trie, and steps between them.
 #include "masks/walk.h"
 
 #include <array>
@@ -205,7 +205,8 @@ bool MaskWalk::number(const Trie& trie, uint32_t n, const Configuration& t, Trie
 
 bool MaskWalk::numbers(const Trie& trie, const Configuration& t) {
   const Node& node = m.program().nodes[t.a];
-  // Where a space must come first, or what is read is compared, the bytes are read; so are several kinds.
+  // The bytes are read where a space must come first, where the text is compared, and where there are several
+  // kinds of numbers.
   if (m.space_missing(t) || t.text || node.numbers.size() != 1) return false;
   Configuration x;
   x.mode = Mode::Number, x.a = node.numbers[0], x.top = t.top, x.text = t.text;
@@ -268,7 +269,7 @@ bool MaskWalk::ends_inside(const Trie& trie, uint32_t n, const Language& languag
 }
 
 void MaskWalk::ends(const Trie& trie, uint32_t n, const Configuration& t) {
-  // What may follow can be much, such as a call of any of many tools, and most texts end in no token.
+  // Very much may follow, such as a call of any of many tools, and most texts end in no token.
   uint32_t looks = kFewLooks;
   if (t.scan == 0 && !m.may_end_here(t) &&
       !ends_inside(trie, n, *m.program().lexemes[t.a].language, t.state, looks))

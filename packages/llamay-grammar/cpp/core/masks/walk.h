@@ -24,12 +24,13 @@ struct MaskWalk {
   const Trie &main, &symbols;
   uint32_t* mask;
   Scratch& s;
-  CrossingList* crossings;  // null: nothing is kept
-  ValueEntries* values;     // the same
-  // Tokens whose reading met a name that this walk does not spell out: they are read byte by byte afterwards.
+  CrossingList* crossings;  // null: no crossing is cached
+  ValueEntries* values;     // null: no value entry is cached
+  // Tokens that met a name which this walk does not spell out: they are read byte by byte afterwards.
   std::vector<uint32_t> doubtful;
   const Frame* nowhere_ = nullptr;
-  // What is found out about a value in no object: its tokens, and what others have behind it.
+  // The entry of a value in the making, read outside of any object: the tokens that end in it, and the bytes
+  // that other tokens have behind it.
   struct Values {
     const Frame* bottom;
     std::vector<uint32_t>& inside;
@@ -37,14 +38,14 @@ struct MaskWalk {
     void end(const Trie& trie, uint32_t n, bool of_number);
   };
   Values* collecting = nullptr;
-  bool alone = false;                        // nothing but this configuration writes into the mask
-  bool blank = true;                         // nothing is written yet, zeros neither
-  bool mixed = false;                        // more is written than tokens of nothing but whitespace
-  std::vector<uint32_t>* record = nullptr;   // what a crossing sets
-  std::vector<uint32_t>* touched = nullptr;  // what is set in a mask of its own
-  std::vector<std::vector<uint32_t>> zeros;  // masks that are lent out and come back cleared
-  // Lists of configurations, one for each level of the walk: kept, since a mask takes less time than
-  // allocating them.
+  bool alone = false;                        // no other configuration writes into the mask
+  bool blank = true;                         // the mask has not been written yet, not even zeros
+  bool mixed = false;                        // the mask has tokens that are not only whitespace
+  std::vector<uint32_t>* record = nullptr;   // the tokens that a crossing sets
+  std::vector<uint32_t>* touched = nullptr;  // the tokens that are set in a mask of its own
+  std::vector<std::vector<uint32_t>> zeros;  // masks that are lent to `apart` and come back cleared
+  // Lists of configurations, one for each level of the walk. They are reused, since allocating them takes
+  // longer than a mask.
   using Pool = std::vector<std::unique_ptr<Configurations>>;
   static Pool& kept_pool() {
     thread_local Pool p;
@@ -77,8 +78,8 @@ struct MaskWalk {
     return t;
   }
 
-  // Inside a text that must differ from one that this walk has not spelled out, where that may matter before
-  // the text ends.
+  // Whether `x` is inside a text that must differ from one which this walk has not spelled out, and the
+  // difference may matter before the text ends.
   bool unsure(const Configuration& x) const {
     if (x.doubt) return true;
     if (!x.top || !x.top->names || !x.top->names->unknown) return false;
@@ -90,19 +91,19 @@ struct MaskWalk {
            (x.mode == Mode::String || x.mode == Mode::Number || x.mode == Mode::Literal);
   }
 
-  // Whether a name ends here of which only its text would tell whether it was there before.
+  // Whether byte `b` ends a name that only its text would tell from the names before.
   bool unsure_end(const Configuration& x, uint8_t b) const {
     return b == '"' && x.mode == Mode::Name && x.scan == 0 && x.state != kDead && x.top->names &&
            x.top->names->unknown;
   }
 
-  // The tokens of a subtree are to be read byte by byte.
+  // Marks the tokens of a subtree, which are to be read byte by byte.
   void doubt(const Trie& trie, uint32_t n) {
     const uint32_t* id = trie.tokens_at(n);
     doubtful.insert(doubtful.end(), id, id + trie.n_below(n));
   }
-  // Goes on at node n of a trie with what configurations have become; `here`: they also allow the tokens that
-  // end there.
+  // Walks on at node n of a trie with each configuration of `after`; `here`: they also allow the tokens that
+  // end at n.
   void follow(const Trie& trie, uint32_t n, Configurations& after, bool here) {
     for (const Configuration& f : after) {
       if (unsure(f)) {
@@ -146,8 +147,8 @@ struct MaskWalk {
     blank = false;
   }
 
-  // Runs `fill` where bits can be taken back without touching what others set: into a mask of its own, unless
-  // nobody else writes into this one.
+  // Runs `fill`, which may clear bits, on a mask of its own, so that it clears no bits of others; on the mask
+  // itself where `needed` is false because there are no others.
   template <class F>
   void apart(bool needed, const Entry& e, F fill) {
     if (!needed) return fill();
@@ -173,8 +174,9 @@ struct MaskWalk {
     zeros.push_back(std::move(own));
   }
 
-  // Following one configuration at a time is exponential where a grammar is ambiguous. When that shows, the
-  // whole mask is made again with sets of configurations, which is slower and polynomial.
+  // Following one configuration at a time is exponential where a grammar is ambiguous. A walk that takes too
+  // many steps is given up, and the whole mask is made again with sets of configurations, which is slower and
+  // polynomial.
   struct Ambiguous {};
   static constexpr uint32_t kMaxWalks = 50000;
   uint32_t walks = 0;
@@ -183,42 +185,46 @@ struct MaskWalk {
 
   void walk_together(uint32_t n, const Configurations& set);
 
-  // Everything that can follow node n of the trie when `t` is the state there. The tokens at n are already
-  // set.
+  // Sets the tokens below node n of the trie that `t`, the configuration at n, can read. The tokens at n are
+  // already set.
   void walk(const Trie& trie, uint32_t n, const Configuration& t);
 
-  // The words that the lexeme may be, where they are finitely many and it cannot end here without a quote.
+  // The words of the lexeme of `t`, null unless they are finitely many and the lexeme cannot end here without
+  // a quote.
   const Language* words_only(const Configuration& t) const;
 
-  // Inside a number: from what is remembered, or false.
+  // Sets the tokens inside a number from its entry; false, and nothing is set, where there is no entry for
+  // it.
   bool number(const Trie& trie, uint32_t n, const Configuration& t, TrieId id);
-  // The numbers that a value may be, from the root of a trie.
+  // The same for the number with which a value may begin, from the root of a trie.
   bool numbers(const Trie& trie, const Configuration& t);
 
-  // Between two symbols, with room for all the whitespace that a token has in front of one.
+  // Whether `t` is between two symbols, with room for all the whitespace that a token has in front of a
+  // symbol.
   bool skips_blanks(const Configuration& t) const;
   void symbol(const Configuration& t);
 
-  // A lexeme of the net after which only more of it, or the end of the document, can follow needs no walk
-  // behind its end; where anything else follows, its ends are too many to be remembered.
+  // Whether only the end of the document follows a lexeme of the net. Such a lexeme needs no walk behind its
+  // end; the ends of other lexemes are too many for the cache.
   static bool only_ends(const Frame* top) { return top->place == Place::Root; }
 
-  // What can follow a lexeme that may end after any of its bytes: only subtrees that contain a byte with
-  // which something can follow are looked at.
+  // Sets the tokens in which a lexeme ends that may end after any of its bytes. Only subtrees with a byte
+  // that can follow the lexeme are visited.
   void ends(const Trie& trie, uint32_t n, const Configuration& t);
-  // Whether a text that is read from a state on may end inside a token below n; yes, too, when `looks` are
+  // Whether a word that is read from `state` on may end inside a token below n; true as well when `looks` are
   // used up.
   static bool ends_inside(const Trie& trie, uint32_t n, const Language& language, uint32_t state,
                           uint32_t& looks);
 
-  // A place where nothing follows, so that stepping a lexeme shows the lexeme alone.
+  // A frame behind which nothing follows, so that the steps of a lexeme on it show the lexeme alone.
   const Frame* nowhere();
 
   void inner(const Trie& trie, uint32_t n, const Configuration& t, const Configurations& after,
              uint64_t first);
 
-  // Runs `walk` for the exits of an entry, or repeats what it did the last time at this place. Behind the
-  // first byte of tokens, at node n, no later mask comes back to it.
+  // Runs `walk_exits` for the exits of an entry, or sets the tokens that it set the last time at this place.
+  // Only crossings at the root are cached: no later mask needs those at a node n behind the first bytes of
+  // tokens.
   template <class F>
   void cross(const EntryPtr& e, uint32_t n, const Configuration& t, F walk_exits) {
     const bool keep = crossings && !record && n == 0 && t.top->heap && !t.text;
@@ -238,44 +244,46 @@ struct MaskWalk {
 
   void lexeme(const Trie& trie, uint32_t n, const Configuration& t, const EntryPtr& e, bool open_ended);
 
-  // A name or an item that this walk does not spell out, behind those that are there.
+  // A link for a name or an item that this walk does not spell out, behind the existing ones.
   const Link* unspelled(const Configuration& t) {
     Link* link = new (s.allocate(sizeof(Link))) Link;
     link->unknown = true, link->previous = t.top->names;
     return link;
   }
 
-  // Inside a name that need not be a declared one: the remembered masks hold for every name that is neither
-  // declared nor used before; the few that are get a walk of their own.
+  // Inside a name that need not be a declared one: the cached entries hold for every name that is neither
+  // declared nor used before; the declared and used ones get a walk of their own.
   void name(const Trie& trie, uint32_t n, const Configuration& t, TrieId id);
 
-  // Behind a name that this walk does not spell out, from the root of a trie.
+  // The value behind a name that this walk does not spell out, from the root of a trie.
   void value(const std::shared_ptr<const Trie>& trie, Configurations& after);
   ValueEntryPtr value_entry(const std::shared_ptr<const Trie>& trie, uint32_t node);
 
-  // Inside the tag of a name that need not be a declared one. A token that may lead to a name that is
-  // declared or used is read byte by byte, all others hold for every other name.
+  // Inside the tag of a name that need not be a declared one. Tokens that may lead to a declared or used name
+  // are read byte by byte; the entry decides all others.
   void head(const Trie& trie, uint32_t n, const Configuration& t, TrieId id);
-  // The tokens that end at a node, or all below it too, are to be read byte by byte.
+  // Marks the tokens that end at a node, and with `below` those below it too, which are to be read byte by
+  // byte.
   void ask(const Trie& trie, uint32_t n, bool below);
   void declared_heads(const Trie& trie, uint32_t n, const Language& names, uint32_t node);
 
-  // Inside a string that must differ from other items: what is remembered holds for all strings but those.
+  // Inside a string that must differ from other items: the entry holds for all strings but those items.
   void item(const Trie& trie, uint32_t n, const Configuration& t, const Language& language, TrieId id);
 
-  // The texts that a mask already holds the tokens of: all of a language but some, of which there are at most
-  // so many. Where one of those begins, in a state of the language, there may be no others, nor where it is
-  // inside a character: reading a token tells.
+  // The texts whose tokens a mask already holds: all words of a language except at most `taken` many. Where
+  // an excepted word begins, there may be no other word in that state of the language, and likewise inside a
+  // character: then the tokens must be read.
   struct Others {
     const Language& language;
     uint64_t taken;
-    // Whether they are all texts: then what begins one of the others is in the mask too, and only ends
-    // differ.
+    // Whether the language has all texts: then every beginning of an excepted word is in the mask too, and
+    // only ends differ.
     bool everything() const { return language.uid == every_text()->uid; }
     void ask(MaskWalk& walk, const Trie& trie, uint32_t n, uint32_t state, uint32_t scan) const;
   };
 
-  // `others`: what only looks like a declared name is taken back.
+  // Sets the tokens of declared names. With `others`, takes back tokens that the mask holds only because a
+  // declared name looks like one of the other names.
   void declared_names(const Trie& trie, uint32_t n, const Configuration& t, uint32_t node, uint32_t scan,
                       const Others* others, uint32_t state);
   // The same behind part of a character or an escape, and for characters that take more than a byte as

@@ -1,5 +1,5 @@
-// Names of members, and items that must differ: what is remembered holds for all texts but those that are
-// declared or used, which are followed one by one.
+// Names of members, and items that must differ: entries hold for all texts but the declared and used ones,
+// which are followed one by one.
 #include "masks/walk.h"
 
 #include "text/unicode.h"

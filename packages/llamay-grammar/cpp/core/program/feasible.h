@@ -6,20 +6,20 @@
 
 namespace llamay::grammar {
 
-// After `count` items of which have[c] met contains c. Counts beyond what their rule can tell apart are
-// equal.
+// Whether an array can be finished after `count` items of which have[c] met contains c. Counts beyond the
+// limits of their rule are equivalent.
 bool array_feasible(const Program& p, const ArrayAtom& a, uint64_t count, const uint32_t* have);
 
-// After the members in `seen` (bits over the declared names) and `undeclared` others, with the conditions in
-// `gained` met.
+// Whether an object can be finished after the members in `seen` (bits over the declared names) and
+// `undeclared` others, with the conditions in `gained` met.
 bool object_feasible(const Program& p, const ObjectAtom& a, const uint64_t* seen, uint64_t undeclared,
                      uint32_t gained);
 
-// Adds what the given members depend on.
+// The given members and all that they depend on.
 std::vector<uint64_t> with_dependencies(const ObjectAtom& a, std::vector<uint64_t> bits);
 
-// Whether more words are left than an array can have items; `state` kNone: from any state. Not certain where
-// it says no.
+// Whether more words are left than an array can have items; `state` kNone: from any state. A false result is
+// not certain.
 inline bool plenty_words(const Language& l, uint32_t state, uint32_t max_left, uint32_t min) {
   constexpr uint64_t kPlenty = uint64_t{1} << 30;
   const bool infinite = state == kNone ? l.all_infinite : l.infinite(state);

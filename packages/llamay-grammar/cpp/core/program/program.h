@@ -1,5 +1,5 @@
-// What a compiled grammar is at run time: values as unions of one-type alternatives, and a network of rules
-// above them.
+// The compiled form of a grammar: values as unions of one-type alternatives, and a network of rules above
+// them.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,12 @@ namespace llamay::grammar {
 
 constexpr uint32_t kNone = 0xFFFFFFFFu;
 
-// One way to fill a place: the value it takes, and which of the container's obligations it meets.
+// One way to fill a place of a container: the node of the value, and the obligations of the container that it
+// meets.
 struct Option {
   uint32_t node = 0;
   uint32_t gain = 0;             // bit i: counts for contains i (arrays), meets condition i (objects)
-  uint32_t start = 0xFFFFFFFFu;  // of a member between tags: the state of the net that reads its value
+  uint32_t start = 0xFFFFFFFFu;  // for a member between tags: the state of the net that reads its value
 };
 using Slot = std::vector<Option>;
 
@@ -53,10 +54,11 @@ struct ObjectAtom {
   LanguagePtr rest;            // every other name: label = index into rest_slots (null: no other name)
   std::vector<Slot> rest_slots;
   std::vector<uint64_t> possible, required;  // bits over the declared names
-  std::vector<uint64_t> plenty;              // of them, those with more values than an array can have
+  std::vector<uint64_t> plenty;  // the declared names with more values than an array can have items
   std::vector<std::pair<uint32_t, std::vector<uint64_t>>> depends;
   uint64_t min = 0, max = UINT64_MAX;
-  // Conditions, each to be met by leaving one of some names out or by a member whose option gains it.
+  // A condition on an object: it is met by an object without one of the names `absent`, or with a member
+  // whose option gains it.
   struct Clause {
     std::vector<uint32_t> absent, present;  // numbers of declared names
   };
@@ -72,7 +74,7 @@ struct Node {
 };
 
 // An object whose members stand between tags of their own, as some models write the arguments of a call. Its
-// atoms are copies of which a name is all that the tags write up to the value, and whose options have a
+// atoms are copies: a name in them is the whole text of the tags up to the value, and their options have a
 // start.
 struct TaggedObject {
   std::vector<uint32_t> objects;
@@ -107,7 +109,7 @@ struct Program {
   uint32_t max_whitespace = 32;
   bool schema_order = false;
   bool canonical_escapes = false;
-  bool deep = false;  // some array is
+  bool deep = false;  // some array has items that are compared as documents
   std::vector<std::string> warnings;
   // A content that contains no JSON and no rule, only one lexeme, has masks that depend on nothing else.
   size_t memory() const;

@@ -17,14 +17,14 @@ class RegexCharacters : protected TextCursor {
   // Throws CompileError("pattern", ...) naming the character at which the position is, counted from 0.
   [[noreturn]] void fail(const std::string& what) const;
 
-  static CharSet dot();  // everything but ends of lines
-  // Behind a backslash. \d, \w, \s, \p and their complements are sets: false, and nothing is read, where
-  // there is none. All others are one character.
+  static CharSet dot();  // every character but ends of lines
+  // Both read behind a backslash. `set_escape` reads \d, \w, \s, \p or one of their complements into `s`; at
+  // any other escape it returns false and reads nothing. `escape` reads the escape of one character.
   bool set_escape(CharSet& s);
   uint32_t escape(bool in_class);
-  // Behind the opening bracket.
+  // Reads a class behind its opening bracket.
   CharSet char_class();
-  // A set as it is meant: with both cases of letters where case is ignored.
+  // The set that an expression means by `s`: with both cases of letters where case is ignored.
   CharSet meant(CharSet s) const;
 
   bool fold_ = false;  // case is ignored, in ASCII
@@ -32,7 +32,7 @@ class RegexCharacters : protected TextCursor {
  private:
   CharSet property(std::string name) const;
   uint32_t hex(int digits);
-  bool class_member(CharSet& set, uint32_t& c);  // whether it is a set
+  bool class_member(CharSet& set, uint32_t& c);  // true: the member is a set; false: it is the character c
 
   std::string_view source_;
 };

@@ -9,9 +9,9 @@
 
 namespace llamay::grammar {
 
-// Nothing for a name that no standard defines. Where the exact language is not regular (regex) or depends on
-// tables that we do not carry (idn-hostname, A-labels), the result is a documented subset: what it accepts is
-// always valid.
+// Returns nothing for a name that no standard defines. Where the exact language is not regular (regex) or
+// depends on tables that this package does not carry (idn-hostname, A-labels), the result is a documented
+// subset: every text that it accepts is valid.
 std::optional<Pattern> format_language(std::string_view name, Budget& budget);
 
 }  // namespace llamay::grammar

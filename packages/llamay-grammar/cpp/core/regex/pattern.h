@@ -21,8 +21,8 @@ struct Pattern {
 
 // The strings in which the pattern is found somewhere (`whole`: that it matches entirely). Results are shared
 // between calls and threads. `source` must be UTF-8 (require_utf8). Throws CompileError("pattern", ...) on
-// bad syntax and on what no automaton can do (back-references), CompileError("budget", ...) where the
-// automaton would be too large: it can have exponentially many states.
+// bad syntax and on constructs that no automaton expresses (back-references), CompileError("budget", ...)
+// where the automaton would be too large: it can have exponentially many states.
 Pattern compile_pattern(std::string_view source, bool whole, Budget& budget);
 
 }  // namespace llamay::grammar

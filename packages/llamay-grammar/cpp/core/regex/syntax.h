@@ -18,8 +18,8 @@ struct RegexNode {
   bool special = false;       // contains an assertion
 };
 
-// `source` must be UTF-8 (require_utf8). Sets of characters become terms; everything else is left as it is
-// written. Throws CompileError("pattern", ...) naming the character, counted from 0, for bad syntax, for
+// `source` must be UTF-8 (require_utf8). Sets of characters become terms; all other nodes mirror the source.
+// Throws CompileError("pattern", ...) naming the character, counted from 0, for bad syntax, for
 // back-references and for lookbehind.
 RegexNode read_regex(std::string_view source, Terms& terms, Budget& budget);
 

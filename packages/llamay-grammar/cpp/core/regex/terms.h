@@ -13,9 +13,10 @@
 
 namespace llamay::grammar {
 
-// The pool of terms of one compilation. Equal terms have equal numbers, and what is obviously equal is one
-// term: alternatives are flat, sorted and without repeats, sequences lean to the right, the empty set and the
-// empty text vanish. Throws CompileError("budget", ...) for more terms than 16 automata may have states.
+// The pool of terms of one compilation. Equal terms have equal numbers, and simple identities make equal
+// terms one: alternatives are flat, sorted and without repeats, sequences lean to the right, the empty set
+// and the empty text vanish. Throws CompileError("budget", ...) for more terms than 16 automata may have
+// states.
 class Terms {
  public:
   using Id = uint32_t;
@@ -24,14 +25,14 @@ class Terms {
   Id none() const { return 0; }
   Id epsilon() const { return 1; }
   Id anything() const { return 2; }  // every string
-  Id set(const CharSet& s);          // one character of it; in time linear in the number of sets so far
+  Id set(const CharSet& s);          // one character of s; takes time linear in the number of sets so far
   Id concat(Id a, Id b);
   Id alt(std::vector<Id> parts);
   Id both(std::vector<Id> parts);
   Id negate(Id a);
   Id repeat(Id a, uint32_t min, uint32_t max);  // `max` kInf: without end
   Id text(std::string_view utf8);
-  bool nullable(Id a) const { return terms_[a].nullable; }  // whether the empty text is in it
+  bool nullable(Id a) const { return terms_[a].nullable; }  // whether `a` contains the empty text
   // The automaton. Throws CompileError("budget", ...) where it has too many states: intersections,
   // complements and counters can multiply them.
   LanguagePtr compile(Id root);
@@ -48,11 +49,11 @@ class Terms {
  private:
   Id make(Term&& t);
   Id& slot(const Term& t);
-  // The parts of an alternative or an intersection, with those of parts of its own kind in their place,
-  // sorted, each once. False where one of them decides it all.
+  // Flattens the parts of an alternative or an intersection: nested parts of the same kind are replaced by
+  // their parts, then sorted, each once. Returns false where a part absorbs all others.
   bool flatten(Op op, Id absorbing, Id neutral, std::vector<Id>& parts) const;
   bool merge_counters(std::vector<Id>& alternatives);
-  // What may follow a character of the class, for a text of `a` to begin with it.
+  // The derivative of `a` by a class: the texts that continue a character of the class to a text of `a`.
   Id derive(Id a, uint32_t cls);
   uint64_t asked(Id a);
 

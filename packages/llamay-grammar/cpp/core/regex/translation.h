@@ -7,9 +7,9 @@
 namespace llamay::grammar {
 
 // The texts in which the expression is found somewhere (`whole`: that it matches entirely). Throws
-// CompileError("pattern", ...) for assertions that it cannot follow: inside of long repetitions, `^` where it
-// is open whether something stands in front, and boundaries of words. The cost grows with the product of the
-// alternatives around assertions, which the budget ends.
+// CompileError("pattern", ...) for assertions that the translation cannot resolve: assertions inside of long
+// repetitions, `^` where the text in front may or may not be empty, and word boundaries. The cost grows with
+// the product of the alternatives around assertions, which the budget ends.
 Terms::Id translate_regex(const RegexNode& node, bool whole, Terms& terms, Budget& budget);
 
 }  // namespace llamay::grammar

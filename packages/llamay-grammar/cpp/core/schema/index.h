@@ -1,5 +1,5 @@
-// Where schemas are: documents, the URIs of the resources in them, and anchors (JSON Schema 2020-12, core,
-// sections 8 and 9, and what earlier drafts had in their place).
+// The places of schemas: documents, the URIs of the resources in them, and anchors (JSON Schema 2020-12,
+// core, sections 8 and 9, and the corresponding keywords of earlier drafts).
 #pragma once
 
 #include <deque>
@@ -23,11 +23,11 @@ class SchemaIndex {
 
   SchemaIndex(const SchemaOptions& options, Budget& budget) : options_(options), budget_(budget) {}
 
-  // Takes in a document and every schema in it; `base` is its URI. Linear in its size.
+  // Indexes a document and every schema in it; `base` is its URI. Linear in its size.
   Place add(const Json& document, const std::string& base);
 
-  // Where a reference in `from` leads, statically. Documents that are not known are asked of the resolver.
-  // Throws CompileError, for the keyword at `at`, where it leads to nothing.
+  // The static target of a reference in `from`. The resolver is asked for documents that are not known.
+  // Throws CompileError, for the keyword at `at`, where there is no target.
   Place locate(const Json& from, const std::string& reference, const Path& at, const char* keyword);
 
   // The schema with that dynamic anchor in a resource, null without one. $recursiveAnchor has the empty name.
@@ -35,7 +35,7 @@ class SchemaIndex {
   // Whether any reference or anchor is dynamic, of the documents so far.
   bool dynamic() const { return dynamic_; }
 
-  // Null for what is not known to be a schema.
+  // Null for a value that is not known to be a schema.
   const std::string* base_of(const Json& schema) const;
   Draft draft_of(const Json& schema) const;
 

@@ -24,10 +24,10 @@ inline bool ref_hides_siblings(Draft d) { return d == Draft::D4 || d == Draft::D
 enum class FormatMode : uint8_t { Assert, Annotate };
 
 struct SchemaOptions {
-  Draft draft = Draft::Any;  // where the schema does not say
+  Draft draft = Draft::Any;  // the draft of schemas that do not state theirs
   FormatMode formats = FormatMode::Assert;
   std::set<std::string> dropped;  // pointers of keywords to be ignored
-  // The text of a document outside the schema, or nothing.
+  // Returns the text of a document outside the schema, or nothing.
   std::function<std::optional<std::string>(const std::string& uri)> resolver;
 };
 

@@ -24,7 +24,7 @@ class SchemaReader {
   FormulaId read(const Json& document, const std::string& base, const std::string& where = "");
 
  private:
-  // A schema in its place. What it refers to must outlive it.
+  // A schema in its place. The objects that it refers to must outlive it.
   struct Site {
     const Json& schema;
     const Path& at;
@@ -39,7 +39,7 @@ class SchemaReader {
     std::string pointer;
   };
   class Keywords;   // of one schema: keywords.h
-  class Evaluated;  // what a schema looks at: unevaluated.cpp
+  class Evaluated;  // the members and items that a schema evaluates: unevaluated.cpp
 
   FormulaId compile(const Json& schema, const Path& at, uint32_t scope, uint32_t depth);
   // Schemas that are referred to are read later, once for each dynamic scope.

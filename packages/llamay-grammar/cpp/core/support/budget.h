@@ -5,8 +5,8 @@
 
 namespace llamay::grammar {
 
-// What one compilation may use. Everything that can grow asks here first, so that a hostile input is refused
-// in bounded time and memory and the next one finds the process as it was.
+// The limits of one compilation. Every stage that can grow checks them first, so that a hostile input is
+// refused in bounded time and memory and leaves the process as it was.
 struct Budget {
   double seconds = 5.0;
   uint32_t automaton_states = 20000;  // of one automaton
@@ -18,7 +18,7 @@ struct Budget {
   double start = now();  // in seconds of a clock that never goes back
   uint32_t ticks = 0;
 
-  // check_time, cheap enough for inner loops: looks at the clock once in 256 calls.
+  // The form of check_time for inner loops: it reads the clock once in 256 calls.
   void tick() {
     if ((++ticks & 255u) == 0) check_time();
   }

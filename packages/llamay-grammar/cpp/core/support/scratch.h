@@ -1,4 +1,4 @@
-// Memory that is thrown away at once.
+// An arena: memory that is given back as a whole.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace llamay::grammar {
 
-// Memory for one mask or one token, thrown away at once.
+// The memory of one mask or one token; `reset` gives all of it back.
 class Scratch {
  public:
   void* allocate(size_t n) {
@@ -20,7 +20,7 @@ class Scratch {
   }
   void reset();
   size_t used() const { return used_; }
-  uint64_t searched = 0;  // steps of looking for items that differ, in this mask or token
+  uint64_t searched = 0;  // steps of the searches for items that differ, in this mask or token
 
  private:
   void grow(size_t n);

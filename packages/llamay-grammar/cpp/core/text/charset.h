@@ -15,7 +15,7 @@ constexpr std::pair<uint32_t, uint32_t> kWideSpaces[] = {{0xA0, 0xA0},     {0x16
                                                          {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
                                                          {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 
-// Ranges may be added in any order; all else wants them normalised.
+// Ranges may be added in any order; every other method needs them normalised.
 struct CharSet {
   std::vector<std::pair<uint32_t, uint32_t>> ranges;  // inclusive, sorted, disjoint, not adjacent
 

@@ -1,4 +1,4 @@
-// A position in a text of code points: what the readers of regular expressions and of grammars share.
+// A position in a text of code points, for the readers of regular expressions and of grammars.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class TextCursor {
     if (p_.size() - i_ < ascii.size()) return false;
     return std::equal(ascii.begin(), ascii.end(), p_.begin() + static_cast<std::ptrdiff_t>(i_));
   }
-  // Steps over it where it is there.
+  // Steps over the character `c` if it is the next one, and tells whether it was.
   bool consume(uint32_t c) { return at(c) ? (++i_, true) : false; }
   // A decimal number, or `most` where it is larger; nothing where there is no digit.
   std::optional<uint32_t> decimal(uint32_t most) {

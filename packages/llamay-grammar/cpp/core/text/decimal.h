@@ -1,4 +1,4 @@
-// Exact decimal numbers: what JSON text can spell.
+// Exact decimal numbers, as JSON text spells them.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Decimal {
   bool zero() const { return digits.empty(); }
   bool integral() const { return exponent >= 0; }
   Decimal negated() const;
-  // How many digits the plain spelling would have: a bound for what the automata unroll.
+  // The number of digits of the plain spelling: an upper bound of the states that automata unroll.
   uint64_t width() const;
   // The digits before and after the point of |x|; the first is "0" when there are none.
   void split(std::string& whole, std::string& fraction) const;

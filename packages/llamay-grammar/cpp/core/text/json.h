@@ -27,10 +27,10 @@ struct Json {
 };
 
 // Parses RFC 8259 text in UTF-8; escapes of lone surrogates become U+FFFD. Throws CompileError("json", ...),
-// with the byte where it is, on bad text and on nesting beyond `depth`.
+// with the offset of the byte, on bad text and on nesting beyond `depth`.
 Json parse_json(std::string_view text, uint32_t depth);
 
-// Equality as JSON Schema means it: 1 == 1.0, members in any order. It writes both out.
+// Equality as JSON Schema means it: 1 == 1.0, members in any order. Takes the time to write both out.
 bool json_equal(const Json& a, const Json& b);
 
 // A text that is the same for equal values.

@@ -1,8 +1,8 @@
 // Reading text byte by byte into code points: UTF-8, and inside JSON strings also escapes and surrogate
 // pairs.
 //
-// The state is one word. After each byte the callers are asked whether any code point that can still come is
-// useful, so a token that ends inside a character or an escape is judged exactly.
+// The state is one word. After each byte the scanner asks its caller whether any code point that can still
+// come is useful, so a token that ends inside a character or an escape is judged exactly.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace scan {
 constexpr uint32_t kText = 0, kUtf8 = 1, kEscape = 2, kHex = 3, kPairSlash = 4, kPairU = 5, kPairHex = 6;
 }
 
-// What only an escape with digits can write: control characters without a short escape.
+// Whether `any` holds for a character that only an escape with digits can write: a control character without
+// a short escape.
 template <class Any>
 inline bool any_in_digits(uint32_t lo, uint32_t hi, Any any) {
   constexpr uint32_t ranges[3][2] = {{0, 7}, {11, 11}, {14, 31}};
@@ -26,9 +27,9 @@ inline bool any_in_digits(uint32_t lo, uint32_t hi, Any any) {
   return false;
 }
 
-// canonical: every character is written in one way, literally where that is possible, then by a short escape.
-// consume(cp): consume it, false if that is fatal. any(lo, hi): whether some code point of the range could be
-// consumed.
+// `canonical`: every character has one spelling: itself where JSON allows that, else its short escape, else
+// the escape with digits. consume(cp) takes a code point and returns false if no text goes on with it.
+// any(lo, hi) tells whether some code point of the range could be consumed.
 template <bool kJson, class Consume, class Any>
 inline Scan scan_byte(uint32_t& state, uint8_t b, Consume consume, Any any, bool canonical = false) {
   using namespace scan;

@@ -27,7 +27,7 @@ inline int hex_value(uint32_t c) {
   return lower >= 'a' && lower <= 'f' ? static_cast<int>(lower - 'a' + 10) : -1;
 }
 
-// Throws CompileError when a source is not well-formed UTF-8: every reader behind it relies on that.
+// Throws CompileError when a source is not well-formed UTF-8, on which every reader of it relies.
 void require_utf8(std::string_view source);
 
 void append_utf8(std::string& out, uint32_t cp);

@@ -1,5 +1,6 @@
-// Classes of characters, by which the groups of tokens are told apart: in ASCII the trie's classes of bytes,
-// beyond it those of first bytes, but for whitespace, which regular expressions tell from its neighbours.
+// Classes of characters, which tell the groups of tokens apart: in ASCII the trie's classes of bytes, beyond
+// ASCII the classes of first bytes, except that whitespace is a class of its own, since regular expressions
+// tell it from its neighbours.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,12 @@ static_assert(kClassSpace < kClassBroken);
 // The classes of the characters from lo to hi, one bit each.
 uint64_t character_classes(uint32_t lo, uint32_t hi);
 
-// The classes of all characters that begin with these bytes: of one, where they are all of it. `bytes` is
-// part of a well-formed character of `length` bytes.
+// The classes of all characters that begin with `bytes`, the first `n` bytes of a well-formed character of
+// `length` bytes; one class where n is length.
 uint64_t character_classes(const char* bytes, uint32_t n, uint32_t length);
 
-// How many characters a text has: one that is cut off at its end counts, one whose beginning is missing does
-// not.
+// The number of characters of a text. A character that is cut off at the end counts; one whose first byte is
+// missing does not.
 uint32_t count_code_points(std::string_view text);
 
 }  // namespace llamay::grammar

@@ -15,8 +15,8 @@ namespace llamay::grammar {
 // class, letters and digits are in groups, and so are the well-formed multi-byte characters, by their first
 // byte.
 constexpr uint32_t kClassBroken =
-    63;                          // bytes that no well-formed text has at this place, and a few rare ones
-uint32_t byte_class(uint8_t b);  // of an ASCII byte
+    63;                          // bytes that no well-formed text has at their place, and a few rare ones
+uint32_t byte_class(uint8_t b);  // `b` is ASCII
 struct LeadClass {
   uint8_t first, last;  // first bytes of the characters
   uint32_t lo, hi;      // their code points
@@ -35,7 +35,7 @@ constexpr LeadClass kLeadClasses[] = {
     {0xEA, 0xEC, 0xA000, 0xCFFF},
     {0xEE, 0xEE, 0xE000, 0xEFFF},
     {0xEF, 0xEF, 0xF000, 0xFFFF},
-    // These restrict the byte after them; where it does not fit, the character is broken.
+    // These first bytes restrict the byte after them; a byte that does not fit makes the character broken.
     {0xE0, 0xE0, 0x800, 0xFFF},
     {0xED, 0xED, 0xD000, 0xD7FF},
     {0xF0, 0xF0, 0x10000, 0x3FFFF},
@@ -46,15 +46,15 @@ constexpr uint64_t kWideClasses = ~((uint64_t{1} << kFirstLeadClass) - 1);  // e
 
 class Trie {
  public:
-  // Sorted or not; several tokens may have the same bytes. Empty ones end at the root.
+  // The tokens may be in any order, and several may have the same bytes. Empty tokens end at the root.
   void build(std::vector<std::pair<std::string_view, uint32_t>> tokens);
   // Gives every token another number.
   template <class To>
   void rename(To to) {
     for (uint32_t& t : tokens_) t = to(t);
   }
-  // With some of the tokens only, by their places among tokens_at(0). The nodes are the same and shared, so
-  // there may be none below some of them.
+  // A trie of the tokens for which keep(place among tokens_at(0)) holds. It shares the nodes, so there may be
+  // no tokens below some of them.
   template <class Keep>
   Trie only(Keep keep) const {
     Trie out;
@@ -76,12 +76,16 @@ class Trie {
   bool thinned() const { return thinned_; }
 
   uint32_t size() const { return static_cast<uint32_t>(shape_->nodes.size()); }
-  uint32_t end(uint32_t n) const { return node(n).end; }  // of the interval of nodes that begins with n
+  uint32_t end(uint32_t n) const {
+    return node(n).end;
+  }  // the end of the interval of nodes that begins with n
   uint8_t byte(uint32_t n) const { return node(n).byte; }
   uint64_t below(uint32_t n) const { return node(n).below; }  // classes of the bytes strictly below n
-  uint64_t from(uint32_t n) const { return node(n).below | node(n).here; }  // and of the byte of n
-  uint64_t at(uint32_t n) const { return node(n).here; }                    // the class of the byte of n
-  uint32_t height(uint32_t n) const { return node(n).height; }              // longest path below n, in bytes
+  uint64_t from(uint32_t n) const {
+    return node(n).below | node(n).here;
+  }  // the same, and the class of the byte of n
+  uint64_t at(uint32_t n) const { return node(n).here; }        // the class of the byte of n
+  uint32_t height(uint32_t n) const { return node(n).height; }  // longest path below n, in bytes
   bool leaf(uint32_t n) const { return node(n).n_kids == 0; }
 
   struct Kids {
@@ -135,7 +139,8 @@ class Trie {
   const Node& node(uint32_t n) const { return shape_->nodes[n]; }
 
   std::shared_ptr<const Shape> shape_ = std::make_shared<Shape>();
-  std::vector<uint32_t> first_{0};  // of each node, of its tokens; and their number
+  std::vector<uint32_t> first_{
+      0};  // index of the first token of each node; behind the last node, the number of tokens
   std::vector<uint32_t> tokens_;
   bool thinned_ = false;
 };

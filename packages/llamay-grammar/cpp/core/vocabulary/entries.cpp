@@ -1,5 +1,5 @@
-// What the tokens of a vocabulary do to a lexeme in a given state: most of them, whole subtrees of the trie
-// at a time, by the classes of their bytes; the others byte by byte.
+// Entries of a lexeme in a given state. The classes of bytes decide most tokens, whole subtrees of the trie
+// at a time; the other tokens are read byte by byte.
 #include <algorithm>
 
 #include "vocabulary/exit_classes.h"
@@ -71,7 +71,7 @@ class Maker {
         exits_.push_back({label, t[i], v_.text(k_.trie, t[i]).substr(depth)});
   }
 
-  // Which classes of bytes may be in tokens that certainly stay inside when they are read from a state.
+  // The classes of bytes of tokens that certainly stay inside when they are read from a state.
   struct Harmless {
     uint64_t loops, exit_classes, near;
     uint64_t together;  // of at most `steps` bytes
@@ -92,7 +92,7 @@ class Maker {
   }
   bool safe(const Harmless& h, uint64_t classes, uint32_t height, uint32_t count) const {
     if (!h.ask) return false;
-    // A limit that is farther than the longest of them is none.
+    // A limit beyond the longest token is no limit.
     if (k_.max != kInf && (uint64_t{count} + height + 1 + l_.longest_min > k_.max || height == 0xFFFF))
       return false;
     return (classes & ~h.loops) == 0 || ((classes & ~h.together) == 0 && height < h.steps) ||

@@ -35,7 +35,7 @@ void find_exit_classes(const Language& l) {
     return out;
   };
   const std::vector<uint64_t> everything(n, ~uint64_t{0});
-  // In so many steps at most.
+  // The classes of at most kNear steps.
   auto near = [&](std::vector<uint64_t> out) {
     if (n * k * kNear > kMaxWork) return everything;
     for (uint32_t round = 0; round < kNear; ++round) {
@@ -47,7 +47,7 @@ void find_exit_classes(const Language& l) {
     }
     return out;
   };
-  // Ever. States lead to later ones mostly, so going backwards ends soon.
+  // The classes of any number of steps. States lead to later ones mostly, so going backwards ends soon.
   auto far = [&](std::vector<uint64_t> out) {
     size_t work = 0;
     for (bool more = true; more;) {
@@ -100,7 +100,7 @@ class JointSearch {
       if (l_.table[size_t{state} * l_.n_classes + c] == kDead) out |= column_[c];
     return out;
   }
-  // How many bytes of these classes certainly stay inside.
+  // The number of bytes of these classes that certainly stay inside.
   uint32_t lasts(uint64_t of) {
     now_.assign(1, s_);
     seen_[s_] = ++mark_;

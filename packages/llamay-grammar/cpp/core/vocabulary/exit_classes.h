@@ -1,4 +1,4 @@
-// Which classes of bytes keep a lexeme inside, whatever their order: tokens made of them alone need not be
+// The classes of bytes by which a lexeme may be left: tokens without any of them stay inside and need not be
 // read.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace llamay::grammar {
 
-// Those that leave a state of the automaton as it is; `json`: inside a string of JSON.
+// The classes whose bytes lead from a state to itself; `json`: inside a JSON string.
 uint64_t self_loop_classes(const Language& l, uint32_t s, bool json);
 
 // For each state, the classes of bytes that may lead to its end, be it in several steps: tokens without any
@@ -20,7 +20,8 @@ uint64_t self_loop_classes(const Language& l, uint32_t s, bool json);
 constexpr uint32_t kNear = 16;
 static_assert(kNear < 0xFFFF, "heights are capped");
 
-// What must not be in a token of at most `length` bytes that is read from state s and stays inside.
+// The classes that a token of at most `length` bytes must not have to stay inside for certain when it is read
+// from state s.
 uint64_t exit_classes(const Language& l, uint32_t s, uint32_t length, uint32_t min);
 
 // Classes of which at most `steps` bytes, in any order, stay inside when they are read from a state: tokens
@@ -29,7 +30,7 @@ struct JointClasses {
   uint64_t classes = 0;
   uint32_t steps = 0;
 };
-// The letters and digits first, then what can join them, of the allowed classes.
+// Letters and digits first, then every other class of `allowed` that can join them.
 JointClasses joint_classes(const Language& l, uint32_t s, uint64_t allowed);
 
 }  // namespace llamay::grammar

@@ -1,5 +1,5 @@
-// How an automaton sees the groups of tokens: those that it cannot tell apart are of one kind, and are judged
-// together in each of its states.
+// Kinds of token groups for one automaton: groups that the automaton cannot tell apart are of one kind, and
+// are judged together in each state.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ struct GroupKinds {
   struct Kind {
     uint64_t lead = 0, rest = 0;  // the automaton's classes that first and later characters are in
     uint32_t tokens = 0;
-    uint32_t cost = 0;  // of writing all of them into a mask
+    uint32_t cost = 0;  // of writing all tokens of the kind into a mask
   };
   struct Member {
     uint32_t group, kind;
@@ -24,10 +24,10 @@ struct GroupKinds {
   std::vector<Kind> kinds;      // those with most tokens first
   std::vector<Member> members;  // in the order of the groups
   uint32_t dead_cost = 0;       // of the groups that no state reads, which are no members
-  // Of each class of characters, the automaton's classes that they are in.
+  // For each class of characters, the classes of the automaton that its characters are in.
   std::array<uint64_t, 64> touched{};
 
-  // json: only groups that are inside a string of JSON as they are. The automaton has at most 64 classes.
+  // `json`: only groups of tokens that JSON strings hold unescaped. The automaton has at most 64 classes.
   GroupKinds(const TokenGroups& groups, const Language& language, bool json);
   size_t memory() const {
     return sizeof *this + kinds.size() * sizeof(Kind) + members.size() * sizeof(Member);

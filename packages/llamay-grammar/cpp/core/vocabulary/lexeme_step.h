@@ -1,4 +1,4 @@
-// What one byte does to a lexeme for which an entry is asked.
+// One step of a lexeme by a byte, for the making of entries.
 #pragma once
 
 #include "automata/lengths.h"
@@ -7,12 +7,13 @@
 
 namespace llamay::grammar {
 
-// A place in a lexeme: the automaton's state, how far a character is read, and how many were.
+// A place in a lexeme: the state of the automaton, the state of the scanner, and the number of characters
+// read.
 struct Spot {
   uint32_t state, scan, count;
 };
 
-// Whether a text of so many characters that leads to a state can still become one that fits.
+// Whether a text of `count` characters that leads to `state` can still become a word of allowed length.
 inline bool is_open(const Language& l, const EntryKey& k, uint32_t state, uint32_t count) {
   return state != kDead && length_open(l, state, count, k.min, k.max);
 }

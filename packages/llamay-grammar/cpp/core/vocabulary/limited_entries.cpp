@@ -1,5 +1,5 @@
-// What limits of lengths change in an entry without them: a most concerns long tokens alone, a least only
-// where a lexeme may end.
+// Entries with limits of lengths, made from the entry without: a maximum concerns long tokens alone, a
+// minimum only the ends of a lexeme.
 #include <algorithm>
 
 #include "tokens/character_classes.h"
@@ -9,7 +9,8 @@ namespace llamay::grammar {
 
 namespace {
 
-// What a text does to a lexeme, up to its end if that is within; and where it was left.
+// Reads a text as part of a lexeme, up to the end of the lexeme if it is in the text; `at` becomes the last
+// place.
 Scan fate(const EntryKey& key, const Language& language, std::string_view text, Spot& at) {
   at = {key.state, key.scan, 0};
   for (const char c : text) {
@@ -21,7 +22,7 @@ Scan fate(const EntryKey& key, const Language& language, std::string_view text, 
   return Scan::Live;
 }
 
-// Leaves the tokens in the exits that `keep` holds for.
+// Removes the tokens from the exits for which `keep` does not hold.
 template <class Keep>
 void keep_exits(Entry& entry, Keep keep) {
   for (Entry::Exit& e : entry.exits) {
@@ -55,7 +56,7 @@ EntryPtr Vocabulary::make_limited(const EntryKey& key, const Language& language,
   std::vector<uint32_t> gone;  // of those that may end the lexeme
   for (uint32_t i = 0; i < concerned; ++i) {
     const uint32_t t = by_length_[i];
-    // What is behind a quote does not count, and several characters of an escape are one.
+    // Characters behind a quote do not count, and an escape of several characters counts as one.
     const bool marked = is_json(key.kind) && marked_[i];
     const bool inside = !out->dense.empty() && (out->dense[t / 32] >> (t % 32) & 1);
     if ((!inside && !marked) || ((i >= too_long || marked) && !leaves(t))) continue;

@@ -67,7 +67,7 @@ Vocabulary::Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const s
   split_whitespace();
   groups_.build(trie_, words());
   sort_by_length();
-  // Every grammar has free strings: what they need is made now, so that no document waits for it.
+  // Every grammar has free strings: their entries are made now, so that no document waits for them.
   const Language& any = *every_text();
   entry(Lexeme::JsonString, any, 0, 0, 0, kInf, 0, TrieId::All);
   entry(Lexeme::JsonString, any, 0, 0, 1, kInf, 0, TrieId::All);

@@ -1,5 +1,5 @@
-// The tokens of a model as bytes, and what is remembered about them for every automaton state that has been
-// asked.
+// The tokens of a model as bytes, and a cache of the tokens that a lexeme reads in each state of its
+// automaton.
 #pragma once
 
 #include <algorithm>
@@ -19,24 +19,24 @@
 
 namespace llamay::grammar {
 
-// What the tokens below a node of the trie do to a lexeme in a given state. It depends on the automaton and
-// the vocabulary alone, so grammars share it.
+// How the tokens below a node of the trie continue a lexeme in a given state. An entry depends on the
+// automaton and the vocabulary alone, so grammars share it.
 struct Entry {
   std::vector<uint32_t> dense;   // a bit mask of the tokens that stay inside the lexeme, or
   std::vector<uint32_t> sparse;  // their list
   struct Exit {
     uint32_t label = 0;                // of the word that ended
-    std::shared_ptr<const Trie> rest;  // what the tokens have after its end
+    std::shared_ptr<const Trie> rest;  // the bytes that the tokens have behind the end
   };
   std::vector<Exit> exits;
-  // A token in which a word ends, and what it has behind that.
+  // A token in which a word ends, and the bytes that it has behind the end.
   struct End {
     uint32_t label, token;
     std::string_view rest;
   };
   // Makes a trie for each label.
   void add_exits(std::vector<End> ends);
-  // Of an entry without a limit of lengths: what limit changes nothing, in code points.
+  // In an entry without a limit of lengths: the least limit, in code points, that would change nothing.
   uint64_t needs = 0;
   size_t memory() const;
 };
@@ -57,7 +57,7 @@ inline bool is_json(Lexeme kind) { return kind <= Lexeme::JsonCanonical; }
 // may come, so there the tokens are also kept without what they begin with.
 enum class TrieId : uint8_t {
   All,
-  Symbols,  // what a symbol of JSON can begin, behind at most kMaxLead characters of whitespace
+  Symbols,  // texts that begin with a symbol of JSON, behind at most kMaxLead characters of whitespace
 };
 
 struct EntryKey {
@@ -68,7 +68,7 @@ struct EntryKey {
   bool operator==(const EntryKey&) const = default;
 };
 
-// Below this many nodes of a trie it is cheaper to read the bytes than to look up what is remembered.
+// Below this many nodes of a trie reading the bytes is cheaper than looking an entry up.
 constexpr uint32_t kSmallSubtree = 24;
 
 class Vocabulary {
@@ -86,13 +86,14 @@ class Vocabulary {
   const std::vector<uint32_t>& end_tokens() const { return end_tokens_; }
   const Trie& trie() const { return trie_; }
   const Trie& trie(TrieId which) const { return which == TrieId::All ? trie_ : symbols_; }
-  // Tokens of nothing but whitespace, shortest first; how many of them are at most `length` long; and the
-  // tokens behind so much of it that the second trie leaves them out.
+  // Tokens of nothing but whitespace, shortest first; the number of them that are at most `length` long; and
+  // tokens with more whitespace in front than the trie of symbols holds (indented).
   const std::vector<uint32_t>& blanks() const { return blanks_; }
   size_t n_blanks(size_t length) const {
     return n_blanks_.empty() ? 0 : n_blanks_[std::min(length, n_blanks_.size() - 1)];
   }
-  // A mask of those of them that are at most `length` long, null where they are few or there is none for it.
+  // A mask of the blank tokens that are at most `length` long; null where blank tokens are few, or `length`
+  // has no mask.
   const uint32_t* blank_mask(size_t length) const {
     return (length + 1) * words() <= blank_masks_.size() ? blank_masks_.data() + length * words() : nullptr;
   }
@@ -105,16 +106,16 @@ class Vocabulary {
   // The text of a token as one of the tries has it.
   std::string_view text(TrieId which, uint32_t token) const;
 
-  // The entry for a state of a lexeme below a node of a trie, made on first use. min and max are the code
-  // points that are still needed and still allowed.
+  // The entry for a state of a lexeme below a node of a trie, made on first use. `min` and `max` are the
+  // numbers of code points that are still needed and still allowed.
   EntryPtr entry(Lexeme kind, const Language& language, uint32_t state, uint32_t scan, uint32_t min,
                  uint32_t max, uint32_t node, TrieId trie) const;
-  // Limits that no token can reach are the same as none, so that states far from theirs share one entry.
+  // Replaces limits that no token can reach by no limit, so that states far from a limit share one entry.
   void limit(const Language& language, uint32_t& min, uint32_t& max) const {
     if (max != kInf && max >= longest_ + language.longest_min + 1) max = kInf;
     if (language.all_infinite && min > longest_ + 1) min = longest_ + 1;
   }
-  // Whether a token may reach a most of so many characters of a number.
+  // Whether a token may exceed a limit of `max` characters of a number.
   bool reaches(const Language& language, uint32_t max) const {
     return max != kInf && max < longest_number_ + language.longest_min;
   }
@@ -125,10 +126,11 @@ class Vocabulary {
   template <class Make>
   EntryPtr kept(const EntryKey& key, Make make_it) const;
   EntryPtr make(const EntryKey& key, const Language& language) const;
-  // Of all tokens, behind whole characters.
+  // Whether an entry covers all tokens, behind a whole character.
   static bool is_whole(const EntryKey& key, const Language& language);
   EntryPtr make_whole(const EntryKey& key, const Language& language) const;
-  // The same with at most, or with at least so many code points, from an entry without that limit.
+  // The entry with a maximum (make_limited) or a minimum (make_longer) of code points, from the entry
+  // without.
   EntryPtr make_limited(const EntryKey& key, const Language& language, const Entry& unlimited) const;
   EntryPtr make_longer(const EntryKey& key, const Language& language, const Entry& any_length) const;
   std::shared_ptr<const GroupKinds> kinds(const Language& language, bool json) const;

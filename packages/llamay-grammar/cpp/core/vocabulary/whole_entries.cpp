@@ -1,5 +1,5 @@
-// What all tokens of a vocabulary do to a lexeme whose next byte begins a character: groups of tokens at a
-// time where their classes of bytes and their length decide, by their texts where these do not.
+// Entries of all tokens of a vocabulary for a lexeme whose next byte begins a character. Classes of
+// characters and lengths decide most tokens, whole groups at a time; the texts decide the others.
 #include <algorithm>
 #include <unordered_map>
 
@@ -12,10 +12,10 @@ namespace {
 
 constexpr uint32_t kNever = 0xFFFFFFFFu;
 
-// What an automaton does to texts of some of its classes of characters, in any order.
+// The outcome of all texts over some classes of characters of an automaton, in any order.
 struct Outcome {
-  uint32_t inside = 0;     // up to this length all of them stay inside
-  uint32_t dead = kNever;  // from this length on all of them leave it
+  uint32_t inside = 0;     // all texts up to this length stay inside
+  uint32_t dead = kNever;  // all texts from this length on leave
 };
 constexpr Outcome kOut{0, 0};
 
@@ -33,7 +33,8 @@ class WholeMaker {
   }
 
  private:
-  // What a state does to a kind, and the classes of characters that none of its texts gets to.
+  // The outcome of a kind of groups in the state, and the classes of characters that none of its texts gets
+  // to.
   struct Verdict {
     Outcome outcome;
     uint64_t unread = 0;
@@ -63,8 +64,8 @@ class WholeMaker {
 
   bool open(uint32_t state, uint32_t depth) const { return is_open(l_, k_, state, depth); }
 
-  // Of texts that begin with a character of one set of classes and go on with those of another. `read`: the
-  // classes that some of them get to; all, where that was not found out.
+  // The outcome of texts that begin with a character of the classes `lead` and go on with characters of
+  // `rest`. `read` becomes the classes that some of these texts get to, or all classes where that is unknown.
   Outcome follow(uint64_t lead, uint64_t rest, uint32_t from, uint64_t& read) {
     Outcome o;
     uint64_t got_to = 0;
@@ -98,7 +99,7 @@ class WholeMaker {
         break;
       }
       if (inside) o.inside = depth;
-      // From here on nothing changes.
+      // From this depth on the set of states stays the same.
       if (next_ == now_ && unlimited && (depth > 1 || lead == rest)) {
         if (inside) o.inside = kNever;
         read = got_to;
@@ -156,7 +157,7 @@ class WholeMaker {
     if (json_) read_odd(stay);
   }
 
-  // Begins with what most tokens expect, so that few have to be looked at.
+  // Begins with the expected outcome of most tokens, so that few tokens have to be written.
   void fill_dense(Entry& out) {
     const Outcome expected = likely();
     if (expected.inside == kNever)
@@ -197,7 +198,8 @@ class WholeMaker {
     if (json_) read_odd(set);
   }
 
-  // Writes a group that has a mask of its own; what is not decided as if it left. False where that cannot be.
+  // Writes a group that has a mask of its own; undecided tokens are written as if they left. False where the
+  // group has no such mask or needs another way.
   bool write_bits(uint32_t* mask, uint32_t group, const TokenGroups::Group& g, const Outcome& o, bool inside,
                   bool dead) {
     const uint32_t* bits = groups_.bits(group);
@@ -215,8 +217,8 @@ class WholeMaker {
     return true;
   }
 
-  // What to begin with so that the fewest tokens must be written: nothing, all of them, or those up to a
-  // length.
+  // The outcome to begin with so that the fewest tokens must be written: none, all tokens, or the tokens up
+  // to a length.
   Outcome likely() const {
     const std::vector<GroupKinds::Kind>& kinds = kinds_.kinds;
     uint64_t from_none = 0, from_all = kinds_.dead_cost, from_short = kinds_.dead_cost;
@@ -240,7 +242,7 @@ class WholeMaker {
     need(length >= TokenGroups::kCapped ? UINT64_MAX : uint64_t{length} + l_.longest_min);
   }
 
-  // Where those of its tokens end, shortest first, that are short enough to stay inside.
+  // The end, in the order shortest first, of the tokens of a group that are short enough to stay inside.
   uint32_t inside_of(const TokenGroups::Group& g, const Outcome& o) const {
     if (o.inside < g.shortest) return g.first;
     if (o.inside >= g.longest) return g.last;
@@ -248,7 +250,7 @@ class WholeMaker {
     return static_cast<uint32_t>(std::upper_bound(lengths + g.first, lengths + g.last, o.inside) - lengths);
   }
 
-  // Where the tokens are, shortest first, that are long enough to leave.
+  // The beginning, in the order shortest first, of the tokens of a group that are long enough to leave.
   uint32_t dead_of(const TokenGroups::Group& g, const Outcome& o) const {
     if (o.dead > g.longest) return g.last;
     const auto lengths = groups_.lengths().begin();
@@ -258,7 +260,7 @@ class WholeMaker {
     return inside_of(g, o) == dead_of(g, o);
   }
 
-  // The tokens of a group whose length says what becomes of them.
+  // Calls `stay` or `leave` for the tokens of a group whose length decides.
   template <class Stay, class Leave>
   void each_decided(const TokenGroups::Group& g, const Outcome& o, Stay stay, Leave leave) {
     const std::vector<uint32_t>& tokens = groups_.shortest_first();
@@ -267,7 +269,8 @@ class WholeMaker {
     for (uint32_t i = g.first; i < inside; ++i) stay(tokens[i]);
     for (uint32_t i = dead; i < g.last; ++i) leave(tokens[i]);
   }
-  // And the others, by their texts. `classes`: the automaton's, of what is behind their first character.
+  // Calls them for the other tokens, which their texts decide. `classes`: the classes of the automaton that
+  // the characters behind the first one are in.
   template <class Stay, class Leave>
   void read_undecided(const TokenGroups::Group& g, const Outcome& o, uint64_t classes, Stay stay,
                       Leave leave) {
@@ -285,8 +288,8 @@ class WholeMaker {
   std::vector<Spot> spots_;  // after each byte of the text being read
 
   // Reads texts, all but the skipped ones, and says of each whether it stays inside, leaves, or ends the
-  // lexeme, where and in which state. What a text does before its end, all that begin like it do. `classes`:
-  // of what they have behind their first character; 0: unknown.
+  // lexeme, where and in which state. Texts with a common beginning share the outcome that it decides.
+  // `classes`: those of the characters behind the first one; 0: unknown.
   template <class Skip, class Stay, class Leave, class Close>
   void read(const TokenTexts& x, uint32_t first, uint32_t last, uint64_t classes, Skip skip, Stay stay,
             Leave leave, Close close) {
@@ -319,7 +322,7 @@ class WholeMaker {
         common = TokenGroups::kCapped;
         continue;
       }
-      // What a text needs grows with each of its characters.
+      // The limit that a text needs grows with each of its characters.
       const Spot& end = spots_[at];
       need(uint64_t{end.count} + (end.scan != 0 ? 1 + l_.longest_min : l_.min_len[end.state]));
       if (fate == Scan::Live) {
@@ -370,7 +373,7 @@ class WholeMaker {
     return i;
   }
 
-  // By value: so the state stays in a register.
+  // The place is passed by value, so that the state stays in a register.
   Spot step(Spot at, uint8_t b, Scan& fate) const {
     if (at.scan != 0 || b >= 0x80 || (json_ && (b < 0x20 || b == '"' || b == '\\'))) return scan(at, b, fate);
     at.state = l_.table[size_t{at.state} * l_.n_classes + l_.ascii_class[b]], ++at.count;
@@ -402,8 +405,8 @@ class WholeMaker {
   // The label of the word that may end here, or kDead.
   uint32_t ends(const Spot& at) const { return at.count >= k_.min ? l_.label(at.state) : kDead; }
 
-  // What all tokens, or all that begin with the quote, have behind it is known; only what some of the others
-  // have is put together here.
+  // The tries of the bytes behind the quote are known for all closing tokens together; tries for some of them
+  // are made here.
   void leave(Entry& out) {
     const TokenTexts& closing = groups_.closing();
     std::vector<uint32_t> labels(closing.size(), kDead);
