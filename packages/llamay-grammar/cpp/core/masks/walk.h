@@ -150,29 +150,7 @@ struct MaskWalk {
   // Runs `fill`, which may clear bits, on a mask of its own, so that it clears no bits of others; on the mask
   // itself where `needed` is false because there are no others.
   template <class F>
-  void apart(bool needed, const Entry& e, F fill) {
-    if (!needed) return fill();
-    clear();
-    uint32_t* outer = mask;
-    if (zeros.empty()) zeros.emplace_back(v.words());
-    std::vector<uint32_t> own = std::move(zeros.back()), list;
-    zeros.pop_back();
-    mask = own.data();
-    const bool few = e.dense.empty();
-    std::vector<uint32_t>* before = touched;
-    touched = few ? &list : nullptr;
-    fill();
-    mask = outer, touched = before;
-    if (few) {
-      std::vector<uint32_t> kept;
-      for (uint32_t t : list)
-        if (own[t / 32] >> (t % 32) & 1) kept.push_back(t), clear_bit(own.data(), t);
-      put(kept.data(), kept.size());
-    } else {
-      for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= own[i], own[i] = 0;
-    }
-    zeros.push_back(std::move(own));
-  }
+  void apart(bool needed, const Entry& e, F fill);
 
   // Following one configuration at a time is exponential where a grammar is ambiguous. A walk that takes too
   // many steps is given up, and the whole mask is made again with sets of configurations, which is slower and

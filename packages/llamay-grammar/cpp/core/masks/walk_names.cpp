@@ -39,6 +39,31 @@ bool plain(uint8_t b) { return b >= 0x20 && b < 0x80 && b != '"' && b != '\\'; }
 
 }  // namespace
 
+template <class F>
+void MaskWalk::apart(bool needed, const Entry& e, F fill) {
+  if (!needed) return fill();
+  clear();
+  uint32_t* outer = mask;
+  if (zeros.empty()) zeros.emplace_back(v.words());
+  std::vector<uint32_t> own = std::move(zeros.back()), list;
+  zeros.pop_back();
+  mask = own.data();
+  const bool few = e.dense.empty();
+  std::vector<uint32_t>* before = touched;
+  touched = few ? &list : nullptr;
+  fill();
+  mask = outer, touched = before;
+  if (few) {
+    std::vector<uint32_t> kept;
+    for (uint32_t t : list)
+      if (own[t / 32] >> (t % 32) & 1) kept.push_back(t), clear_bit(own.data(), t);
+    put(kept.data(), kept.size());
+  } else {
+    for (uint32_t i = 0, k = v.words(); i < k; ++i) mask[i] |= own[i], own[i] = 0;
+  }
+  zeros.push_back(std::move(own));
+}
+
 void MaskWalk::Others::ask(MaskWalk& walk, const Trie& trie, uint32_t n, uint32_t state,
                            uint32_t scan) const {
   if (state == kDead || language.all_infinite) return;

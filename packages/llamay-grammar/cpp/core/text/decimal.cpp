@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 
 namespace llamay::grammar {
 
@@ -117,6 +118,29 @@ bool is_multiple(const Decimal& value, const Decimal& step) {
     }
   }
   return r.empty();
+}
+
+std::vector<Decimal> common_multiple(const std::vector<Decimal>& steps) {
+  std::vector<Decimal> out;
+  for (const Decimal& d : steps) {
+    bool merged = false;
+    for (Decimal& o : out) {
+      if (o.digits.size() > 9 || d.digits.size() > 9 || std::llabs(o.exponent - d.exponent) > 8) continue;
+      int64_t e = std::min(o.exponent, d.exponent);
+      unsigned long long a = std::stoull(o.digits), b = std::stoull(d.digits);
+      for (int64_t k = e; k < o.exponent; ++k) a *= 10;
+      for (int64_t k = e; k < d.exponent; ++k) b *= 10;
+      unsigned __int128 l = static_cast<unsigned __int128>(a / std::gcd(a, b)) * b;
+      if (l > 1000000000000000ull) continue;
+      Decimal m = Decimal::parse(std::to_string(static_cast<unsigned long long>(l)));
+      m.exponent += e;
+      o = m;
+      merged = true;
+      break;
+    }
+    if (!merged) out.push_back(d);
+  }
+  return out;
 }
 
 }  // namespace llamay::grammar

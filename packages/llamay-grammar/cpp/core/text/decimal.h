@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace llamay::grammar {
 
@@ -32,5 +33,9 @@ inline bool operator<(const Decimal& a, const Decimal& b) { return compare(a, b)
 
 // Whether value is an integer multiple of step (step > 0). Works on digit strings; exact.
 bool is_multiple(const Decimal& value, const Decimal& step);
+
+// Fewer steps with the same common multiples: pairs of steps are replaced by their least common multiple as
+// long as 64 bits can compute it.
+std::vector<Decimal> common_multiple(const std::vector<Decimal>& steps);
 
 }  // namespace llamay::grammar

@@ -3,42 +3,35 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "vocabulary/group_kinds.h"
-#include "vocabulary/lexeme_step.h"
+#include "vocabulary/outcomes.h"
+#include "vocabulary/text_reader.h"
 
 namespace llamay::grammar {
 
 namespace {
 
-constexpr uint32_t kNever = 0xFFFFFFFFu;
-
-// The outcome of all texts over some classes of characters of an automaton, in any order.
-struct Outcome {
-  uint32_t inside = 0;     // all texts up to this length stay inside
-  uint32_t dead = kNever;  // all texts from this length on leave
-};
-constexpr Outcome kOut{0, 0};
-
 class WholeMaker {
  public:
   WholeMaker(const TokenGroups& groups, const GroupKinds& kinds, const Language& l, const EntryKey& k,
              uint32_t words, uint32_t size)
-      : groups_(groups), kinds_(kinds), l_(l), k_(k), json_(is_json(k.kind)), words_(words), size_(size) {}
+      : groups_(groups),
+        kinds_(kinds),
+        l_(l),
+        k_(k),
+        json_(is_json(k.kind)),
+        words_(words),
+        size_(size),
+        outcomes_(groups, kinds, l, k),
+        reader_(l, k, outcomes_) {}
 
   void run(Entry& out) {
-    judge();
+    outcomes_.judge();
     fill(out);
     if (json_) leave(out);
-    out.needs = needs_;
+    out.needs = reader_.needs();
   }
 
  private:
-  // The outcome of a kind of groups in the state, and the classes of characters that none of its texts gets
-  // to.
-  struct Verdict {
-    Outcome outcome;
-    uint64_t unread = 0;
-  };
   const TokenGroups& groups_;
   const GroupKinds& kinds_;
   const Language& l_;
@@ -46,89 +39,8 @@ class WholeMaker {
   const bool json_;
   const uint32_t words_, size_;
 
-  std::vector<Verdict> verdicts_;  // of each kind
-  uint64_t needs_ = 0;
-
-  void need(uint64_t count) { needs_ = std::max(needs_, count); }
-
-  // ---- Groups ----
-
-  // Follows all states that texts of some classes can lead to, one character after another.
-  static constexpr uint32_t kMost = 32;
-  static constexpr size_t kMostStates = 16;
-  static constexpr size_t kMaxWork = 6000;
-  static constexpr uint32_t kWorthIt = 48;  // tokens
-  size_t work_ = 0;
-  std::vector<uint32_t> now_, next_, seen_;
-  uint32_t mark_ = 0;
-
-  bool open(uint32_t state, uint32_t depth) const { return is_open(l_, k_, state, depth); }
-
-  // The outcome of texts that begin with a character of the classes `lead` and go on with characters of
-  // `rest`. `read` becomes the classes that some of these texts get to, or all classes where that is unknown.
-  Outcome follow(uint64_t lead, uint64_t rest, uint32_t from, uint64_t& read) {
-    Outcome o;
-    uint64_t got_to = 0;
-    read = ~uint64_t{0};
-    if (seen_.empty()) seen_.assign(l_.n_states(), 0);
-    now_.assign(1, from);
-    bool inside = true;
-    for (uint32_t depth = 1; depth <= kMost && work_ < 2 * kMaxWork; ++depth) {
-      next_.clear();
-      ++mark_;
-      bool unlimited = k_.max == kInf;
-      for (uint32_t s : now_) {
-        const uint32_t* row = &l_.table[size_t{s} * l_.n_classes];
-        for (uint64_t left = depth == 1 ? lead : rest; left != 0; left &= left - 1) {
-          const uint32_t t = row[__builtin_ctzll(left)];
-          ++work_;
-          if (!open(t, depth)) {
-            inside = false;
-            continue;
-          }
-          got_to |= left & -left;
-          if (seen_[t] == mark_) continue;
-          seen_[t] = mark_;
-          unlimited = unlimited && (k_.min == 0 || l_.infinite(t));
-          next_.push_back(t);
-        }
-      }
-      if (next_.empty()) {
-        o.dead = depth;
-        read = got_to;
-        break;
-      }
-      if (inside) o.inside = depth;
-      // From this depth on the set of states stays the same.
-      if (next_ == now_ && unlimited && (depth > 1 || lead == rest)) {
-        if (inside) o.inside = kNever;
-        read = got_to;
-        break;
-      }
-      if (!inside && next_.size() > kMostStates) break;
-      std::swap(now_, next_);
-    }
-    return o;
-  }
-
-  void judge() {
-    verdicts_.resize(kinds_.kinds.size());
-    for (uint32_t i = 0; i < verdicts_.size(); ++i) {
-      const GroupKinds::Kind& kind = kinds_.kinds[i];
-      if (kind.tokens < kWorthIt || work_ >= kMaxWork) break;
-      uint64_t read = 0;
-      verdicts_[i].outcome = follow(kind.lead, kind.rest, k_.state, read);
-      if (((kind.lead | kind.rest) & ~read) == 0) continue;
-      for (uint32_t b = 0; b < kClassBroken; ++b)
-        if (kinds_.touched[b] != 0 && (kinds_.touched[b] & read) == 0)
-          verdicts_[i].unread |= uint64_t{1} << b;
-    }
-  }
-  Outcome outcome(const GroupKinds::Member& m) const {
-    const uint64_t classes = groups_.groups()[m.group].classes;
-    if (classes >> kClassBroken & 1) return {};
-    return (classes & verdicts_[m.kind].unread) != 0 ? kOut : verdicts_[m.kind].outcome;
-  }
+  Outcomes outcomes_;
+  TextReader reader_;
 
   // ---- Tokens ----
 
@@ -136,7 +48,7 @@ class WholeMaker {
     size_t possible = json_ ? groups_.odd().size() : 0;
     for (const GroupKinds::Member& m : kinds_.members) {
       const TokenGroups::Group& g = groups_.groups()[m.group];
-      if (g.shortest < outcome(m).dead) possible += g.last - g.first;
+      if (g.shortest < outcomes_.of_group(m).dead) possible += g.last - g.first;
     }
     if (possible <= size_ / 48)
       fill_sparse(out);
@@ -149,7 +61,7 @@ class WholeMaker {
     auto leave = [](uint32_t) {};
     for (const GroupKinds::Member& m : kinds_.members) {
       const TokenGroups::Group& g = groups_.groups()[m.group];
-      const Outcome o = outcome(m);
+      const Outcome o = outcomes_.of_group(m);
       if (g.shortest >= o.dead) continue;
       each_decided(g, o, stay, leave);
       if (!decided(g, o)) read_undecided(g, o, kinds_.kinds[m.kind].rest, stay, leave);
@@ -177,12 +89,12 @@ class WholeMaker {
       if (json_ && !x.plain) continue;
       const bool member = next < kinds_.members.size() && kinds_.members[next].group == g;
       const uint64_t rest = member ? kinds_.kinds[kinds_.members[next].kind].rest : 0;
-      const Outcome o = member ? outcome(kinds_.members[next++]) : kOut;
+      const Outcome o = member ? outcomes_.of_group(kinds_.members[next++]) : kOut;
       const bool inside = o.inside == kNever || x.longest <= o.inside, dead = x.shortest >= o.dead;
-      if (inside) need_length(x.longest);
+      if (inside) reader_.need_length(x.longest);
       if (inside ? x.longest <= expected.inside : dead && x.shortest > expected.inside) continue;
       if (o.inside == expected.inside && o.dead == expected.dead) {
-        need_length(o.inside);
+        reader_.need_length(o.inside);
         continue;
       }
       if (!write_bits(mask, g, x, o, inside, dead)) {
@@ -212,7 +124,7 @@ class WholeMaker {
       if (!g.plain || o.inside > TokenGroups::kShort) return false;
       const uint32_t* fits = groups_.plain_up_to(o.inside);
       for (uint32_t i = 0; i < words_; ++i) mask[i] = (mask[i] & ~bits[i]) | (bits[i] & fits[i]);
-      need_length(o.inside);
+      reader_.need_length(o.inside);
     }
     return true;
   }
@@ -224,22 +136,18 @@ class WholeMaker {
     uint64_t from_none = 0, from_all = kinds_.dead_cost, from_short = kinds_.dead_cost;
     const Outcome* some = nullptr;  // a length up to which the largest such kind stays
     for (uint32_t i = 0; i < kinds.size(); ++i) {
-      const Outcome& o = verdicts_[i].outcome;
+      const Outcome& o = outcomes_.of_kind(i);
       if (o.inside > 0) from_none += kinds[i].cost;
       if (o.inside != kNever) from_all += kinds[i].cost;
       if (!some && o.inside > 0 && o.inside <= TokenGroups::kShort && o.dead == o.inside + 1) some = &o;
     }
     if (some && json_) {
       for (uint32_t i = 0; i < kinds.size(); ++i)
-        if (verdicts_[i].outcome.inside != some->inside || verdicts_[i].outcome.dead != some->dead)
+        if (outcomes_.of_kind(i).inside != some->inside || outcomes_.of_kind(i).dead != some->dead)
           from_short += kinds[i].cost;
       if (from_short < from_none && from_short < from_all) return *some;
     }
     return from_all < from_none ? Outcome{kNever, kNever} : kOut;
-  }
-
-  void need_length(uint32_t length) {
-    need(length >= TokenGroups::kCapped ? UINT64_MAX : uint64_t{length} + l_.longest_min);
   }
 
   // The end, in the order shortest first, of the tokens of a group that are short enough to stay inside.
@@ -265,7 +173,7 @@ class WholeMaker {
   void each_decided(const TokenGroups::Group& g, const Outcome& o, Stay stay, Leave leave) {
     const std::vector<uint32_t>& tokens = groups_.shortest_first();
     const uint32_t inside = inside_of(g, o), dead = dead_of(g, o);
-    if (inside != g.first) need_length(groups_.lengths()[inside - 1]);
+    if (inside != g.first) reader_.need_length(groups_.lengths()[inside - 1]);
     for (uint32_t i = g.first; i < inside; ++i) stay(tokens[i]);
     for (uint32_t i = dead; i < g.last; ++i) leave(tokens[i]);
   }
@@ -275,7 +183,7 @@ class WholeMaker {
   void read_undecided(const TokenGroups::Group& g, const Outcome& o, uint64_t classes, Stay stay,
                       Leave leave) {
     const TokenTexts& texts = groups_.texts();
-    read(
+    reader_.read(
         texts, g.first, g.last, classes,
         [&](uint32_t i) { return texts.length[i] <= o.inside || texts.length[i] >= o.dead; },
         [&](uint32_t i) { stay(texts.tokens[i]); },
@@ -285,106 +193,6 @@ class WholeMaker {
         [](uint32_t, uint32_t, uint32_t, const Spot&) {});
   }
 
-  std::vector<Spot> spots_;  // after each byte of the text being read
-
-  // Reads texts, all but the skipped ones, and says of each whether it stays inside, leaves, or ends the
-  // lexeme, where and in which state. Texts with a common beginning share the outcome that it decides.
-  // `classes`: those of the characters behind the first one; 0: unknown.
-  template <class Skip, class Stay, class Leave, class Close>
-  void read(const TokenTexts& x, uint32_t first, uint32_t last, uint64_t classes, Skip skip, Stay stay,
-            Leave leave, Close close) {
-    if (spots_.size() < kSpots) spots_.resize(kSpots);
-    spots_[0] = {k_.state, 0, 0};
-    uint32_t common = 0;  // with the text read before
-    for (uint32_t i = first; i < last;) {
-      common = std::min<uint32_t>(common, x.common[i]);
-      if (skip(i)) {
-        ++i;
-        continue;
-      }
-      const std::string_view text = x.text(i);
-      if (spots_.size() <= text.size()) spots_.resize(2 * text.size());
-      uint32_t at = common, stays = 0;
-      Scan fate = Scan::Live;
-      Spot now = spots_[at];
-      for (; at < text.size(); ++at) {
-        now = step(now, static_cast<uint8_t>(text[at]), fate);
-        if (fate != Scan::Live) break;
-        spots_[at + 1] = now;
-        if (at >= kAsked || classes == 0 || now.scan != 0) continue;
-        const uint32_t end = beyond(x.common, i + 1, last, at);
-        if (end - i < kWorthIt || !loops(classes, now.state)) continue;
-        stays = end;
-        break;
-      }
-      if (stays > 0) {
-        for (; i < stays; ++i) need_length(x.length[i]), stay(i);
-        common = TokenGroups::kCapped;
-        continue;
-      }
-      // The limit that a text needs grows with each of its characters.
-      const Spot& end = spots_[at];
-      need(uint64_t{end.count} + (end.scan != 0 ? 1 + l_.longest_min : l_.min_len[end.state]));
-      if (fate == Scan::Live) {
-        stay(i++);
-        common = TokenGroups::kCapped;
-        continue;
-      }
-      const uint32_t next = beyond(x.common, i + 1, last, at);
-      if (fate == Scan::Dead)
-        leave(i, next);
-      else
-        close(i, next, at, end);
-      i = next;
-      common = at;
-    }
-  }
-  static constexpr size_t kSpots = 64;
-
-  // Whether texts of these classes stay inside from a state on, however long they are.
-  static constexpr size_t kAsked = 3;  // behind this many bytes hardly enough tokens are left
-  struct Asked {
-    uint64_t classes;
-    uint32_t state;
-    bool loops;
-  };
-  std::vector<Asked> asked_;
-  bool loops(uint64_t classes, uint32_t state) {
-    if (k_.max != kInf || (k_.min > 0 && !l_.all_infinite) || work_ >= 2 * kMaxWork) return false;
-    for (size_t i = asked_.size(); i-- > 0;)
-      if (asked_[i].classes == classes && asked_[i].state == state) return asked_[i].loops;
-    uint64_t read;
-    asked_.push_back({classes, state, follow(classes, classes, state, read).inside == kNever});
-    return asked_.back().loops;
-  }
-
-  // The first text that does not begin with more than `at` bytes of the one before.
-  static uint32_t beyond(const std::vector<uint8_t>& common, uint32_t i, uint32_t last, uint32_t at) {
-    if (at >= TokenGroups::kCapped) return i;
-    const uint8_t* c = common.data();
-    const uint8_t most = static_cast<uint8_t>(at);
-    constexpr uint32_t kStep = 32;
-    for (; i + kStep <= last; i += kStep) {
-      uint8_t any = 0;
-      for (uint32_t k = 0; k < kStep; ++k) any |= static_cast<uint8_t>(c[i + k] <= most);
-      if (any) break;
-    }
-    while (i < last && c[i] > most) ++i;
-    return i;
-  }
-
-  // The place is passed by value, so that the state stays in a register.
-  Spot step(Spot at, uint8_t b, Scan& fate) const {
-    if (at.scan != 0 || b >= 0x80 || (json_ && (b < 0x20 || b == '"' || b == '\\'))) return scan(at, b, fate);
-    at.state = l_.table[size_t{at.state} * l_.n_classes + l_.ascii_class[b]], ++at.count;
-    fate = open(at.state, at.count) ? Scan::Live : Scan::Dead;
-    return at;
-  }
-  [[gnu::noinline]] Spot scan(Spot at, uint8_t b, Scan& fate) const {
-    fate = json_ ? step_lexeme<true>(l_, k_, at, b) : step_lexeme<false>(l_, k_, at, b);
-    return at;
-  }
-
   // ---- Ends of strings ----
 
   std::vector<Entry::End> odd_ends_;
@@ -392,7 +200,7 @@ class WholeMaker {
   template <class Stay>
   void read_odd(Stay stay) {
     const TokenTexts& odd = groups_.odd();
-    read(
+    reader_.read(
         odd, 0, odd.size(), 0, [](uint32_t) { return false; }, [&](uint32_t i) { stay(odd.tokens[i]); },
         [](uint32_t, uint32_t) {},
         [&](uint32_t i, uint32_t end, uint32_t quote, const Spot& at) {
@@ -410,7 +218,7 @@ class WholeMaker {
   void leave(Entry& out) {
     const TokenTexts& closing = groups_.closing();
     std::vector<uint32_t> labels(closing.size(), kDead);
-    read(
+    reader_.read(
         closing, 0, closing.size(), 0, [](uint32_t) { return false; }, [](uint32_t) {},
         [](uint32_t, uint32_t) {},
         [&](uint32_t i, uint32_t end, uint32_t, const Spot& at) {
@@ -428,7 +236,7 @@ class WholeMaker {
     for (const uint32_t label : found) {
       if (count[label] == closing.size()) {
         out.exits.push_back({label, groups_.rests()});
-      } else if (count[label] < kWorthIt) {
+      } else if (count[label] < Outcomes::kWorthIt) {
         for (uint32_t i : groups_.closing_by_rest())
           if (labels[i] == label)
             few.push_back({label, closing.tokens[i], closing.text(i).substr(groups_.quote(i) + 1)});

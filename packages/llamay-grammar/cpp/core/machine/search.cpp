@@ -1,0 +1,165 @@
+// The search for a document in which an item still differs from the items before it.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "machine/machine.h"
+
+namespace llamay::grammar {
+
+// Looks for a document that continues a configuration, item by item different from those before. Every value
+// is tried in one spelling and objects in one order only.
+struct Machine::Search {
+  const Machine& m;
+  Scratch& s;
+  size_t goal;       // frames below the array whose item has to end
+  bool cut = false;  // something was not looked at because it was too long
+  uint32_t steps = 0;
+
+  static constexpr uint32_t kMaxSteps = 50000;
+  static constexpr uint64_t kMaxTotal = 1600000;
+  // For each object that the search entered a name of, the number of the last one that it chose.
+  using Order = std::vector<int64_t>;
+
+  static size_t depth(const Frame* f) {
+    size_t n = 0;
+    for (; f; f = f->parent) ++n;
+    return n;
+  }
+
+  static std::string_view range(char lo, char hi) {
+    static const std::string all = [] {
+      std::string t(256, '\0');
+      for (size_t i = 0; i < 256; ++i) t[i] = static_cast<char>(i);
+      return t;
+    }();
+    return std::string_view(all).substr(
+        static_cast<uint8_t>(lo),
+        static_cast<size_t>(static_cast<uint8_t>(hi) - static_cast<uint8_t>(lo)) + 1);
+  }
+
+  // The bytes that may come next in the one spelling that the search tries.
+  std::string bytes(const Configuration& t) const {
+    using namespace scan;
+    const Program& p = m.p_;
+    auto list = [](std::initializer_list<std::string_view> parts) {
+      std::string out;
+      for (auto x : parts) out += x;
+      return out;
+    };
+    if (t.mode == Mode::String || t.mode == Mode::Name) {
+      const uint32_t digits = t.scan >> 3 & 3;
+      switch (t.scan & 7) {
+        case kText:
+          return list(
+              {range('"', '['), range(']', '~'), range(' ', '!'), "\x7f", range('\xC2', '\xF4'), "\\"});
+        case kUtf8:
+          return list({range('\x80', '\xBF')});
+        case kEscape:
+          return "\"\\bfnrtu";
+        case kHex:
+          return digits < 2 ? "0" : digits == 2 ? "01" : "0123456789abcdef";
+        default:
+          return "";
+      }
+    }
+    if (p.whitespace == Whitespace::Spaced && t.gap && t.spaces == 0) return " ";
+    const std::string_view value = "0123456789-tfn\"[{";
+    switch (t.mode) {
+      case Mode::Value:
+        return list({value});
+      case Mode::Number:
+        return "0123456789.-+eE";
+      case Mode::Literal:
+        return std::string(1, literal_text(t.a)[t.count]);
+      case Mode::ArrayHead:
+        return list({"]", value});
+      case Mode::ObjectHead:
+        return "}\"";
+      case Mode::NextName:
+        return "\"";
+      case Mode::Colon:
+        return ":";
+      default:
+        return "}],";
+    }
+  }
+
+  // Whether x, which `from` became, keeps to the order of names.
+  bool in_order(const Configuration& from, const Configuration& x, Order& order) const {
+    if (m.p_.schema_order) return true;
+    const size_t at = depth(x.top);
+    if (x.mode == Mode::ObjectHead && order.size() > at) order.resize(at);
+    if (x.mode == Mode::Name && from.mode != Mode::Name && order.size() <= at) order.resize(at + 1, -1);
+    if (x.mode != Mode::Colon || from.mode != Mode::Name || order.size() <= at) return true;
+    for (uint32_t i = 0; i < x.top->n_words; ++i) {
+      const uint64_t fresh = x.top->seen()[i] & ~from.top->seen()[i];
+      if (!fresh) continue;
+      const int64_t word = i * 64 + __builtin_ctzll(fresh);
+      if (word < order[at]) return false;
+      order[at] = word;
+    }
+    return true;
+  }
+
+  bool arrives(const Configuration& x) const { return x.mode == Mode::After && depth(x.top) == goal; }
+
+  bool found(const Configuration& t, uint32_t left, const Order& order) {
+    if (t.mode == Mode::Number && m.may_end_here(t)) {
+      Configurations after;
+      m.finish_value(t, after, s);
+      for (const Configuration& x : after)
+        if (arrives(x) || found(x, left, order)) return true;
+    }
+    for (char c : bytes(t)) {
+      if (++steps > kMaxSteps || ++s.searched > kMaxTotal)
+        throw std::length_error("whether an item under uniqueItems can still differ takes too many steps");
+      Configurations next;
+      Configuration with = t;
+      with.text = make_link(std::string_view(&c, 1), t.text, s);
+      if (t.mode == Mode::Number)
+        m.step_raw(with, static_cast<uint8_t>(c), next, s);
+      else
+        m.read(t, with, static_cast<uint8_t>(c), false, next, s);
+      for (const Configuration& x : next) {
+        if (arrives(x)) return true;
+        Order mine = order;
+        if (!in_order(t, x, mine)) continue;
+        const Frame* asked;
+        if (m.future(x, asked) == Future::Plenty) return true;
+        if (left == 0)
+          cut = true;
+        else if (found(x, left - 1, mine))
+          return true;
+      }
+    }
+    return false;
+  }
+};
+
+void Machine::drop_repeats(Configurations& list, size_t first, Scratch& s) const {
+  size_t kept = first;
+  for (size_t i = first; i < list.size(); ++i) {
+    bool live = true;
+    if (list[i].text && !list[i].doubt) {
+      const Frame* asked;
+      const Future f = future(list[i], asked);
+      list[i].doubt = f == Future::Unknown;
+      if (f == Future::Ask) {
+        live = false;
+        for (uint32_t longest : {16u, 64u, 512u, 4096u}) {
+          Search search{*this, s, Search::depth(asked)};
+          live = search.found(list[i], longest, {});
+          if (live || !search.cut) break;
+        }
+      }
+    }
+    if (live) {
+      if (kept != i) list[kept] = list[i];
+      ++kept;
+    }
+  }
+  list.resize(kept);
+}
+
+}  // namespace llamay::grammar
