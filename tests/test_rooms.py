@@ -103,6 +103,7 @@ ROOMS: dict[str, list[str]] = {
     ],
     "llamay_grammar": [
         "_errors",
+        "_grammar",
         "_protocol",
         "_arguments",
         "_tokenizer_json",
