@@ -35,7 +35,7 @@ def accepts(grammar: lg.Grammar, text: bytes) -> bool:
     try:
         for byte in text:
             matcher.accept(byte)
-    except lg.RefusedToken:
+    except lg.RefusedTokenError:
         return False
     return matcher.is_complete
 

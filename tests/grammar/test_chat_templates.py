@@ -359,7 +359,7 @@ def test_the_history_of_calls_is_what_the_grammar_lets_be_written(name: str, tok
             said, _, found = read(family.source, text, sizes=sizes)
             assert (said.strip(), found) == ("", calls)
         other = lg.compile_tools(TOOLS, words.vocabulary, choice="put_it", **options).matcher()
-        with pytest.raises(lg.RefusedToken):
+        with pytest.raises(lg.RefusedTokenError):
             accept_all(other, words.encode(text))
 
 
@@ -419,7 +419,7 @@ def test_a_document_after_a_thought_is_bound(begun: bool, tokens: bool) -> None:
         matcher = grammar.matcher()
         follow(matcher, thought, words)
         assert not matcher.is_complete
-        with pytest.raises(lg.RefusedToken):
+        with pytest.raises(lg.RefusedTokenError):
             matcher.accept(ord("x"))
         follow(matcher, words.encode('{"city": "Bern"}'), words)
         assert matcher.is_complete

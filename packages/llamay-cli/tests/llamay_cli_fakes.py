@@ -13,7 +13,7 @@ import numpy as np
 
 from llamay_models import Sampling
 from llamay_models.engine import Piece, Timings, Usage
-from llamay_models.errors import ContextError, PromptTooLong, SnapshotError
+from llamay_models.errors import ContextError, PromptTooLongError, SnapshotError
 
 VOCABULARY = 256
 END = 0
@@ -209,7 +209,7 @@ class FakeModel:
 
     def check(self, length: int) -> None:
         if length > self.context_size:
-            raise PromptTooLong(length, self.context_size)
+            raise PromptTooLongError(length, self.context_size)
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
         return [*([END] if add_special else []), *(min(ord(c), 255) for c in text)]

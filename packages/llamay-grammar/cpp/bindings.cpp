@@ -64,8 +64,8 @@ NB_MODULE(_grammar, m) {
         } catch (const CompileError& e) {
           PyErr_SetObject(types.attr("CompileError").ptr(),
                           nb::make_tuple(e.what(), e.keyword, e.pointer).ptr());
-        } catch (const RefusedToken& e) {
-          PyErr_SetString(types.attr("RefusedToken").ptr(), e.what());
+        } catch (const RefusedTokenError& e) {
+          PyErr_SetString(types.attr("RefusedTokenError").ptr(), e.what());
         }
       },
       errors.ptr());

@@ -100,9 +100,9 @@ def test_a_refused_token_is_named_and_changes_nothing(bytes_vocabulary: lg.Vocab
     matcher = lg.compile_json_schema({"type": "object"}, bytes_vocabulary, whitespace="compact").matcher()
     matcher.accept(ord("{"))
     before = mask_bits(matcher)
-    with pytest.raises(lg.RefusedToken, match=r"token 91 \(\[\).*after 1 tokens.*expected \", \}"):
+    with pytest.raises(lg.RefusedTokenError, match=r"token 91 \(\[\).*after 1 tokens.*expected \", \}"):
         matcher.accept(ord("["))
-    with pytest.raises(lg.RefusedToken, match="outside the vocabulary"):
+    with pytest.raises(lg.RefusedTokenError, match="outside the vocabulary"):
         matcher.accept(10_000)
     with pytest.raises(IndexError):
         matcher.rollback(2)
@@ -115,7 +115,7 @@ def test_after_the_end_nothing_but_the_end_is_allowed(bytes_vocabulary: lg.Vocab
     matcher.accept(ord("1"))
     matcher.accept(256)
     assert matcher.has_ended
-    with pytest.raises(lg.RefusedToken, match="end of the document"):
+    with pytest.raises(lg.RefusedTokenError, match="end of the document"):
         matcher.accept(ord("1"))
     matcher.rollback(1)
     assert matcher.is_complete

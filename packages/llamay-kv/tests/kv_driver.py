@@ -22,7 +22,7 @@ from struct import pack
 import numpy as np
 from kv_precision import ROUND_TRIP
 
-from llamay_kv import UNKNOWN_TOKEN, Context, Group, Layer, Layout, OutOfPages, Pool, Spill
+from llamay_kv import UNKNOWN_TOKEN, Context, Group, Layer, Layout, OutOfPagesError, Pool, Spill
 from llamay_kv._kv import crc64
 
 MIXES = {
@@ -335,7 +335,7 @@ class Driver:
         used = self.pool.used_bytes
         try:
             lease = context.reserve(n, states=asked)
-        except OutOfPages:
+        except OutOfPagesError:
             # Making room may have spilled pages; the count is never more than before.
             assert self.pool.used_bytes <= max(used, self.pool.budget_bytes)
             assert not context.leased
@@ -429,7 +429,7 @@ class Driver:
         given, stored = self._rows(count)
         try:
             context.overwrite(layer.index, begin, *given[layer.index])
-        except OutOfPages:
+        except OutOfPagesError:
             return
         for mine, new in zip(full.rows[layer.index], stored[layer.index], strict=True):
             mine[begin : begin + count] = new
@@ -466,7 +466,7 @@ class Driver:
             if group.kind != "state" and index * self.P < len(full.tokens) and len(self.frozen) < 4:
                 try:
                     k, v = context.page(group.layers[0].index, index)
-                except OutOfPages:
+                except OutOfPagesError:
                     return
                 self.frozen.append((k, v, k.copy(), v.copy()))
                 return
@@ -481,7 +481,7 @@ class Driver:
         """An error changes nothing."""
         try:
             lease = context.reserve(0)
-        except OutOfPages:
+        except OutOfPagesError:
             return
         with lease:
             for wrong in (
@@ -514,7 +514,7 @@ class Driver:
                 continue
             try:
                 assert context.checksum() == full.checksum(), "a value is not what was written"
-            except OutOfPages:
+            except OutOfPagesError:
                 assert self.config.memory == "spill"
         for k, v, k_then, v_then in self.frozen:
             assert (k == k_then).all()
@@ -526,7 +526,7 @@ class Driver:
             try:
                 assert context.checksum() == full.checksum()
                 assert context.tokens == full.tokens
-            except OutOfPages:
+            except OutOfPagesError:
                 assert self.config.memory == "spill"
             for _ in range(full.owners):
                 context.close()

@@ -32,7 +32,7 @@ from kv_driver import (
 )
 from kv_precision import ROUND_TRIP
 
-from llamay_kv import UNKNOWN_TOKEN, DiskCache, Identity, Key, LocalVfs, ObjectVfs, OutOfPages, Pool
+from llamay_kv import UNKNOWN_TOKEN, DiskCache, Identity, Key, LocalVfs, ObjectVfs, OutOfPagesError, Pool
 from llamay_kv.tiers.chunk import HEAD, NONCE, OVERHEAD, Link
 
 CHUNK = 64
@@ -112,7 +112,7 @@ class StoredDriver(Driver):
             manifest = context.save(
                 path, identity=identity, key=key, precision=precision, durable=False, vfs=self.vfs
             )
-        except OutOfPages:
+        except OutOfPagesError:
             assert self.config.memory == "spill", "to save takes no page"
             return  # and an older snapshot under this name is still there
         if manifest.computed is not None:
@@ -130,7 +130,7 @@ class StoredDriver(Driver):
         used = pool.used_bytes
         try:
             restored = pool.restore(path, identity=saved.identity, keys=saved.key, vfs=self.vfs)
-        except OutOfPages:
+        except OutOfPagesError:
             assert pool is self.pool
             assert self.config.memory == "spill" or pool.used_bytes == used
             return

@@ -12,7 +12,13 @@ import pytest
 from llamay_models import gguf, load, score
 from llamay_models.adapters import Adapter, adapted_program
 from llamay_models.engine import Sampling
-from llamay_models.errors import ArchitectureError, IdentityMismatch, MetadataError, ModelError, TensorError
+from llamay_models.errors import (
+    ArchitectureError,
+    IdentityMismatchError,
+    MetadataError,
+    ModelError,
+    TensorError,
+)
 from llamay_models.plan import Program, evaluate, fuse
 from llamay_models.plan._adapt import Update, adapt, outline
 
@@ -235,7 +241,7 @@ def test_a_model_is_adapted_over_the_same_weights_and_each_keeps_to_itself(
     assert again.identity == base.identity
 
     adapted.context(STORY).save(tmp_path / "c.llamay")
-    with pytest.raises(IdentityMismatch, match="adapters"):
+    with pytest.raises(IdentityMismatchError, match="adapters"):
         base.restore(tmp_path / "c.llamay")
     base.close()
     again.close()

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from llamay_models import ModelPool
-from llamay_models.errors import ModelError, PoolFull
+from llamay_models.errors import ModelError, PoolFullError
 
 
 class Fake:
@@ -87,9 +87,9 @@ def test_models_in_use_are_never_unloaded(make_pool):
     pool.add("a", "10")
     pool.add("b", "10")
     with pool.use("a") as model:
-        with pytest.raises(PoolFull, match="no room for b beside the models in use: a"), pool.use("b"):
+        with pytest.raises(PoolFullError, match="no room for b beside the models in use: a"), pool.use("b"):
             pass
-        with pytest.raises(PoolFull, match="a is in use 1 times"):
+        with pytest.raises(PoolFullError, match="a is in use 1 times"):
             pool.unload("a")
         assert not model.closed
     with pool.use("b"):
@@ -166,7 +166,7 @@ def test_what_can_never_fit_and_what_is_not_known_say_so(make_pool, tmp_path):
     large.write_bytes(bytes(100))
     pool.add("large", large)
     with (
-        pytest.raises(PoolFull, match="large takes 100 bytes, but all models together may take 25"),
+        pytest.raises(PoolFullError, match="large takes 100 bytes, but all models together may take 25"),
         pool.use("large"),
     ):
         pass
@@ -261,10 +261,10 @@ def test_a_model_that_was_given_ready_made_is_never_unloaded(make_pool):
     pool.add("a", "20")
     with pool.use("ours") as found:
         assert found is model
-    with pytest.raises(PoolFull) as refused, pool.use("a"):
+    with pytest.raises(PoolFullError) as refused, pool.use("a"):
         pass
     assert refused.value.passing
-    with pytest.raises(PoolFull, match="was given ready made"):
+    with pytest.raises(PoolFullError, match="was given ready made"):
         pool.unload("ours")
     assert pool.status()["ours"].pinned
     pool.close()
@@ -298,7 +298,7 @@ def test_room_that_is_being_made_is_waited_for(make_pool, loads):
     gate.set()
     assert first.ready.result(5) is second.ready.result(5)
     refused = pool.lease("c")
-    with pytest.raises(PoolFull):
+    with pytest.raises(PoolFullError):
         refused.ready.result(5)
 
 

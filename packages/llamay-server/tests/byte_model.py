@@ -33,6 +33,6 @@ def writes(compiled: Compiled, text: str) -> bool:
     try:
         for byte in text.encode():
             matcher.accept(byte)
-    except ValueError:  # RefusedToken is one
+    except ValueError:  # RefusedTokenError is one
         return False
     return True

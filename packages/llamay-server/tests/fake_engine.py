@@ -23,7 +23,7 @@ from llamay_models import errors
 from llamay_models.engine import FinishReason, Generation, Piece, Request, Sampling, TokenScore
 from llamay_models.engine.requests.channel import Channel
 from llamay_server.engine import protocol as p
-from llamay_server.engine.constraint import OutputConstraint, UnsupportedConstraint
+from llamay_server.engine.constraint import OutputConstraint, UnsupportedConstraintError
 
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 BOS, EOS, IM_START, IM_END = range(256, 260)
@@ -78,7 +78,7 @@ def sample(schema: Any) -> Any:
     if schema is True or schema == {}:
         return {}
     if not isinstance(schema, dict):
-        raise UnsupportedConstraint("the schema allows nothing")
+        raise UnsupportedConstraintError("the schema allows nothing")
     if "anyOf" in schema:
         return sample(schema["anyOf"][0])
     if "const" in schema:
@@ -86,7 +86,7 @@ def sample(schema: Any) -> Any:
     if "enum" in schema:
         return schema["enum"][0]
     if "unsupported" in schema:
-        raise UnsupportedConstraint("the keyword 'unsupported' at #/unsupported is not supported")
+        raise UnsupportedConstraintError("the keyword 'unsupported' at #/unsupported is not supported")
     match schema.get("type"):
         case "object" | None:
             return {k: sample(v) for k, v in schema.get("properties", {}).items()}
@@ -424,7 +424,7 @@ class FakeModel:
         if kind == "regex":
             return FakeConstraint(value.split("|")[0].replace("\\", ""))
         if "root" not in value:
-            raise UnsupportedConstraint("the grammar has no rule called root")
+            raise UnsupportedConstraintError("the grammar has no rule called root")
         return FakeConstraint([*value.split('"'), "", ""][1])
 
     def submit(self, request: Request) -> FakeGeneration:
@@ -470,16 +470,16 @@ class FakeModel:
             raise errors.SnapshotError("the snapshot is damaged or cut short")
         body = json.loads(raw[8:])
         if body["sha"] != self.sha:
-            raise errors.IdentityMismatch(
+            raise errors.IdentityMismatchError(
                 f"the snapshot was made by weights {body['sha'][:8]}, not {self.sha[:8]}",
                 field="weights",
-                expected=self.sha,
-                found=body["sha"],
+                wanted=self.sha,
+                stored=body["sha"],
             )
         if body["owner"] not in (None, owner):
-            raise errors.NotAllowed("the snapshot belongs to somebody else")
+            raise errors.NotAllowedError("the snapshot belongs to somebody else")
         if body["marking"] is not None and body["marking"] not in markings:
-            raise errors.NotAllowed(f"the snapshot is marked {body['marking']!r}")
+            raise errors.NotAllowedError(f"the snapshot is marked {body['marking']!r}")
         context = FakeContext(self, body["tokens"])
         context.marking = body["marking"]
         return context
@@ -515,7 +515,7 @@ class FakeModel:
         out = np.zeros((len(texts), dimensions or 64), np.float32)
         for i, ids in enumerate(texts):
             if len(ids) > self.info.context_length:
-                raise errors.PromptTooLong(len(ids), self.info.context_length)
+                raise errors.PromptTooLongError(len(ids), self.info.context_length)
             time.sleep(self.prefill_delay)
             if progress:
                 progress("embedding", i, len(texts))

@@ -10,7 +10,7 @@ from byte_model import byte_model, writes
 from fake_engine import FakeModel
 
 from llamay_server.chat.tools import Tool, Toolbox
-from llamay_server.engine.constraint import UnsupportedConstraint
+from llamay_server.engine.constraint import UnsupportedConstraintError
 from llamay_server.engine.grammar import compile_output
 
 from .test_openai import call_text
@@ -44,7 +44,7 @@ def test_ag03_the_schemas_of_agents_compile_and_what_is_loosened_is_told():
     odd = {"type": "object", "properties": {"x": {"type": "string", "pattern": r"^(a)\1$"}}}
     loose = compile_output(model, tools_constraint([Tool("f", "", odd)]))
     assert loose.warnings, "a word that is not enforced is told"
-    with pytest.raises(UnsupportedConstraint):
+    with pytest.raises(UnsupportedConstraintError):
         compile_output(model, tools_constraint([Tool("f", "", odd, strict=True)]))
 
 

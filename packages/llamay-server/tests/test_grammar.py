@@ -11,7 +11,7 @@ from byte_model import byte_model, writes
 
 import llamay_grammar
 from llamay_models.constraints import compile_constraint
-from llamay_server.engine.constraint import Kind, OutputConstraint, UnsupportedConstraint
+from llamay_server.engine.constraint import Kind, OutputConstraint, UnsupportedConstraintError
 from llamay_server.engine.grammar import compile_output
 
 SCHEMA = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
@@ -63,7 +63,7 @@ def test_a_json_object_is_the_one_of_the_grammar_package() -> None:
     ],
 )
 def test_what_the_compiler_refuses_is_refused_in_its_words(kind: Kind, value: Any) -> None:
-    with pytest.raises(UnsupportedConstraint) as refused:
+    with pytest.raises(UnsupportedConstraintError) as refused:
         compile_output(byte_model(), OutputConstraint(kind, value, "f"))
     compile_it = {
         "json_schema": llamay_grammar.compile_json_schema,
@@ -84,7 +84,7 @@ def test_a_schema_that_is_nested_without_end_is_refused_and_not_an_internal_erro
         OutputConstraint("json_schema", schema, "f"),
         OutputConstraint("tools", {**CALLS, "strict": True, "answer": schema}, "f"),
     ):
-        with pytest.raises(UnsupportedConstraint):
+        with pytest.raises(UnsupportedConstraintError):
             compile_output(byte_model(), wanted)
 
 
@@ -93,11 +93,11 @@ def test_what_is_left_out_of_tools_that_are_not_strict_is_told() -> None:
     tools = [{"type": "function", "function": {"name": "get", "parameters": odd}}]
     wanted = OutputConstraint("tools", {**CALLS, "tools": tools, "strict": False}, "tools")
     assert "pattern" in compile_output(byte_model(), wanted).warnings[0]
-    with pytest.raises(UnsupportedConstraint, match="pattern"):
+    with pytest.raises(UnsupportedConstraintError, match="pattern"):
         compile_output(byte_model(), replace(wanted, value={**wanted.value, "strict": True}))
 
 
 def test_a_model_without_a_tokenizer_constrains_nothing() -> None:
     bare: Any = SimpleNamespace(tokenizer=None, vocab_size=0)
-    with pytest.raises(UnsupportedConstraint, match="no tokenizer, so the output cannot be constrained"):
+    with pytest.raises(UnsupportedConstraintError, match="no tokenizer, so the output cannot be constrained"):
         compile_output(bare, OutputConstraint("regex", "a", "regex"))

@@ -73,7 +73,12 @@ RAISED: dict[str, tuple[BaseException, int, str, str]] = {
     "forbidden": (PermissionError(13, "Permission denied"), 422, "model_unusable", "Permission denied"),
     "broken disk": (OSError(5, "Input/output error"), 422, "model_unusable", "Input/output error"),
     "memory": (MemoryError(), 507, "out_of_memory", "not enough memory"),
-    "K/V budget": (errors.OutOfMemory("the budget holds no page"), 507, "out_of_memory", "holds no page"),
+    "K/V budget": (
+        errors.OutOfMemoryError("the budget holds no page"),
+        507,
+        "out_of_memory",
+        "holds no page",
+    ),
     "tensor": (errors.TensorError("blk.0.attn_q.weight is missing"), 422, "model_unusable", "attn_q"),
     "plan": (errors.PlanError("widths do not fit"), 422, "model_unusable", "widths"),
     "draft": (errors.ModelError("the draft has another vocabulary"), 422, "model_unusable", "vocabulary"),

@@ -7,7 +7,7 @@ with it.
 
 from ._arguments import ArgumentTypes, argument_types, read_argument
 from ._compile import compile_ebnf, compile_gbnf, compile_json_object, compile_json_schema, compile_regex
-from ._errors import CompileError, RefusedToken, RestoreError
+from ._errors import CompileError, RefusedTokenError, RestoreError
 from ._grammars import Grammar, Matcher, fill_masks
 from ._protocol import TokenConstraint
 from ._reasoning import Reasoning
@@ -25,7 +25,7 @@ __all__ = [
     "Grammar",
     "Matcher",
     "Reasoning",
-    "RefusedToken",
+    "RefusedTokenError",
     "RestoreError",
     "TokenConstraint",
     "Vocabulary",

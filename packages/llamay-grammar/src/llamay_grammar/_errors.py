@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CompileError", "RefusedToken", "RestoreError"]
+__all__ = ["CompileError", "RefusedTokenError", "RestoreError"]
 
 
 class CompileError(ValueError):
@@ -24,7 +24,7 @@ class CompileError(ValueError):
         self.pointer = pointer
 
 
-class RefusedToken(ValueError):
+class RefusedTokenError(ValueError):
     """A token that no valid document continues with. The matcher is where it was."""
 
 

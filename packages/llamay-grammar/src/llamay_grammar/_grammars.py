@@ -105,7 +105,7 @@ class Matcher:
         """Move past a token.
 
         Raises:
-            RefusedToken: naming the token, where the document stands and what was expected; nothing has changed.
+            RefusedTokenError: naming the token, where the document stands and what was expected; nothing has changed.
 
         """
         self._native.accept(token)

@@ -186,9 +186,10 @@ void bind_context(nb::module_& m) {
           },
           "n"_a, "first"_a.none() = nb::none(), nb::kw_only(), "states"_a.none() = nb::none(),
           "Make the next n positions writable and return the lease on them.\n\n"
-          "Takes pages and clones a shared last page; raises OutOfPages, having changed nothing, if the "
+          "Takes pages and clones a shared last page; raises OutOfPagesError, having changed nothing, if the "
           "budget does\n"
-          "not reach, and ContextBusy while another lease is open. For a context without tokens, first may "
+          "not reach, and ContextBusyError while another lease is open. For a context without tokens, first "
+          "may "
           "say for\n"
           "each group which position will be the first to be filled: no page before it is taken. In "
           "recurrent groups\n"

@@ -23,10 +23,10 @@ NB_MODULE(_kv, m) {
   m.def(
       "kv_view_version", [] { return std::make_tuple(LLAMAY_KV_VIEW_MAJOR, LLAMAY_KV_VIEW_MINOR); },
       "Major and minor version of abi/llamay/kv_view.h as this module was compiled with it.");
-  nb::exception<OutOfPages>(m, "OutOfPages", PyExc_MemoryError);
-  nb::exception<ContextBusy>(m, "ContextBusy", PyExc_RuntimeError);
-  nb::exception<PagesLost>(m, "PagesLost", PyExc_RuntimeError);
-  nb::exception<Closed>(m, "Closed", PyExc_ValueError);
+  nb::exception<OutOfPagesError>(m, "OutOfPagesError", PyExc_MemoryError);
+  nb::exception<ContextBusyError>(m, "ContextBusyError", PyExc_RuntimeError);
+  nb::exception<PagesLostError>(m, "PagesLostError", PyExc_RuntimeError);
+  nb::exception<ClosedError>(m, "ClosedError", PyExc_ValueError);
 
   m.def(
       "crc64",

@@ -26,15 +26,15 @@ std::shared_ptr<Context> Context::adopt(std::shared_ptr<Pool> pool, Ref<Table> t
 }
 
 void Context::enter() const {
-  if (!table_) throw Closed("the context is closed");
+  if (!table_) throw ClosedError("the context is closed");
   if (lease_ && lease_thread_ != std::this_thread::get_id())
-    throw ContextBusy(
+    throw ContextBusyError(
         "the context is leased to another thread; fork before the lease begins, or wait for its commit");
 }
 
 void Context::enter_exclusive() const {
   enter();
-  if (lease_) throw ContextBusy("the context has an open lease; commit or release it first");
+  if (lease_) throw ContextBusyError("the context has an open lease; commit or release it first");
 }
 
 void Context::throw_range(uint32_t begin, uint32_t end, uint32_t n) {
@@ -83,10 +83,10 @@ Context::Pin Context::pin_resident() const {
     // No lock is held here: a thread that writes to the file may wait for one that waits for this context.
     try {
       pool_->spill()->thaw(table);
-    } catch (const PagesLost& e) {
+    } catch (const PagesLostError& e) {
       std::lock_guard lock(mutex_);
       if (table_.get() == table.get()) const_cast<Context*>(this)->release_everything();
-      throw PagesLost(std::string(e.what()) + "; the context needs it and was closed");
+      throw PagesLostError(std::string(e.what()) + "; the context needs it and was closed");
     }
     std::lock_guard lock(mutex_);
     if (table_.get() == table.get()) {

@@ -16,12 +16,12 @@
 namespace llamay::kv {
 
 /// The context is in use: a lease is open, or another thread holds one.
-struct ContextBusy : std::runtime_error {
+struct ContextBusyError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 /// A context or a lease that was used after its end.
-struct Closed : std::runtime_error {
+struct ClosedError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
@@ -46,7 +46,7 @@ auto with_reclaim(Pool& pool, F&& f) {
     uint64_t missing = 0;
     try {
       return f();
-    } catch (const OutOfPages& e) {
+    } catch (const OutOfPagesError& e) {
       missing = e.missing_bytes;
       if (!pool.reclaim(missing)) throw;
     }
@@ -181,7 +181,8 @@ class Context {
     const Context* context_ = nullptr;
     uint64_t table_ = 0;
   };
-  /// Bring pages back that are in the spill file, and keep them. Throws PagesLost, and the context is closed.
+  /// Bring pages back that are in the spill file, and keep them. Throws PagesLostError, and the context is
+  /// closed.
   Pin pin_resident() const;
   /// Take another table. The pins of `pin_resident` are on the old one, so they are released.
   void replace_table(Ref<Table> next) {
@@ -278,10 +279,10 @@ class Lease {
   std::vector<uint32_t> written_;
 };
 
-/// Make the next n positions writable: take pages, clone a shared last page. All of it, or OutOfPages and no
-/// change. For an empty context `first` may say from which position on each group is going to be filled.
-/// Recurrent groups get room for the state after all n, after each of `states` (numbers of new tokens), and
-/// at each multiple of a group's stride between.
+/// Make the next n positions writable: take pages, clone a shared last page. All of it, or OutOfPagesError
+/// and no change. For an empty context `first` may say from which position on each group is going to be
+/// filled. Recurrent groups get room for the state after all n, after each of `states` (numbers of new
+/// tokens), and at each multiple of a group's stride between.
 Lease reserve(const std::shared_ptr<Context>& context, uint32_t n, std::span<const uint32_t> first = {},
               std::optional<std::span<const uint32_t>> states = {});
 

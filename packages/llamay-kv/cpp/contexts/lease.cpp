@@ -60,8 +60,8 @@ Lease reserve(const std::shared_ptr<Context>& context, uint32_t n, std::span<con
 }
 
 void Lease::enter() const {
-  if (!context_->table_) throw Closed("the context of this lease is closed");
-  if (context_->lease_ != number_) throw Closed("the lease has ended");
+  if (!context_->table_) throw ClosedError("the context of this lease is closed");
+  if (context_->lease_ != number_) throw ClosedError("the lease has ended");
   context_->enter();
 }
 

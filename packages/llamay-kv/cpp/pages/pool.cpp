@@ -75,10 +75,11 @@ void Pool::take(std::span<const uint32_t> need, std::vector<std::vector<int32_t>
   std::lock_guard lock(mutex_);
   const uint64_t used = used_bytes();
   if (bytes > budget_bytes_ - used)
-    throw OutOfPages("out of pages: " + std::to_string(bytes) + " bytes wanted, " +
-                         std::to_string(budget_bytes_ - used) + " of the budget of " +
-                         std::to_string(budget_bytes_) + " bytes left; close contexts or raise the budget",
-                     bytes - (budget_bytes_ - used));
+    throw OutOfPagesError("out of pages: " + std::to_string(bytes) + " bytes wanted, " +
+                              std::to_string(budget_bytes_ - used) + " of the budget of " +
+                              std::to_string(budget_bytes_) +
+                              " bytes left; close contexts or raise the budget",
+                          bytes - (budget_bytes_ - used));
   for (size_t g = 0; g < groups_.size(); ++g) {
     Group& group = *groups_[g];
     for (uint32_t i = 0; i < need[g]; ++i) {

@@ -15,8 +15,9 @@
 namespace llamay::kv {
 
 /// The budget does not suffice. The function that throws it has changed nothing.
-struct OutOfPages : std::runtime_error {
-  OutOfPages(const std::string& what, uint64_t missing) : std::runtime_error(what), missing_bytes(missing) {}
+struct OutOfPagesError : std::runtime_error {
+  OutOfPagesError(const std::string& what, uint64_t missing)
+      : std::runtime_error(what), missing_bytes(missing) {}
   uint64_t missing_bytes;
 };
 
@@ -85,7 +86,7 @@ class Pool {
   };
   Place find(uint32_t layer) const;
 
-  /// Take need[g] pages of every group, each with one holder, or throw OutOfPages having taken none.
+  /// Take need[g] pages of every group, each with one holder, or throw OutOfPagesError having taken none.
   void take(std::span<const uint32_t> need, std::vector<std::vector<int32_t>>& out);
   void share(size_t g, int32_t page) { groups_[g]->holders[page].fetch_add(1, std::memory_order_relaxed); }
   /// The same, unless the page has no holder.

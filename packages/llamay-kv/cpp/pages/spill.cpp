@@ -169,7 +169,7 @@ void Spill::thaw(const Ref<Table>& table) {
   const auto fault = [&](size_t g, int32_t page, std::vector<Victim>& pages) {
     if (page < 0 || groups_[g].where[size_t(page)] == Where::memory) return;
     if (groups_[g].where[size_t(page)] == Where::lost)
-      throw PagesLost("a page of group " + std::to_string(g) + " could not be read back");
+      throw PagesLostError("a page of group " + std::to_string(g) + " could not be read back");
     pages.push_back({0, uint32_t(g), page});
   };
   for (;;) {
@@ -210,9 +210,10 @@ void Spill::thaw(const Ref<Table>& table) {
       wanted = std::to_string(bytes);
     }
     if (!pool_.reclaim_from_holders(missing))
-      throw OutOfPages("out of pages: " + wanted + " bytes of the context are in the spill file and " +
-                           std::to_string(missing) + " bytes of the budget are missing to bring them back",
-                       missing);
+      throw OutOfPagesError("out of pages: " + wanted + " bytes of the context are in the spill file and " +
+                                std::to_string(missing) +
+                                " bytes of the budget are missing to bring them back",
+                            missing);
   }
 }
 
@@ -243,7 +244,7 @@ void Spill::read_back(const std::vector<Victim>& pages) {
     uint64_t rest = 0;
     for (size_t j = i; j < pages.size(); ++j) rest += pool_.layout(pages[j].group).page_bytes;
     pool_.used_bytes_.fetch_sub(rest, std::memory_order_relaxed);
-    throw PagesLost("a page of group " + std::to_string(g) + " could not be read back: " + reason);
+    throw PagesLostError("a page of group " + std::to_string(g) + " could not be read back: " + reason);
   }
 }
 

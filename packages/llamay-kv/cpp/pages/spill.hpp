@@ -27,7 +27,7 @@ class SpillStore {
 };
 
 /// A page could not be read back. Contexts that need it are lost.
-struct PagesLost : std::runtime_error {
+struct PagesLostError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
@@ -51,8 +51,8 @@ class Spill {
   /// memory are free or none is left. Returns the bytes.
   uint64_t spill(uint64_t bytes);
 
-  /// Bring back the pages that the table lists, and pin it. Throws PagesLost, or OutOfPages; the table then
-  /// stays cold.
+  /// Bring back the pages that the table lists, and pin it. Throws PagesLostError, or OutOfPagesError; the
+  /// table then stays cold.
   void thaw(const Ref<Table>& table);
 
   // For the pool, under its lock.

@@ -154,7 +154,7 @@ void histories_keep_their_values(Precision precision, uint32_t page_tokens, uint
               uint32_t(pair.tokens.size()) - 1 - pick(std::min<uint32_t>(3, uint32_t(pair.tokens.size())));
           try {  // the same value again: the test is that no other context's page is touched
             pair.context->overwrite(at, at + 1, [&](const Table& t) { fill(t, at, pair.tokens[at]); });
-          } catch (const OutOfPages&) {
+          } catch (const OutOfPagesError&) {
           }
         }
         break;
@@ -176,7 +176,7 @@ void histories_keep_their_values(Precision precision, uint32_t page_tokens, uint
           Pair& again = *std::find_if(pairs.begin(), pairs.end(),
                                       [&](const Pair& p) { return p.context == lease.context(); });
           again.tokens.insert(again.tokens.end(), ids.begin(), ids.begin() + keep);
-        } catch (const OutOfPages&) {
+        } catch (const OutOfPagesError&) {
         }
         if (pick(4) == 0) views.clear();
       }
@@ -194,14 +194,14 @@ void misuse_is_refused() {
   auto pool = std::make_shared<Pool>(two_groups(Precision::f32), 16, 1 << 20);
   auto context = std::make_shared<Context>(pool);
   Lease lease = reserve(context, 4);
-  CHECK_THROWS(ContextBusy, "open lease", reserve(context, 1));
-  CHECK_THROWS(ContextBusy, "open lease", context->truncate(0));
-  std::thread([&] { CHECK_THROWS(ContextBusy, "another thread", context->fork()); }).join();
+  CHECK_THROWS(ContextBusyError, "open lease", reserve(context, 1));
+  CHECK_THROWS(ContextBusyError, "open lease", context->truncate(0));
+  std::thread([&] { CHECK_THROWS(ContextBusyError, "another thread", context->fork()); }).join();
   const std::vector<int32_t> five(5);
   CHECK_THROWS(std::invalid_argument, "4 are reserved", lease.commit(five));
   const auto view = lease.view();
   context->close();
-  CHECK_THROWS(Closed, "closed", lease.commit({}));
+  CHECK_THROWS(ClosedError, "closed", lease.commit({}));
   CHECK(pool->used_bytes() > 0 && view->view()->groups[0].blocks[0][0] >= 0);
   CHECK_THROWS(std::invalid_argument, "power of two", Pool(two_groups(Precision::f32), 24, 1 << 20));
   CHECK_THROWS(std::invalid_argument, "too small", Pool(two_groups(Precision::f32), 16, 100));

@@ -128,7 +128,7 @@ void threads_compete_for_the_last_pages() {
         append(fork, 30, float(t));
         expect(fork, 0, 70, float(t));
         expect(context, 0, 40, float(t));
-      } catch (const OutOfPages&) {
+      } catch (const OutOfPagesError&) {
         ++refused;
       }
     }
@@ -145,7 +145,7 @@ void two_threads_cannot_both_lease() {
     for (int i = 0; i < 20; ++i) try {
         append(context, 1, 1);
         ++committed;
-      } catch (const ContextBusy&) {
+      } catch (const ContextBusyError&) {
       }
   });
   CHECK(int(context->size()) == committed);
@@ -170,7 +170,7 @@ void eviction_races_allocation() {
         const auto [pin, kept] = tree->pin(prompt, "", "");
         if (i % 7 == 0) tree->reclaim(2 * pool->layout(0).page_bytes);
         tree->unpin(pin);
-      } catch (const OutOfPages&) {
+      } catch (const OutOfPagesError&) {
         ++refused;
       }
     }
@@ -265,7 +265,7 @@ void spilling_races_use() {
         });
         expect(context, 0, 32, value);
         ++done;
-      } catch (const OutOfPages&) {
+      } catch (const OutOfPagesError&) {
         ++refused;
       }
     }

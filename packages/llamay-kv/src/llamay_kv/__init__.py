@@ -3,9 +3,23 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from llamay_kv._kv import UNKNOWN_TOKEN, Closed, ContextBusy, Lease, OutOfPages, PagesLost, Rows
+from llamay_kv._kv import (
+    UNKNOWN_TOKEN,
+    ClosedError,
+    ContextBusyError,
+    Lease,
+    OutOfPagesError,
+    PagesLostError,
+    Rows,
+)
 from llamay_kv.context import Context, Pool
-from llamay_kv.errors import ConvertedWarning, IdentityMismatch, LegacyWarning, NotAllowed, SnapshotError
+from llamay_kv.errors import (
+    ConvertedWarning,
+    IdentityMismatchError,
+    LegacyWarning,
+    NotAllowedError,
+    SnapshotError,
+)
 from llamay_kv.identity import Identity
 from llamay_kv.layout import Group, Layer, Layout
 from llamay_kv.prefix_tree import Miss, Pin, PrefixTree
@@ -61,9 +75,9 @@ __all__ = [
     "UNKNOWN_TOKEN",
     "BlockStore",
     "CacheFolder",
-    "Closed",
+    "ClosedError",
     "Context",
-    "ContextBusy",
+    "ContextBusyError",
     "ConvertedWarning",
     "Difference",
     "DiskCache",
@@ -71,7 +85,7 @@ __all__ = [
     "FolderMiss",
     "Group",
     "Identity",
-    "IdentityMismatch",
+    "IdentityMismatchError",
     "Key",
     "Layer",
     "Layout",
@@ -81,10 +95,10 @@ __all__ = [
     "LocalVfs",
     "Manifest",
     "Miss",
-    "NotAllowed",
+    "NotAllowedError",
     "ObjectVfs",
-    "OutOfPages",
-    "PagesLost",
+    "OutOfPagesError",
+    "PagesLostError",
     "Pin",
     "Pool",
     "PrefixTree",

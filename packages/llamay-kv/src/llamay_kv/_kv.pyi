@@ -11,16 +11,16 @@ def kv_view_version() -> tuple[int, int]:
     Major and minor version of abi/llamay/kv_view.h as this module was compiled with it.
     """
 
-class OutOfPages(MemoryError):
+class OutOfPagesError(MemoryError):
     pass
 
-class ContextBusy(RuntimeError):
+class ContextBusyError(RuntimeError):
     pass
 
-class PagesLost(RuntimeError):
+class PagesLostError(RuntimeError):
     pass
 
-class Closed(ValueError):
+class ClosedError(ValueError):
     pass
 
 def crc64(data: bytes | bytearray | memoryview | numpy.ndarray, previous: int = 0) -> int:
@@ -166,8 +166,8 @@ class Context:
         """
         Make the next n positions writable and return the lease on them.
 
-        Takes pages and clones a shared last page; raises OutOfPages, having changed nothing, if the budget does
-        not reach, and ContextBusy while another lease is open. For a context without tokens, first may say for
+        Takes pages and clones a shared last page; raises OutOfPagesError, having changed nothing, if the budget does
+        not reach, and ContextBusyError while another lease is open. For a context without tokens, first may say for
         each group which position will be the first to be filled: no page before it is taken. In recurrent groups
         there is room for the state after all n, and after each of states (numbers of new tokens) besides: a commit
         can end at these.

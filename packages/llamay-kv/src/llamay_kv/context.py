@@ -126,8 +126,8 @@ class Pool(_kv.Pool):
                 has one that no other has, so an older file that was put back in its place is refused.
             vfs: where files live, for tests and other stores.
 
-        Every byte is verified. Raises SnapshotError, naming the part that is wrong, IdentityMismatch, naming
-        the field that differs, NotAllowed, or OutOfPages; the pool is then as it was.
+        Every byte is verified. Raises SnapshotError, naming the part that is wrong, IdentityMismatchError, naming
+        the field that differs, NotAllowedError, or OutOfPagesError; the pool is then as it was.
 
         A snapshot that was saved in less precision than it was computed in restores into a pool of either precision,
         with a ConvertedWarning unless the identity asks for it (`identity.stored_as("q8")`).

@@ -1,8 +1,8 @@
 """Errors and warnings about stored state.
 
 SnapshotError             a snapshot cannot be used; also a ValueError. `part` says which part of it is at fault
- ├─ IdentityMismatch        another model or setting computed it; `field` names the difference
- └─ NotAllowed              it has another owner, or a marking that the caller does not handle; also a PermissionError
+ ├─ IdentityMismatchError   another model or setting computed it; `field` names the difference
+ └─ NotAllowedError         it has another owner, or a marking that the caller does not handle (a PermissionError)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SnapshotError(ValueError):
         self.reason = reason
 
 
-class IdentityMismatch(SnapshotError):
+class IdentityMismatchError(SnapshotError):
     """Another model, setting or device computed the state.
 
     Attributes:
@@ -43,7 +43,7 @@ class IdentityMismatch(SnapshotError):
         self.wanted = wanted
 
 
-class NotAllowed(SnapshotError, PermissionError):
+class NotAllowedError(SnapshotError, PermissionError):
     """The snapshot has another owner, or a marking that the caller did not say to accept. Nothing was changed."""
 
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from struct import pack
 
-from llamay_kv.errors import IdentityMismatch
+from llamay_kv.errors import IdentityMismatchError
 
 Value = str | bytes | int | float | bool | None
 
@@ -109,7 +109,7 @@ class Identity:
         return None
 
     def require(self, stored: Identity, *, path: str | None = None) -> None:
-        """Raise IdentityMismatch, naming the field, unless `stored` is equal, after implied values are filled in.
+        """Raise IdentityMismatchError, naming the field, unless `stored` is equal, after implied values are filled in.
 
         `path` is the file with the stored identity, for the message.
         """
@@ -117,7 +117,7 @@ class Identity:
             stored = Identity({**self._implied, **stored._fields})
         name = self.difference(stored)
         if name is not None:
-            raise IdentityMismatch(path, name, stored._show(name), self._show(name))
+            raise IdentityMismatchError(path, name, stored._show(name), self._show(name))
 
     def _show(self, name: str) -> str:
         if name not in self._fields:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import llamay_kv
-from llamay_kv import Closed, Context, ContextBusy, Group, Layer, Layout, OutOfPages, Pool, _kv
+from llamay_kv import ClosedError, Context, ContextBusyError, Group, Layer, Layout, OutOfPagesError, Pool, _kv
 
 
 @pytest.fixture
@@ -34,10 +34,12 @@ def append(context, n, value=1.0):
 def test_a_full_pool_says_so_and_changes_nothing(pool):
     context = pool.context()
     append(context, 16 * 63 + 1)
-    with pytest.raises(OutOfPages, match=r"out of pages: \d+ bytes wanted, 0 of the budget of \d+ bytes"):
+    with pytest.raises(
+        OutOfPagesError, match=r"out of pages: \d+ bytes wanted, 0 of the budget of \d+ bytes"
+    ):
         context.reserve(16)
     assert (len(context), context.leased, pool.used_bytes) == (16 * 63 + 1, False, pool.budget_bytes)
-    assert issubclass(OutOfPages, MemoryError)
+    assert issubclass(OutOfPagesError, MemoryError)
     append(context, 15)
 
 
@@ -120,12 +122,12 @@ def test_one_lease_at_a_time(pool):
             lambda: context.truncate(0),
             lambda: setattr(context, "side", {}),
         ):
-            with pytest.raises(ContextBusy, match="has an open lease; commit or release it first"):
+            with pytest.raises(ContextBusyError, match="has an open lease; commit or release it first"):
                 change()
         with pytest.raises(ValueError, match="cannot commit 4 tokens: 3 are reserved"):
             lease.commit([1, 2, 3, 4])
         lease.commit([1])
-        with pytest.raises(Closed, match="the lease has ended"):
+        with pytest.raises(ClosedError, match="the lease has ended"):
             lease.commit([1])
     assert context.tokens == [1]
 
@@ -138,7 +140,7 @@ def test_another_thread_is_refused_while_a_lease_is_open(pool):
         for operation in (context.fork, context.close, lambda: context.read(0), lambda: context.reserve(1)):
             try:
                 operation()
-            except ContextBusy as error:
+            except ContextBusyError as error:
                 errors.append(str(error))
         names.append(repr(context))
 
@@ -159,9 +161,9 @@ def test_a_closed_context_says_so(pool):
     assert (context.closed, len(context), pool.used_bytes) == (True, 0, 0)
     context.close()
     for use in (context.fork, lambda: context.tokens, lambda: context.reserve(1), lambda: context.read(0)):
-        with pytest.raises(Closed, match="the context is closed"):
+        with pytest.raises(ClosedError, match="the context is closed"):
             use()
-    with pytest.raises(Closed, match="the context of this lease is closed"):
+    with pytest.raises(ClosedError, match="the context of this lease is closed"):
         lease.commit([])
     assert repr(context) == "<Context closed>"
 
@@ -346,7 +348,7 @@ def test_a_retained_context_goes_with_its_last_owner(pool):
         assert len(context) == 3
     assert context.closed
     assert pool.used_bytes == 0
-    with pytest.raises(Closed):
+    with pytest.raises(ClosedError):
         context.retain()
 
 

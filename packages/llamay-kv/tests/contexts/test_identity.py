@@ -6,9 +6,9 @@ import pytest
 from llamay_kv import (
     DiskCache,
     Identity,
-    IdentityMismatch,
+    IdentityMismatchError,
     Layout,
-    NotAllowed,
+    NotAllowedError,
     Pool,
     PrefixTree,
     SnapshotError,
@@ -38,7 +38,7 @@ def context(pool):
 def test_a_snapshot_from_before_a_field_was_there_stands_for_what_is_implied(context, tmp_path):
     context.save(tmp_path / "s", identity=OLD)
     pool = Pool(LAYOUT, 64, pages=40)
-    with pytest.raises(IdentityMismatch, match="another device: none, not 'cpu'"):
+    with pytest.raises(IdentityMismatchError, match="another device: none, not 'cpu'"):
         pool.restore(tmp_path / "s", identity=NEW)
     wanted = NEW.implying(operations=b"ops", layer_kinds="attention", device="cpu")
     assert pool.restore(tmp_path / "s", identity=wanted).tokens == context.tokens
@@ -46,24 +46,24 @@ def test_a_snapshot_from_before_a_field_was_there_stands_for_what_is_implied(con
         other = changed(NEW, **{name: value}).implying(
             operations=b"ops", layer_kinds="attention", device="cpu"
         )
-        with pytest.raises(IdentityMismatch) as caught:
+        with pytest.raises(IdentityMismatchError) as caught:
             pool.restore(tmp_path / "s", identity=other)
         assert (caught.value.field, caught.value.part) == (name, "identity")
         assert caught.value.wanted == (value.hex() if isinstance(value, bytes) else repr(value))
     for name, value in (("weights", b"v" * 32), ("arithmetic", 4), ("adapter", b"a")):
-        with pytest.raises(IdentityMismatch, match=f"the state belongs to another {name}: "):
+        with pytest.raises(IdentityMismatchError, match=f"the state belongs to another {name}: "):
             pool.restore(tmp_path / "s", identity=changed(NEW, **{name: value}).implying(wanted._implied))
 
 
 def test_what_a_snapshot_says_counts_whatever_is_implied(context, tmp_path):
     context.save(tmp_path / "s", identity=changed(NEW, device="vulkan"))
-    with pytest.raises(IdentityMismatch, match=r"s: identity: .* another device: 'vulkan', not 'cpu'"):
+    with pytest.raises(IdentityMismatchError, match=r"s: identity: .* another device: 'vulkan', not 'cpu'"):
         Pool(LAYOUT, 64, pages=4).restore(tmp_path / "s", identity=NEW.implying(device="cpu"))
 
 
 def test_some_fields_may_be_implied_and_others_not(context, tmp_path):
     context.save(tmp_path / "s", identity=OLD)
-    with pytest.raises(IdentityMismatch, match="another operations: none"):
+    with pytest.raises(IdentityMismatchError, match="another operations: none"):
         Pool(LAYOUT, 64, pages=4).restore(
             tmp_path / "s", identity=NEW.implying({"device": "cpu"}, layer_kinds="attention")
         )
@@ -74,7 +74,7 @@ def test_less_precision_is_asked_for_in_old_snapshots_too(context, tmp_path):
     wanted = NEW.implying(operations=b"ops", layer_kinds="attention", device="cpu")
     pool = Pool(LAYOUT, 64, pages=4)
     assert len(pool.restore(tmp_path / "s", identity=wanted.stored_as("q8"))) == 100
-    with pytest.raises(IdentityMismatch, match="another payload"):
+    with pytest.raises(IdentityMismatchError, match="another payload"):
         pool.restore(tmp_path / "s", identity=wanted)
 
 
@@ -109,5 +109,7 @@ def test_every_refusal_is_a_snapshot_error(context, pool, tmp_path):
             pool.restore(tmp_path / "s", **asked)
         error = caught.value
         assert (error.part, error.path, isinstance(error, ValueError)) == (part, str(tmp_path / "s"), True)
-        assert isinstance(error, PermissionError) == isinstance(error, NotAllowed) == (part != "identity")
+        assert (
+            isinstance(error, PermissionError) == isinstance(error, NotAllowedError) == (part != "identity")
+        )
         assert str(error) == f"{error.path}: {part}: {error.reason}"

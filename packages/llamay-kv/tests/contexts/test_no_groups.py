@@ -5,7 +5,7 @@ import pytest
 from llamay_kv import (
     DiskCache,
     Identity,
-    IdentityMismatch,
+    IdentityMismatchError,
     Layout,
     Pool,
     PrefixTree,
@@ -72,7 +72,7 @@ def test_a_snapshot_is_its_tokens_and_its_side_state(pool, tmp_path):
     restored = Pool(NOTHING, 16, budget_bytes=0).restore(tmp_path / "s", identity=Identity(weights=b"w"))
     assert (restored.tokens, restored.side) == (context.tokens, context.side)
     assert not diff(tmp_path / "s", tmp_path / "s")
-    with pytest.raises(IdentityMismatch):
+    with pytest.raises(IdentityMismatchError):
         pool.restore(tmp_path / "s", identity=Identity(weights=b"v"))
     with pytest.raises(SnapshotError, match="the layout is not the pool's: 0 groups, not 1"):
         Pool(Layout.uniform(1, 1, 1), 16, pages=10).restore(tmp_path / "s")

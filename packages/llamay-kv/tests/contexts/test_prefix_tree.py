@@ -11,7 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from kv_filled import check, fill
 from kv_flat_tree import FlatTree
 
-from llamay_kv import UNKNOWN_TOKEN, Group, Identity, Layer, Layout, OutOfPages, Pool, PrefixTree
+from llamay_kv import UNKNOWN_TOKEN, Group, Identity, Layer, Layout, OutOfPagesError, Pool, PrefixTree
 
 P = 16
 
@@ -177,7 +177,7 @@ def test_a_pool_out_of_pages_takes_them_from_the_tree():
     pinned = tree.pin(range(16))
     big = fill(pool.context(), range(1000, 1000 + 7 * P))
     assert tree.explain_miss(range(64)).equal == 16
-    with pytest.raises(OutOfPages):
+    with pytest.raises(OutOfPagesError):
         pool.context().reserve(1)
     pinned.release()
     fill(pool.context(), range(P))
@@ -190,7 +190,7 @@ def test_pages_that_a_context_uses_too_are_not_given_up_for_nothing():
     pool, tree = make(pages=8)
     context = fill(pool.context(), range(64))
     tree.insert(context)
-    with pytest.raises(OutOfPages):
+    with pytest.raises(OutOfPagesError):
         pool.context().reserve(5 * P)
     assert tree.explain_miss(range(64)).equal == 64
     assert tree.counters()["evicted_pages"] == 0

@@ -13,7 +13,7 @@ from llamay_kv import (
     Key,
     Layer,
     Layout,
-    OutOfPages,
+    OutOfPagesError,
     Pool,
     PrefixTree,
     SnapshotError,
@@ -141,7 +141,7 @@ def test_a_commit_ends_where_a_state_was_written():
 def test_states_need_room_and_a_full_pool_changes_nothing():
     pool = Pool(HYBRID, 16, budget_bytes=sum(Pool(HYBRID, 16, pages=1).page_bytes))
     context = feed(pool.context(), [1])
-    with pytest.raises(OutOfPages):
+    with pytest.raises(OutOfPagesError):
         context.reserve(1)
     check(context)
     pool.audit()

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from llamay_kv import Group, Key, Layer, Layout, OutOfPages, PagesLost, Pool, PrefixTree, Spill
+from llamay_kv import Group, Key, Layer, Layout, OutOfPagesError, PagesLostError, Pool, PrefixTree, Spill
 from llamay_kv.storage.spill import LocalScratchFile
 
 LAYOUT = Layout([Group.full([Layer(0, 1, 8, 8)], "f32"), Group.sliding(20, [Layer(1, 1, 4, 4)], "f32")])
@@ -157,12 +157,12 @@ def test_a_context_larger_than_what_is_left_says_so_and_stays(tmp_path, files):
     small, large = fill(pool.context(), range(16)), fill(pool.context(), range(100, 148))
     pool.spill_out(1 << 40)
     with small.reserve(16):
-        with pytest.raises(OutOfPages, match="bytes of the context are in the spill file and"):
+        with pytest.raises(OutOfPagesError, match="bytes of the context are in the spill file and"):
             large.read(0)
-        with pytest.raises(OutOfPages):
+        with pytest.raises(OutOfPagesError):
             large.reserve(1)
     check(large, range(100, 148))
-    with pytest.raises(OutOfPages):
+    with pytest.raises(OutOfPagesError):
         large.reserve(33)
     check(large, range(100, 148))
     check(small, range(16))
@@ -254,14 +254,16 @@ def test_a_failed_read_back_drops_exactly_that_context(tmp_path, files, damage):
                 file.flip(at)
     else:
         files.fail.add("read")
-    with pytest.raises(PagesLost, match=r"could not be read back: .*; the context needs it and was closed"):
+    with pytest.raises(
+        PagesLostError, match=r"could not be read back: .*; the context needs it and was closed"
+    ):
         context.read(0)
     assert context.closed
     pool.audit()
     files.fail.clear()
     if damage == "read":
         check(other, range(100, 130))
-    with pytest.raises(PagesLost, match="could not be read back"):
+    with pytest.raises(PagesLostError, match="could not be read back"):
         fork.reserve(1)
     assert fork.closed
     pool.audit()
@@ -277,7 +279,7 @@ def test_a_failed_read_back_drops_exactly_that_context(tmp_path, files, damage):
             try:
                 check(found, range(30))
                 break
-            except PagesLost:
+            except PagesLostError:
                 assert damage != "read"
     assert len(tree.match(range(30))) == 30
     pool.audit()
@@ -288,7 +290,7 @@ def test_what_cannot_be_written_stays_in_memory(tmp_path, files, call):
     pool = make(tmp_path, files, pages=4)
     context = fill(pool.context(), range(60))
     files.fail.add(call)
-    with pytest.raises(OutOfPages):
+    with pytest.raises(OutOfPagesError):
         pool.context().reserve(16)
     assert pool.spill_counters()["failed_writes"] > 0
     check(context, range(60))
@@ -361,7 +363,7 @@ def test_threads_that_use_and_spill_at_once(tmp_path, files):
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive(), "a deadlock"
-    assert [e for e in errors if not isinstance(e, OutOfPages)] == []
+    assert [e for e in errors if not isinstance(e, OutOfPagesError)] == []
     pool.audit()
     assert pool.spill_counters()["read_pages"] > 0
 

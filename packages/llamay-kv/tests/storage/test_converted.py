@@ -13,7 +13,7 @@ from llamay_kv import (
     ConvertedWarning,
     Group,
     Identity,
-    IdentityMismatch,
+    IdentityMismatchError,
     Key,
     Layer,
     Layout,
@@ -93,9 +93,9 @@ def test_it_never_counts_as_the_original_and_the_error_says_what_it_is(tmp_path)
     pool = Pool(layout("f16"), pages=32)
     filled(pool, 100).save(tmp_path / "s", identity=US, precision="q8")
     used = pool.used_bytes
-    with pytest.raises(IdentityMismatch, match="another payload: 'q8', not none"):
+    with pytest.raises(IdentityMismatchError, match="another payload: 'q8', not none"):
         pool.restore(tmp_path / "s", identity=US)
-    with pytest.raises(IdentityMismatch, match="another payload: 'q8', not 'vq8'"):
+    with pytest.raises(IdentityMismatchError, match="another payload: 'q8', not 'vq8'"):
         pool.restore(tmp_path / "s", identity=US.stored_as("vq8"))
     assert pool.used_bytes == used
     with pytest.warns(ConvertedWarning, match="computed in f16/f16 and holds q8/q8"):
@@ -109,7 +109,7 @@ def test_it_never_counts_as_the_original_and_the_error_says_what_it_is(tmp_path)
 
 def test_the_identity_is_reported_before_the_layout(tmp_path):
     filled(Pool(layout("f16"), pages=32), 10).save(tmp_path / "s", identity=US)
-    with pytest.raises(IdentityMismatch, match="another weights"):
+    with pytest.raises(IdentityMismatchError, match="another weights"):
         Pool(layout("f32"), pages=32).restore(tmp_path / "s", identity=Identity(weights=b"them"))
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kv_crash import CrashVfs, Inode
 
-from llamay_kv import Identity, Key, Layout, NotAllowed, Pool, SnapshotError, inspect, rekey, verify
+from llamay_kv import Identity, Key, Layout, NotAllowedError, Pool, SnapshotError, inspect, rekey, verify
 from llamay_kv._kv import crc64
 from llamay_kv.snapshots.format import HEADER
 
@@ -204,10 +204,10 @@ def test_owner_and_marking_travel_and_are_asked_for(tmp_path, pool):
         (None, ["confidential"], "the snapshot has another owner"),
         ("bob", [], "is marked 'confidential', which the caller does not handle"),
     ]:
-        with pytest.raises(NotAllowed, match=message):
+        with pytest.raises(NotAllowedError, match=message):
             pool.restore(tmp_path / "s", keys=KEY, owner=owner, markings=markings)
     same(fork, pool.restore(tmp_path / "s", keys=KEY, owner="bob", markings=["confidential"]))
-    with pytest.raises(NotAllowed, match="is marked 'confidential' and stays encrypted"):
+    with pytest.raises(NotAllowedError, match="is marked 'confidential' and stays encrypted"):
         rekey(tmp_path / "s", None, keys=KEY)
     with pytest.raises(SnapshotError, match="snapshots without one are refused here"):
         pool.restore(

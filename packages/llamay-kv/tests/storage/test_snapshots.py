@@ -14,11 +14,11 @@ from kv_crash import CrashVfs, Inode, PowerLoss
 from llamay_kv import (
     Group,
     Identity,
-    IdentityMismatch,
+    IdentityMismatchError,
     Layer,
     Layout,
     LegacyWarning,
-    OutOfPages,
+    OutOfPagesError,
     Pool,
     SnapshotError,
     inspect,
@@ -187,7 +187,7 @@ def test_another_identity_names_the_field(tmp_path):
     path = small(tmp_path)
     pool = Pool(LAYOUTS[2], 64, pages=8)
     for name, value in [("weights", b"\x02" * 32), ("rope_base", 10000), ("tenant", "a"), ("adapter", b"x")]:
-        with pytest.raises(IdentityMismatch, match=f"the state belongs to another {name}: ") as caught:
+        with pytest.raises(IdentityMismatchError, match=f"the state belongs to another {name}: ") as caught:
             pool.restore(path, identity=Identity({**IDENTITY.fields, name: value}))
         assert caught.value.field == name
     assert pool.used_bytes == 0
@@ -211,7 +211,7 @@ def test_a_snapshot_without_identity_is_restored_with_a_warning_or_not_at_all(tm
 def test_a_restore_that_does_not_fit_changes_nothing(tmp_path):
     path = small(tmp_path, Layout.uniform(2, 2, 8, 4, "f16"), 200)
     pool = Pool(Layout.uniform(2, 2, 8, 4, "f16"), 64, pages=3)
-    with pytest.raises(OutOfPages):
+    with pytest.raises(OutOfPagesError):
         pool.restore(path)
     assert pool.used_bytes == 0
     pool.audit()
@@ -339,7 +339,7 @@ def test_hostile_files_are_refused_in_bounded_memory(data):
     changed = json.loads(text)
     if {**changed, "owner": None, "marking": None} == json.loads(manifest.encode()):
         return  # without encryption the owner in a file is not protected
-    with pytest.raises((SnapshotError, IdentityMismatch)):
+    with pytest.raises((SnapshotError, IdentityMismatchError)):
         pool.restore("s", vfs=vfs, identity=IDENTITY, legacy="refuse")
     assert pool.used_bytes == 0
 

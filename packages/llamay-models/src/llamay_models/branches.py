@@ -160,7 +160,7 @@ def beam_search(
         constraint: every branch follows it; it must be able to fork.
         ignore_eos: end tokens are not chosen.
 
-    Nothing is random. Raises OutOfMemory, PromptTooLong.
+    Nothing is random. Raises OutOfMemoryError, PromptTooLongError.
 
     """
     if width < 1 or max_tokens < 1:

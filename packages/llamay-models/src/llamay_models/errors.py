@@ -1,28 +1,32 @@
 """Every error that a caller of llamay_models can meet.
 
 LlamayError
-├── ModelError            the file or its contents
-│   ├── ArchitectureError   the architecture is not one of ours
-│   ├── MetadataError       a key is missing, has the wrong type, or makes no sense
-│   └── TensorError         a tensor is missing, unused, or has the wrong shape or format
-├── PlanError             an architecture combines operations or widths that do not fit
-├── InterfaceError        two installed packages do not fit together (also an ImportError)
-├── PromptError           the prompt is empty, too long, or holds a token that the model does not have
-│   ├── PromptTooLong       `.tokens` and `.limit` say by how much
-│   └── EncoderOnly         the model makes embeddings of texts, and writes none
-├── SamplingError         a sampling option is outside its range
-├── ContextError          the context is closed, in use, or asked for something it does not hold
-├── SnapshotError         a snapshot cannot be written, is damaged, or does not fit
-│   ├── IdentityMismatch    made with other weights or settings; `.field` names the difference
-│   └── NotAllowed          it is of another owner, or has a marking that the caller does not handle
-├── OutOfMemory           the K/V budget is used up
-├── QueueFull             too many requests wait already
-├── PoolFull              there is no room for another model
-├── ConstraintError       a constraint allows no token, or refuses the one that was sampled
-└── EngineClosed          the model was closed
+├── ModelError                  the file or its contents
+│   ├── ArchitectureError       the architecture is not one of ours
+│   ├── MetadataError           a key is missing, has the wrong type, or makes no sense
+│   └── TensorError             a tensor is missing, unused, or has the wrong shape or format
+├── PlanError                   an architecture combines operations or widths that do not fit
+├── InterfaceError              two installed packages do not fit together (also an ImportError)
+├── PromptError                 the prompt is empty, too long, or holds a token that the model does not have
+│   ├── PromptTooLongError      `.tokens` and `.limit` say by how much
+│   └── EncoderOnlyError        the model makes embeddings of texts, and writes none
+├── SamplingError               a sampling option is outside its range
+├── ContextError                the context is closed, in use, or asked for something it does not hold
+├── SnapshotError               a snapshot cannot be written, is damaged, or does not fit
+│   ├── IdentityMismatchError   made with other weights or settings; `.field` names the difference
+│   └── NotAllowedError         it is of another owner, or has a marking that the caller does not handle
+├── OutOfMemoryError            the K/V budget is used up
+├── QueueFullError              too many requests wait already
+├── PoolFullError               there is no room for another model
+├── ConstraintError             a constraint allows no token, or refuses the one that was sampled
+└── EngineClosedError           the model was closed
 
 Each message is one sentence of what was wrong, where, and what to do about it.
 """
+
+from __future__ import annotations
+
+import llamay_kv
 
 
 class LlamayError(Exception):
@@ -57,7 +61,7 @@ class PromptError(LlamayError):
     """A prompt is empty, too long for the context, or holds an unknown token."""
 
 
-class PromptTooLong(PromptError):
+class PromptTooLongError(PromptError):
     """A prompt has more `tokens` than the `limit` of the context, or of a step where a text must be one step."""
 
     def __init__(self, tokens: int, limit: int, *, step: bool = False) -> None:
@@ -71,7 +75,7 @@ class PromptTooLong(PromptError):
         self.tokens, self.limit = tokens, limit
 
 
-class EncoderOnly(PromptError):
+class EncoderOnlyError(PromptError):
     """The model is an encoder: it makes embeddings of texts, scores pairs of them perhaps, and writes none."""
 
     def __init__(self, name: str) -> None:
@@ -88,35 +92,47 @@ class ContextError(LlamayError):
     """A context is closed, in use by a generation, or lacks the requested tokens."""
 
 
-class SnapshotError(LlamayError):
-    """A snapshot cannot be written, is damaged, or does not fit this model."""
+class SnapshotError(LlamayError, llamay_kv.SnapshotError):
+    """A snapshot cannot be written, is damaged, or does not fit this model. Also a `llamay_kv.SnapshotError`.
 
+    Attributes:
+        path: the file; None where the error is not about one file.
+        part: the part of the file that is at fault, as `llamay_kv.SnapshotError` names it; "" where it is none of them.
+        reason: what is wrong with that part.
 
-class IdentityMismatch(SnapshotError):
-    """A snapshot was made with other weights, settings or arithmetic.
-
-    `field` is the first part of the identity that differs, `expected` its value in this model, and `found` its value in
-    the snapshot.
     """
 
-    def __init__(self, message: str, field: str = "", expected: str = "", found: str = "") -> None:
-        super().__init__(message)
-        self.field, self.expected, self.found = field, expected, found
+    def __init__(self, message: str, *, path: str | None = None, part: str = "", reason: str = "") -> None:
+        Exception.__init__(self, message)
+        self.path, self.part, self.reason = path, part, reason or message
 
 
-class NotAllowed(SnapshotError):
-    """A snapshot of another owner, or with a marking that the caller did not say to handle."""
+class IdentityMismatchError(SnapshotError, llamay_kv.IdentityMismatchError):
+    """A snapshot was made with other weights, settings or arithmetic. Also a `llamay_kv.IdentityMismatchError`.
+
+    `field` is the first part of the identity that differs, `stored` the snapshot's value of it, `wanted` this model's.
+    """
+
+    def __init__(
+        self, message: str, field: str = "", stored: str = "", wanted: str = "", *, path: str | None = None
+    ) -> None:
+        SnapshotError.__init__(self, message, path=path, part="identity")
+        self.field, self.stored, self.wanted = field, stored, wanted
 
 
-class OutOfMemory(LlamayError):
+class NotAllowedError(SnapshotError):
+    """A snapshot has another owner, or a marking that the caller did not say to handle."""
+
+
+class OutOfMemoryError(LlamayError):
     """The K/V budget is used up."""
 
 
-class QueueFull(LlamayError):
+class QueueFullError(LlamayError):
     """Too many requests wait for the model; this one was not queued."""
 
 
-class PoolFull(LlamayError):
+class PoolFullError(LlamayError):
     """The models in use leave no room for another one, or one that is in use is to be unloaded.
 
     `passing` is False where there would be no room even if none was in use.
@@ -131,7 +147,7 @@ class ConstraintError(LlamayError):
     """A constraint allows no token, or refuses the token that was sampled."""
 
 
-class EngineClosed(LlamayError):
+class EngineClosedError(LlamayError):
     """The model, and with it its engine, was closed."""
 
 
@@ -139,20 +155,20 @@ __all__ = [
     "ArchitectureError",
     "ConstraintError",
     "ContextError",
-    "EncoderOnly",
-    "EngineClosed",
-    "IdentityMismatch",
+    "EncoderOnlyError",
+    "EngineClosedError",
+    "IdentityMismatchError",
     "InterfaceError",
     "LlamayError",
     "MetadataError",
     "ModelError",
-    "NotAllowed",
-    "OutOfMemory",
+    "NotAllowedError",
+    "OutOfMemoryError",
     "PlanError",
-    "PoolFull",
+    "PoolFullError",
     "PromptError",
-    "PromptTooLong",
-    "QueueFull",
+    "PromptTooLongError",
+    "QueueFullError",
     "SamplingError",
     "SnapshotError",
     "TensorError",

@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
-from llamay_models.errors import LlamayError, ModelError, PoolFull
+from llamay_models.errors import LlamayError, ModelError, PoolFullError
 from llamay_models.loading import load
 from llamay_models.model import Model
 from llamay_models.progress import Progress
@@ -57,7 +57,7 @@ class Lease:
 
     Attributes:
         model: the model; None while it loads.
-        ready: a future of the model, which raises the error of the load: ModelError, PoolFull, OSError.
+        ready: a future of the model, which raises the error of the load: ModelError, PoolFullError, OSError.
 
     """
 
@@ -86,7 +86,7 @@ class Lease:
             self.ready.set_exception(error)
 
 
-class _Unwanted(BaseException):
+class _UnwantedError(BaseException):
     """Raised in a load to abandon it, as no claim is left."""
 
 
@@ -200,7 +200,7 @@ class ModelPool:
             self._entries[name] = entry
 
     def remove(self, name: str) -> None:
-        """Unload a model and forget its name. Raises KeyError, or PoolFull while it is used."""
+        """Unload a model and forget its name. Raises KeyError, or PoolFullError while it is used."""
         self.unload(name)
         with self._changed:
             del self._entries[name]
@@ -235,7 +235,7 @@ class ModelPool:
         """Give the model of a name, which stays loaded at least for as long as the block runs.
 
         Waits for it as `lease` does not. Raises KeyError for a name that is not known, ModelError, OSError, and
-        PoolFull where the models in use leave no room.
+        PoolFullError where the models in use leave no room.
         """
         lease = self.lease(name, progress=progress)
         try:
@@ -256,14 +256,14 @@ class ModelPool:
         return self._known(name).model
 
     def unload(self, name: str) -> bool:
-        """Unload a model now; return whether it was loaded. Raises KeyError, or PoolFull while it is used."""
+        """Unload a model now; return whether it was loaded. Raises KeyError, or PoolFullError while it is used."""
         with self._changed:
             entry = self._known(name)
             while entry.closing or (entry.arriving and not entry.leases):
                 self._changed.wait()
             if entry.leases or entry.pinned:
                 why = f"is in use {entry.users} times" if entry.leases else "was given ready made"
-                raise PoolFull(f"{name} {why} and cannot be unloaded now")
+                raise PoolFullError(f"{name} {why} and cannot be unloaded now")
             model = self._let_go(entry)
             if model is None:
                 entry.keep_alive = entry.default_keep_alive
@@ -343,7 +343,7 @@ class ModelPool:
                 self._make_room(entry)
                 began = time.monotonic()
                 loaded = self._loader(entry.path, progress=self._reporter(entry), **entry.options)
-            except _Unwanted:
+            except _UnwantedError:
                 failure = None
             except BaseException as error:
                 failure = error
@@ -375,7 +375,7 @@ class ModelPool:
             for lease in list(entry.waiting):
                 lease._report(stage, done, total)
             if not entry.waiting:
-                raise _Unwanted
+                raise _UnwantedError
 
         return report
 
@@ -386,7 +386,7 @@ class ModelPool:
                 if self._closed:
                     raise ModelError("the pool of models is closed")
                 if not entry.waiting:
-                    raise _Unwanted
+                    raise _UnwantedError
                 victim = self._victim(entry)
                 if victim is None:
                     if not entry.closing:
@@ -428,7 +428,7 @@ class ModelPool:
     def _victim(self, wanted: _Entry) -> _Entry | None:
         """Return the model that is or has to be unloaded before another one can be loaded; None if there is room.
 
-        Raises PoolFull where that cannot be made.
+        Raises PoolFullError where that cannot be made.
         """
         present = [e for e in self._entries.values() if e.present and e is not wanted]
         taken = sum(e.nbytes for e in present)
@@ -437,7 +437,7 @@ class ModelPool:
         if not many and not large:
             return None
         if self.budget_bytes is not None and wanted.nbytes > self.budget_bytes:
-            raise PoolFull(
+            raise PoolFullError(
                 f"{wanted.name} takes {wanted.nbytes} bytes, but all models together may take {self.budget_bytes}",
                 passing=False,
             )
@@ -446,7 +446,7 @@ class ModelPool:
         idle = [e for e in present if e.idle]
         if not idle:
             names = ", ".join(e.name for e in present)
-            raise PoolFull(
+            raise PoolFullError(
                 f"there is no room for {wanted.name} beside the models in use: {names}; try again later"
             )
         return min(idle, key=lambda e: e.used)

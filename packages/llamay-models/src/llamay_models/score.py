@@ -17,7 +17,7 @@ from llamay_models.engine.passes.pass_runner import PassRunner
 from llamay_models.engine.passes.text_pass import TextPass
 from llamay_models.engine.runner import StepRows
 from llamay_models.engine.sampling import MAX_LOGPROBS
-from llamay_models.errors import OutOfMemory, PromptError
+from llamay_models.errors import OutOfMemoryError, PromptError
 from llamay_models.plan import Doubles, Floats
 from llamay_models.progress import Progress
 
@@ -126,7 +126,7 @@ def logits(model: ScoringModel, tokens: Sequence[int], first: int = 0) -> Iterat
     """Yield the logits after each token from number `first` on, in pieces: float32 (rows, vocabulary).
 
     Runs between the steps of the engine. Raises PromptError for a token that the model
-    does not have, OutOfMemory.
+    does not have, OutOfMemoryError.
     """
     model.engine.check_writes()
     ids = model.engine.check(tokens)
@@ -136,8 +136,8 @@ def logits(model: ScoringModel, tokens: Sequence[int], first: int = 0) -> Iterat
         def step(begin: int, end: int, wanted: int) -> Floats:
             try:
                 lease = context.reserve(end - begin)
-            except llamay_kv.OutOfPages as error:
-                raise OutOfMemory(f"no K/V memory is left to score this text: {error}") from error
+            except llamay_kv.OutOfPagesError as error:
+                raise OutOfMemoryError(f"no K/V memory is left to score this text: {error}") from error
             with lease:
                 rows = StepRows(lease, ids[begin:end], begin, wanted)
                 out = model.engine.runner.run([rows]).copy()

@@ -15,11 +15,11 @@ from llamay_models.engine import Request, Sampling
 from llamay_models.errors import (
     ConstraintError,
     ContextError,
-    EngineClosed,
+    EngineClosedError,
     LlamayError,
-    OutOfMemory,
+    OutOfMemoryError,
     PromptError,
-    PromptTooLong,
+    PromptTooLongError,
     SamplingError,
 )
 
@@ -109,7 +109,9 @@ def test_a_full_context_ends_the_text(make_model):
 
 class TestPrompts:
     def test_too_long(self, make_model):
-        with pytest.raises(PromptTooLong, match="the prompt has 41 tokens but the context holds 40") as error:
+        with pytest.raises(
+            PromptTooLongError, match="the prompt has 41 tokens but the context holds 40"
+        ) as error:
             make_model(ctx_size=40).engine.submit(Request([9] * 41))
         assert (error.value.tokens, error.value.limit) == (41, 40)
 
@@ -213,7 +215,7 @@ def test_memory_that_runs_out_ends_one_request_and_no_other(make_model):
     model = make_model(page_tokens=16, budget=4 * page)
     small = model.engine.submit(Request([9] * 10, GREEDY, 20, ignore_eos=True))
     large = model.engine.submit(Request([9] * 100, GREEDY, 20))
-    with pytest.raises(OutOfMemory, match="no K/V memory is left"):
+    with pytest.raises(OutOfMemoryError, match="no K/V memory is left"):
         list(large)
     assert small.tokens == expected
     assert model.pool.used_bytes == 0
@@ -288,7 +290,7 @@ class TestClose:
         threading.Timer(0.05, gate.open).start()
         model.close()
         assert generation.finish_reason == "cancelled"
-        with pytest.raises(EngineClosed, match="the model was closed"):
+        with pytest.raises(EngineClosedError, match="the model was closed"):
             model.engine.submit(Request([9]))
         model.close()
 
@@ -297,9 +299,9 @@ class TestClose:
         context = model.context([9, 9])
         model.close()
         for use in (lambda: context.extend([9]), context.generate, context.fork, lambda: context.tokens):
-            with pytest.raises(EngineClosed, match="small llama was closed, and with it this context"):
+            with pytest.raises(EngineClosedError, match="small llama was closed, and with it this context"):
                 use()
-        with pytest.raises(EngineClosed, match="small llama was closed; load it again"):
+        with pytest.raises(EngineClosedError, match="small llama was closed; load it again"):
             _ = model.program
 
     def test_frees_everything_although_somebody_holds_on_to_it(self, make_model):

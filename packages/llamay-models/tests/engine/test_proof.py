@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import llamay_kv
 from llamay_models.engine import Request, Sampling
-from llamay_models.errors import ContextError, OutOfMemory
+from llamay_models.errors import ContextError, OutOfMemoryError
 
 NAMES = [("llama", {}), ("gemma3", {"attention.sliding_window": 20}), ("qwen3", {})]
 
@@ -143,11 +143,11 @@ def test_any_history_of_an_engine_gives_what_each_gets_alone(make_model, tmp_pat
             more = prompt_of(draw(st.integers(1, 30)), 5)
             try:
                 contexts.append((context.fork().extend(more), [*tokens, *more]))
-            except OutOfMemory:
+            except OutOfMemoryError:
                 contexts = [c for c in contexts if not c[0]._closed]
     for running, expected in checks:
         assert running.wait(60)
-        if isinstance(running.error, OutOfMemory):  # contexts that are held may take all there is
+        if isinstance(running.error, OutOfMemoryError):  # contexts that are held may take all there is
             continue
         if expected is None:
             assert running.finish_reason in ("cancelled", "stop", "length")
@@ -158,7 +158,7 @@ def test_any_history_of_an_engine_gives_what_each_gets_alone(make_model, tmp_pat
     failed = {id(g) for g, _ in checks if g.error is not None}
     for context, alone in after:
         if not failed and list(context.tokens) == list(alone.tokens):
-            with contextlib.suppress(OutOfMemory):
+            with contextlib.suppress(OutOfMemoryError):
                 assert np.array_equal(context.logits, alone.logits)
     for context, tokens in contexts:
         assert list(context.tokens) == tokens
@@ -212,7 +212,7 @@ def soak(make_model, tmp_path, pairs, requests, seed=0):
         while sum(done) < requests:
             try:
                 one(rng, number)
-            except (ContextError, OutOfMemory):
+            except (ContextError, OutOfMemoryError):
                 pass
             except Exception as error:
                 wrong.append(error)

@@ -59,7 +59,7 @@ COMMANDS: dict[str, Command] = {
 ALIASES = {"?": "help", "exit": "bye", "quit": "bye", "branch": "branches"}
 
 
-class Leave(Exception):
+class Leave(Exception):  # noqa: N818 -- a way out of a loop, no error
     """Raised to end the chat."""
 
 

@@ -166,8 +166,8 @@ void Matcher::accept(uint32_t token) {
       }
       bytes = " (" + bytes + ")";
     }
-    throw RefusedToken("token " + std::to_string(token) + bytes + " " + shown + " after " +
-                       std::to_string(at_->index) + " tokens; expected " + expected());
+    throw RefusedTokenError("token " + std::to_string(token) + bytes + " " + shown + " after " +
+                            std::to_string(at_->index) + " tokens; expected " + expected());
   }
   move_to(p);
 }

@@ -20,7 +20,7 @@ struct Grammar {
   Grammar& operator=(const Grammar&) = delete;
 };
 
-class RefusedToken : public std::runtime_error {
+class RefusedTokenError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
@@ -45,7 +45,7 @@ class Matcher {
 
   void fill_mask(uint32_t* mask) const;
   bool allows(uint32_t token) const;
-  void accept(uint32_t token);  // throws RefusedToken, leaving the position as it was
+  void accept(uint32_t token);  // throws RefusedTokenError, leaving the position as it was
   bool try_accept(uint32_t token);
   void rollback(uint64_t n);  // throws std::out_of_range
   // Tokens that are the only ones allowed, one after another, at most `limit`.

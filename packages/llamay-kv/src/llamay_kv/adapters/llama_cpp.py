@@ -37,7 +37,7 @@ from llamay_kv.adapters import _llama_states as states
 from llamay_kv.adapters._token_trie import TokenTrie
 from llamay_kv.identity import Identity
 from llamay_kv.storage.crypto import Key
-from llamay_kv.tiers.chunk import Damaged, Link
+from llamay_kv.tiers.chunk import DamagedError, Link
 from llamay_kv.tiers.chunk_files import ChunkFiles
 
 __all__ = [
@@ -309,7 +309,7 @@ class LlamaDiskCache(_PrefixCache):
                 return
             payload = self._files.read(about, keep=True)[1]  # it may be under the key of another owner
             version, identity, state, n = _HEAD.unpack(payload[: _HEAD.size])
-        except (Damaged, ValueError):
+        except (DamagedError, ValueError):
             return
         tokens = np.frombuffer(payload[_HEAD.size :], "<i4").astype(np.int32)
         if version == 1 and identity == self._identity.digest and len(tokens) == n:
@@ -328,7 +328,7 @@ class LlamaDiskCache(_PrefixCache):
                 self._check(key, entry)
                 try:
                     state = states.decode(self._files.read(entry.state)[1], entry.tokens)
-                except (Damaged, ValueError):
+                except (DamagedError, ValueError):
                     self._forget(entry)
                     continue
                 self._files.touch(entry.state)

@@ -10,7 +10,7 @@ from collections.abc import Collection
 import numpy as np
 
 from llamay_kv._kv import Context, Lease
-from llamay_kv.errors import ConvertedWarning, LegacyWarning, NotAllowed, SnapshotError
+from llamay_kv.errors import ConvertedWarning, LegacyWarning, NotAllowedError, SnapshotError
 from llamay_kv.identity import Identity
 from llamay_kv.layout import Layout
 from llamay_kv.snapshots import format as fmt
@@ -74,10 +74,10 @@ def restore_into(
 
 def _check_labels(path: str, manifest: Manifest, owner: str | None, markings: Collection[str]) -> None:
     if manifest.owner is not None and owner != manifest.owner:
-        raise NotAllowed(path, "owner", "the snapshot has another owner")
+        raise NotAllowedError(path, "owner", "the snapshot has another owner")
     if manifest.marking is not None and manifest.marking not in markings:
         reason = f"the snapshot is marked {manifest.marking!r}, which the caller does not handle"
-        raise NotAllowed(path, "marking", reason)
+        raise NotAllowedError(path, "marking", reason)
 
 
 def _check_identity(path: str, manifest: Manifest, identity: Identity, legacy: Legacy) -> None:

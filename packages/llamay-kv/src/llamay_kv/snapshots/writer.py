@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from llamay_kv._kv import Context, crc64
-from llamay_kv.errors import NotAllowed
+from llamay_kv.errors import NotAllowedError
 from llamay_kv.identity import Identity
 from llamay_kv.ids import Ids
 from llamay_kv.layout import Layout, Precision
@@ -84,7 +84,7 @@ def rekey(
     with SnapshotReader(vfs, path) as reader:
         if key is None and reader.manifest.marking is not None:
             reason = f"the snapshot is marked {reader.manifest.marking!r} and stays encrypted"
-            raise NotAllowed(path, "marking", reason)
+            raise NotAllowedError(path, "marking", reason)
         reader.unlock(keys)
         ids = reader.ids()
         manifest = replace(

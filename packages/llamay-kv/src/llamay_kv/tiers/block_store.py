@@ -10,7 +10,7 @@ from typing import Self
 from llamay_kv.identity import Identity
 from llamay_kv.storage.crypto import Key
 from llamay_kv.storage.vfs import Buffer, Vfs
-from llamay_kv.tiers.chunk import Damaged, Link
+from llamay_kv.tiers.chunk import DamagedError, Link
 from llamay_kv.tiers.chunk_files import ChunkFiles
 
 _NOBODY = Identity()
@@ -90,7 +90,7 @@ class BlockStore:
             return None
         try:
             block = self._files.read(link)[1]
-        except Damaged:
+        except DamagedError:
             return None
         self._files.touch(link)
         return block

@@ -19,7 +19,7 @@ from llamay_kv.snapshots.format import CHUNK
 from llamay_kv.storage.crypto import Key
 from llamay_kv.storage.vfs import TEMPORARY, Listed, LocalVfs, Vfs
 from llamay_kv.tiers import chunk
-from llamay_kv.tiers.chunk import Damaged, Link
+from llamay_kv.tiers.chunk import DamagedError, Link
 
 _STALE = 600.0
 
@@ -137,7 +137,7 @@ class CacheFolder:
                 self._read(secret, file.name)
             except FileNotFoundError:
                 continue  # evicted meanwhile
-            except (Damaged, OSError) as error:
+            except (DamagedError, OSError) as error:
                 wrong[file.name] = str(error)
         return wrong
 
@@ -191,7 +191,7 @@ class CacheFolder:
                 return FolderMiss(len(tokens), i * CHUNK, "not stored" if i else "unknown")
             try:
                 self._read(secret, link.name)
-            except (Damaged, OSError) as error:
+            except (DamagedError, OSError) as error:
                 return FolderMiss(len(tokens), i * CHUNK, "damaged", str(error))
         return FolderMiss(len(tokens), len(ids) // CHUNK * CHUNK, "complete")
 
@@ -203,7 +203,7 @@ class CacheFolder:
         with self._vfs.open(f"{self._directory}/{name}") as file:
             data = bytearray(file.size())
             if file.read_into([memoryview(data)], 0) != len(data):
-                raise Damaged("it ends too early")
+                raise DamagedError("it ends too early")
         chunk.open_sealed(secret, link, data)
 
     def _secret(self) -> bytes:

@@ -64,17 +64,17 @@ class Link:
 
     @classmethod
     def named(cls, name: str) -> Link:
-        """Return the link of a file. Damaged if no chunk has such a name."""
+        """Return the link of a file. DamagedError if no chunk has such a name."""
         try:
             digest = bytes.fromhex(name.removesuffix(SUFFIX))
         except ValueError:
-            raise Damaged("not the name of a chunk") from None
+            raise DamagedError("not the name of a chunk") from None
         if len(digest) != 32:
-            raise Damaged("not the name of a chunk")
+            raise DamagedError("not the name of a chunk")
         return cls(digest)
 
 
-class Damaged(Exception):
+class DamagedError(Exception):
     """The file of a chunk is damaged or forged."""
 
 
@@ -86,29 +86,29 @@ def seal(secret: bytes, link: Link, present: int, payload: bytes | bytearray | m
 
 
 def present(head: bytes) -> int:
-    """Return the set of groups that a file holds, from its first bytes; Damaged if it is no chunk."""
+    """Return the set of groups that a file holds, from its first bytes; DamagedError if it is no chunk."""
     if len(head) < HEAD.size:
-        raise Damaged("too short")
+        raise DamagedError("too short")
     magic, version, groups = HEAD.unpack(head[: HEAD.size])
     if magic != MAGIC or version != VERSION:
-        raise Damaged("not a chunk")
+        raise DamagedError("not a chunk")
     return int(groups)
 
 
 def open_sealed(secret: bytes, link: Link, file: bytearray | memoryview) -> tuple[int, memoryview]:
-    """Return the set of groups that a file holds, and their payloads. Damaged unless every byte is authentic."""
+    """Return the set of groups that a file holds, and their payloads. DamagedError unless every byte is authentic."""
     from cryptography.exceptions import InvalidTag
 
     view = memoryview(file)
     groups = present(bytes(view[: HEAD.size]))
     if len(view) < OVERHEAD:
-        raise Damaged("too short")
+        raise DamagedError("too short")
     head, nonce, sealed = view[: HEAD.size], view[HEAD.size : HEAD.size + NONCE], view[HEAD.size + NONCE :]
     payload = bytearray(len(sealed) - fmt.TAG)
     try:
         _cipher(secret, link).decrypt_into(nonce, sealed, head, payload)
     except InvalidTag:
-        raise Damaged("not authentic") from None
+        raise DamagedError("not authentic") from None
     return groups, memoryview(payload)
 
 

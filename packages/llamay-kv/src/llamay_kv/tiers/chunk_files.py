@@ -14,7 +14,7 @@ from llamay_kv.errors import SnapshotError
 from llamay_kv.storage.crypto import Key
 from llamay_kv.storage.vfs import TEMPORARY, Batch, Buffer, LocalVfs, Vfs, write_atomically
 from llamay_kv.tiers import chunk
-from llamay_kv.tiers.chunk import Damaged, Link
+from llamay_kv.tiers.chunk import DamagedError, Link
 
 _STALE = 600.0  # seconds after which an unfinished file belongs to no running process
 _RELIST = 30.0  # seconds for which changes by other processes may go unseen
@@ -194,14 +194,14 @@ class ChunkFiles:
                 head = bytearray(chunk.HEAD.size)
                 got = file.read_into([memoryview(head)], 0)
                 return chunk.present(bytes(head[:got]))
-        except Damaged:
+        except DamagedError:
             self.drop(link, "damaged")
         except OSError:
             self.drop(link, "failed_reads")
         return None
 
     def read(self, link: Link, parts: int = 0, *, keep: bool = False) -> tuple[int, memoryview]:
-        """Return the parts of a chunk and its payload, verified. A damaged chunk is removed, and Damaged raised.
+        """Return the parts of a chunk and its payload, verified. A damaged chunk is removed, and DamagedError raised.
 
         With `keep` a damaged chunk stays, for callers that cannot know whether it is theirs.
         """
@@ -214,14 +214,14 @@ class ChunkFiles:
             with self.vfs.open(self.path(link)) as file:
                 data = bytearray(file.size())
                 if file.read_into([memoryview(data)], 0) != len(data):
-                    raise Damaged("it ends too early")
+                    raise DamagedError("it ends too early")
             now, payload = chunk.open_sealed(self.secret, link, data)
             if now & parts != parts:
-                raise Damaged("it holds less than before")
+                raise DamagedError("it holds less than before")
         except OSError as error:
             self.drop(link, "failed_reads")
-            raise Damaged(str(error)) from error
-        except Damaged:
+            raise DamagedError(str(error)) from error
+        except DamagedError:
             if not keep:
                 self.drop(link, "damaged")
             raise

@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 
-from llamay_kv._kv import OutOfPages, hold_rows
+from llamay_kv._kv import OutOfPagesError, hold_rows
 from llamay_kv.context import Context, Pool
 from llamay_kv.identity import Identity
 from llamay_kv.ids import known
@@ -21,7 +21,7 @@ from llamay_kv.layout import Group, Layout
 from llamay_kv.snapshots.format import CHUNK, first_needed
 from llamay_kv.storage.crypto import Key
 from llamay_kv.storage.vfs import Vfs
-from llamay_kv.tiers.chunk import Damaged, Link
+from llamay_kv.tiers.chunk import DamagedError, Link
 from llamay_kv.tiers.chunk_files import ChunkFiles
 
 _NOBODY = Identity()
@@ -143,7 +143,7 @@ class DiskCache:
             theirs: dict[int, memoryview] = {}
             if have is not None and have & ~mine:
                 # The file and the context each have a part that the other lacks: a state, or a window.
-                with contextlib.suppress(Damaged):
+                with contextlib.suppress(DamagedError):
                     theirs = _split(pool.layout, *self._files.read(link))
             parts = mine | sum(1 << g for g in theirs if not mine >> g & 1)
             payload = np.empty(_payload_bytes(pool.layout, parts), np.uint8)
@@ -209,7 +209,7 @@ class DiskCache:
             started = time.perf_counter()
             try:
                 loaded = self._fill(pool, ids, chain[:n], onto)
-            except OutOfPages:
+            except OutOfPagesError:
                 self._files.count("no_pages")
                 break
             if isinstance(loaded, Context):
@@ -291,8 +291,8 @@ class DiskCache:
                     try:
                         groups, payload = self._files.read(*chain[i])
                         if len(payload) != _payload_bytes(layout, groups):
-                            raise Damaged("it has not the length of its groups")
-                    except Damaged:
+                            raise DamagedError("it has not the length of its groups")
+                    except DamagedError:
                         context.close()
                         return i
                     for g, part in _split(layout, groups, payload).items():

@@ -35,11 +35,11 @@ _BRACKETS = {"[": "]", "{": "}", "(": ")"}
 _DEEPEST = 64
 
 
-class _Broken(Exception):
+class _BrokenError(Exception):
     """The text is no list of arguments."""
 
 
-class _Unfinished(Exception):
+class _UnfinishedError(Exception):
     """More text decides."""
 
 
@@ -71,9 +71,9 @@ class Literals:
         """The arguments from `at` on, and where their closing bracket ends; None where they are none."""
         try:
             return self._members(text, at, _BRACKETS[self.opens], self.assign, 0)
-        except _Unfinished:
+        except _UnfinishedError:
             return WAIT
-        except _Broken:
+        except _BrokenError:
             return None
 
     def string_end(self, text: str, at: int, quote: str) -> tuple[bool, int]:
@@ -106,7 +106,7 @@ class Literals:
             key, at = self._key(text, at)
             at = self._next(text, at)
             if not text.startswith(assign, at):
-                raise _Broken
+                raise _BrokenError
             out[key], at = self._value(text, self._next(text, at + len(assign)), depth + 1)
             at = self._behind(text, at, closing)
 
@@ -123,7 +123,7 @@ class Literals:
     def _next(self, text: str, at: int) -> int:
         at = skip(text, at)
         if at == len(text):
-            raise _Unfinished
+            raise _UnfinishedError
         return at
 
     def _behind(self, text: str, at: int, closing: str) -> int:
@@ -131,7 +131,7 @@ class Literals:
         if text[at] == ",":
             return at + 1
         if text[at] != closing:
-            raise _Broken
+            raise _BrokenError
         return at
 
     def _key(self, text: str, at: int) -> tuple[str, int]:
@@ -139,9 +139,9 @@ class Literals:
             return string
         name = _NAME.match(text, at)
         if name is None:
-            raise _Broken
+            raise _BrokenError
         if name.end() == len(text):
-            raise _Unfinished
+            raise _UnfinishedError
         return name[0], name.end()
 
     def _string(self, text: str, at: int) -> tuple[str, int] | None:
@@ -149,16 +149,16 @@ class Literals:
             if text.startswith(quote, at):
                 whole, end = self.string_end(text, at + len(quote), quote)
                 if not whole:
-                    raise _Unfinished
+                    raise _UnfinishedError
                 inner = text[at + len(quote) : end]
                 return (_ESCAPE.sub(_meant, inner) if self.escapes else inner), end + len(quote)
             if quote.startswith(text[at:]):
-                raise _Unfinished
+                raise _UnfinishedError
         return None
 
     def _value(self, text: str, at: int, depth: int) -> tuple[Any, int]:
         if depth > _DEEPEST:
-            raise _Broken
+            raise _BrokenError
         if (string := self._string(text, at)) is not None:
             return string
         if text[at] == "[":
@@ -167,18 +167,18 @@ class Literals:
             return self._members(text, at + 1, "}", ":", depth)
         found = _NUMBER.match(text, at) or _WORD.match(text, at)
         if found is None:
-            raise _Unfinished if text[at:] == "-" else _Broken
+            raise _UnfinishedError if text[at:] == "-" else _BrokenError
         if found.end() == len(text):
-            raise _Unfinished
+            raise _UnfinishedError
         word = found[0]
         if word.lower() in _WORDS:
             return _WORDS[word.lower()], found.end()
         try:
             number = float(word) if found.lastindex else int(word)
         except ValueError:
-            raise _Broken from None
+            raise _BrokenError from None
         if number in (float("inf"), float("-inf")):
-            raise _Broken
+            raise _BrokenError
         return number, found.end()
 
 

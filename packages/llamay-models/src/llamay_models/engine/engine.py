@@ -28,7 +28,7 @@ from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.engine.state.vectors import Vectors
 from llamay_models.engine.state.vectors import make as make_vectors
 from llamay_models.engine.stats import Histograms, Stats
-from llamay_models.errors import ContextError, EncoderOnly, PromptError, PromptTooLong
+from llamay_models.errors import ContextError, EncoderOnlyError, PromptError, PromptTooLongError
 from llamay_models.plan import Inputs
 from llamay_models.progress import Progress
 
@@ -45,10 +45,10 @@ class Engine:
         max_sequences: the most sequences in prefill or decoding at a time; more wait in a queue.
         prefixes: the prefix cache; None without one.
 
-    `max_queue` bounds the number of waiting sequences; `submit` refuses more with QueueFull. With `speculation` tokens
-    are drafted from the text itself, and by a `draft` engine of the same vocabulary, where that is faster; no text
-    changes. `stall` bounds how long texts that decode wait for prompts in prefill. With `whole_text` a text must be one
-    step.
+    `max_queue` bounds the number of waiting sequences; `submit` refuses more with QueueFullError. With
+    `speculation` tokens are drafted from the text itself, and by a `draft` engine of the same vocabulary, where that is
+    faster; no text changes. `stall` bounds how long texts that decode wait for prompts in prefill. With `whole_text` a
+    text must be one step.
 
     """
 
@@ -134,8 +134,8 @@ class Engine:
     def submit(self, request: Request) -> Generation:
         """Queue a generation, which begins at once if it can be admitted.
 
-        Raises PromptError or PromptTooLong for a prompt that cannot be computed, ContextError for a context that is in
-        use or closed, QueueFull, EngineClosed. A later error ends the generation.
+        Raises PromptError or PromptTooLongError for a prompt that cannot be computed, ContextError for a context that
+        is in use or closed, QueueFullError, EngineClosedError. A later error ends the generation.
         """
         self.check_writes()
         channel = Channel()
@@ -178,7 +178,7 @@ class Engine:
     def prefill_all(self, sequences: Sequence[EngineSequence]) -> None:
         """Compute the pending tokens of several sequences, all from the same step on. Blocks.
 
-        Raises the first error when all have ended; QueueFull, EngineClosed.
+        Raises the first error when all have ended; QueueFullError, EngineClosedError.
         """
         prefill_all(self._loop, sequences)
 
@@ -210,14 +210,14 @@ class Engine:
     def check(self, tokens: Sequence[int]) -> list[int]:
         """Return the tokens as a list of plain integers.
 
-        Raises PromptError for one outside the vocabulary, PromptTooLong.
+        Raises PromptError for one outside the vocabulary, PromptTooLongError.
         """
         if isinstance(tokens, (str, bytes)) or not hasattr(tokens, "__len__"):
             raise PromptError(f"a prompt is text or a sequence of token ids, not {type(tokens).__name__}")
         if len(tokens) > self.ctx_size:
-            raise PromptTooLong(len(tokens), self.ctx_size)
+            raise PromptTooLongError(len(tokens), self.ctx_size)
         if len(tokens) > self._most_rows:
-            raise PromptTooLong(len(tokens), self._most_rows, step=True)
+            raise PromptTooLongError(len(tokens), self._most_rows, step=True)
         array = np.asarray(tokens)
         if array.size and (array.ndim != 1 or array.dtype.kind not in "iu"):
             raise PromptError(f"a prompt is text or a sequence of token ids, not of {array.dtype}")
@@ -228,9 +228,9 @@ class Engine:
         return ids
 
     def check_writes(self) -> None:
-        """Raise EncoderOnly where the model writes no text."""
+        """Raise EncoderOnlyError where the model writes no text."""
         if not self.writes:
-            raise EncoderOnly(self._name)
+            raise EncoderOnlyError(self._name)
 
     def vectors(
         self, begin: int, values: npt.ArrayLike, digest: bytes, positions: npt.ArrayLike | None

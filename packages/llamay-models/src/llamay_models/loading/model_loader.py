@@ -14,7 +14,7 @@ from llamay_models.architectures import find
 from llamay_models.backend import CPU, Backend, Threads, Weight
 from llamay_models.embedding import take_rank_head
 from llamay_models.engine.scheduling.prefill_budget import Stall
-from llamay_models.errors import EncoderOnly, ModelError
+from llamay_models.errors import EncoderOnlyError, ModelError
 from llamay_models.kv_cache.layout import PRECISIONS, Precision, cache_layout
 from llamay_models.kv_cache.pool import kv_pool
 from llamay_models.loading.background import BackgroundCall
@@ -76,12 +76,12 @@ def load(
             `kv_budget`, and given up whenever contexts need pages. None takes all of it, 0 keeps nothing in
             memory.
         spill: the store to which K/V of contexts that are not at work goes, encrypted, when `kv_budget` is used up,
-            and from which it comes back when it is used. None ends requests with OutOfMemory instead.
+            and from which it comes back when it is used. None ends requests with OutOfMemoryError instead.
         disk_cache: a folder in which prefixes outlive the process, of at most 16 GiB for all models together,
             or a `llamay_kv.DiskCache` with limits and a key of your own, which several models may share.
         max_rows: the most tokens that one step computes.
         max_sequences: the most contexts in prefill or decoding at a time; more wait.
-        max_queue: the most requests that wait; more are refused with QueueFull.
+        max_queue: the most requests that wait; more are refused with QueueFullError.
         max_stall: how long a step with prompt rows may take while texts decode: "2.5x", times as long as one without,
             or "50ms". A higher bound speeds prefill up, a lower one the running texts.
         draft: a smaller model of the same vocabulary, which drafts tokens: a path, loaded and closed
@@ -105,18 +105,7 @@ def load(
 
     """
     threads = usable_processors() if threads is None else threads
-    for name, value, low, high in (("threads", threads, 1, 1024), ("max_rows", max_rows, 1, 8192)):
-        if not low <= value <= high:
-            raise ValueError(f"{name} must be from {low} to {high}, not {value}")
-    if prefix_cache is not None and prefix_cache < 0:
-        raise ValueError(f"prefix_cache must be a number of bytes, or 0 for none, not {prefix_cache}")
-    if kv not in PRECISIONS:
-        raise ValueError(f"kv must be one of {', '.join(PRECISIONS)}, not {kv!r}")
-
-    if packed_cache is not None and backend.packed is None:
-        raise ValueError(
-            f"packed_cache is given, but the backend {backend.name} keeps no weights in files; load without it"
-        )
+    _check_arguments(backend, threads, max_rows, prefix_cache, kv, packed_cache)
     stall = Stall.parse(max_stall)
 
     file = gguf.open(path)
@@ -125,7 +114,7 @@ def load(
     rank_head = take_rank_head(tensors, config.width)
     check(architecture.build, config, tensors, str(file.path))
     if draft is not None and config.output != "logits":
-        raise EncoderOnly(_name(file))
+        raise EncoderOnlyError(_name(file))
     trace = Trace()
     architecture.build(trace, config, Weights(tensors))
     base = trace.program()
@@ -193,6 +182,28 @@ def load(
             adapters=opened,
         )
     )
+
+
+def _check_arguments(
+    backend: Backend,
+    threads: int,
+    max_rows: int,
+    prefix_cache: int | None,
+    kv: str,
+    packed_cache: str | PathLike[str] | None,
+) -> None:
+    """Raise ValueError for an argument of `load` that no file could make valid."""
+    for name, value, low, high in (("threads", threads, 1, 1024), ("max_rows", max_rows, 1, 8192)):
+        if not low <= value <= high:
+            raise ValueError(f"{name} must be from {low} to {high}, not {value}")
+    if prefix_cache is not None and prefix_cache < 0:
+        raise ValueError(f"prefix_cache must be a number of bytes, or 0 for none, not {prefix_cache}")
+    if kv not in PRECISIONS:
+        raise ValueError(f"kv must be one of {', '.join(PRECISIONS)}, not {kv!r}")
+    if packed_cache is not None and backend.packed is None:
+        raise ValueError(
+            f"packed_cache is given, but the backend {backend.name} keeps no weights in files; load without it"
+        )
 
 
 def _kept(

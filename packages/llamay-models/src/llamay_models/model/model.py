@@ -18,7 +18,7 @@ from llamay_models.engine.passes.text_pass import PassKind
 from llamay_models.engine.requests.token_constraint import TokenConstraint
 from llamay_models.engine.state.context_state import State
 from llamay_models.engine.state.prefix_cache import PrefixCache
-from llamay_models.errors import ContextError, EngineClosed, PromptError
+from llamay_models.errors import ContextError, EngineClosedError, PromptError
 from llamay_models.model.parts import Parts
 from llamay_models.plan import Floats, Program, hidden, inputs, whole_text
 
@@ -227,7 +227,8 @@ class Model:
         The prompt is text, token ids, or `messages`, which the model's chat template writes out up to
         where the answer begins. Names of control tokens in text count as such only with `parse_special`.
         Prefixes that were computed for the same tenant, or for none, are not computed again.
-        Blocks during the prefill. Raises PromptError, PromptTooLong, OutOfMemory, EncoderOnly.
+        Blocks during the prefill. Raises PromptError, PromptTooLongError, OutOfMemoryError,
+        EncoderOnlyError.
         """
         self.engine.check_writes()
         if prompt is not None and messages is not None:
@@ -308,7 +309,7 @@ class Model:
         that were trained for it (Kusupati et al. 2022, https://arxiv.org/abs/2205.13147). Texts of all
         callers are computed in one batch, and are the same bit for bit as alone. Prefixes of the
         `tenant`, or of none, are not computed again, and this text is added to them; with a tenant of None nothing is
-        reused or kept. Raises PromptError for an empty text, PromptTooLong, OutOfMemory; ValueError for an
+        reused or kept. Raises PromptError for an empty text, PromptTooLongError, OutOfMemoryError; ValueError for an
         argument out of range.
         """
         from llamay_models.embedding import embed
@@ -348,7 +349,8 @@ class Model:
 
         Blocks. Without a given text the first token has no probability, since no token precedes it. `top` adds the
         likeliest tokens of each place; `tenant` is that of `embed`. Raises
-        PromptError, PromptTooLong, OutOfMemory, EncoderOnly.
+        PromptError, PromptTooLongError, OutOfMemoryError,
+        EncoderOnlyError.
         """
         from llamay_models.score import score
 
@@ -374,8 +376,9 @@ class Model:
             legacy: how to treat a snapshot without an identity, as in `llamay_kv.Pool.restore`.
             progress: called as progress("restoring", bytes done, bytes in all).
 
-        Raises SnapshotError for a file that is damaged or encrypted under another key, IdentityMismatch for
-        one of another model or setting, NotAllowed for one of another owner or marking, OutOfMemory, EncoderOnly.
+        Raises SnapshotError for a file that is damaged or encrypted under another key, IdentityMismatchError for
+        one of another model or setting, NotAllowedError for one of another owner or marking, OutOfMemoryError,
+        EncoderOnlyError.
 
         """
         from llamay_models.engine.contexts.snapshot import restore
@@ -412,7 +415,7 @@ class Model:
 
     def _opened(self) -> Parts:
         if self._parts is None:
-            raise EngineClosed(f"{self.name} was closed; load it again")
+            raise EngineClosedError(f"{self.name} was closed; load it again")
         return self._parts
 
     def _tokenizer(self) -> Tokenizer:
@@ -424,7 +427,7 @@ class Model:
 def _identity(model: weakref.ref[Model]) -> kv.Identity:
     alive = model()
     if alive is None:
-        raise EngineClosed("the model was closed; load it again")
+        raise EngineClosedError("the model was closed; load it again")
     return alive.identity
 
 
@@ -432,7 +435,7 @@ def _runner(engine: Engine, model: weakref.ref[Model], kind: PassKind) -> Runner
     """Return the runner of passes: the engine's own where its plan has these outputs, else one made when first used."""
     owner = model()
     if owner is None:
-        raise EngineClosed("the model was closed; load it again")
+        raise EngineClosedError("the model was closed; load it again")
     parts = owner._opened()
     if kind in ("logits", "pooled") or parts.config.output == "rows":
         return engine.runner

@@ -9,7 +9,7 @@ import pytest
 
 from llamay_models.branches import beam_search, best_of, explore
 from llamay_models.engine import Request, Sampling
-from llamay_models.errors import ConstraintError, ContextError, QueueFull
+from llamay_models.errors import ConstraintError, ContextError, QueueFullError
 from llamay_models.score import log_softmax
 
 SEEDED = Sampling(seed=3, temperature=1.0)
@@ -188,7 +188,7 @@ def test_a_beam_that_finds_no_place_gives_everything_back(make_model, gate):
     next(iter(running))
     used = model.pool.used_bytes
     threading.Timer(0.2, gate.open).start()
-    with pytest.raises(QueueFull):
+    with pytest.raises(QueueFullError):
         beam_search(context, 4, max_tokens=5, ignore_eos=True)
     running.cancel()
     running.wait()

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llamay_models.engine import Sampling
-from llamay_models.errors import ContextError, OutOfMemory, PromptError, PromptTooLong
+from llamay_models.errors import ContextError, OutOfMemoryError, PromptError, PromptTooLongError
 
 GREEDY = Sampling(temperature=0)
 NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
@@ -156,7 +156,7 @@ def test_text_is_read_by_the_tokenizer(make_model):
 class TestExtend:
     def test_too_much_leaves_it_as_it_was(self, make_model):
         context = make_model(ctx_size=40).context([9] * 30)
-        with pytest.raises(PromptTooLong, match="the prompt has 41 tokens but the context holds 40"):
+        with pytest.raises(PromptTooLongError, match="the prompt has 41 tokens but the context holds 40"):
             context.extend([9] * 11)
         assert len(context) == 30
         context.extend([9] * 10)
@@ -190,7 +190,7 @@ class TestExtend:
         model = make_model(budget=3 * 16 * 1024)
         context = model.context([9] * 8)
         used = model.pool.used_bytes
-        with pytest.raises(OutOfMemory):
+        with pytest.raises(OutOfMemoryError):
             context.extend([9] * 200)
         assert len(context) == 8
         assert model.pool.used_bytes == used

@@ -9,7 +9,7 @@ import pytest
 
 import llamay_kv
 from llamay_models.backend import CPU
-from llamay_models.errors import IdentityMismatch
+from llamay_models.errors import IdentityMismatchError
 
 DATA = Path(__file__).parent / "data"
 FIRST = json.loads((DATA / "first_form.json").read_text())
@@ -41,10 +41,10 @@ def test_the_first_form_is_another_key_for_prefixes(make_model, name):
 
 
 def test_what_the_first_form_says_has_to_agree(make_model):
-    with pytest.raises(IdentityMismatch) as info:
+    with pytest.raises(IdentityMismatchError) as info:
         make_model("llama", precision="f16", seed=1).restore(DATA / "first_form_llama.kv")
     assert info.value.field == "weights"
-    with pytest.raises(IdentityMismatch) as info:
+    with pytest.raises(IdentityMismatchError) as info:
         make_model("qwen3", precision="f16").restore(DATA / "first_form_gemma3.kv")
     assert info.value.field in ("architecture", "layout")
 
@@ -53,7 +53,7 @@ def test_what_the_first_form_says_has_to_agree(make_model):
 def test_newer_architectures_imply_nothing(make_model, name):
     now = make_model(name).identity
     old = {k: v for k, v in now.fields.items() if k not in ("operations", "layer_kinds", "device")}
-    with pytest.raises(llamay_kv.IdentityMismatch):
+    with pytest.raises(llamay_kv.IdentityMismatchError):
         now.require(llamay_kv.Identity(old))
 
 
@@ -62,7 +62,7 @@ def test_a_device_of_another_class_is_another_state(make_model, tmp_path):
     model.context(TOKENS).save(tmp_path / "here")
     other = make_model()
     other._parts = replace(other._parts, backend=replace(other._parts.backend, device="another"))
-    with pytest.raises(IdentityMismatch, match="another device") as info:
+    with pytest.raises(IdentityMismatchError, match="another device") as info:
         other.restore(tmp_path / "here")
     assert info.value.field == "device"
 

@@ -8,7 +8,7 @@ import pytest
 
 import llamay_kv
 from llamay_models.engine import Sampling
-from llamay_models.errors import IdentityMismatch, OutOfMemory, PromptError, SnapshotError
+from llamay_models.errors import IdentityMismatchError, OutOfMemoryError, PromptError, SnapshotError
 
 NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
 TOKENS = [5 + i * 11 % 50 for i in range(75)]
@@ -61,7 +61,7 @@ def test_every_option_survives(make_model, tmp_path):
 def test_another_model_or_setting_is_refused_by_name(make_model, tmp_path, field, how):
     make_model().context(TOKENS).save(tmp_path / "it")
     other = make_model(**how)
-    with pytest.raises((IdentityMismatch, SnapshotError), match=field) as error:
+    with pytest.raises((IdentityMismatchError, SnapshotError), match=field) as error:
         other.restore(tmp_path / "it")
     if field != "precision":  # the layout says so before the identity can
         assert error.value.field == field
@@ -129,7 +129,7 @@ def test_no_room_for_it_is_an_error_that_leaves_nothing(make_model, tmp_path):
     model = make_model()
     model.context(TOKENS).save(tmp_path / "it")
     small = make_model(budget=3 * sum(model.pool.page_bytes))
-    with pytest.raises(OutOfMemory, match="no K/V memory is left for the snapshot"):
+    with pytest.raises(OutOfMemoryError, match="no K/V memory is left for the snapshot"):
         small.restore(tmp_path / "it")
     assert small.pool.used_bytes == 0
     shorter = make_model(ctx_size=50)

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from llamay_models.architectures import ARCHITECTURES
 from llamay_models.embedding import RankHead, default_pooling, take_rank_head
 from llamay_models.engine import Request, Sampling
-from llamay_models.errors import EngineClosed, OutOfMemory, PromptError, PromptTooLong, TensorError
+from llamay_models.errors import (
+    EngineClosedError,
+    OutOfMemoryError,
+    PromptError,
+    PromptTooLongError,
+    TensorError,
+)
 from llamay_models.plan import Reference
 
 TEXTS = [
@@ -127,7 +133,7 @@ def test_wrong_texts_are_told_and_leave_nothing(make_model):
         model.embed([[5], []])
     with pytest.raises(PromptError, match="text 2 of 3: token 61 is outside the vocabulary of 61"):
         model.embed([[5], [61], [5]])
-    with pytest.raises(PromptTooLong):
+    with pytest.raises(PromptTooLongError):
         model.embed([[5] * 81])
     with pytest.raises(ValueError, match="pooling must be one of mean, last, cls, not 'max'"):
         model.embed([[5]], "max")
@@ -139,7 +145,7 @@ def test_wrong_texts_are_told_and_leave_nothing(make_model):
 
 def test_a_text_that_does_not_fit_into_memory_is_told_and_others_still_fit(make_model):
     model = make_model(budget=10 * sum(make_model().pool.page_bytes))
-    with pytest.raises(OutOfMemory, match="no K/V memory is left to compute this text"):
+    with pytest.raises(OutOfMemoryError, match="no K/V memory is left to compute this text"):
         model.embed([[5] * 256])
     many = model.embed([[5 + i % 50] * 20 for i in range(40)])
     assert np.array_equal(many[7], model.embed([[12] * 20])[0])
@@ -162,7 +168,7 @@ def test_a_closed_model_says_so(make_model):
     model = make_model()
     model.embed(TEXTS[:1])
     model.close()
-    with pytest.raises(EngineClosed):
+    with pytest.raises(EngineClosedError):
         model.embed(TEXTS[:1])
 
 

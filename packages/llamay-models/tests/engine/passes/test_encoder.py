@@ -11,7 +11,7 @@ import llamay_models
 from llamay_models import score
 from llamay_models.embedding import RankHead, default_pooling
 from llamay_models.engine import Request
-from llamay_models.errors import EncoderOnly, LlamayError, ModelError, PromptError, PromptTooLong
+from llamay_models.errors import EncoderOnlyError, LlamayError, ModelError, PromptError, PromptTooLongError
 from llamay_models.plan import Reference, Rows
 
 TEXTS = [[5 + i * k % 50 for i in range(n)] for k, n in ((11, 40), (7, 1), (3, 16), (13, 33), (17, 17))]
@@ -82,13 +82,13 @@ def test_a_text_is_one_step_and_one_that_is_too_long_says_so(encoder):
     model = encoder(max_rows=32)
     assert model.embed([[9] * 32]).shape == (1, 32)
     with pytest.raises(
-        PromptTooLong,
+        PromptTooLongError,
         match="text 2 of 2: the text has 33 tokens, but this model reads a text in one step, which has 32 rows; "
         "shorten it or load the model with a larger max_rows",
     ) as error:
         model.embed([[9], [9] * 33])
     assert (error.value.tokens, error.value.limit) == (33, 32)
-    with pytest.raises(PromptTooLong, match="the prompt has 41 tokens but the context holds 40"):
+    with pytest.raises(PromptTooLongError, match="the prompt has 41 tokens but the context holds 40"):
         encoder(ctx_size=40).embed([[9] * 41])
 
 
@@ -114,9 +114,11 @@ def test_nothing_is_kept_and_no_memory_is_needed(encoder):
 def test_it_writes_no_text_and_says_so(encoder, ask):
     model = encoder()
     assert not model.writes
-    with pytest.raises(EncoderOnly, match="small bert is an encoder and writes no text: use embed or rerank"):
+    with pytest.raises(
+        EncoderOnlyError, match="small bert is an encoder and writes no text: use embed or rerank"
+    ):
         ask(model)
-    assert issubclass(EncoderOnly, PromptError)
+    assert issubclass(EncoderOnlyError, PromptError)
     assert model.embed([9]).shape == (1, 32)
 
 
@@ -185,7 +187,7 @@ class TestFiles:
             assert model.rerank("cat", ["a cat sat", "interest rates rose"]).argmax() == 0
             alone = model.embed(["a cat sat"])
             assert np.array_equal(alone[0], near)
-            with pytest.raises(EncoderOnly):
+            with pytest.raises(EncoderOnlyError):
                 model.context("a cat")
 
     def test_it_cannot_draft_for_another(self, path, shared_data, backend):
@@ -193,7 +195,7 @@ class TestFiles:
             llamay_models.load(
                 shared_data / "models" / "stories260K.gguf", threads=1, backend=backend, draft=path
             )
-        with pytest.raises(EncoderOnly):
+        with pytest.raises(EncoderOnlyError):
             llamay_models.load(
                 path, threads=1, backend=backend, draft=shared_data / "models" / "stories260K.gguf"
             )

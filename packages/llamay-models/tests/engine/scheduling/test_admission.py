@@ -11,7 +11,7 @@ import llamay_kv
 from llamay_models.engine import Request, Sampling
 from llamay_models.engine.scheduling.waiting_queue import AGING, WaitingQueue
 from llamay_models.engine.state.page_demand import PageDemand
-from llamay_models.errors import OutOfMemory, QueueFull
+from llamay_models.errors import OutOfMemoryError, QueueFullError
 
 GREEDY = Sampling(temperature=0)
 
@@ -62,7 +62,7 @@ class TestMemory:
         assert all(done)
         for i, (context, generation) in enumerate(zip(contexts, running, strict=True)):
             if generation.finish_reason != "length":
-                assert isinstance(generation.error, OutOfMemory)  # the finished ones hold their pages
+                assert isinstance(generation.error, OutOfMemoryError)  # the finished ones hold their pages
                 continue
             expected = plain.context(prompt_of(10, i)).generate(GREEDY, max_tokens=100, ignore_eos=True)
             assert generation.tokens == expected.tokens
@@ -100,7 +100,7 @@ class TestMemory:
             Request(prompt_of(100), GREEDY, 20),
             Request(prompt_of(10), GREEDY, 20, ignore_eos=True),
         )
-        with pytest.raises(OutOfMemory, match="no K/V memory is left"):
+        with pytest.raises(OutOfMemoryError, match="no K/V memory is left"):
             list(large)
         assert small.tokens == after.tokens
 
@@ -123,7 +123,7 @@ class TestQueue:
         first = model.engine.submit(Request(prompt_of(5), GREEDY, 5, constraint=gate, ignore_eos=True))
         next(iter(first))
         waiting = [model.engine.submit(Request(prompt_of(5), GREEDY, 1)) for _ in range(3)]
-        with pytest.raises(QueueFull, match="3 requests wait for this model already"):
+        with pytest.raises(QueueFullError, match="3 requests wait for this model already"):
             model.engine.submit(Request(prompt_of(5), GREEDY, 1))
         gate.open()
         assert all(g.wait(10) for g in [first, *waiting])

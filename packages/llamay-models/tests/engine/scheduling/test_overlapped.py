@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from llamay_models.engine import Request, Sampling
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.overlapped import OverlappedStep
-from llamay_models.errors import EngineClosed
+from llamay_models.errors import EngineClosedError
 
 GREEDY = Sampling(temperature=0)
 SAMPLINGS = {
@@ -271,7 +271,7 @@ def test_closing_ends_a_step_that_has_begun(make_model):
     next(iter(running))
     model.close()
     assert running.finish_reason == "cancelled"
-    with pytest.raises(EngineClosed):
+    with pytest.raises(EngineClosedError):
         _ = running.text
 
 

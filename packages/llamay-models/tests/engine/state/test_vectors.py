@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from llamay_models.engine import Request, Sampling
 from llamay_models.engine.state.vectors import encode_vectors
-from llamay_models.errors import ContextError, PromptError, PromptTooLong, SnapshotError
+from llamay_models.errors import ContextError, PromptError, PromptTooLongError, SnapshotError
 from llamay_models.plan import Inputs, Reference, Rows
 
 GREEDY = Sampling(temperature=0)
@@ -239,7 +239,7 @@ def test_what_does_not_fit_is_told_and_changes_nothing(make_model, how, message)
 def test_a_model_that_takes_none_and_a_context_that_is_full_say_so(make_model):
     model = make_model(ctx_size=10)
     context = model.context([9])
-    with pytest.raises(PromptTooLong, match="the prompt has 11 tokens but the context holds 10"):
+    with pytest.raises(PromptTooLongError, match="the prompt has 11 tokens but the context holds 10"):
         context.extend_vectors(np.zeros((10, 32)), digest(1))
     model.engine.reads = Inputs(tokens=61)
     with pytest.raises(PromptError, match="this model takes tokens only"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from llamay_models.answers import begins_in_reasoning, format_of
-from llamay_models.errors import PromptTooLong
+from llamay_models.errors import PromptTooLongError
 from llamay_server.chat.tools import Toolbox
 from llamay_server.engine.formats import envelope, prepared, reasoning_of
 from llamay_server.http.errors import invalid
@@ -100,7 +100,7 @@ def render(model: Model, conversation: Conversation) -> Rendered:
 def fit(model: Model, conversation: Conversation) -> Rendered:
     """`render`, and drop the oldest turns of a conversation that is too long where it allows that.
 
-    System messages and the last turn stay. Raises `PromptTooLong` where the rest is still too long.
+    System messages and the last turn stay. Raises `PromptTooLongError` where the rest is still too long.
     """
     limit = model.info.context_length
     rendered = render(model, conversation)
@@ -108,7 +108,7 @@ def fit(model: Model, conversation: Conversation) -> Rendered:
     while len(rendered.prompt.tokens) >= limit:
         turns = [i for i, m in enumerate(conversation.messages) if m["role"] != "system"]
         if not conversation.drop_turns or len(turns) < 2:
-            raise PromptTooLong(len(rendered.prompt.tokens), limit)
+            raise PromptTooLongError(len(rendered.prompt.tokens), limit)
         # Dropping half of the excess at a time takes a handful of renders for a conversation of any length.
         excess = len(rendered.prompt.tokens) - limit
         share = max(1, min(len(turns) - 1, excess * len(turns) // (2 * len(rendered.prompt.tokens))))

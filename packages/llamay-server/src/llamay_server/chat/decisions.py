@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from llamay_models.errors import PromptTooLong
+from llamay_models.errors import PromptTooLongError
 from llamay_server.chat.conversation import Conversation, Message, common_prefix, render
 from llamay_server.http.errors import invalid
 
@@ -63,12 +63,12 @@ class Decisions:
 def decide(
     model: Model, messages: Sequence[Message], questions: Sequence[Question], tenant: str
 ) -> Callable[[Progress], Decisions]:
-    """The blocking work of answering questions about a conversation. Raises a 400, `PromptTooLong`."""
+    """The blocking work of answering questions about a conversation. Raises a 400, `PromptTooLongError`."""
     keys = option_keys(model, max(len(q.options) for q in questions))
     names = [key for key, _ in keys]
     prompts = [_prompt(model, messages, q.text(names)) for q in questions]
     if (longest := max(len(ids) for ids in prompts)) > model.info.context_length:
-        raise PromptTooLong(longest, model.info.context_length)
+        raise PromptTooLongError(longest, model.info.context_length)
     shortest = min(len(ids) for ids in prompts)
     shared = min(min(common_prefix(prompts[0], ids) for ids in prompts), shortest - 1)
 

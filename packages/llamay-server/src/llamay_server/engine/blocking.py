@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Abandoned(Exception):
+class AbandonedError(Exception):
     """Raised out of a progress callback to stop work whose client has left."""
 
 
@@ -25,7 +25,7 @@ async def in_thread(work: Callable[[Progress], T]) -> T:
 
     def progress(*_: Any) -> None:
         if stopped:
-            raise Abandoned
+            raise AbandonedError
 
     future = asyncio.ensure_future(asyncio.to_thread(work, progress))
     try:

@@ -39,5 +39,5 @@ class OutputConstraint:
         return self.kind == "tools" or self.reasoning is not None
 
 
-class UnsupportedConstraint(ValueError):
+class UnsupportedConstraintError(ValueError):
     """A schema, expression or grammar that cannot be enforced exactly; the message is meant for the client."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from llamay_server.engine.constraint import JSON_KINDS, OutputConstraint, UnsupportedConstraint
+from llamay_server.engine.constraint import JSON_KINDS, OutputConstraint, UnsupportedConstraintError
 
 if TYPE_CHECKING:
     import llamay_models
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 def compile_output(model: llamay_models.Model, wanted: OutputConstraint) -> Compiled:
     """The grammar of `wanted` over the model's vocabulary (blocking).
 
-    Raises `UnsupportedConstraint` where the output cannot be constrained exactly, and for a model without a tokenizer.
+    Raises `UnsupportedConstraintError` where the output cannot be constrained exactly, and for a model without a
+    tokenizer.
     """
     if model.tokenizer is None:
-        raise UnsupportedConstraint("this model has no tokenizer, so the output cannot be constrained")
+        raise UnsupportedConstraintError("this model has no tokenizer, so the output cannot be constrained")
     try:
         import llamay_grammar
     except ImportError:
-        raise UnsupportedConstraint(
+        raise UnsupportedConstraintError(
             "llamay-grammar is not installed, so the output cannot be constrained"
         ) from None
     from llamay_models.constraints import compile_constraint
@@ -34,7 +35,7 @@ def compile_output(model: llamay_models.Model, wanted: OutputConstraint) -> Comp
     try:
         return compile_constraint(model, llamay_grammar, **_arguments(wanted))
     except (ValueError, RecursionError) as e:  # CompileError is a ValueError
-        raise UnsupportedConstraint(str(e)) from e
+        raise UnsupportedConstraintError(str(e)) from e
 
 
 def _arguments(wanted: OutputConstraint) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class ServedModel:
             self._scales.default = tuple(scales)
 
     def adapted(self, scales: Sequence[float] | None = None) -> ServedModel:
-        """The model with these scales (blocking). Raises `QueueFull` where too many other scales are in use."""
+        """The model with these scales (blocking). Raises `QueueFullError` where too many other scales are in use."""
         if self._scales is None:
             return self
         return self._scales.at(None if scales is None else tuple(scales))

@@ -167,7 +167,7 @@ class Model(Protocol):
     def adapted(self, scales: Sequence[float] | None = None) -> Model:
         """The model with these scales of its adapters, or with the ones that `set_scales` set (blocking).
 
-        Raises `QueueFull` where too many other scales are in use.
+        Raises `QueueFullError` where too many other scales are in use.
         """
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
@@ -206,7 +206,8 @@ class Model(Protocol):
         """A constraint, compiled for the model's vocabulary (blocking). Its `matcher()` constrains one text.
 
         Its `warnings` name the parts that are not enforced.
-        Raises `UnsupportedConstraint`, with one sentence that names the keyword, where it cannot be enforced exactly.
+        Raises `UnsupportedConstraintError`, with one sentence that names the keyword, where it cannot be enforced
+        exactly.
         """
 
     def submit(self, request: Request) -> Generation:
@@ -233,8 +234,8 @@ class Model(Protocol):
     ) -> Context:
         """Read a snapshot (blocking) for an owner who handles these markings.
 
-        Raises `IdentityMismatch` for one of another model, `NotAllowed` for one of another owner or marking, and
-        `SnapshotError` for one that is damaged.
+        Raises `IdentityMismatchError` for one of another model, `NotAllowedError` for one of another owner or marking,
+        and `SnapshotError` for one that is damaged.
         """
 
     def embed(

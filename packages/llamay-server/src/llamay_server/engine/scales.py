@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import llamay_models
-from llamay_models.errors import QueueFull
+from llamay_models.errors import QueueFullError
 from llamay_server.engine.protocol import DurationHistogram
 from llamay_server.engine.stats import engine_counts, engine_durations, sum_counts, sum_durations
 
@@ -43,7 +43,7 @@ class Scales(Generic[T]):
     def at(self, scales: tuple[float, ...] | None) -> T:
         """Return the wrapped model with these scales; it is made where it does not exist.
 
-        Raises `QueueFull` where the limit of other scales is in use.
+        Raises `QueueFullError` where the limit of other scales is in use.
         """
         scales = self.default if scales is None else scales
         if scales == self.loaded:
@@ -70,7 +70,7 @@ class Scales(Generic[T]):
             if now - used > _SETTLED and scales != self.default and model.idle
         ]
         if not idle:
-            raise QueueFull(f"{MOST} other scales of the adapters are at work; try again later")
+            raise QueueFullError(f"{MOST} other scales of the adapters are at work; try again later")
         model = self._made.pop(min(idle)[1])[0]
         # Counters never fall: the counts of a closed model stay in the sum.
         totals = {k: v for k, v in engine_counts(model).items() if k.endswith("_total")}

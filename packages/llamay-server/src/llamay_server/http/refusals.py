@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from llamay_server.engine.constraint import UnsupportedConstraint
+from llamay_server.engine.constraint import UnsupportedConstraintError
 from llamay_server.http.errors import ApiError
 
 
@@ -25,14 +25,14 @@ def from_engine(exc: BaseException, hide: Path | None = None) -> ApiError:
     if hide is not None:
         text = text.replace(str(hide), "the snapshot").replace("the snapshot the snapshot", "the snapshot")
     match exc:
-        case errors.PromptTooLong():
+        case errors.PromptTooLongError():
             return prompt_too_long(exc.tokens, exc.limit)
-        case UnsupportedConstraint() | errors.ConstraintError():
+        case UnsupportedConstraintError() | errors.ConstraintError():
             return ApiError("invalid", text, code="unsupported_constraint", retry=False)
-        case errors.IdentityMismatch():
-            extra = {"field": exc.field, "expected": exc.expected, "found": exc.found}
+        case errors.IdentityMismatchError():
+            extra = {"field": exc.field, "expected": exc.wanted, "found": exc.stored}
             return ApiError("conflict", text, code="identity_mismatch", extra=extra, retry=False)
-        case errors.NotAllowed():
+        case errors.NotAllowedError():
             return ApiError("permission", text, code="snapshot_not_allowed", retry=False)
         case (
             errors.PromptError()
@@ -42,9 +42,9 @@ def from_engine(exc: BaseException, hide: Path | None = None) -> ApiError:
             | ChatTemplateError()
         ):
             return ApiError("invalid", text)
-        case errors.OutOfMemory():
+        case errors.OutOfMemoryError():
             return ApiError("storage", text, code="out_of_memory", retry=False)
-        case errors.QueueFull():
+        case errors.QueueFullError():
             return ApiError("unavailable", text)
         case errors.PlanError():
             return ApiError("not_supported", f"This model gives no embeddings: {text}.", retry=False)
@@ -86,7 +86,7 @@ def from_load(exc: BaseException, name: str, paths: Sequence[Path]) -> ApiError:
             return ApiError("storage", text, param="model", code="out_of_memory", retry=False)
         case errors.ArchitectureError():
             kind, code = "not_supported", "model_not_supported"
-        case errors.OutOfMemory():
+        case errors.OutOfMemoryError():
             kind, code = "storage", "out_of_memory"
         case errors.LlamayError() | ValueError() | OverflowError():
             kind, code = "unusable", "model_unusable"

@@ -141,13 +141,13 @@ class Models:
 
     async def _ready(self, entry: Entry, lease: Lease, exchange: Exchange | None) -> Model:
         if lease.model is None:
-            from llamay_models.errors import PoolFull
+            from llamay_models.errors import PoolFullError
 
             if exchange is not None:
                 exchange.phase = "load"
             try:
                 await asyncio.wrap_future(lease.ready)
-            except PoolFull as e:
+            except PoolFullError as e:
                 if e.passing:
                     raise ApiError("unavailable", f"{e}.") from e
                 raise ApiError("storage", f"{e}.", param="model", code="out_of_memory", retry=False) from e
@@ -231,12 +231,12 @@ class Models:
 
     async def unload(self, entry: Entry) -> bool:
         """Unload a model, unless it is in use; its next use loads it again. Returns whether it was unloaded."""
-        from llamay_models.errors import PoolFull
+        from llamay_models.errors import PoolFullError
 
         self._loop = asyncio.get_running_loop()
         try:
             await asyncio.to_thread(self.pool.unload, entry.name)
-        except PoolFull:
+        except PoolFullError:
             return False
         return True
 

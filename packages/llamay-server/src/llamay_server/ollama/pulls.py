@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from llamay_server.engine.blocking import Abandoned
+from llamay_server.engine.blocking import AbandonedError
 from llamay_server.http.errors import ApiError
 from llamay_server.store import StoreError
 
@@ -52,7 +52,7 @@ class Pulls:
 
         def status(line: Mapping[str, Any]) -> None:
             if not followers:
-                raise Abandoned
+                raise AbandonedError
             loop.call_soon_threadsafe(tell, dict(line))
 
         try:
@@ -60,7 +60,7 @@ class Pulls:
             tell(None)
         except StoreError as e:
             tell(ApiError("not_found" if e.missing else "invalid", str(e)))
-        except Abandoned:
+        except AbandonedError:
             pass
         except Exception as e:
             tell(e)

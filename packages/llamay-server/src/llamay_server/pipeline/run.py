@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from llamay_models.errors import PromptTooLong
+from llamay_models.errors import PromptTooLongError
 from llamay_server.engine.blocking import in_thread, release
-from llamay_server.engine.constraint import UnsupportedConstraint
+from llamay_server.engine.constraint import UnsupportedConstraintError
 from llamay_server.http.errors import ApiError
 from llamay_server.http.refusals import from_engine
 from llamay_server.observability.tracing import note
@@ -104,7 +104,7 @@ class Run:
         length, limit = len(request.prompt), self.model.info.context_length
         room = limit - length
         if room < 0 or (room == 0 and request.max_tokens != 0):
-            raise PromptTooLong(length, limit)
+            raise PromptTooLongError(length, limit)
         self.admission.check(delivery.choices)
         self.admission.wait(delivery.choices)
         self._waiting = delivery.choices
@@ -218,7 +218,7 @@ class Run:
 
         try:
             warnings, matchers = await in_thread(compile_all)
-        except UnsupportedConstraint as e:
+        except UnsupportedConstraintError as e:
             message = f"{wanted.param}: {e}"
             raise ApiError("invalid", message, param=wanted.param, code="unsupported_constraint") from e
         if warnings:

@@ -17,7 +17,7 @@ from llamay_models.engine.requests.request import Request
 from llamay_models.engine.requests.token_constraint import TokenConstraint
 from llamay_models.engine.sampling import Sampling
 from llamay_models.engine.state.context_state import State, branch_stream
-from llamay_models.errors import ContextError, EngineClosed, PromptError, PromptTooLong
+from llamay_models.errors import ContextError, EngineClosedError, PromptError, PromptTooLongError
 from llamay_models.plan import Floats
 from llamay_models.progress import Progress
 
@@ -125,8 +125,8 @@ class Context:
         """Append text or tokens, and compute them. Returns the context itself. Blocks.
 
         Text is plain text: names of control tokens in it are not control tokens. It continues the text before it, so no
-        space is put before it, except after a control token. Raises PromptError, PromptTooLong, OutOfMemory; the
-        context is then unchanged, also where `progress` raised.
+        space is put before it, except after a control token. Raises PromptError, PromptTooLongError, OutOfMemoryError;
+        the context is then unchanged, also where `progress` raised.
         """
         if isinstance(more, str):
             more = self.model.encode(more, add_special=False, continuation=self._ends_in_text())
@@ -157,8 +157,8 @@ class Context:
             progress: called as progress("reading", rows done, rows in all).
 
         In `tokens` each row is a number below zero. Snapshots hold the vectors. Returns the context itself. Blocks.
-        Raises PromptError for vectors that do not fit the model, PromptTooLong, OutOfMemory; the context is then
-        unchanged.
+        Raises PromptError for vectors that do not fit the model, PromptTooLongError, OutOfMemoryError; the context is
+        then unchanged.
 
         """
         engine = self.model.engine
@@ -179,7 +179,7 @@ class Context:
         size = len(state) + n
         if size > engine.ctx_size:
             self._release()
-            raise PromptTooLong(size, engine.ctx_size)
+            raise PromptTooLongError(size, engine.ctx_size)
         # A sliding window may drop pages meanwhile, so a fork is kept to go back to.
         before = state.fork()
         try:
@@ -324,7 +324,9 @@ class Context:
     def _check_open(self) -> None:
         if self._closed:
             if self.model.engine.closed:
-                raise EngineClosed(f"{self.model.name} was closed, and with it this context; load it again")
+                raise EngineClosedError(
+                    f"{self.model.name} was closed, and with it this context; load it again"
+                )
             raise ContextError("the context is closed")
 
     def _release(self) -> None:

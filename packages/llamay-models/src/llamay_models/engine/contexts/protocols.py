@@ -48,7 +48,7 @@ class ContextEngine(Protocol):
         """The tokens that end a text."""
 
     def check(self, tokens: Sequence[int]) -> list[int]:
-        """Return the tokens as a list of plain integers. Raises PromptError, PromptTooLong."""
+        """Return the tokens as a list of plain integers. Raises PromptError, PromptTooLongError."""
 
     def vectors(
         self, begin: int, values: npt.ArrayLike, digest: bytes, positions: npt.ArrayLike | None

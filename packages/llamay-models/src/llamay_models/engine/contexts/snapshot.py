@@ -20,7 +20,13 @@ from llamay_models.engine.contexts.protocols import ContextModel
 from llamay_models.engine.sampling import Sampling
 from llamay_models.engine.state.context_state import State
 from llamay_models.engine.state.vectors import Vectors, decode_vectors, encode_vectors
-from llamay_models.errors import IdentityMismatch, LlamayError, NotAllowed, OutOfMemory, SnapshotError
+from llamay_models.errors import (
+    IdentityMismatchError,
+    LlamayError,
+    NotAllowedError,
+    OutOfMemoryError,
+    SnapshotError,
+)
 from llamay_models.progress import Progress
 
 _NAME = "llamay.engine"
@@ -58,14 +64,14 @@ def restore(
         total = Path(name).stat().st_size
         vfs = _Counting(lambda done: progress("restoring", min(done, total), total)) if progress else None
         cache = model.pool.restore(path, identity=model.identity, vfs=vfs, **allowed)
-    except llamay_kv.IdentityMismatch as error:
+    except llamay_kv.IdentityMismatchError as error:
         raise _mismatch(name, error) from error
-    except llamay_kv.NotAllowed as error:
-        raise NotAllowed(str(error)) from error
+    except llamay_kv.NotAllowedError as error:
+        raise NotAllowedError(str(error), path=error.path, part=error.part, reason=error.reason) from error
     except llamay_kv.SnapshotError as error:
-        raise SnapshotError(str(error)) from error
-    except llamay_kv.OutOfPages as error:
-        raise OutOfMemory(f"no K/V memory is left for the snapshot {name}: {error}") from error
+        raise SnapshotError(str(error), path=error.path, part=error.part, reason=error.reason) from error
+    except llamay_kv.OutOfPagesError as error:
+        raise OutOfMemoryError(f"no K/V memory is left for the snapshot {name}: {error}") from error
     except OSError as error:
         raise SnapshotError(f"the snapshot {name} cannot be read: {_reason(error)}") from error
     try:
@@ -174,15 +180,14 @@ def _unhexed(value: Any) -> Any:
     return [_unhexed(v) for v in value] if isinstance(value, list) else value
 
 
-def _mismatch(path: str, error: llamay_kv.IdentityMismatch) -> IdentityMismatch:
-    field = error.field
-    found, expected = getattr(error, "stored", ""), getattr(error, "wanted", "")
-    detail = f" ({found}, not {expected})" if found or expected else f" ({error})"
-    return IdentityMismatch(
-        f"{path} was made with another {field}{detail}; load the model and settings it was made with",
-        field,
-        expected,
-        found,
+def _mismatch(path: str, error: llamay_kv.IdentityMismatchError) -> IdentityMismatchError:
+    return IdentityMismatchError(
+        f"{path} was made with another {error.field} ({error.stored}, not {error.wanted}); "
+        f"load the model and settings it was made with",
+        error.field,
+        error.stored,
+        error.wanted,
+        path=path,
     )
 
 

@@ -84,7 +84,7 @@ class DraftModel:
                         active.remove(i)
                 if active:
                     logits = _compute(runner, [scratch[i] for i in active], [drafts[i][-1:] for i in active])
-        except (kv.OutOfPages, ValueError):
+        except (kv.OutOfPagesError, ValueError):
             pass
         finally:
             for context in scratch:

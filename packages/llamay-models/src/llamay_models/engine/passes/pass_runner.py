@@ -12,7 +12,7 @@ import llamay_kv as kv
 from llamay_models.engine.passes.text_pass import PassKind, TextPass
 from llamay_models.engine.runner import Runner, StepRows
 from llamay_models.engine.state.prefix_cache import PrefixCache
-from llamay_models.errors import EngineClosed, LlamayError, OutOfMemory
+from llamay_models.errors import EngineClosedError, LlamayError, OutOfMemoryError
 
 T = TypeVar("T")
 # The most bytes of outputs of one step: a row of a large vocabulary takes a megabyte.
@@ -54,8 +54,8 @@ class PassRunner:
     def run(self, passes: Sequence[TextPass], progress: Callable[[int], None] | None = None) -> None:
         """Compute passes, and return when all are done; `progress` is called with the number of those that are.
 
-        Raises the first error: OutOfMemory, EngineClosed, LlamayError, or the exception that `progress` raised. The
-        other passes are then abandoned.
+        Raises the first error: OutOfMemoryError, EngineClosedError, LlamayError, or the exception that `progress`
+        raised. The other passes are then abandoned.
         """
         self._queue.extend(passes)
         try:
@@ -73,7 +73,7 @@ class PassRunner:
                     text_pass.abandoned = True
                 try:
                     self._engine.call(self._remove_abandoned)
-                except EngineClosed:  # the engine's thread is gone, so this thread may
+                except EngineClosedError:  # the engine's thread is gone, so this thread may
                     self._remove_abandoned()
         for text_pass in passes:
             if text_pass.error is not None:
@@ -148,9 +148,9 @@ class PassRunner:
             if end > text_pass.first:
                 end = min(end, max(at, text_pass.first) + outputs)
             lease = text_pass.context.reserve(end - at, states=self._states(text_pass, at, end))
-        except kv.OutOfPages as error:
+        except kv.OutOfPagesError as error:
             if alone and not self._engine.active and not self._held_by_others(text_pass):
-                text_pass.end(OutOfMemory(f"no K/V memory is left to compute this text: {error}"))
+                text_pass.end(OutOfMemoryError(f"no K/V memory is left to compute this text: {error}"))
             return None
         return StepRows(lease, text_pass.tokens[at:end], at, max(0, end - max(at, text_pass.first)))
 

@@ -31,7 +31,7 @@ from llamay_models.engine.state.checkpoints import Checkpoints
 from llamay_models.engine.state.context_state import State
 from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.engine.stats import Histograms, Stats
-from llamay_models.errors import EngineClosed, LlamayError, QueueFull
+from llamay_models.errors import EngineClosedError, LlamayError, QueueFullError
 
 T = TypeVar("T")
 
@@ -119,9 +119,9 @@ class Loop:
 
     @property
     def runner(self) -> Runner:
-        """The runner of the plan. Raises EngineClosed."""
+        """The runner of the plan. Raises EngineClosedError."""
         if self._runner is None:
-            raise EngineClosed("the model was closed; load it again")
+            raise EngineClosedError("the model was closed; load it again")
         return self._runner
 
     @property
@@ -145,13 +145,13 @@ class Loop:
         return self._closed
 
     def add(self, sequence: EngineSequence) -> None:
-        """Hand a sequence to the engine. Raises EngineClosed, QueueFull."""
+        """Hand a sequence to the engine. Raises EngineClosedError, QueueFullError."""
         with self._lock:
             if self._closed:
-                raise EngineClosed("the model was closed; load it again")
+                raise EngineClosedError("the model was closed; load it again")
             if self.queued >= self._max_queue:
                 self.stats.refused += 1
-                raise QueueFull(f"{self.queued} requests wait for this model already; try again later")
+                raise QueueFullError(f"{self.queued} requests wait for this model already; try again later")
             self._order += 1
             sequence.order = self._order
             self._inbox.append(sequence)
@@ -167,14 +167,14 @@ class Loop:
         """Run a function on the engine's thread between two steps, and return its result.
 
         Functions that touch a context which may be at work are run so. Raises what the function raises, or
-        EngineClosed.
+        EngineClosedError.
         """
         if threading.current_thread() is self._thread:
             return function()
         pending = PendingCall(function)
         with self._lock:
             if self._closed:
-                raise EngineClosed("the model was closed; load it again")
+                raise EngineClosedError("the model was closed; load it again")
             self._calls.append(pending.run)
             self._overlapped.flag.set()
         self.wake.set()
@@ -239,7 +239,7 @@ class Loop:
         admission.begin_loaded()
         for sequence in (*admission.running, *admission.waiting):
             self._finisher.end(
-                sequence, EngineClosed("the model was closed while this was running"), cancelled=True
+                sequence, EngineClosedError("the model was closed while this was running"), cancelled=True
             )
         admission.close()
         wake_held(wakes)

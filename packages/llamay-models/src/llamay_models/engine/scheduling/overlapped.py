@@ -133,7 +133,7 @@ class OverlappedStep:
                 taken += 1
             runner.rows(sum(entry.wanted for entry in entries))
             self.begun = runner.begin(entries)
-        except (kv.OutOfPages, kv.PagesLost, ValueError, MemoryError):
+        except (kv.OutOfPagesError, kv.PagesLostError, ValueError, MemoryError):
             for entry in entries[:taken]:
                 entry.release()
             return

@@ -9,7 +9,7 @@ from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.batch_entry import BatchEntry
 from llamay_models.engine.scheduling.finishing import Finisher
-from llamay_models.errors import ContextError, LlamayError, OutOfMemory
+from llamay_models.errors import ContextError, LlamayError, OutOfMemoryError
 
 
 class PageReservation:
@@ -32,13 +32,13 @@ class PageReservation:
             try:
                 entry.reserve()
                 return True
-            except kv.PagesLost as error:
+            except kv.PagesLostError as error:
                 self._finisher.end(sequence, LlamayError(f"K/V of this text cannot be read back: {error}"))
                 return False
             except ContextError as error:
                 self._finisher.end(sequence, error)
                 return False
-            except kv.OutOfPages as error:
+            except kv.OutOfPagesError as error:
                 if entry.drafts is not None:
                     entry.drafts = None
                 elif entry.checkpoints is not None and not entry.skips_optional_states:
@@ -46,7 +46,9 @@ class PageReservation:
                 elif not self._make_room(sequence, batch, error):
                     return False
 
-    def _make_room(self, sequence: EngineSequence, batch: list[BatchEntry], error: kv.OutOfPages) -> bool:
+    def _make_room(
+        self, sequence: EngineSequence, batch: list[BatchEntry], error: kv.OutOfPagesError
+    ) -> bool:
         """Preempt the least important sequence. Return False if that is this one, or if this one can never fit."""
         taken = {s.sequence for s in batch}
         others = [s for s in self._admission.running if s not in taken and not s.preempted and not s.finished]
@@ -54,7 +56,7 @@ class PageReservation:
         if victim is sequence and not taken and len(others) == 1:
             if any(lend() for lend in self._page_lenders):
                 return True
-            self._finisher.end(sequence, OutOfMemory(f"no K/V memory is left for this text: {error}"))
+            self._finisher.end(sequence, OutOfMemoryError(f"no K/V memory is left for this text: {error}"))
             return False
         self._admission.preempt(victim)
         return victim is not sequence
