@@ -2,29 +2,13 @@
 
 #include "ops/attention/attention.hpp"
 #include "ops/attention/kv_elements.hpp"
+#include "ops/attention/row_blocks.hpp"
 #include "simd/isa.hpp"
 #include "simd/math.hpp"
 #include "simd/product.hpp"
-#include "simd/transpose.hpp"
 
 namespace llamay {
 namespace {
-
-void write(const KvPages& pages, const AttentionShape& shape, uint32_t head, uint32_t first, uint32_t tokens,
-           const float* k, size_t k_stride, const float* v, size_t v_stride) {
-  with_stored(pages.dtype, [&]<class S>(S) {
-    write_keys<typename S::K>(pages, shape, head, first, tokens, k, k_stride);
-    if (!shape.v_from_k) write_values<typename S::V>(pages, shape, head, first, tokens, v, v_stride);
-  });
-}
-
-// Vector units convert to float32 beside their multiplications: there a converted copy of the block would
-// only take room in the first-level cache.
-#if defined(__AVX2__) || defined(__ARM_NEON)
-constexpr bool kWidensFree = true;
-#else
-constexpr bool kWidensFree = false;
-#endif
 
 /// The computation of one task. Rows are tokens times query heads, in that order; all data about a block lie
 /// in scratch. K, V: element types of the pages; latent: pages hold K only, and the values are a part of it.
@@ -175,12 +159,7 @@ class Attention {
   /// Runs f(first key, one past the last) for the parts of [from, to) that lie in one page each.
   template <class F>
   void each_page(uint32_t from, uint32_t to, F f) const {
-    const uint32_t page = 1u << segment_->pages->page_shift;
-    while (from < to) {
-      const uint32_t next = least(to, ((start_ + from) / page + 1) * page - start_);
-      f(from, next);
-      from = next;
-    }
+    each_part(segment_->pages->page_shift, start_, from, to, f);
   }
 
   void compute_all(uint32_t from, uint32_t to) {
@@ -202,17 +181,6 @@ class Attention {
       compute_alike(from, to, low(from), high(from));
     else
       each_tile(from, to, [this](uint32_t row, uint32_t end) { compute(row, end); });
-  }
-
-  /// Runs f(row, end) for tiles of rows of about one size: a last tile of a single row would cost nearly as
-  /// much as a full one.
-  template <class F>
-  static void each_tile(uint32_t from, uint32_t to, F f) {
-    for (uint32_t row = from, left = (to - from + kTileRows - 1) / kTileRows; left; --left) {
-      const uint32_t n = (to - row) / left;
-      f(row, row + n);
-      row += n;
-    }
   }
 
   /// Whether all rows see the same keys of the block, as is the case for nearly all blocks.
@@ -261,7 +229,8 @@ class Attention {
                 n == 16 ? load_lanes(key + j - from) : load_lanes(key + j - from, n));
         }
         if constexpr (latent)
-          if (d < s_.v_dim && (d % 16 == 15 || d + 1 == s_.v_dim)) turn_near(d / 16 * 16, d + 1, from, to);
+          if (d < s_.v_dim && (d % 16 == 15 || d + 1 == s_.v_dim))
+            turn_keys(near_keys_, near_values_, near_stride_, d / 16 * 16, d + 1, from, to);
       }
       if constexpr (!latent) bring_values(from, to);
     });
@@ -276,20 +245,6 @@ class Attention {
         store(near_values_ + j * near_stride_ + d,
               n == 16 ? load_lanes(value + d) : load_lanes(value + d, n));
       }
-  }
-
-  /// Transposes dimensions [d, end) of the converted keys [from, to), at most sixteen, into values:
-  /// position-major, so that each lane holds a dimension of the output, as where pages hold values.
-  void turn_near(uint32_t d, uint32_t end, uint32_t from, uint32_t to) {
-    for (uint32_t j = from; j < to; j += 8) {
-      const float* keys = near_keys_ + j;
-      float* values = near_values_ + j * near_stride_;
-      uint32_t e = d;
-      for (; e + 8 <= end; e += 8)
-        transpose8(keys + e * kAttentionBlock, kAttentionBlock, values + e, near_stride_);
-      for (; e < end; ++e)
-        for (uint32_t i = 0; i < 8; ++i) values[i * near_stride_ + e] = keys[e * kAttentionBlock + i];
-    }
   }
 
   void bring_scales(uint32_t begin, uint32_t end, uint64_t offset, float* to) {
@@ -409,12 +364,6 @@ class Attention {
       }
       block_sum_[row] = tree16(sum);
     }
-  }
-
-  /// yes in the lanes of [low, high) of sixteen keys from `at` on, no in the others.
-  static f32x16 visible(uint32_t at, uint32_t low, uint32_t high, f32x16 yes, f32x16 no) {
-    const f32x16 seen = select(first_lanes(static_cast<int>(least(16, high - at))), yes, no);
-    return low > at ? select(first_lanes(static_cast<int>(least(16, low - at))), no, seen) : seen;
   }
 
   template <bool whole>
