@@ -53,10 +53,6 @@ def test_a_package_offers_exactly_the_listed_names(name: str) -> None:
         assert getattr(module, each) is not None
 
 
-# To be renamed with its callers.
-SHARED = {"llamay_models.score.score"}
-
-
 @pytest.mark.parametrize("name", LISTS)
 def test_no_function_has_the_name_of_a_module(name: str) -> None:
     """Else an import of the one gives the other, now or after the next import."""
@@ -64,7 +60,7 @@ def test_no_function_has_the_name_of_a_module(name: str) -> None:
 
     for each in public(module):
         value = getattr(module, each)
-        if inspect.isroutine(value) and f"{name}.{each}" not in SHARED:
+        if inspect.isroutine(value):
             assert value.__module__.rpartition(".")[2] != each
             assert not hasattr(module, "__path__") or importlib.util.find_spec(f"{name}.{each}") is None
 

@@ -82,7 +82,7 @@ ROOMS: dict[str, list[str]] = {
         "answers",
         "constraints",
         "embedding",
-        "score",
+        "scoring",
         "branches",
         "adapters",
         "model",

@@ -32,7 +32,7 @@ from llamay_models import (
 from llamay_models.constraints import use_compiler as _use_compiler
 
 if TYPE_CHECKING:
-    from llamay_models import ModelPool, adapters, answers, branches, score
+    from llamay_models import ModelPool, adapters, answers, branches, scoring
 
 __all__ = [
     "Context",
@@ -56,7 +56,7 @@ __all__ = [
     "load",
     "prompt",
     "reader",
-    "score",
+    "scoring",
     "vocabulary",
 ]
 
@@ -73,7 +73,7 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """Import what few programs use when it is asked for."""
-        if name in ("ModelPool", "adapters", "answers", "branches", "score"):
+        if name in ("ModelPool", "adapters", "answers", "branches", "scoring"):
             import llamay_models
 
             return getattr(llamay_models, name)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import llamay
-from llamay import Sampling, score
+from llamay import Sampling, scoring
 from llamay_models import gguf
 from llamay_models.architectures import find
 from llamay_models.plan import Reference, Weights
@@ -17,12 +17,12 @@ GREEDY = Sampling(temperature=0)
 
 
 def logits(model, ids):
-    return np.concatenate(list(score.logits(model, ids)))
+    return np.concatenate(list(scoring.logits(model, ids)))
 
 
 def divergence(exact, other):
     """KL(exact || other) of every row."""
-    p, q = score.log_softmax(exact), score.log_softmax(other)
+    p, q = scoring.log_softmax(exact), scoring.log_softmax(other)
     return (np.exp(p) * (p - q)).sum(-1)
 
 
@@ -99,7 +99,7 @@ def test_chats_are_llama_cpp_s(key, exact, figures):
 @pytest.mark.parametrize("window", [512, 2048])
 def test_perplexity_is_that_of_the_unquantized_weights(key, model, figures, window):
     theirs = figures(key)["ppl"]
-    ours = score.perplexity(model, figures(key).text, window)
+    ours = scoring.perplexity(model, figures(key).text, window)
     exact, quantized = theirs[f"ctx{window}_dequantized_f32"]["ppl"], theirs[f"ctx{window}"]["ppl"]
     print(
         f"{key} at {window}: {ours.value:.4f} ± {ours.error:.4f}; llama.cpp {quantized}, dequantized {exact}"

@@ -1,4 +1,4 @@
-"""LC-10: LoRA adapters over HTTP. Each request's scales hold for it alone, and nothing computed is mixed up."""
+"""LoRA adapters over HTTP. Each request's scales hold for it alone, and nothing computed is mixed up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AG-01, AG-02: coding agents from npm, headless on loopback, finish a tool loop, and their second turn is cached.
+"""Coding agents from npm, headless on loopback, finish a tool loop, and their second turn is cached.
 
 The model's side is scripted, since what is tested is that agent and server understand each other. Installed by
 `hatch run clients:install`; elsewhere what is not installed is skipped.

@@ -1,4 +1,4 @@
-"""K-03: clients that people point at a server, each through a conversation with a tool, a schema and a stream.
+"""Clients that people point at a server, each through a conversation with a tool, a schema and a stream.
 
 `hatch run clients:test` installs them and runs this file; elsewhere what is not installed is skipped.
 """

@@ -1,4 +1,4 @@
-"""OL-20: models made over HTTP, kept in the store that `llamay pull` keeps, and served as what they were made."""
+"""Models made over HTTP, kept in the store that `llamay pull` keeps, and served as what they were made."""
 
 from __future__ import annotations
 

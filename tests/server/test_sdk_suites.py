@@ -1,4 +1,4 @@
-"""K-01, K-02: the official clients' own suites, pointed at a server.
+"""The official clients' own suites, pointed at a server.
 
 They are not on an index as packages, only in the clients' source archives: unpack these into one folder and name it in
 LLAMAY_SDK_SUITES, and run in an environment that has what the suites import (pytest-asyncio, respx and the like).

@@ -1,4 +1,4 @@
-"""J-28: what a server is made of is pinned with hashes, and a release can say it as a bill of materials."""
+"""What a server is made of is pinned with hashes, and a release can say it as a bill of materials."""
 
 from __future__ import annotations
 

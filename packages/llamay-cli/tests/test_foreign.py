@@ -1,4 +1,4 @@
-"""ST, HF-06: models in Ollama's store and Hugging Face's cache are used where they are, and nothing there changes."""
+"""Models in Ollama's store and Hugging Face's cache are used where they are, and nothing there changes."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""CL-10: Modelfiles, and the models that are made of them."""
+"""Modelfiles, and the models that are made of them."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""CL-02, CL-12: `ps` and `stop` against a server that runs."""
+"""`ps` and `stop` against a server that runs."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""CL-03: what a model thinks is written beside its answer, never into it."""
+"""What a model thinks is written beside its answer, never into it."""
 
 import io
 import json

@@ -16,8 +16,7 @@ from helpers import awkward_tokens
 @pytest.fixture(scope="session")
 def test_data() -> Path:
     """The shared test data, or a skip that says where it was looked for."""
-    named = os.environ.get("LLAMAY_TEST_DATA")
-    path = Path(named) if named else Path(__file__).parents[4] / "shared" / "data"
+    path = Path(os.environ["LLAMAY_TEST_DATA"])
     if not path.is_dir():
         pytest.skip(f"no test data at {path}; set LLAMAY_TEST_DATA")
     return path

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llamay_models import gguf, load, score
+from llamay_models import gguf, load, scoring
 from llamay_models.adapters import Adapter, adapted_program
 from llamay_models.engine import Sampling
 from llamay_models.errors import (
@@ -172,7 +172,7 @@ STORY = [1, *range(300, 340)]
 
 
 def logits_of(model: Any, tokens: list[int] = STORY) -> np.ndarray:
-    return np.concatenate(list(score.logits(model, tokens)))
+    return np.concatenate(list(scoring.logits(model, tokens)))
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import llamay_models
-from llamay_models import load, score
+from llamay_models import load, scoring
 from llamay_models.backend import CPU, Backend
 
 from .standin import STANDIN
@@ -47,7 +47,7 @@ def test_a_file_is_loaded_by_the_backend_that_it_is_given(shared_data):
     tokens = [1, 20, 33, 47, 301, 8, 99, 100]
     with load(path, threads=1, kv="f32") as first, load(path, backend=STANDIN, kv="f32") as second:
         assert (first.backend, second.backend) == (CPU, STANDIN)
-        ours, theirs = (np.concatenate(list(score.logits(m, tokens))) for m in (second, first))
+        ours, theirs = (np.concatenate(list(scoring.logits(m, tokens))) for m in (second, first))
         np.testing.assert_allclose(ours, theirs, atol=0.1)
         assert first.identity.difference(second.identity) == "device"
         text = second.context("Once upon a time").generate(max_tokens=4).text

@@ -5,7 +5,7 @@ import pytest
 
 import llamay_kernels as kernels
 import llamay_kv
-from llamay_models import load, score
+from llamay_models import load, scoring
 from llamay_models.engine import Sampling
 
 PRECISIONS = ["f32", "f16", "vq8", "q8"]
@@ -57,7 +57,7 @@ def test_what_attention_appends_are_the_bytes_that_the_state_engine_writes(preci
 
 def log_probabilities(path, precision, tokens):
     with load(path, kv=precision, threads=1) as model:
-        logits = np.concatenate(list(score.logits(model, tokens))).astype(np.float64)
+        logits = np.concatenate(list(scoring.logits(model, tokens))).astype(np.float64)
     logits -= logits.max(1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(1, keepdims=True))
 

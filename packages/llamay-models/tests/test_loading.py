@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llamay_models import gguf, load, score
+from llamay_models import gguf, load, scoring
 from llamay_models.engine import Sampling
 from llamay_models.errors import ArchitectureError, MetadataError, ModelError, TensorError
 from llamay_models.plan import explain
@@ -18,7 +18,7 @@ TOKENS = list(TEXT)
 
 
 def all_logits(model, tokens=TOKENS):
-    return np.concatenate(list(score.logits(model, tokens)))
+    return np.concatenate(list(scoring.logits(model, tokens)))
 
 
 def test_a_draft_model_is_loaded_and_closed_with_the_model_that_it_drafts_for(shared_data):

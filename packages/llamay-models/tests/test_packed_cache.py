@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llamay_models import load, score
+from llamay_models import load, scoring
 from llamay_models.backend import CPU
 from llamay_models.loading import model_loader, packed_cache
 from llamay_models.loading.packed_cache import PackedCache
@@ -22,7 +22,7 @@ TOKENS = [1, 20, 33, 47, 301, 8, 99, 100]
 
 
 def logits(model):
-    return np.concatenate(list(score.logits(model, TOKENS)))
+    return np.concatenate(list(scoring.logits(model, TOKENS)))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Section G: what coding agents do to a server beside asking it (the agents themselves run in tests/server)."""
+"""What coding agents do to a server beside asking it (the agents themselves run in tests/server)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section C: Anthropic's Messages API."""
+"""Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_an03_to_an07_events_open_and_close_each_block_in_turn(start):
     assert strip(content) == strip(whole["content"])
     assert delta["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
     assert delta["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
-    assert "timings" not in whole  # AN-25
+    assert "timings" not in whole
 
 
 def test_an04_the_start_has_the_input_count(shared):
@@ -189,7 +189,7 @@ def test_an11_an12_an13_messages_in_all_their_forms(start):
     assert r.status_code == 400
     assert "toolu_9" in r.json()["error"]["message"]
     bad = [
-        [],  # AN-22
+        [],
         [{"role": "user", "content": []}],
         [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "http://x"}}]}],
         [{"role": "user", "content": [{"type": "hologram"}]}],

@@ -1,4 +1,4 @@
-"""Section F: contexts as values over HTTP."""
+"""Contexts as values over HTTP."""
 
 from __future__ import annotations
 

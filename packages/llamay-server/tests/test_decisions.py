@@ -1,4 +1,4 @@
-"""Section M: questions answered by probabilities, over one prefix that is read once."""
+"""Questions answered by probabilities, over one prefix that is read once."""
 
 from __future__ import annotations
 

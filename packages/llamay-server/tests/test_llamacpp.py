@@ -1,4 +1,4 @@
-"""Section E: llama.cpp's own routes."""
+"""Llama.cpp's own routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section D: Ollama's API."""
+"""Ollama's API."""
 
 from __future__ import annotations
 

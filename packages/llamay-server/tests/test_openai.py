@@ -1,4 +1,4 @@
-"""Section A: OpenAI's chat, completions and models."""
+"""OpenAI's chat, completions and models."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ def test_oa25_structured_output_is_what_was_asked_and_told_when_cut(start):
     assert r.status_code == 400
     r = chat(server, response_format={"type": "json_schema", "json_schema": {"schema": {"unsupported": 1}}})
     assert "unsupported" in r.json()["error"]["message"]
-    assert chat(server).status_code == 200  # LC-16, J-13: the next request works
+    assert chat(server).status_code == 200  # the next request works
 
 
 def test_canonical_escapes_go_with_whatever_asks_for_json(start):

@@ -1,4 +1,4 @@
-"""What is told of the prompt cache: M-04 by OpenAI's routes, M-05 by Anthropic's, M-06 from one notion."""
+"""What OpenAI's and Anthropic's routes tell of the prompt cache, from one notion."""
 
 from __future__ import annotations
 

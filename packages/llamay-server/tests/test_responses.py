@@ -1,4 +1,4 @@
-"""Section B: OpenAI's Responses API."""
+"""OpenAI's Responses API."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_rs12_cx13_a_previous_response_is_gone_on_from_without_reading_it_again(
     assert (r.status_code, r.json()["error"]["code"]) == (404, "previous_response_not_found")
     instructed = ask(server, instructions="x", max_output_tokens=2).json()
     after = ask(server, input="y", previous_response_id=instructed["id"], max_output_tokens=2).json()
-    assert after["instructions"] is None  # RS-11
+    assert after["instructions"] is None
 
 
 def test_rs12_store_false_is_not_kept(start):

@@ -1,4 +1,4 @@
-"""K-09, CX-16: what the OpenAPI document promises, held against the server by schemathesis."""
+"""What the OpenAPI document promises, held against the server by schemathesis."""
 
 from __future__ import annotations
 

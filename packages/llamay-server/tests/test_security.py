@@ -1,4 +1,4 @@
-"""Section J: what must not be possible."""
+"""What must not be possible."""
 
 from __future__ import annotations
 

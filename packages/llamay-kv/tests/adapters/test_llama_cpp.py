@@ -29,7 +29,7 @@ from llamay_kv import Identity, Key
 from llamay_kv.adapters import llama_cpp as adapter
 from llamay_kv.adapters.llama_cpp import LlamaDiskCache, LlamaRAMCache, LlamaTrieCache
 
-DATA = Path(os.environ.get("LLAMAY_TEST_DATA", Path(__file__).parents[4].parent / "shared/data"))
+DATA = Path(os.environ["LLAMAY_TEST_DATA"])
 VOCABULARY = 5
 
 

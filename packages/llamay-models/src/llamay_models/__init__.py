@@ -26,7 +26,7 @@ from llamay_models.loading import load
 from llamay_models.model import Model
 
 if TYPE_CHECKING:
-    from llamay_models import adapters, answers, branches, score
+    from llamay_models import adapters, answers, branches, scoring
     from llamay_models.pool import ModelPool
 
 __all__ = [
@@ -49,7 +49,7 @@ __all__ = [
     "branches",
     "errors",
     "load",
-    "score",
+    "scoring",
 ]
 
 
@@ -61,7 +61,7 @@ if not TYPE_CHECKING:  # type checkers see all names above
             from llamay_models.pool import ModelPool
 
             return ModelPool
-        if name in ("adapters", "answers", "branches", "score"):
+        if name in ("adapters", "answers", "branches", "scoring"):
             from importlib import import_module
 
             return import_module(f"llamay_models.{name}")

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llamay_models import gguf, load, score
+from llamay_models import gguf, load, scoring
 from llamay_models.architectures import ARCHITECTURES, Architecture, Config, find
 from llamay_models.plan import ArrayTensor, Reference, Rows, Trace, Weights, check
 from llamay_models.tensors import file_tensors
@@ -109,7 +109,7 @@ def test_the_kernels_compute_what_transformers_does(model: Model, steps: tuple[i
 def test_a_loaded_file_computes_what_transformers_does(name: str) -> None:
     with load(FILES[name], kv="f32", threads=1) as loaded:
         expected = opened(name)
-        logits = np.concatenate(list(score.logits(loaded, expected.tokens)))
+        logits = np.concatenate(list(scoring.logits(loaded, expected.tokens)))
     assert expected.distance(logits) < KERNELS
 
 

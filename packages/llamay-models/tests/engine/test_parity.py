@@ -13,7 +13,8 @@ from llamay_models.kv_cache.layout import cache_layout
 from llamay_models.plan import fuse
 from llamay_models.tensors import pack
 
-NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
+from ..architecture_names import DENSE as NAMES
+
 VARIANTS = [
     ("gemma3", {"attention.sliding_window": 3, "attention.sliding_window_pattern": 2}),
     ("gemma3", {"attention.sliding_window": 20}),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from llamay_models.adapters import Adapter, AdapterLike
     from llamay_models.chat import ChatTemplate
     from llamay_models.embedding import Pooling
-    from llamay_models.score import Score
+    from llamay_models.scoring import Score
     from llamay_models.tokenizer import Tokenizer
 
 
@@ -352,7 +352,7 @@ class Model:
         PromptError, PromptTooLongError, OutOfMemoryError,
         EncoderOnlyError.
         """
-        from llamay_models.score import score
+        from llamay_models.scoring import score
 
         return score(self, text, given=given, top=top, tenant=tenant, progress=progress)
 

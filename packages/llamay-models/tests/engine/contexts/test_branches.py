@@ -10,7 +10,7 @@ import pytest
 from llamay_models.branches import beam_search, best_of, explore
 from llamay_models.engine import Request, Sampling
 from llamay_models.errors import ConstraintError, ContextError, QueueFullError
-from llamay_models.score import log_softmax
+from llamay_models.scoring import log_softmax
 
 SEEDED = Sampling(seed=3, temperature=1.0)
 

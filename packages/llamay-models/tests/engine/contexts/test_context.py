@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from llamay_models.engine import Sampling
 from llamay_models.errors import ContextError, OutOfMemoryError, PromptError, PromptTooLongError
 
+from ...architecture_names import DENSE as NAMES
+
 GREEDY = Sampling(temperature=0)
-NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
 
 
 def go_on(context, n=12, sampling=GREEDY):

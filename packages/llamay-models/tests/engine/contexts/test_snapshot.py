@@ -10,7 +10,8 @@ import llamay_kv
 from llamay_models.engine import Sampling
 from llamay_models.errors import IdentityMismatchError, OutOfMemoryError, PromptError, SnapshotError
 
-NAMES = ("gemma3", "gpt2", "llama", "qwen2", "qwen3")
+from ...architecture_names import DENSE as NAMES
+
 TOKENS = [5 + i * 11 % 50 for i in range(75)]
 
 

@@ -238,14 +238,14 @@ def test_a_head_is_taken_out_of_the_tensors_and_checked():
 
 
 def test_a_score_is_the_log_likelihood_of_each_token(make_model):
-    from llamay_models import score
+    from llamay_models import scoring
 
     model = make_model(max_rows=16)
     tokens = TEXTS[0]
     result = model.score(tokens, top=3)
     assert result.tokens == tuple(tokens)
     assert math.isnan(result.logprobs[0])
-    assert np.array_equal(result.logprobs[1:], score.log_likelihoods(model, tokens))
+    assert np.array_equal(result.logprobs[1:], scoring.log_likelihoods(model, tokens))
     assert result.log_likelihood == pytest.approx(result.logprobs[1:].sum())
     assert result.top[0] == ()
     assert all(len(t) == 3 and t[0][1] >= t[1][1] for t in result.top[1:])

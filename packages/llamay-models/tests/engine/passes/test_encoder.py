@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import llamay_models
-from llamay_models import score
+from llamay_models import scoring
 from llamay_models.embedding import RankHead, default_pooling
 from llamay_models.engine import Request
 from llamay_models.errors import EncoderOnlyError, LlamayError, ModelError, PromptError, PromptTooLongError
@@ -107,8 +107,8 @@ def test_nothing_is_kept_and_no_memory_is_needed(encoder):
         lambda model: model.engine.submit(Request([9])),
         lambda model: model.restore("nothing"),
         lambda model: model.score([9, 8]),
-        lambda model: list(score.logits(model, [9, 8])),
-        lambda model: score.perplexity(model, [9] * 8, 4),
+        lambda model: list(scoring.logits(model, [9, 8])),
+        lambda model: scoring.perplexity(model, [9] * 8, 4),
     ],
 )
 def test_it_writes_no_text_and_says_so(encoder, ask):
