@@ -148,6 +148,8 @@ class PrefixTree : public Holder {
   void enlist(Node* node);
   void delist(Node* node);
   void evict(Node* leaf);
+  bool uncover();
+  uint64_t gain(const Node* node) const;
   void absorb(Node* shared);
 
   const std::shared_ptr<Pool> pool_;

@@ -1,5 +1,6 @@
 // The pages and states of the tree's nodes: holding, evicting and counting them.
 #include <algorithm>
+#include <unordered_set>
 
 #include "tree/prefix_tree_node.hpp"
 
@@ -128,17 +129,18 @@ void PrefixTree::evict(Node* leaf) {
   enlist(parent);
 }
 
+uint64_t PrefixTree::gain(const Node* node) const {
+  uint64_t bytes = 0;
+  for_each_page(node, [&](size_t g, int32_t page) { bytes += pool_->gain(g, page); });
+  return bytes;
+}
+
 uint64_t PrefixTree::reclaim(uint64_t bytes) {
   std::lock_guard lock(mutex_);
   uint64_t freed = 0;
-  // A page that a context uses too is not freed by giving it up: such leaves stay.
-  const auto gain = [&](const Node* node) {
-    uint64_t n = 0;
-    for_each_page(node, [&](size_t g, int32_t page) { n += pool_->gain(g, page); });
-    return n;
-  };
   for (bool progress = true; progress && freed < bytes;) {
     progress = false;
+    // A page that a context uses too is not freed by giving it up: such leaves stay, while there are others.
     for (auto it = leaves_.begin(); it != leaves_.end() && freed < bytes;) {
       Node* leaf = *it++;
       const uint64_t n = gain(leaf);
@@ -147,8 +149,39 @@ uint64_t PrefixTree::reclaim(uint64_t bytes) {
       freed += n;
       progress = true;
     }
+    if (!progress) progress = uncover();
   }
   return freed;
+}
+
+/// Evict the leaves that free nothing above a node that would free something, so that it becomes a leaf: a
+/// context keeps fewer states than the tree has of its text, and the pages of its window only. False if there
+/// is none.
+bool PrefixTree::uncover() {
+  std::unordered_set<const Node*> seen;  // so that each node is looked at once
+  const auto pinned_above = [](const Node* node) {
+    std::vector<const Node*> pending(node->children.begin(), node->children.end());
+    while (!pending.empty()) {
+      const Node* next = pending.back();
+      pending.pop_back();
+      if (next->pins) return true;
+      pending.insert(pending.end(), next->children.begin(), next->children.end());
+    }
+    return false;
+  };
+  for (const Node* leaf : leaves_)
+    for (Node* node = leaf->parent; node->parent && !node->pins && seen.insert(node).second;
+         node = node->parent) {
+      if (gain(node) == 0) continue;
+      if (pinned_above(node)) break;
+      while (!node->children.empty()) {
+        Node* last = *node->children.begin();
+        while (!last->children.empty()) last = *last->children.begin();
+        evict(last);
+      }
+      return true;
+    }
+  return false;
 }
 
 void PrefixTree::clear() {
