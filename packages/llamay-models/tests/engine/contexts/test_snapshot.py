@@ -8,7 +8,13 @@ import pytest
 
 import llamay_kv
 from llamay_models.engine import Sampling
-from llamay_models.errors import IdentityMismatchError, OutOfMemoryError, PromptError, SnapshotError
+from llamay_models.errors import (
+    IdentityMismatchError,
+    NotAllowedError,
+    OutOfMemoryError,
+    PromptError,
+    SnapshotError,
+)
 
 from ...architecture_names import DENSE as NAMES
 
@@ -158,3 +164,32 @@ def test_the_engine_s_imports_do_not_start_a_process():
 
 def test_the_kv_package_is_the_one_that_was_checked():
     assert llamay_kv.INTERFACE["kv_view"][0] == 1
+
+
+def test_a_context_keeps_its_owner_and_marking_from_save_to_save(make_model, tmp_path):
+    model = make_model()
+    model.context(TOKENS).save(tmp_path / "1", owner="ann", marking="secret")
+    for number in (1, 2, 3):  # also through a fork
+        with pytest.raises(NotAllowedError):
+            model.restore(tmp_path / str(number), owner="bob", markings=["secret"])
+        with pytest.raises(NotAllowedError):
+            model.restore(tmp_path / str(number), markings=["secret"])
+        with pytest.raises(NotAllowedError):
+            model.restore(tmp_path / str(number), owner="ann")
+        again = model.restore(tmp_path / str(number), owner="ann", markings=["secret"])
+        again.fork().save(tmp_path / str(number + 1))
+
+
+def test_an_owner_is_cleared_by_none_and_a_marking_is_not(make_model, tmp_path):
+    model = make_model()
+    context = model.context(TOKENS)
+    context.save(tmp_path / "ann's", owner="ann")
+    context.save(tmp_path / "anybody's", owner=None)
+    assert list(model.restore(tmp_path / "anybody's").tokens) == TOKENS
+    context.save(tmp_path / "marked", owner="ann", marking="secret")
+    with pytest.raises(SnapshotError, match="a marking stays"):
+        context.save(tmp_path / "unmarked", owner=None, marking=None)
+    assert not (tmp_path / "unmarked").exists()
+    context.save(tmp_path / "after")  # what was refused changed nothing
+    with pytest.raises(NotAllowedError):
+        model.restore(tmp_path / "after", markings=["secret"])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any, Self, TypeVar, overload
 
 import numpy.typing as npt
@@ -17,11 +18,29 @@ from llamay_models.engine.requests.request import Request
 from llamay_models.engine.requests.token_constraint import TokenConstraint
 from llamay_models.engine.sampling import Sampling
 from llamay_models.engine.state.context_state import State, branch_stream
-from llamay_models.errors import ContextError, EngineClosedError, PromptError, PromptTooLongError
+from llamay_models.errors import (
+    ContextError,
+    EngineClosedError,
+    PromptError,
+    PromptTooLongError,
+    SnapshotError,
+)
 from llamay_models.plan import Floats
 from llamay_models.progress import Progress
 
 T = TypeVar("T")
+
+
+class Unchanged(enum.Enum):
+    """The type of an argument that was left out, where None has a meaning of its own."""
+
+    UNCHANGED = "unchanged"
+
+    def __repr__(self) -> str:
+        return "UNCHANGED"
+
+
+UNCHANGED = Unchanged.UNCHANGED
 
 
 class Context:
@@ -258,8 +277,8 @@ class Context:
         path: str | PathLike[str],
         *,
         key: llamay_kv.Key | None = None,
-        owner: str | None = None,
-        marking: str | None = None,
+        owner: str | Unchanged | None = UNCHANGED,
+        marking: str | Unchanged | None = UNCHANGED,
         progress: Progress | None = None,
     ) -> None:
         """Write tokens, K/V, logits and sampling to one file, from which `Model.restore` continues exactly.
@@ -267,8 +286,10 @@ class Context:
         Args:
             path: the file, which appears whole or not at all.
             key: the key that encrypts everything but the manifest, which is authenticated; None for no encryption.
-            owner: the owner, who alone may restore the snapshot; None for anybody.
-            marking: how confidential the snapshot is; only a caller who handles that marking may restore it.
+            owner: the owner, who alone may restore the snapshot; None for anybody. Left out, the context keeps its
+                owner: that of the snapshot that it was restored from, or of its last save.
+            marking: how confidential the snapshot is; only a caller who handles that marking may restore it. A context
+                keeps a marking that it was given once: left out, the snapshot has it, and another is refused.
             progress: called as progress("saving", bytes done, bytes in all).
 
         Raises SnapshotError.
@@ -279,7 +300,13 @@ class Context:
         self._compute_pending()
         state = self._acquire(None)
         try:
-            state.kv.owner, state.kv.marking = owner, marking
+            try:
+                if not isinstance(marking, Unchanged):
+                    state.kv.marking = marking
+                if not isinstance(owner, Unchanged):
+                    state.kv.owner = owner
+            except ValueError as error:
+                raise SnapshotError(f"the context cannot be saved to {fspath(path)}: {error}") from error
             save(self.model, state, path, progress, key)
         finally:
             self._release()
