@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -48,6 +49,34 @@ class TensorInfo:
         return f"TensorInfo({self.name!r}, {self.format}, shape={self.shape}, {place})"
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One mapped file, held open, so that it stays this file whatever its path comes to name.
+
+    `state` says what the file was when it was opened: its size, the times of its last changes and its links.
+    """
+
+    path: Path
+    file: _native.File
+    descriptor: int
+    state: os.stat_result
+
+    def check_unchanged(self) -> None:
+        """Raise GGUFError if somebody wrote to the file since it was opened."""
+        now, then = os.fstat(self.descriptor), self.state
+        # The time of the last change of the inode notices a writer who sets the other time back. It moves also when the
+        # file gets or loses a name, as when another file is moved to its path; that changes no byte.
+        same = (now.st_size, now.st_mtime_ns) == (then.st_size, then.st_mtime_ns) and (
+            now.st_ctime_ns == then.st_ctime_ns or now.st_nlink != then.st_nlink
+        )
+        if not same:
+            raise GGUFError(
+                "the file was changed after it was opened, and its bytes are no longer those that were read",
+                "load it again; to replace a model in use, move the new file to its path",
+                path=self.path,
+            )
+
+
 class GGUFFile:
     """A model file, memory-mapped; all parts of it where it is split.
 
@@ -59,13 +88,15 @@ class GGUFFile:
 
     """
 
-    def __init__(self, paths: list[Path], files: list[_native.File]) -> None:
-        self.path = paths[0]
-        self.paths = tuple(paths)
-        self._files: list[_native.File] | None = files
-        self._metadata = Metadata(files[0], paths[0])
-        self._tensors = self._collect(files)
+    def __init__(self, parts: Sequence[_Part]) -> None:
+        self.path = parts[0].path
+        self.paths = tuple(part.path for part in parts)
+        self._parts = tuple(parts)
+        self._files: list[_native.File] | None = [part.file for part in parts]
+        self._metadata = Metadata(self._files[0], self.path)
+        self._tensors = self._collect(self._files)
         self._sha256: str | None = None
+        self._release = weakref.finalize(self, _close, [part.descriptor for part in parts])
 
     def __enter__(self) -> Self:
         return self
@@ -114,20 +145,39 @@ class GGUFFile:
     def sha256(self) -> str:
         """Return the SHA-256 of the file, or of all parts one after the other, in hex.
 
-        Reads the whole model once, without the GIL, in chunks of 16 MiB; the result is kept.
+        Reads the whole model once, without the GIL, in chunks of 16 MiB; the result is kept. Raises GGUFError if the
+        file was changed since it was opened: the digest would be that of other weights.
         """
         if self._sha256 is None:
-            digest = hashlib.sha256()
-            for file in self._open_files():
-                for start in range(0, file.size, _HASH_CHUNK):
-                    digest.update(file.bytes(start, min(_HASH_CHUNK, file.size - start)).data)
+            digest, buffer = hashlib.sha256(), memoryview(bytearray(_HASH_CHUNK))
+            self.check_unchanged()
+            for part in self._parts:
+                # Read, not mapped: a page of a file that was cut short would end the process.
+                start = 0
+                while read := os.preadv(part.descriptor, [buffer], start):
+                    digest.update(buffer[:read])
+                    start += read
+            self.check_unchanged()
             self._sha256 = digest.hexdigest()
         return self._sha256
+
+    def check_unchanged(self) -> None:
+        """Raise GGUFError if a file was written to since it was opened."""
+        self._open_files()
+        for part in self._parts:
+            part.check_unchanged()
+
+    @property
+    def states(self) -> tuple[os.stat_result, ...]:
+        """What each file was when it was opened: its size, its inode and the times of its last changes."""
+        return tuple(part.state for part in self._parts)
 
     def close(self) -> None:
         """Give up the mapping. Using this object afterwards raises ValueError."""
         self._files = None
         self._tensors = {}
+        self._parts = ()
+        self._release()
 
     def _open_files(self) -> list[_native.File]:
         if self._files is None:
@@ -161,19 +211,32 @@ def open(path: str | os.PathLike[str]) -> GGUFFile:  # noqa: A001 - the name tha
 
     """
     first = Path(path)
-    file = _map(first)
-    if part_count(file) <= 1:
-        return GGUFFile([first], [file])
-    paths = sibling_paths(first, file)
-    files = [file if p == first else _map(p) for p in paths]
-    check_parts(paths, files)
-    return GGUFFile(paths, files)
+    parts = [_map(first)]
+    try:
+        if part_count(parts[0].file) > 1:
+            paths = sibling_paths(first, parts[0].file)
+            for path in paths:
+                if path != first:
+                    parts.append(_map(path))
+            parts.sort(key=lambda part: paths.index(part.path))
+            check_parts(paths, [part.file for part in parts])
+        return GGUFFile(parts)
+    except BaseException:
+        _close([part.descriptor for part in parts])
+        raise
 
 
-def _map(path: Path) -> _native.File:
+def _map(path: Path) -> _Part:
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
+        state = os.fstat(descriptor)  # first, so that whoever writes while the file is mapped is noticed
         with naming(path):
-            return _native.File.of_fd(descriptor)
-    finally:
+            return _Part(path, _native.File.of_fd(descriptor), descriptor, state)
+    except BaseException:
         os.close(descriptor)
+        raise
+
+
+def _close(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())

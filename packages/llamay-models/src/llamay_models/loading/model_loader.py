@@ -148,6 +148,7 @@ def load(
         if added := adapted.tensors[len(weights) :]:
             weights += pack(added, workers, backend=backend, dequantized=dequantized)
     words = background.result()
+    file.check_unchanged()  # weights of which half are another file's would be those of neither
     plan = backend.plan(program.records, program.widths, weights, max_rows=max_rows)
     draft_model = None if draft is None else _load_draft(draft, backend, threads, words, config.vocab)
     return Model(

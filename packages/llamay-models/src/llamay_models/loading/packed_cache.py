@@ -170,8 +170,8 @@ def identity_of(file: GGUFFile, sha256: str | None, packed: Packed) -> dict[str,
     """Return the identity of packed weights: the model's SHA-256 where it is known, else its files' paths and stats."""
     source: Any = sha256
     if sha256 is None:
-        states = [(path.resolve(), path.stat()) for path in file.paths]
-        source = [[str(path), s.st_size, s.st_mtime_ns, s.st_ino] for path, s in states]
+        states = zip(file.paths, file.states, strict=True)
+        source = [[str(path.resolve()), s.st_size, s.st_mtime_ns, s.st_ino] for path, s in states]
     return {"layout": packed.layout, "source": source}
 
 

@@ -1,0 +1,116 @@
+"""The weights of a model are those that were loaded, or an error says that somebody wrote to its file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llamay_models import gguf, load
+from llamay_models.errors import ModelError, SnapshotError
+
+SOURCE = Path(__file__).parents[1] / "data" / "parity" / "qwen3.gguf"
+SETTINGS = {"threads": 1, "kv_budget": 1 << 24}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    copy = tmp_path / "model.gguf"
+    copy.write_bytes(SOURCE.read_bytes())
+    return copy
+
+
+def rewrite(path: Path) -> None:
+    """Other weights in place, of the same size."""
+    with path.open("r+b") as file:
+        file.seek(-64, os.SEEK_END)
+        file.write(bytes(range(64)))
+
+
+def rewrite_with_the_old_time(path: Path) -> None:
+    before = path.stat()
+    rewrite(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def cut(path: Path) -> None:
+    """A shorter file copied over."""
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def lengthen(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+CHANGES: list[Callable[[Path], None]] = [rewrite, rewrite_with_the_old_time, cut, lengthen]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_snapshot_is_saved_under_the_weights_of_a_file_that_was_changed(
+    path: Path, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    with load(path, **SETTINGS) as model:
+        context = model.context([1, 20, 33])
+        change(path)
+        with pytest.raises(SnapshotError, match=r"model\.gguf: the file was changed after it was opened"):
+            context.save(tmp_path / "it")
+        with pytest.raises(ModelError, match="load it again"):
+            _ = model.sha256
+        assert not (tmp_path / "it").exists()
+        assert len(context.generate(max_tokens=2, ignore_eos=True).tokens) == 2  # what was loaded goes on
+
+
+@pytest.mark.parametrize("change", CHANGES[:2])
+def test_a_file_that_changes_while_it_is_loaded_is_refused(
+    path: Path, change: Callable[[Path], None]
+) -> None:
+    def progress(stage: str, done: int, total: int) -> None:
+        if done == total:
+            change(path)
+
+    with pytest.raises(ModelError, match="was changed after it was opened"):
+        load(path, progress=progress, **SETTINGS)
+
+
+def test_a_file_that_is_replaced_by_another_stays_the_file_that_was_opened(
+    path: Path, tmp_path: Path
+) -> None:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    with gguf.open(path) as file:
+        other = tmp_path / "other.gguf"
+        other.write_bytes(path.read_bytes() + b"more")
+        other.replace(path)
+        assert file.sha256() == digest
+    with load(path, **SETTINGS) as model:
+        path.unlink()
+        assert model.sha256 != digest
+
+
+def test_a_digest_that_was_taken_stays(path: Path) -> None:
+    with gguf.open(path) as file:
+        digest = file.sha256()
+        rewrite(path)
+        assert file.sha256() == digest
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors as Linux shows them")
+def test_descriptors_are_given_back(path: Path) -> None:
+    def held() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = held()
+    file = gguf.open(path)
+    assert held() == before + 1
+    file.close()
+    assert held() == before
+    dropped = gguf.open(path)
+    del dropped
+    assert held() == before
+    cut(path)
+    with pytest.raises(gguf.GGUFError):
+        gguf.open(path)
+    assert held() == before
