@@ -16,8 +16,39 @@ using namespace llamay::grammar;
 
 namespace {
 
-using Mask = nb::ndarray<uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Masks = nb::ndarray<uint32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Words = nb::ndarray<nb::device::cpu>;
+
+/// The array to write masks to, itself and no copy of it: words of numpy, torch, or whatever else has DLPack.
+Words writable(nb::handle out, size_t dimensions) {
+  Words words;
+  if (nb::try_cast(out, words, false) && words.ndim() == dimensions &&
+      (words.dtype() == nb::dtype<uint32_t>() || words.dtype() == nb::dtype<int32_t>()))
+    return words;
+  throw nb::type_error(("out must be a writable array of uint32 or int32 with " + std::to_string(dimensions) +
+                        (dimensions == 1 ? " dimension" : " dimensions") + ", in the memory of the CPU")
+                           .c_str());
+}
+
+void check_words(const Matcher& matcher, size_t words) {
+  const size_t needed = matcher.grammar()->vocabulary->words();
+  if (words < needed)
+    throw nb::value_error(("the mask is too short: it has " + std::to_string(words) +
+                           " words, but the tokens of the vocabulary need " + std::to_string(needed))
+                              .c_str());
+}
+
+/// Writes the mask to words that lie `stride` words apart, and clears those beyond the vocabulary.
+void fill_row(const Matcher& matcher, uint32_t* row, int64_t stride, size_t words) {
+  const size_t used = matcher.grammar()->vocabulary->words();
+  if (stride == 1) {
+    matcher.fill_mask(row);
+  } else {
+    std::vector<uint32_t> mask(used);
+    matcher.fill_mask(mask.data());
+    for (size_t i = 0; i < used; ++i) row[static_cast<int64_t>(i) * stride] = mask[i];
+  }
+  for (size_t i = used; i < words; ++i) row[static_cast<int64_t>(i) * stride] = 0;
+}
 
 std::shared_ptr<Vocabulary> make_vocabulary(nb::bytes flat,
                                             nb::ndarray<uint64_t, nb::ndim<1>, nb::c_contig> offsets,
@@ -112,13 +143,15 @@ NB_MODULE(_grammar, m) {
 
   nb::class_<Matcher>(m, "_Matcher")
       .def(nb::new_([](std::shared_ptr<Grammar> g) { return std::make_shared<Matcher>(g); }))
-      .def("fill_mask",
-           [](const Matcher& self, Mask out) {
-             if (out.shape(0) < self.grammar()->vocabulary->words())
-               throw nb::value_error("the mask is too short for the vocabulary");
-             nb::gil_scoped_release release;
-             self.fill_mask(out.data());
-           })
+      .def(
+          "fill_mask",
+          [](const Matcher& self, nb::handle out) {
+            const Words words = writable(out, 1);
+            check_words(self, words.shape(0));
+            nb::gil_scoped_release release;
+            fill_row(self, static_cast<uint32_t*>(words.data()), words.stride(0), words.shape(0));
+          },
+          nb::arg("out").none())
       .def("fill_pointer",
            [](const Matcher& self, uintptr_t out) {
              nb::gil_scoped_release release;
@@ -146,12 +179,21 @@ NB_MODULE(_grammar, m) {
       .def("tokens", &Matcher::tokens)
       .def("expected", &Matcher::expected);
 
-  m.def("_fill_masks", [](const std::vector<Matcher*>& matchers, Masks out) {
-    if (out.shape(0) < matchers.size()) throw nb::value_error("fewer rows than matchers");
-    for (Matcher* x : matchers)
-      if (out.shape(1) < x->grammar()->vocabulary->words())
-        throw nb::value_error("the mask is too short for the vocabulary");
-    nb::gil_scoped_release release;
-    for (size_t i = 0; i < matchers.size(); ++i) matchers[i]->fill_mask(out.data() + i * out.shape(1));
-  });
+  m.def(
+      "_fill_masks",
+      [](const std::vector<Matcher*>& matchers, nb::handle out) {
+        const Words words = writable(out, 2);
+        if (words.shape(0) < matchers.size())
+          throw nb::value_error((std::to_string(matchers.size()) +
+                                 " matchers need as many rows, but out has " + std::to_string(words.shape(0)))
+                                    .c_str());
+        for (const Matcher* x : matchers) check_words(*x, words.shape(1));
+        nb::gil_scoped_release release;
+        uint32_t* row = static_cast<uint32_t*>(words.data());
+        for (const Matcher* x : matchers) {
+          fill_row(*x, row, words.stride(1), words.shape(1));
+          row += words.stride(0);
+        }
+      },
+      nb::arg("matchers"), nb::arg("out").none());
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,13 @@ from ._serialised import read_grammar, read_position, write_grammar, write_posit
 from ._vocabulary import Vocabulary
 
 __all__ = ["Grammar", "Matcher", "fill_masks"]
+
+
+class MaskArray(Protocol):
+    """An array that another library can write to: numpy's, torch's, and others that exchange arrays by DLPack."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a capsule with the array's memory, shape, strides and type."""
 
 
 class Grammar:
@@ -77,12 +84,17 @@ class Matcher:
         self.grammar = grammar
         self._native = _grammar._Matcher(grammar._native) if native is None else native
 
-    def fill_mask(self, out: npt.NDArray[np.uint32]) -> None:
+    def fill_mask(self, out: MaskArray) -> None:
         """Write the mask of the tokens that may come next.
 
         Args:
-            out: ``uint32``, at least `Vocabulary.mask_words` long, contiguous. Token ``t`` is bit ``t % 32`` of word
-                ``t // 32``. The GIL is released meanwhile.
+            out: a writable, one-dimensional array of ``uint32`` or ``int32``, of numpy, torch or another library with
+                DLPack, at least `Vocabulary.mask_words` long; it may be strided. Token ``t`` is bit ``t % 32`` of word
+                ``t // 32``; words beyond the vocabulary are cleared. The GIL is released meanwhile.
+
+        Raises:
+            TypeError: for any other array; nothing was written.
+            ValueError: for one that is too short.
 
         """
         self._native.fill_mask(out)
@@ -171,12 +183,16 @@ class Matcher:
         return f"Matcher({len(self)} tokens, {state})"
 
 
-def fill_masks(matchers: Sequence[Matcher], out: npt.NDArray[np.uint32]) -> None:
+def fill_masks(matchers: Sequence[Matcher], out: MaskArray) -> None:
     """Fill one row of `out` per matcher in one call, without the GIL.
 
     Args:
         matchers: distinct or not; of any grammars over vocabularies that fit the rows.
-        out: ``uint32``, shape (rows >= len(matchers), words), C-contiguous.
+        out: as for `Matcher.fill_mask`, with the shape (rows >= len(matchers), words).
+
+    Raises:
+        TypeError: for any other array; nothing was written.
+        ValueError: for one with too few rows or words.
 
     """
     _grammar._fill_masks([m._native for m in matchers], out)
