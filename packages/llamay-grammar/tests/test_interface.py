@@ -113,9 +113,10 @@ def test_an_array_that_cannot_be_written_is_a_type_error(matcher: Matcher, make:
     words = len(matcher.mask())
     with pytest.raises(TypeError, match="uint32 or int32 with 1 dimension"):
         matcher.fill_mask(make(words))
+    array = make(words)
+    rows = array[None] if isinstance(array, np.ndarray) and array.ndim == 1 else [array]
     with pytest.raises(TypeError, match="uint32 or int32 with 2 dimensions"):
-        array = make(words)
-        fill_masks([matcher], array[None] if isinstance(array, np.ndarray) and array.ndim == 1 else [array])
+        fill_masks([matcher], rows)
 
 
 def test_a_short_array_says_how_many_words_are_needed(matcher: Matcher) -> None:

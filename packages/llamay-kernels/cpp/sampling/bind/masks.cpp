@@ -59,7 +59,7 @@ std::vector<std::tuple<int64_t, int64_t, double>> fill(const std::vector<Row>& r
 }  // namespace llamay
 
 void bind_masks(nb::module_& m) {
-  m.def("fill_masks", &llamay::fill, "rows"_a, "ends"_a.noconvert(), "threads"_a = nb::none(),
+  m.def("fill_masks", &llamay::fill, "rows"_a.noconvert(), "ends"_a.noconvert(), "threads"_a = nb::none(),
         "The masks of several constraints in one call without the GIL, with the help of threads where they "
         "are given.\n\n"
         "rows: (capsule of abi/llamay/token_constraint.h, uint32 mask to fill), the constraints all "
