@@ -86,11 +86,11 @@ def test_the_table_of_operations_is_the_one_that_everything_asks() -> None:
 # -- examples
 
 
-def run(code: str, folder: Path, *options: str) -> None:
+def run(code: str, folder: Path) -> None:
     """Run code in an interpreter of its own. Warnings are errors."""
     (folder / "example.py").write_text(code)
     result = subprocess.run(
-        [sys.executable, *options, "-W", "error", "example.py"],
+        [sys.executable, "-W", "error", "example.py"],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
         capture_output=True,
@@ -102,6 +102,13 @@ def run(code: str, folder: Path, *options: str) -> None:
     assert result.stderr == ""
 
 
+# An editable install is found before all paths: here the copy of the package must be.
+COPY_FIRST = """\
+import sys
+sys.meta_path[:] = [f for f in sys.meta_path if "llamay_models" not in getattr(f, "known_source_files", ())]
+"""
+
+
 def test_an_operation_is_one_file(tmp_path: Path) -> None:
     """The family of the page, put among the others in a copy of them, is found, traced, computed and fused around."""
     package = tmp_path / "llamay_models"
@@ -110,8 +117,7 @@ def test_an_operation_is_one_file(tmp_path: Path) -> None:
     (package / "__init__.py").touch()
     path, _, family = block("plan.md", "# llamay_models/plan/operations/").partition("\n")
     (tmp_path / path.removeprefix("# ")).write_text(family)
-    # Without site packages' own start, which would find the installed package first.
-    run(block("plan.md", "import numpy as np\nfrom llamay_models.errors"), tmp_path, "-S")
+    run(COPY_FIRST + block("plan.md", "import numpy as np\nfrom llamay_models.errors"), tmp_path)
 
 
 def test_a_backend_goes_through_the_records(tmp_path: Path) -> None:
