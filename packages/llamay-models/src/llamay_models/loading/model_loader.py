@@ -117,9 +117,8 @@ def load(
         raise EncoderOnlyError(_name(file))
     trace = Trace()
     architecture.build(trace, config, Weights(tensors))
-    base = trace.program()
+    base = adapted = trace.program()
     opened: tuple[Adapter, ...] = ()
-    adapted = base
     if adapters:
         from llamay_models.adapters import adapted_program, open_adapters
 
