@@ -74,17 +74,19 @@ class Run:
         self._last_of: list[float] = []
         self._gaps: GapHistogram | None = None
         self._write: Callable[[TextDelta], bytes] | None = None
+        self._diverted = False
 
     def write_with(self, write: Callable[[TextDelta], bytes]) -> None:
         """Set the function that makes a stream's frame of a text delta.
 
-        With a single choice, deltas are then written to the connection where they arrive, past `events`, as long as the
-        client reads them as fast as they come; `events` yields all others, in order.
+        With a single choice, all deltas but the first are then written to the connection, past `events`, as long as the
+        client reads them as fast as they come; `events` yields all others, in order. That holds for deltas that wait
+        in the generation, too: a server that is behind would otherwise take the longer way and stay behind.
         """
         self._write = write
 
     def _take(self, text: str, tokens: tuple[int, ...], scores: tuple[TokenScore, ...]) -> bool:
-        """Write a piece to the connection at once. False leaves the piece to the iterator of the generation."""
+        """Write a piece to the connection at once. False leaves the piece to `events`."""
         body, write, gaps = self.exchange.body, self._write, self._gaps
         if body is None or write is None or gaps is None or body.blocked:
             return False
@@ -300,6 +302,7 @@ class Run:
             self.totals.prefill += self._prefill_seconds
             self.metrics.first_token.labels(self.model.info.name).observe(now - exchange.started)
             if alone and self._write is not None:
+                self._diverted = True
                 self.generations[0].divert(self._take)
         elif isinstance(event, TextDelta) and self._gaps is not None:
             self._gaps.add(now - (max(self._last_of[slot], self._last) if alone else self._last_of[slot]))
@@ -312,6 +315,9 @@ class Run:
             if first:
                 first = False
                 self._started()
+            # This runs when all earlier events have been sent, so that a piece may be written behind them.
+            if self._diverted and self._take(piece.text, piece.tokens, piece.logprobs):
+                continue
             yield TextDelta(index, piece.text, piece.tokens, piece.logprobs)
         match generation.finish_reason:
             case "error":
