@@ -69,9 +69,15 @@ def running(*models: Any, loader: Any = no_loader, **settings: Any) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Running]:
+def model() -> FakeModel:
+    """The model of `shared`."""
+    return FakeModel()
+
+
+@pytest.fixture(scope="module")
+def shared(model: FakeModel) -> Iterator[Running]:
     """One server for tests that leave it as it was."""
-    with running() as server:
+    with running(model) as server:
         yield server
 
 

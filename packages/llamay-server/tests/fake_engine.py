@@ -79,6 +79,9 @@ def sample(schema: Any) -> Any:
         return {}
     if not isinstance(schema, dict):
         raise UnsupportedConstraintError("the schema allows nothing")
+    for keyword, kind in (("anyOf", list), ("enum", list), ("properties", dict)):
+        if not isinstance(schema.get(keyword, kind()), kind):
+            raise UnsupportedConstraintError(f"the keyword {keyword!r} at #/{keyword} is not as it must be")
     if "anyOf" in schema:
         return sample(schema["anyOf"][0])
     if "const" in schema:

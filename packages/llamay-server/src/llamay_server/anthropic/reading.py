@@ -11,6 +11,7 @@ from llamay_server.chat.conversation import Conversation
 from llamay_server.chat.profile import behind_profile, fill_from_profile, profile_max_tokens, profile_stop
 from llamay_server.chat.request import ChatRequest
 from llamay_server.chat.tools import Tool, Toolbox, choose, make_tool
+from llamay_server.http.bodies import boolean
 from llamay_server.http.errors import ApiError, invalid, unsupported
 from llamay_server.pipeline.constraints import format_constraint
 from llamay_server.pipeline.delivery import Delivery, generation_request, stop_list
@@ -57,12 +58,12 @@ def read_input(
     call_ids = {call["id"] for m in earlier for call in m.get("tool_calls", ())}
     new = read_messages(data.messages, data.system, call_ids)
     messages = [*earlier, *new] if thread is not None else behind_profile(new, profile)
-    effort = (data.output_config or {}).get("effort")
+    effort = None if data.output_config is None else data.output_config.effort
     conversation = Conversation(
         messages=messages,
         toolbox=_choice(data.tool_choice, _tools(tools, exchange)),
         think=None if data.thinking is None else data.thinking.type != "disabled",
-        template_options={"reasoning_effort": effort} if isinstance(effort, str) else {},
+        template_options={} if effort is None else {"reasoning_effort": effort},
         continue_final=messages[-1]["role"] == "assistant",
     )
     return MessageInput(conversation, thread, tools)
@@ -98,11 +99,11 @@ def read_request(
         ),
         tenant=service.tenant(exchange, data.cache_salt),
     )
-    eager = any(tool.get("eager_input_streaming") is True for tool in given.tools)
+    eager = [boolean(tool, "eager_input_streaming", f"tools[{n}]") for n, tool in enumerate(given.tools)]
     delivery = Delivery(
         constraint=_constraint(data),
         reasoning_budget=budget,
-        bind_calls=service.config.bind_calls or eager,
+        bind_calls=service.config.bind_calls or any(eager),
         calls_in_parts=True,
     )
     return ChatRequest(given.conversation, generation, delivery)
@@ -111,7 +112,8 @@ def read_request(
 def _constraint(data: CountTokensRequest) -> OutputConstraint | None:
     if data.output_format is not None:
         return format_constraint(data.output_format, "output_format")
-    return format_constraint((data.output_config or {}).get("format"), "output_config.format")
+    form = None if data.output_config is None else data.output_config.format
+    return format_constraint(form, "output_config.format")
 
 
 def _tools(tools: Sequence[dict[str, Any]] | None, exchange: Exchange) -> list[Tool]:
@@ -135,8 +137,9 @@ def _tools(tools: Sequence[dict[str, Any]] | None, exchange: Exchange) -> list[T
 
 
 def _choice(value: dict[str, Any] | None, tools: Sequence[Tool]) -> Toolbox:
-    kind = (value or {}).get("type", "auto")
-    parallel = not (value or {}).get("disable_parallel_tool_use", False)
+    given = value or {}
+    kind = given.get("type", "auto")
+    parallel = not boolean(given, "disable_parallel_tool_use", "tool_choice")
     if kind == "auto":
         return choose(tools, "auto", None, parallel, "tool_choice")
     if kind == "any":
@@ -144,7 +147,7 @@ def _choice(value: dict[str, Any] | None, tools: Sequence[Tool]) -> Toolbox:
     if kind == "none":
         return Toolbox(tuple(tools), "none", parallel)
     if kind == "tool":
-        name = (value or {}).get("name")
+        name = given.get("name")
         if not isinstance(name, str):
             raise invalid("tool_choice.name: it is missing", "tool_choice.name")
         return choose(tools, "required", [name], parallel, "tool_choice.name")

@@ -118,6 +118,13 @@ class Thread(Struct):
     previous_message_id: str | None = None
 
 
+class OutputConfig(Struct):
+    """The effort of the answer, and its form."""
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    format: dict[str, Any] | None = None
+
+
 class CountTokensRequest(Struct, kw_only=True):
     """Body of POST /v1/messages/count_tokens."""
 
@@ -127,7 +134,7 @@ class CountTokensRequest(Struct, kw_only=True):
     tools: list[dict[str, Any]] | None = None
     tool_choice: dict[str, Any] | None = None
     thinking: Thinking | None = None
-    output_config: dict[str, Any] | None = None
+    output_config: OutputConfig | None = None
     output_format: dict[str, Any] | None = None
     thread: Thread | None = None
     mcp_servers: list[Any] | None = None

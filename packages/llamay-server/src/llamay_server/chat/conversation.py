@@ -19,9 +19,15 @@ Message = dict[str, Any]
 """Holds role and content (text or None), and where it has them reasoning_content, tool_calls (with arguments as
 objects), tool_call_id and name."""
 # The template variables that a client may set. The server alone sets all others (J-08).
-TEMPLATE_OPTIONS = frozenset(
-    ("enable_thinking", "thinking", "reasoning_effort", "thinking_budget", "date_string", "documents")
-)
+TEMPLATE_OPTIONS: Mapping[str, tuple[type, str]] = {
+    "enable_thinking": (bool, "true or false"),
+    "thinking": (bool, "true or false"),
+    "reasoning_effort": (str, "text"),
+    "thinking_budget": (int, "a whole number"),
+    "date_string": (str, "text"),
+    "documents": (list, "a list"),
+}
+"""The options for the template that a client may set, each with its type and the type's name for people."""
 
 
 @dataclass(slots=True)
@@ -133,10 +139,15 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
 
 def template_options(value: Mapping[str, Any] | None, where: str = "chat_template_kwargs") -> dict[str, Any]:
     """A client's options for the template. Raises a 400 for one that a client may not set."""
-    for key in value or ():
+    given = {key: each for key, each in (value or {}).items() if each is not None}
+    for key, each in given.items():
         if key not in TEMPLATE_OPTIONS:
             allowed = ", ".join(sorted(TEMPLATE_OPTIONS))
             raise invalid(
                 f"{where}.{key[:60]}: it cannot be set; allowed are {allowed}", f"{where}.{key[:60]}"
             )
-    return dict(value or {})
+        kind, wanted = TEMPLATE_OPTIONS[key]
+        # A boolean is an int in Python.
+        if not isinstance(each, kind) or (kind is int and isinstance(each, bool)):
+            raise invalid(f"{where}.{key}: it must be {wanted}", f"{where}.{key}", "invalid_type")
+    return given

@@ -115,7 +115,9 @@ def make_tool(name: Any, description: Any, parameters: Any, where: str, strict: 
         raise invalid(f"{where}.description: it must be text", f"{where}.description")
     if parameters is not None and not isinstance(parameters, dict):
         raise invalid(f"{where}.parameters: it must be a JSON schema", f"{where}.parameters")
-    return Tool(name, description or "", parameters or {}, strict is True)
+    if strict is not None and not isinstance(strict, bool):
+        raise invalid(f"{where}.strict: it must be true or false", f"{where}.strict", "invalid_type")
+    return Tool(name, description or "", parameters or {}, bool(strict))
 
 
 def choose(

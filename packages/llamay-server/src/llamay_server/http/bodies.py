@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -45,3 +46,27 @@ def decode_json(data: bytes, kind: type[T]) -> T:
     except RecursionError:
         raise invalid("The body is nested too deeply.", code="invalid_json") from None
     return value
+
+
+def boolean(given: Mapping[str, Any], name: str, where: str) -> bool | None:
+    """The boolean `name` of an object without a struct; None where it is absent.
+
+    Raises a 400 for any other value: a number or a text that is taken for true or false is a mistake of the client.
+    """
+    value = given.get(name)
+    if value is None or isinstance(value, bool):
+        return value
+    raise invalid(f"{where}.{name}: it must be true or false", f"{where}.{name}", "invalid_type")
+
+
+def mapping(given: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    """The object `name` of an object without a struct; an empty one where it is absent.
+
+    Raises a 400 for any other value.
+    """
+    value = given.get(name)
+    if value is None:
+        return {}
+    if isinstance(value, dict):
+        return value
+    raise invalid(f"{where}.{name}: it must be an object", f"{where}.{name}", "invalid_type")

@@ -24,6 +24,7 @@ from llamay_server.http.bodies import read_json
 from llamay_server.http.described import described
 from llamay_server.http.errors import invalid
 from llamay_server.http.exchange import exchange_of
+from llamay_server.openai.objects import PromptCacheOptions
 from llamay_server.openai.responses.items import read_input
 from llamay_server.pipeline.admission import run_on_texts
 from llamay_server.services import services
@@ -77,7 +78,7 @@ class DecisionRequest(Struct, kw_only=True):
     ]
     model: str | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_options: dict[str, Any] | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
     safety_identifier: str | None = None
 
 

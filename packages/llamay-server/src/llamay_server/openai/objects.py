@@ -21,6 +21,18 @@ class StreamOptions(Struct):
     continuous_usage_stats: bool | None = None
 
 
+class PromptCacheOptions(Struct):
+    """How a request uses the prefix cache.
+
+    In the mode "explicit" only a prompt with a breakpoint is looked up and kept. `prewarm` prefills the prompt and
+    generates nothing. `comparison_response_id` asks why the prompt does not continue that response's.
+    """
+
+    mode: str | None = None
+    prewarm: bool | None = None
+    comparison_response_id: str | None = None
+
+
 def usage(totals: Totals) -> dict[str, Any]:
     """OpenAI's usage object."""
     return {

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llamay_server.chat.tools import Tool, Toolbox, choose, make_tool
+from llamay_server.http.bodies import mapping
 from llamay_server.http.errors import ApiError, invalid
 
 
@@ -55,21 +56,22 @@ def openai_choice(
     if isinstance(value, dict):
         kind = value.get("type")
         if kind == "function" or (kind is None and "name" in value):
-            name = value.get("name") or (value.get("function") or {}).get("name")
+            name = value.get("name") or mapping(value, "function", where).get("name")
             if not isinstance(name, str):
                 raise invalid(f"{where}.function.name: it is missing", f"{where}.function.name")
             return choose(tools, "required", [name], several, where)
         if kind == "allowed_tools":
-            inner = value.get("allowed_tools") or value
+            inner = mapping(value, "allowed_tools", where) or value
+            offered = inner.get("tools") or []
+            if not isinstance(offered, list):
+                raise invalid(f"{where}.allowed_tools.tools: it must be a list of functions", where)
             names = []
-            for item in inner.get("tools") or ():
-                name = (
-                    item.get("name") or (item.get("function") or {}).get("name")
-                    if isinstance(item, dict)
-                    else None
-                )
+            for n, item in enumerate(offered):
+                at = f"{where}.allowed_tools.tools[{n}]"
+                given = item if isinstance(item, dict) else {}
+                name = given.get("name") or mapping(given, "function", at).get("name")
                 if not isinstance(name, str):
-                    raise invalid(f"{where}.allowed_tools.tools: each entry needs a function name", where)
+                    raise invalid(f"{at}: it needs the name of a function", where)
                 names.append(name)
             mode = inner.get("mode", "auto")
             if mode not in ("auto", "required"):

@@ -7,19 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from llamay_server.engine.constraint import JSON_KINDS, Kind, OutputConstraint
+from llamay_server.engine.constraint import JSON_KINDS, OutputConstraint
+from llamay_server.http.bodies import boolean
 from llamay_server.http.errors import invalid, unsupported
 
 if TYPE_CHECKING:
     from llamay_server.pipeline.sampling import SamplingFields
-
-_STRUCTURED: dict[str, Kind | None] = {
-    "json": "json_schema",
-    "regex": "regex",
-    "grammar": "grammar",
-    "choice": None,
-}
-"""The keys of vLLM's `structured_outputs`; a choice becomes a regular expression."""
 
 
 def output_constraint(
@@ -41,11 +34,13 @@ def output_constraint(
         found.append(OutputConstraint("json_schema", schema, "guided_json"))
     if fields.guided_regex:
         found.append(OutputConstraint("regex", fields.guided_regex, "guided_regex"))
-    if fields.guided_choice:
+    if fields.guided_choice is not None:
         found.append(_choice(fields.guided_choice, "guided_choice"))
     if fields.guided_grammar:
         found.append(OutputConstraint("grammar", fields.guided_grammar, "guided_grammar"))
-    found += _structured(fields.structured_outputs or {})
+    structured = fields.structured_outputs or {}
+    canonical = boolean(structured, "canonical_escapes", "structured_outputs")
+    found += _structured(structured)
     if (form := format_constraint(response_format, param)) is not None:
         found.append(form)
     if len(found) > 1:
@@ -55,8 +50,7 @@ def output_constraint(
         )
     if not found:
         return None
-    canonical = (fields.structured_outputs or {}).get("canonical_escapes") is True
-    return replace(found[0], canonical_escapes=canonical and found[0].kind in JSON_KINDS)
+    return replace(found[0], canonical_escapes=canonical is True and found[0].kind in JSON_KINDS)
 
 
 def _structured(given: dict[str, Any]) -> list[OutputConstraint]:
@@ -64,16 +58,22 @@ def _structured(given: dict[str, Any]) -> list[OutputConstraint]:
     found = []
     for key, value in given.items():
         where = f"structured_outputs.{key[:40]}"
-        if value is None or (key == "canonical_escapes" and isinstance(value, bool)):
+        if value is None or key == "canonical_escapes":
             continue
-        if key == "json_object" and value is True:
-            found.append(OutputConstraint("json_object", value, where))
-        elif key == "choice":
-            found.append(_choice(value, where))
-        elif (kind := _STRUCTURED.get(key)) is not None:
-            found.append(OutputConstraint(kind, _schema(value, where) if key == "json" else value, where))
-        else:
-            raise unsupported(where)
+        match key:
+            case "json":
+                found.append(OutputConstraint("json_schema", _schema(value, where), where))
+            case "json_object":
+                if boolean(given, key, "structured_outputs"):
+                    found.append(OutputConstraint("json_object", None, where))
+            case "regex" | "grammar":
+                if not isinstance(value, str):
+                    raise invalid(f"{where}: it must be text", where, "invalid_type")
+                found.append(OutputConstraint(key, value, where))
+            case "choice":
+                found.append(_choice(value, where))
+            case _:
+                raise unsupported(where)
     return found
 
 
@@ -101,7 +101,7 @@ def format_constraint(form: Any, param: str = "response_format") -> OutputConstr
         return (
             OutputConstraint("json_object", None, param)
             if schema is None
-            else OutputConstraint("json_schema", schema, f"{param}.schema")
+            else OutputConstraint("json_schema", _schema(schema, f"{param}.schema"), f"{param}.schema")
         )
     if kind == "json_schema":
         # Chat has name and schema one level down, Responses and Messages beside the type.
@@ -110,20 +110,21 @@ def format_constraint(form: Any, param: str = "response_format") -> OutputConstr
             inner, where = form.get("json_schema", form), f"{param}.json_schema.schema"
         if not isinstance(inner, dict) or "schema" not in inner:
             raise invalid(f"{where}: it is missing", where)
-        if not isinstance(inner["schema"], dict | bool):
-            raise invalid(f"{where}: it must be an object", where)
-        return OutputConstraint("json_schema", inner["schema"], where)
+        return OutputConstraint("json_schema", _schema(inner["schema"], where, text=False), where)
     raise invalid(
         f"{param}.type: {str(kind)[:40]!r} is unknown; use text, json_object or json_schema", f"{param}.type"
     )
 
 
-def _schema(value: Any, where: str) -> Any:
-    if isinstance(value, str):
+def _schema(value: Any, where: str, *, text: bool = True) -> dict[str, Any] | bool:
+    """A JSON schema; `text` says whether it may be given as JSON text. Raises a 400 for what is none."""
+    if text and isinstance(value, str):
         try:
-            return msgspec.json.decode(value)
-        except msgspec.DecodeError as e:
+            value = msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError) as e:
             raise invalid(f"{where}: not valid JSON: {e}", where) from None
+    if not isinstance(value, dict | bool):
+        raise invalid(f"{where}: it must be a JSON schema, an object or a boolean", where, "invalid_type")
     return value
 
 

@@ -6,6 +6,7 @@ would be a wrong answer.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -180,14 +181,22 @@ def _sampler_names(value: list[str] | str) -> tuple[str, ...]:
 
 
 def _logit_bias(value: LogitBias | None, model: Model) -> dict[int, float]:
-    """Biases by token id, from OpenAI's map or llama.cpp's pairs.
+    """Biases by token id, from OpenAI's map of ids or llama.cpp's pairs.
 
-    A key that is not a number is text, all of whose tokens get the bias; False bans a token.
+    The token of a pair may be text, all of whose tokens get the bias; False bans a token.
     """
     if not value:
         return {}
     if isinstance(value, dict):
-        pairs: list[tuple[Any, Any, str]] = [(k, v, f"logit_bias.{k[:40]}") for k, v in value.items()]
+        pairs: list[tuple[Any, Any, str]] = []
+        for key, bias in value.items():
+            where = f"logit_bias.{key[:40]}"
+            if not _is_number(key):
+                raise invalid(
+                    f"{where}: a key is a token id; the tokens of a text get a bias in pairs, [[text, bias]]",
+                    where,
+                )
+            pairs.append((key, bias, where))
     else:
         pairs = []
         for n, item in enumerate(value):
@@ -207,9 +216,13 @@ def _logit_bias(value: LogitBias | None, model: Model) -> dict[int, float]:
     return out
 
 
+def _is_number(text: str) -> bool:
+    """Whether a text spells a whole number in ASCII; other digits, as ², are characters of a text."""
+    return re.fullmatch(r"\s*-?[0-9]+\s*", text, re.ASCII) is not None
+
+
 def _tokens_of(key: Any, where: str, size: int, model: Model) -> list[int]:
-    text = key.strip() if isinstance(key, str) else ""
-    if isinstance(key, str) and not text.removeprefix("-").isdigit():
+    if isinstance(key, str) and not _is_number(key):
         return model.encode(key, add_special=False, parse_special=True)
     if isinstance(key, bool | float):
         raise invalid(f"{where}: a token is a whole number or text", where)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from llamay_server.chat.conversation import Conversation, template_options
 from llamay_server.chat.profile import behind_profile, fill_from_profile, profile_max_tokens, profile_stop
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from llamay_server.http.exchange import Exchange
     from llamay_server.openai.chat.schema import ChatCompletionRequest
     from llamay_server.openai.messages import ChatMessage
+    from llamay_server.openai.objects import PromptCacheOptions
     from llamay_server.services import Services
     from llamay_server.store import Profile
 
@@ -115,9 +116,9 @@ def _conversation(data: ChatCompletionRequest, profile: Profile) -> Conversation
     )
 
 
-def uses_cache(options: Mapping[str, Any] | None, marked: bool) -> bool:
+def uses_cache(options: PromptCacheOptions | None, marked: bool) -> bool:
     """Whether the prefix cache may be used: in the mode "explicit" only for a prompt with a breakpoint."""
-    return marked or (options or {}).get("mode") != "explicit"
+    return marked or options is None or options.mode != "explicit"
 
 
 def _marks_prompt(messages: Sequence[ChatMessage]) -> bool:

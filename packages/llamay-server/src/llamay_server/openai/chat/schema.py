@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from llamay_server.openai.messages import ChatMessage
-from llamay_server.openai.objects import StreamOptions
+from llamay_server.openai.objects import PromptCacheOptions, StreamOptions
 from llamay_server.pipeline.sampling import SamplingFields
 
 
@@ -51,7 +51,7 @@ class ChatCompletionRequest(SamplingFields, kw_only=True):
     service_tier: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_options: dict[str, Any] | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
     prompt_cache_retention: str | None = None
     prediction: dict[str, Any] | None = None
     web_search_options: dict[str, Any] | None = None

@@ -114,4 +114,4 @@ def _marks_prompt(items: Sequence[Mapping[str, Any]]) -> bool:
 
 def prewarms(data: ResponsesRequest) -> bool:
     """Whether the request asks only for a prefill of its prompt."""
-    return (data.prompt_cache_options or {}).get("prewarm") is True
+    return data.prompt_cache_options is not None and data.prompt_cache_options.prewarm is True

@@ -71,8 +71,8 @@ def _prepare(
     if data.context:
         run.resume = service.contexts.for_model(data.context, exchange.owner, name)
     writer = ResponseWriter(run, name, data)
-    compared = (data.prompt_cache_options or {}).get("comparison_response_id")
-    if isinstance(compared, str) and (kept := service.responses.find(compared, exchange.owner)) is not None:
+    compared = data.prompt_cache_options and data.prompt_cache_options.comparison_response_id
+    if compared and (kept := service.responses.find(compared, exchange.owner)) is not None:
         writer.compared = kept.seen
     exchange.fail_frame = writer.failed
     return writer, read.items

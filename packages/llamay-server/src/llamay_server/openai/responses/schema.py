@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from llamay_server.openai.objects import StreamOptions
+from llamay_server.openai.objects import PromptCacheOptions, StreamOptions
 from llamay_server.pipeline.sampling import SamplingFields
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -56,7 +56,7 @@ class ResponsesRequest(SamplingFields, kw_only=True):
     safety_identifier: str | None = None
     service_tier: str | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_options: dict[str, Any] | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
     prompt_cache_retention: str | None = None
     timings_per_token: bool | None = None
     return_progress: bool | None = None

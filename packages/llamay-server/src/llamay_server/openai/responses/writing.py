@@ -119,7 +119,8 @@ class ResponseWriter:
 
     async def _diagnose(self) -> None:
         """Tell why the prompt could not continue an earlier one, where the request asks for that."""
-        if not (self.data.prompt_cache_options or {}).get("comparison_response_id"):
+        options = self.data.prompt_cache_options
+        if options is None or not options.comparison_response_id:
             return
         tokens = (await self.run.prepare()).prompt.tokens
         if self.compared is None:
