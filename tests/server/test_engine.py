@@ -590,3 +590,23 @@ def test_oa42_the_best_of_many_are_those_that_the_model_finds_likeliest(server):
     ]
     best = complete(server, n=2, best_of=6, **options)["choices"]
     assert [choice["text"] for choice in best] == expected
+
+
+def test_a_model_has_the_name_that_it_is_served_under_and_the_length_that_it_was_trained_for():
+    from llamay_server_tests.conftest import running
+
+    from llamay_server import Config
+    from llamay_server.engine.loading import load
+
+    with running(f"tiny:1b={STORIES}", loader=load(Config(threads=2, ctx_size=128))) as server:
+        refused = server.client.post(
+            "/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}]}
+        )
+        assert refused.status_code == 400
+        assert "tiny:1b has no chat template" in refused.json()["error"]["message"]
+        complete(server, prompt=PROMPT, max_tokens=2)
+        metrics = server.client.get("/metrics").text
+        assert 'llamay_generated_tokens_total{model="tiny:1b"} 2.0' in metrics
+        assert "stories260K" not in metrics
+        (model,) = server.client.get("/v1/models").json()["data"]
+        assert (model["meta"]["n_ctx"], model["meta"]["n_ctx_train"]) == (128, 2048)

@@ -300,6 +300,7 @@ class FakeModel:
         name: str = "fake",
         *,
         context_length: int = 4096,
+        trained_length: int | None = None,
         takes_tools: bool = True,
         thinks: bool = False,
         script: Callable[[str], str | None] | None = None,
@@ -309,13 +310,17 @@ class FakeModel:
             name=name,
             architecture="fake",
             context_length=context_length,
+            trained_length=trained_length or context_length,
             vocab_size=VOCAB,
             embedding_length=64,
             n_parameters=1_000,
             nbytes=4_000,
             quantization="F32",
             chat_template="chatml" + " tools" * takes_tools + " <think>" * thinks,
-            metadata={"general.architecture": "fake", "fake.context_length": context_length},
+            metadata={
+                "general.architecture": "fake",
+                "fake.context_length": trained_length or context_length,
+            },
             bos_token="<s>",
             eos_token="</s>",
             template_takes_tools=takes_tools,
@@ -365,6 +370,9 @@ class FakeModel:
     def decode(self, tokens: Sequence[int]) -> str:
         raw = b"".join(bytes([t]) if t < 256 else self.token_name(t).encode() for t in tokens)
         return raw.decode(errors="replace")
+
+    def use_name(self, name: str) -> None:
+        self.info = dataclasses.replace(self.info, name=name)
 
     def use_template(self, source: str) -> None:
         self.info = dataclasses.replace(self.info, chat_template=source)

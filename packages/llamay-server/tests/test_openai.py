@@ -634,6 +634,21 @@ def test_oa60_oa61_oa62_models_satisfy_both_clients(start):
     assert server.client.get("/v1/models/none", headers={"anthropic-version": "x"}).json()["type"] == "error"
 
 
+def test_a_model_tells_what_it_was_trained_for_beside_the_size_of_contexts_here(start):
+    client = start(FakeModel(context_length=300, trained_length=9000)).client
+    (model,) = client.get("/v1/models").json()["data"]
+    assert (model["meta"]["n_ctx"], model["meta"]["n_ctx_train"]) == (300, 9000)
+    assert (model["max_model_len"], model["max_input_tokens"]) == (300, 300)
+    assert client.get("/props").json()["default_generation_settings"]["n_ctx"] == 300
+    (loaded,) = client.get("/api/ps").json()["models"]
+    assert (loaded["context_length"], loaded["details"]["context_length"]) == (300, 9000)
+    (listed,) = client.get("/api/tags").json()["models"]
+    assert listed["details"]["context_length"] == 9000
+    assert (
+        client.post("/api/show", json={"model": "fake"}).json()["model_info"]["fake.context_length"] == 9000
+    )
+
+
 def test_oa70_lc14_an_overflow_says_so_in_the_words_that_clients_look_for(start):
     server = start(FakeModel(context_length=50))
     r = chat(server, messages=[{"role": "user", "content": "x" * 100}])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
+import re
 import threading
 
 import pytest
@@ -111,6 +113,28 @@ def test_metrics_tell_the_models_apart(start):
     ):
         one, two = (server.metric(name, model=model, **labels) for model in ("one", "two"))
         assert 0 < one < two, name
+
+
+def test_metrics_name_a_model_as_it_is_served_whatever_its_file_is_called(start, tmp_path):
+    blob = f"sha256-{'a' * 64}"
+
+    def load(path, *, progress=None):
+        model = FakeModel(path.name)
+        model.info = dataclasses.replace(model.info, chat_template=None)
+        return model
+
+    server = start(f"tiny:1b={tmp_path / blob}", loader=load)
+    client = server.client
+    client.post("/v1/completions", json={"prompt": "x", "max_tokens": 3})
+    client.post("/api/generate", json={"model": "tiny:1b", "prompt": "x", "options": {"num_predict": 3}})
+    client.post("/v1/embeddings", json={"input": "x"})
+    client.post("/v1/rerank", json={"query": "x", "documents": ["x"]})
+    client.post("/v1/score", json={"text_1": "x", "text_2": "x"})
+    client.post("/v1/contexts", json={"prompt": "x"})
+    text = client.get("/metrics").text
+    labels = set(re.findall(r'model="([^"]*)"', text))
+    assert labels == {"tiny:1b"}
+    assert server.metric("llamay_generations_total", model="tiny:1b", reason="length") == 2
 
 
 def test_the_enterprise_profile_keeps_nothing_on_the_disk_in_the_clear(tmp_path):

@@ -55,6 +55,7 @@ def model_info(model: llamay_models.Model) -> ModelInfo:
         name=model.path.name.removesuffix(".gguf"),
         architecture=model.architecture,
         context_length=model.context_size,
+        trained_length=model.context_length or None,
         vocab_size=model.vocab_size,
         embedding_length=model.embedding_length,
         n_parameters=model.n_parameters,

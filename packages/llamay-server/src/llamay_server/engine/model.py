@@ -138,6 +138,10 @@ class ServedModel:
             raise PromptError(f"The model's chat template refused the messages: {e}") from e
         return Prompt(self.model.decode(ids), list(ids))
 
+    def use_name(self, name: str) -> None:
+        """Go by this name, in place of the file's."""
+        self.info = dataclasses.replace(self.info, name=name)
+
     def use_template(self, source: str) -> None:
         """Write conversations with this template, Jinja or Ollama's Go, instead of the file's."""
         from llamay_models.chat import ChatTemplate, ChatTemplateError, as_jinja

@@ -70,13 +70,17 @@ class ModelInfo:
     """The facts about a model that the dialects tell their clients."""
 
     name: str
+    """The name that the model is served under."""
     architecture: str
     context_length: int
+    """The most tokens that a context has here."""
     vocab_size: int
     embedding_length: int
     n_parameters: int
     nbytes: int
     path: Path | None = None
+    trained_length: int | None = None
+    """The number of tokens that the model was trained for; None where that is not known."""
     quantization: str = "unknown"
     created: float = 0.0
     chat_template: str | None = None
@@ -198,6 +202,9 @@ class Model(Protocol):
 
         `continue_final` leaves the last message open, so that the model continues it.
         """
+
+    def use_name(self, name: str) -> None:
+        """Go by this name from now on; a model's file may have another one, as the blobs of a store have."""
 
     def use_template(self, source: str) -> None:
         """Write conversations with this Jinja template from now on. Raises `PromptError` for one that is faulty."""

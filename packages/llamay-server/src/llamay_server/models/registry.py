@@ -168,6 +168,7 @@ class Models:
         except Exception as e:
             log.warning("model %s could not be loaded: %s", entry.name, e)
             raise
+        model.use_name(entry.name)
         if entry.profile.template is not None:
             try:
                 model.use_template(entry.profile.template)

@@ -79,7 +79,9 @@ def _details(info: ModelInfo | None) -> dict[str, Any]:
         "quantization_level": info.quantization if info else "",
     }
     if info:
-        out |= {"context_length": info.context_length, "embedding_length": info.embedding_length}
+        # As at Ollama, these are facts about the file; the size of contexts here is told by /api/ps.
+        out |= {"context_length": info.trained_length or info.context_length}
+        out |= {"embedding_length": info.embedding_length}
     return out
 
 
@@ -191,7 +193,7 @@ async def show(request: Request[Any, Any, Any]) -> ASGIApp:
             if key != "tokenizer.chat_template"
         }
         facts.setdefault("general.architecture", info.architecture)
-        facts.setdefault(f"{info.architecture}.context_length", info.context_length)
+        facts.setdefault(f"{info.architecture}.context_length", info.trained_length or info.context_length)
         tensors = await asyncio.to_thread(info.tensors) if data.verbose and info.tensors else []
         shown = service.config.expose_paths
         source = info.path if shown and info.path else entry.name

@@ -33,7 +33,8 @@ def _model(entry: Entry, started: float) -> dict[str, Any]:
         out["max_model_len"] = out["max_input_tokens"] = out["max_tokens"] = info.context_length
         out["meta"] = {
             "n_vocab": info.vocab_size,
-            "n_ctx_train": info.context_length,
+            "n_ctx": info.context_length,
+            "n_ctx_train": info.trained_length,
             "n_embd": info.embedding_length,
             "n_params": info.n_parameters,
             "size": info.nbytes,
