@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +26,22 @@ def matcher() -> Matcher:
 def test_the_interfaces_are_stated() -> None:
     assert lg.INTERFACE == {"token_constraint": (1, 0), "vocabulary": (1, 0)}
     assert all(hasattr(lg, name) for name in lg.__all__)
+
+
+def test_dir_shows_the_public_names_alone() -> None:
+    assert [name for name in dir(lg) if not name.startswith("_")] == sorted(lg.__all__)
+
+
+def test_every_error_is_public_and_called_so_and_documented() -> None:
+    page = Path(__file__).parents[3] / "docs/structured-output.md"
+    text = page.read_text("utf-8") if page.is_file() else ""
+    for module in pkgutil.iter_modules(lg.__path__, "llamay_grammar."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            ours = inspect.isclass(value) and value.__module__.startswith("llamay_grammar")
+            if ours and issubclass(value, BaseException):
+                assert name.endswith("Error")
+                assert name in lg.__all__
+                assert f"`{name}`" in text or not text
 
 
 class OnlyDLPack:

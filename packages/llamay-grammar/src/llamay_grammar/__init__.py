@@ -5,15 +5,16 @@ says after every token which tokens may come next. A token is allowed if and onl
 with it.
 """
 
-from ._arguments import ArgumentTypes, argument_types, read_argument
-from ._compile import compile_ebnf, compile_gbnf, compile_json_object, compile_json_schema, compile_regex
 from ._errors import CompileError, RefusedTokenError, RestoreError
-from ._grammars import Grammar, Matcher, fill_masks
-from ._protocol import TokenConstraint
-from ._reasoning import Reasoning
-from ._recipes import Budget
-from ._tools import compile_tools, tool_formats
-from ._vocabulary import Vocabulary
+from .arguments import ArgumentTypes, argument_types, read_argument
+from .compilation import compile_ebnf, compile_gbnf, compile_json_object, compile_json_schema, compile_regex
+from .envelopes import tool_formats
+from .grammars import Grammar, Matcher, fill_masks
+from .protocol import TokenConstraint
+from .reasoning import Reasoning
+from .recipes import Budget
+from .tools import compile_tools
+from .vocabulary import Vocabulary
 
 INTERFACE = {"token_constraint": (1, 0), "vocabulary": (1, 0)}
 
@@ -40,3 +41,7 @@ __all__ = [
     "read_argument",
     "tool_formats",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

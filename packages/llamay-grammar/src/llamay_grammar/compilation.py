@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ._grammars import Grammar
-from ._reasoning import Reasoning, reasoning_part
-from ._recipes import Budget, Draft, Mode, Resolver, Whitespace, compiled, text_options
-from ._vocabulary import Vocabulary
+from . import checks
+from ._errors import CompileError
+from .grammars import Grammar
+from .reasoning import Reasoning, reasoning_part
+from .recipes import Budget, Draft, Mode, Resolver, Whitespace, compiled, text_options
+from .vocabulary import Vocabulary
 
 __all__ = ["compile_ebnf", "compile_gbnf", "compile_json_object", "compile_json_schema", "compile_regex"]
 
@@ -20,7 +22,18 @@ _LONGEST_CACHED = 1 << 20
 def cached(
     recipe: dict[str, Any], vocabulary: Vocabulary, budget: Budget | None, resolver: Resolver | None
 ) -> Grammar:
-    """Return the grammar of a recipe, the one that the vocabulary remembers if it has been compiled before."""
+    """Return the grammar of a recipe, the one that the vocabulary remembers if it has been compiled before.
+
+    Raises:
+        TypeError: for a vocabulary, a budget or a resolver of another type.
+        CompileError: the source is refused.
+
+    """
+    checks.instance("vocabulary", vocabulary, Vocabulary)
+    if budget is not None:
+        checks.instance("budget", budget, Budget)
+    if not (resolver is None or callable(resolver)):
+        raise checks.wrong("resolver", "a function from a URI to a document, or None", resolver)
     # A resolver may answer differently tomorrow, so grammars that it took part in are not remembered.
     if resolver is not None:
         recipe["documents"] = {}
@@ -33,6 +46,12 @@ def cached(
     if len(recipe["source"]) <= _LONGEST_CACHED:
         vocabulary._grammars.put(key, made)
     return made
+
+
+def with_reasoning(reasoning: Reasoning, vocabulary: Vocabulary, part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of a layout with the reasoning that may come before it. Raises TypeError for other types."""
+    checks.instance("vocabulary", vocabulary, Vocabulary)
+    return {"seq": [reasoning_part(checks.instance("reasoning", reasoning, Reasoning), vocabulary), part]}
 
 
 def compile_json_schema(
@@ -69,15 +88,23 @@ def compile_json_schema(
 
     Raises:
         CompileError: naming keyword and JSON pointer.
+        TypeError: for an argument of another type, which it names.
+        ValueError: for an option that does not exist, or is out of bounds.
 
     Sources: JSON Schema drafts 4, 6, 7, 2019-09 and 2020-12; RFC 8259 for JSON; ECMA-262 for ``pattern``.
 
     """
-    text = schema if isinstance(schema, str) else json.dumps(schema)
+    # None is JSON's null: the compiler refuses it as it refuses the text.
+    if not (schema is None or isinstance(schema, (str, bool, Mapping))):
+        raise CompileError(f"schema must be a mapping, a bool or JSON text, not {checks.described(schema)}")
+    if isinstance(schema, str):
+        text = checks.text("schema", schema, CompileError)
+    else:
+        text = checks.json_text("schema", schema)
     kind = "json_schema"
     if reasoning is not None:
         # The schema stays a text of its own: what is wrong with it is found where it is.
-        part = {"seq": [reasoning_part(reasoning, vocabulary), {"schema": 0}]}
+        part = with_reasoning(reasoning, vocabulary, {"schema": 0})
         kind, text = "layout", json.dumps({"schemas": [{"text": text, "at": ""}], "part": part})
     recipe: dict[str, Any] = {
         "kind": kind,
@@ -118,9 +145,11 @@ def compile_regex(
 
     Raises:
         CompileError: naming what is not supported and where.
+        TypeError: for an argument of another type, which it names.
 
     """
-    recipe = {"kind": "regex", "source": pattern, "whole": bool(whole)}
+    source = checks.text("pattern", pattern, CompileError)
+    recipe = {"kind": "regex", "source": source, "whole": checks.flag("whole", whole)}
     return cached(recipe, vocabulary, budget, None)
 
 
@@ -134,9 +163,13 @@ def compile_gbnf(
 
     Raises:
         CompileError: with line and column, or naming the rule.
+        TypeError: for an argument of another type, which it names.
 
     """
-    return cached({"kind": "gbnf", "source": grammar, "root": root}, vocabulary, budget, None)
+    source = checks.text("grammar", grammar, CompileError)
+    return cached(
+        {"kind": "gbnf", "source": source, "root": checks.text("root", root)}, vocabulary, budget, None
+    )
 
 
 def compile_ebnf(
@@ -146,6 +179,9 @@ def compile_ebnf(
 
     Raises:
         CompileError: with line and column, or naming the rule.
+        TypeError: for an argument of another type, which it names.
 
     """
-    return cached({"kind": "ebnf", "source": grammar, "root": root or ""}, vocabulary, budget, None)
+    source = checks.text("grammar", grammar, CompileError)
+    first = "" if root is None else checks.text("root", root)
+    return cached({"kind": "ebnf", "source": source, "root": first}, vocabulary, budget, None)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _grammar
-from ._recipes import canonical, compiled
-from ._serialised import read_grammar, read_position, write_grammar, write_position
-from ._vocabulary import Vocabulary
+from . import _grammar, checks
+from ._errors import RefusedTokenError, RestoreError
+from .recipes import canonical, compiled, read_recipe
+from .serialised import read_grammar, read_position, write_grammar, write_position
+from .vocabulary import Vocabulary
 
 __all__ = ["Grammar", "Matcher", "fill_masks"]
 
@@ -26,7 +26,7 @@ class MaskArray(Protocol):
 
 
 class Grammar:
-    """A compiled grammar over a vocabulary: immutable, shared by threads.
+    """A compiled grammar over a vocabulary: immutable, shared by threads. The functions ``compile_…`` make them.
 
     Attributes:
         vocabulary: the vocabulary it was compiled for.
@@ -36,8 +36,10 @@ class Grammar:
     """
 
     def __init__(self, native: _grammar._Grammar, vocabulary: Vocabulary, recipe: Mapping[str, Any]) -> None:
+        if not isinstance(native, _grammar._Grammar):
+            raise checks.wrong("native", "what a function such as compile_regex compiles", native)
         self._native = native
-        self.vocabulary = vocabulary
+        self.vocabulary = checks.instance("vocabulary", vocabulary, Vocabulary)
         self._recipe = dict(recipe)
         self.warnings: tuple[str, ...] = tuple(native.warnings)
         self.digest: bytes = hashlib.sha256(canonical(recipe) + vocabulary.digest).digest()
@@ -47,10 +49,13 @@ class Grammar:
         return Matcher(self)
 
     def restore(self, data: bytes) -> Matcher:
-        """Return the matcher that `Matcher.serialize` wrote. Raises RestoreError."""
+        """Return the matcher that `Matcher.serialize` wrote. Raises RestoreError, and TypeError for no bytes."""
         matcher = Matcher(self)
-        for token in read_position(data, self.digest):
-            matcher.accept(token)
+        try:
+            for token in read_position(checks.octets("data", data), self.digest):
+                matcher.accept(token)
+        except RefusedTokenError as error:
+            raise RestoreError(f"the serialised matcher cannot be at its position: {error}") from None
         return matcher
 
     def serialize(self) -> bytes:
@@ -63,8 +68,9 @@ class Grammar:
 
     @staticmethod
     def deserialize(data: bytes, vocabulary: Vocabulary) -> Grammar:
-        """Return the grammar that `serialize` wrote. Raises RestoreError."""
-        recipe = json.loads(read_grammar(data, vocabulary.digest))
+        """Return the grammar that `serialize` wrote. Raises RestoreError, and TypeError for other types."""
+        checks.instance("vocabulary", vocabulary, Vocabulary)
+        recipe = read_recipe(read_grammar(checks.octets("data", data), vocabulary.digest))
         return Grammar(compiled(recipe, vocabulary, None, None), vocabulary, recipe)
 
     def __repr__(self) -> str:
@@ -81,8 +87,10 @@ class Matcher:
     __slots__ = ("_native", "grammar")
 
     def __init__(self, grammar: Grammar, native: _grammar._Matcher | None = None) -> None:
+        if native is None:
+            native = _grammar._Matcher(checks.instance("grammar", grammar, Grammar)._native)
         self.grammar = grammar
-        self._native = _grammar._Matcher(grammar._native) if native is None else native
+        self._native = native
 
     def fill_mask(self, out: MaskArray) -> None:
         """Write the mask of the tokens that may come next.
@@ -97,10 +105,18 @@ class Matcher:
             ValueError: for one that is too short.
 
         """
-        self._native.fill_mask(out)
+        try:
+            self._native.fill_mask(out)
+        except TypeError as error:
+            raise TypeError(f"{error}, not {checks.described(out)}") from None
 
     def fill_pointer(self, address: int) -> None:
-        """As `fill_mask`, at an address in memory with room for `Vocabulary.mask_words` words."""
+        """As `fill_mask`, at an address in memory with room for `Vocabulary.mask_words` words.
+
+        Raises TypeError for other than an integer, and ValueError for one that is no address.
+        """
+        if type(address) is not int or not 0 < address <= 0xFFFFFFFFFFFFFFFF:
+            address = checks.integer("address", address, 1, checks.UINT64)
         self._native.fill_pointer(address)
 
     def mask(self) -> npt.NDArray[np.uint32]:
@@ -110,21 +126,50 @@ class Matcher:
         return out
 
     def allows(self, token: int) -> bool:
-        """Whether one token may come next. Does not build a mask."""
-        return bool(self._native.allows(token))
+        """Whether one token may come next. Does not build a mask.
+
+        Raises TypeError for other than an integer, and ValueError for a token outside the vocabulary.
+        """
+        try:
+            allowed = self._native.allows(token)
+        except TypeError:
+            raise self.grammar.vocabulary._outside(token, ValueError) from None
+        if not allowed and token >= self.grammar.vocabulary._size:
+            raise self.grammar.vocabulary._outside(token, ValueError)
+        return allowed
 
     def accept(self, token: int) -> None:
         """Move past a token.
 
         Raises:
             RefusedTokenError: naming the token, where the document stands and what was expected; nothing has changed.
+            TypeError: for other than an integer.
 
         """
-        self._native.accept(token)
+        # The native method checks types already: a check before it would cost every token.
+        try:
+            self._native.accept(token)
+        except TypeError:
+            more = f" after {len(self)} tokens; expected {self.expected()}"
+            raise self.grammar.vocabulary._outside(token, RefusedTokenError, more) from None
 
     def rollback(self, n: int) -> None:
-        """Take back the last n tokens. Raises IndexError when fewer were accepted."""
-        self._native.rollback(n)
+        """Take back the last n tokens.
+
+        Raises:
+            IndexError: fewer were accepted.
+            TypeError: for other than an integer.
+            ValueError: for a negative one.
+
+        """
+        try:
+            self._native.rollback(n)
+        except TypeError:
+            if checks.is_integer(n) and n > 0:
+                raise IndexError(
+                    f"cannot roll back {checks.described(n)} tokens: only {len(self)} were accepted"
+                ) from None
+            raise checks.integer_error("n", n, 0, len(self)) from None
 
     def fork(self) -> Matcher:
         """Return an independent matcher at the same position, in constant time."""
@@ -133,17 +178,25 @@ class Matcher:
     def forced_tokens(self, limit: int = 64) -> list[int]:
         """Return the tokens that come next whatever the model says: each is the only one its mask allows.
 
-        They are not accepted. Taking them without asking the model changes nothing that it could have said.
+        They are not accepted. Taking them without asking the model changes nothing that it could have said. At most
+        `limit` are returned, an integer of 32 bits: TypeError and ValueError say what else was given.
         """
-        return list(self._native.forced(limit))
+        try:
+            return self._native.forced(limit)
+        except TypeError:
+            raise checks.integer_error("limit", limit) from None
 
     def forced_bytes(self, limit: int = 4096) -> bytes:
         """Return the text that comes next in every valid document.
 
         It may be tokenized in several ways, between which the model chooses under the mask; an engine that always
         uses its tokenizer's way for it may prefill it, all but the last token, which what follows may still change.
+        `limit` as for `forced_tokens`, in bytes.
         """
-        return bytes(self._native.forced_bytes(limit))
+        try:
+            return self._native.forced_bytes(limit)
+        except TypeError:
+            raise checks.integer_error("limit", limit) from None
 
     @property
     def is_complete(self) -> bool:
@@ -191,8 +244,17 @@ def fill_masks(matchers: Sequence[Matcher], out: MaskArray) -> None:
         out: as for `Matcher.fill_mask`, with the shape (rows >= len(matchers), words).
 
     Raises:
-        TypeError: for any other array; nothing was written.
-        ValueError: for one with too few rows or words.
+        TypeError: for any other array, and for a matcher of another type; nothing was written.
+        ValueError: for an array with too few rows or words.
 
     """
-    _grammar._fill_masks([m._native for m in matchers], out)
+    try:
+        rows = list(matchers)
+    except TypeError:
+        raise checks.wrong("matchers", "a sequence of llamay_grammar.Matcher", matchers) from None
+    try:
+        _grammar._fill_masks([m._native for m in rows], out)
+    except (TypeError, AttributeError) as error:
+        for i, each in enumerate(rows):
+            checks.instance(f"matchers[{i}]", each, Matcher)
+        raise TypeError(f"{error}, not {checks.described(out)}") from None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from . import checks
 
 __all__ = ["read_tokenizer_json"]
 
@@ -22,30 +25,29 @@ def read_tokenizer_json(source: str | Path | Mapping[str, Any]) -> tuple[list[by
         source: the file, its text, or the parsed document.
 
     Raises:
+        TypeError: for a source of another type.
         ValueError: it is no tokenizer.json, or its tokens cannot be told as bytes.
 
     """
     document = _document(source)
     model = document.get("model")
     if not isinstance(model, Mapping) or "vocab" not in model:
-        raise ValueError("this is not a tokenizer.json: it has no model with a vocab")
+        raise _malformed("it has no model with a vocab")
     if model.get("type") == "WordPiece":
         raise ValueError("a WordPiece vocabulary: its tokens do not say which white space is before them")
     spelled = _ids(model["vocab"])
-    added = [t for t in document.get("added_tokens") or () if isinstance(t, Mapping)]
-    ids = {*spelled, *(int(t["id"]) for t in added)}
+    added = list(_added(document.get("added_tokens")))
+    ids = {*spelled, *(token for token, _, _ in added)}
     size = 1 + max(ids, default=-1)
-    if size > _MAX_TOKENS or min(ids, default=0) < 0:
-        raise ValueError(f"a token id of {max(ids, key=abs)}")
     bytes_of = _spelling(document)
     tokens = [b""] * size
     for token, text in spelled.items():
         tokens[token] = bytes_of(text)
     special = {}
-    for t in added:
-        tokens[int(t["id"])] = str(t["content"]).encode()
-        if t.get("special"):
-            special[int(t["id"])] = str(t["content"])
+    for token, text, is_special in added:
+        tokens[token] = text.encode()
+        if is_special:
+            special[token] = text
     # An id that the file does not name stands for no text.
     special |= {token: "" for token in range(size) if token not in ids}
     return tokens, special
@@ -54,20 +56,61 @@ def read_tokenizer_json(source: str | Path | Mapping[str, Any]) -> tuple[list[by
 def _document(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(source, Mapping):
         return source
+    if not isinstance(source, (str, os.PathLike)):
+        raise checks.wrong("source", "a file's path, its text or the parsed document", source)
     text = source if isinstance(source, str) and source.lstrip().startswith("{") else None
     try:
         found = json.loads(Path(source).read_text("utf-8") if text is None else text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"this is not a tokenizer.json: {error}") from None
+        raise _malformed(str(error)) from None
     if not isinstance(found, Mapping):
-        raise ValueError("this is not a tokenizer.json: it is no JSON object")
+        raise _malformed("it is no JSON object")
     return found
 
 
 def _ids(vocab: Any) -> dict[int, str]:
     if isinstance(vocab, Mapping):  # BPE and WordLevel: text to id
-        return {int(token): str(text) for text, token in vocab.items()}
-    return {token: str(piece[0]) for token, piece in enumerate(vocab)}  # Unigram: pieces with their scores
+        return {_id(text, token): _text(token, text) for text, token in vocab.items()}
+    if not isinstance(vocab, (list, tuple)):
+        raise _malformed(f"the vocab of its model must be an object or a list, not {checks.described(vocab)}")
+    out = {}
+    for token, piece in enumerate(vocab):  # Unigram: pieces with their scores
+        if not isinstance(piece, (list, tuple)) or not piece:
+            raise _malformed(f"token {token} must be a piece with a score, not {checks.described(piece)}")
+        out[_id(piece[0], token)] = _text(token, piece[0])
+    return out
+
+
+def _added(listed: Any) -> Iterator[tuple[int, str, bool]]:
+    """The tokens that a file adds to its model's: id, text, and whether it is special."""
+    if listed is None:
+        return
+    if not isinstance(listed, (list, tuple)):
+        raise _malformed(f"its added_tokens must be a list, not {checks.described(listed)}")
+    for number, each in enumerate(listed):
+        if not isinstance(each, Mapping) or "id" not in each or "content" not in each:
+            raise _malformed(f"its added_tokens[{number}] must be an object with id and content")
+        token = _id(each["content"], each["id"])
+        yield token, _text(token, each["content"]), bool(each.get("special"))
+
+
+def _id(text: Any, token: Any) -> int:
+    if not checks.is_integer(token) or not 0 <= token < _MAX_TOKENS:
+        raise _malformed(
+            f"the id of token {checks.described(text)} must be an integer between 0 and {_MAX_TOKENS - 1}, "
+            f"not {checks.described(token)}"
+        )
+    return int(token)
+
+
+def _text(token: int, text: Any) -> str:
+    if not isinstance(text, str):
+        raise _malformed(f"the text of token {token} must be a string, not {checks.described(text)}")
+    return checks.text(f"the text of token {token}", text)
+
+
+def _malformed(reason: str) -> ValueError:
+    return ValueError(f"this is not a tokenizer.json: {reason}")
 
 
 def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
@@ -75,14 +118,15 @@ def _parts(component: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(component, Mapping):
         yield component
         for name in ("decoders", "pretokenizers"):
-            for inner in component.get(name) or ():
-                yield from _parts(inner)
+            inner = component.get(name)
+            for each in inner if isinstance(inner, list) else ():
+                yield from _parts(each)
 
 
 def _spelling(document: Mapping[str, Any]) -> Any:
     """How this file spells bytes, as a function from a token's text to its bytes."""
     parts = [*_parts(document.get("decoder")), *_parts(document.get("pre_tokenizer"))]
-    kinds = {part.get("type") for part in parts}
+    kinds = {kind for part in parts if isinstance(kind := part.get("type"), str)}
     if "ByteLevel" in kinds:
         table = _byte_letters()
         # Characters that are no such letters were added as they are.
@@ -91,7 +135,9 @@ def _spelling(document: Mapping[str, Any]) -> Any:
     for part in parts:
         if part.get("type") == "Replace" and part.get("content") == " ":
             pattern = part.get("pattern")
-            mark = pattern.get("String") if isinstance(pattern, Mapping) else mark
+            if isinstance(pattern, Mapping):
+                found = pattern.get("String")
+                mark = found if isinstance(found, str) else None
     fallback = "ByteFallback" in kinds or bool(document["model"].get("byte_fallback"))
 
     def bytes_of(text: str) -> bytes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ._vocabulary import Vocabulary
+from . import checks
+from .vocabulary import Vocabulary
 
 __all__ = ["Reasoning"]
 
@@ -23,6 +24,10 @@ class Reasoning:
 
     Marks are text in which the names of special tokens (`Vocabulary.special_names`) stand for those tokens.
 
+    Raises:
+        TypeError: for marks that are no text, and for another `begun` than True or False.
+        ValueError: for empty marks.
+
     """
 
     open: str
@@ -30,8 +35,10 @@ class Reasoning:
     begun: bool = False
 
     def __post_init__(self) -> None:
-        if not self.open or not self.close:
-            raise ValueError("the marks of reasoning must not be empty")
+        for name in ("open", "close"):
+            if not checks.text(name, getattr(self, name)):
+                raise ValueError(f"{name} must be a mark of at least one character, not ''")
+        object.__setattr__(self, "begun", checks.flag("begun", self.begun))
 
 
 def spelled(text: str, vocabulary: Vocabulary) -> list[dict[str, Any]]:

@@ -16,10 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from . import checks
+
 __all__ = ["ArgumentTypes", "argument_types", "read_argument"]
 
 _ALL = frozenset(("string", "number", "boolean", "null", "array", "object"))
 """An integer is a number; the type "integer" is named where numbers must be integers."""
+_TYPES = (*sorted(_ALL), "integer")
+_KNOWN = frozenset(_TYPES)
 _LITERAL = 4096
 """The longest text that is tried as a literal of Python."""
 
@@ -37,7 +41,15 @@ class ArgumentTypes:
     named: Mapping[str, frozenset[str]]
     other: frozenset[str]
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.named, Mapping):
+            raise checks.wrong("named", "a mapping from names to JSON types", self.named)
+        if not isinstance(self.other, (frozenset, set)):
+            raise checks.wrong("other", "a set of JSON types", self.other)
+
     def __getitem__(self, name: str) -> frozenset[str]:
+        if not isinstance(name, str):
+            raise checks.wrong("name", "a str", name)
         return self.named.get(name, self.other)
 
 
@@ -49,8 +61,23 @@ def argument_types(schema: Any) -> ArgumentTypes:
 
     It follows ``type``, ``enum``, ``const``, ``properties``, ``additionalProperties``, ``allOf``, ``anyOf``, ``oneOf``
     and ``$ref`` within the document; other keywords can only exclude more types.
+
+    Raises:
+        TypeError: for other than a mapping or a bool.
+        ValueError: for a schema that is nested too deep.
+
     """
-    return _Schema(schema).members(schema)
+    if not isinstance(schema, (Mapping, bool)):
+        raise checks.wrong("schema", "a mapping or a bool", schema)
+    return member_types(schema)
+
+
+def member_types(schema: Any) -> ArgumentTypes:
+    """As `argument_types`, for a value that may be no schema: that says nothing. Raises ValueError."""
+    try:
+        return _Schema(schema).members(schema)
+    except RecursionError:
+        raise ValueError("schema is nested too deep to be followed") from None
 
 
 def read_argument(text: str, types: Iterable[str]) -> Any:
@@ -58,8 +85,18 @@ def read_argument(text: str, types: Iterable[str]) -> Any:
 
     Where no string is possible, text that is no JSON is read as a literal of Python, as some templates write values
     (``True``, ``['a']``), and if it is none, as a string: nothing is lost.
+
+    Raises:
+        TypeError: for other than a text and a set of names.
+        ValueError: for a name that no JSON type has.
+
     """
-    types = frozenset(types)
+    if not isinstance(text, str):
+        raise checks.wrong("text", "a str", text)
+    if not isinstance(types, frozenset) or not types <= _KNOWN:
+        types = frozenset(
+            checks.one_of("a type", each, _TYPES) for each in checks.items("types", types, "JSON types")
+        )
     others = types - {"string"}
     if not others:
         return text

@@ -2,58 +2,35 @@
 
 from __future__ import annotations
 
-import functools
-import json
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from typing import Any
 
-from ._arguments import argument_types
-from ._compile import cached
-from ._grammars import Grammar
-from ._reasoning import Reasoning, reasoning_part
-from ._recipes import Budget, Draft, Mode, Resolver, Whitespace, text_options
-from ._vocabulary import Vocabulary
+from . import checks
+from .arguments import member_types
+from .compilation import cached, with_reasoning
+from .envelopes import envelope_of
+from .grammars import Grammar
+from .reasoning import Reasoning
+from .recipes import Budget, Draft, Mode, Resolver, Whitespace, text_options
+from .vocabulary import Vocabulary
 
-__all__ = ["compile_tools", "tool_formats"]
+__all__ = ["compile_tools"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 _ID_LENGTH = 9
 _COUNT_LENGTH = 4
 
 
-@functools.cache
-def tool_formats() -> Mapping[str, Mapping[str, Any]]:
-    """Return the envelopes that `compile_tools` knows by name.
-
-    An envelope is data: ``call`` is a list of pieces, each ``{"text": ...}``, ``{"special": name of a special
-    token}``, ``{"name": true}``, ``{"arguments": true}``, ``{"id": true}`` (nine letters and digits that the
-    model makes up), ``{"count": true}`` (the number of a call), ``{"parameters": {"open": pieces, "close":
-    pieces}}`` (arguments that each stand between tags, strings as they are and everything else as JSON;
-    ``open`` has a ``{"key": true}``, and behind it perhaps a ``{"typed": [text, text]}`` that says whether
-    the value is a string), ``{"optional": pieces}`` or ``{"any": [pieces, ...]}``. All else may be absent:
-    ``before``, ``between`` and ``after`` stand around the calls; ``say`` comes before free text and ``then``
-    between it and calls; ``stop`` lists the texts that begin a call, which free text before it therefore does
-    not contain; ``single`` says that the model makes one call at a time; ``prompted`` is what the end of the
-    prompt has already written; ``reasoning`` are the marks around reasoning where they belong to the format;
-    ``lenient`` are other ways to write a call (lists of pieces) that some models fall into, to be read but
-    never asked for; ``own`` is how the model writes calls of its own accord where that cannot be bound, as an
-    envelope with ``before``, ``call``, ``between`` and ``after``, to be read beside ``call``: there ``{"values":
-    {"opens": bracket, "assign": text, "quotes": pieces, "escapes": bool}}`` are names and literals up to the closing
-    bracket; ``ids`` is how the format names the calls of a conversation, made of ``{name}`` and
-    ``{count}``.
-    """
-    text = resources.files(__package__).joinpath("envelopes.json").read_text("utf-8")
-    formats: dict[str, dict[str, Any]] = json.loads(text)
-    return formats
-
-
 def _function(tool: Mapping[str, Any], number: int) -> tuple[str, Any, str]:
+    if not isinstance(tool, Mapping):
+        raise checks.wrong(f"tools[{number}]", "a mapping with the tool's name and parameters", tool)
     inner = tool.get("function", tool)
     where = f"/{number}/function/parameters" if inner is not tool else f"/{number}/parameters"
-    if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
+    if not isinstance(inner, Mapping):
+        raise checks.wrong(f"tools[{number}]['function']", "a mapping with name and parameters", inner)
+    if not isinstance(inner.get("name"), str):
         raise ValueError(f"tool {number} has no name")
     name = inner["name"]
     if not _NAME.fullmatch(name):
@@ -92,8 +69,8 @@ def _optional(part: dict[str, Any]) -> dict[str, Any]:
 class _Speller:
     """Turns the pieces of an envelope into parts of a layout."""
 
-    def __init__(self, vocabulary: Vocabulary, schemas: Sequence[Any]) -> None:
-        self._vocabulary, self._schemas = vocabulary, schemas
+    def __init__(self, vocabulary: Vocabulary, schemas: Sequence[Any], texts: Sequence[str]) -> None:
+        self._vocabulary, self._schemas, self._texts = vocabulary, schemas, texts
 
     def __call__(
         self, items: Iterable[Mapping[str, Any]], names: Sequence[str] = (), schema: int | None = None
@@ -142,7 +119,7 @@ class _Speller:
         close = self._tag(tags["close"])
         if not "".join(part.get("text", part.get("as", "")) for part in close).strip():
             raise ValueError("the closing tag of a tool envelope's parameters must not be empty")
-        types = argument_types(self._schemas[schema])
+        types = member_types(self._schemas[schema])
         other = _mixed(types.other)
         return {
             "schema": schema,
@@ -177,8 +154,8 @@ class _Speller:
         else:
             # The rest is read for each alternative: tools with the same arguments share one.
             alike: dict[str, list[int]] = {}
-            for i, schema in enumerate(self._schemas):
-                alike.setdefault(json.dumps(schema), []).append(i)
+            for i, text in enumerate(self._texts):
+                alike.setdefault(text, []).append(i)
             part = {"any": [{"seq": self(own, [names[i] for i in each], each[0])} for each in alike.values()]}
         return {"seq": [*self(before), part, *self(after)]}
 
@@ -232,31 +209,29 @@ def compile_tools(
 
     Raises:
         CompileError: with a pointer into `tools`.
+        TypeError: for an argument of another type, which it names.
         ValueError: for unknown formats or choices, and names that are missing, repeated or malformed.
 
     """
-    if isinstance(format, str):
-        if format not in tool_formats():
-            raise ValueError(f"unknown tool format {format!r}; known: {', '.join(sorted(tool_formats()))}")
-        envelope: Mapping[str, Any] = tool_formats()[format]
-    else:
-        envelope = format
-    functions = [_function(t, i) for i, t in enumerate(tools)]
+    checks.instance("vocabulary", vocabulary, Vocabulary)
+    envelope = envelope_of(format)
+    functions = [_function(t, i) for i, t in enumerate(checks.items("tools", tools, "tools (mappings)"))]
     names = [f[0] for f in functions]
     if not names:
         raise ValueError("there are no tools")
     if len(set(names)) != len(names):
         raise ValueError("two tools have the same name")
-    if choice not in ("auto", "required"):
+    if checks.text("choice", choice) not in ("auto", "required"):
         functions = [f for f in functions if f[0] == choice]
         if not functions:
             raise ValueError(f"choice must be 'auto', 'required' or the name of a tool, not {choice!r}")
     forced = choice != "auto"
-    most = 1 if not parallel or envelope.get("single") or choice not in ("auto", "required") else max_calls
-    if most is not None and most < 1:
-        raise ValueError("max_calls must be at least 1")
+    most = None if max_calls is None else checks.integer("max_calls", max_calls, 1)
+    if not checks.flag("parallel", parallel) or envelope.get("single") or choice not in ("auto", "required"):
+        most = 1
 
-    spell = _Speller(vocabulary, [schema for _, schema, _ in functions])
+    texts = [checks.json_text("the schema", schema, where) for _, schema, where in functions]
+    spell = _Speller(vocabulary, [schema for _, schema, _ in functions], texts)
     schemas = [{"schema": schema, "at": where} for _, schema, where in functions]
     rules = {"call": spell.call(envelope["call"], [name for name, _, _ in functions])}
     call = {"rule": "call"}
@@ -269,17 +244,19 @@ def compile_tools(
             *spell(envelope.get("after", ())),
         ]
     }
-    with_text = (not forced) if text_before is None else text_before
+    with_text = (not forced) if text_before is None else checks.flag("text_before", text_before)
     if answer is not None:
         if forced:
             raise ValueError("an answer besides calls needs choice='auto'")
+        checks.json_text("the schema", answer, "/answer")
         schemas.append({"schema": answer, "at": "/answer"})
         layout: dict[str, Any] = {
             "any": [calls, {"seq": [*spell(envelope.get("say", ())), {"schema": len(schemas) - 1}]}]
         }
     elif with_text:
         # Reasoning that the text began would hide the call in it.
-        free = {"free": [*envelope.get("stop", ()), *((reasoning.open,) if reasoning else ())]}
+        marks = () if reasoning is None else (checks.instance("reasoning", reasoning, Reasoning).open,)
+        free = {"free": [*envelope.get("stop", ()), *marks]}
         say = spell(envelope.get("say", ()))
         then = {"seq": [*spell(envelope.get("then", ())), calls]}
         layout = {"seq": [*say, free, then if forced else _optional(then)]}
@@ -288,10 +265,10 @@ def compile_tools(
     else:
         layout = calls if forced else _optional(calls)
     if reasoning is not None:
-        layout = {"seq": [reasoning_part(reasoning, vocabulary), layout]}
+        layout = with_reasoning(reasoning, vocabulary, layout)
     recipe: dict[str, Any] = {
         "kind": "layout",
-        "source": json.dumps({"schemas": schemas, "rules": rules, "part": layout}),
+        "source": checks.json_text("the layout", {"schemas": schemas, "rules": rules, "part": layout}),
         **text_options(mode, whitespace, max_whitespace, property_order, draft, canonical_escapes),
     }
     return cached(recipe, vocabulary, budget, resolver)
