@@ -133,8 +133,8 @@ uint64_t Pool::charge(uint64_t bytes) {
   return 0;
 }
 
-uint64_t Pool::gain(size_t g, int32_t page) const {
-  if (holders(g, page) != 1) return 0;
+uint64_t Pool::gain(size_t g, int32_t page, uint32_t times) const {
+  if (holders(g, page) != times) return 0;
   if (spill_) {
     std::lock_guard lock(mutex_);
     if (!spill_->resident(g, page)) return 0;

@@ -110,8 +110,9 @@ class Pool {
   /// Give the memory of free pages back to the system. Returns the bytes of the pages concerned.
   uint64_t trim();
 
-  /// The bytes of memory that become free when the caller, a holder of the page, drops it.
-  uint64_t gain(size_t g, int32_t page) const;
+  /// The bytes of memory that become free when the caller, who holds the page `times` times, drops it as
+  /// often.
+  uint64_t gain(size_t g, int32_t page, uint32_t times) const;
   /// Whether the page was spilled and could not be read back.
   bool lost(size_t g, int32_t page) const;
 

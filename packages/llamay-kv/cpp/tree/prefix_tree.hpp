@@ -148,8 +148,10 @@ class PrefixTree : public Holder {
   void enlist(Node* node);
   void delist(Node* node);
   void evict(Node* leaf);
-  bool uncover();
+  uint64_t give_up(Node* leaf);
+  std::vector<Node*> covered(uint64_t bytes) const;
   uint64_t gain(const Node* node) const;
+  static bool holds_pages(const Node* node);
   void absorb(Node* shared);
 
   const std::shared_ptr<Pool> pool_;

@@ -129,10 +129,34 @@ void PrefixTree::evict(Node* leaf) {
   enlist(parent);
 }
 
+/// The bytes of the node's pages that the tree alone holds. A page of several nodes is freed with the last of
+/// them.
 uint64_t PrefixTree::gain(const Node* node) const {
   uint64_t bytes = 0;
-  for_each_page(node, [&](size_t g, int32_t page) { bytes += pool_->gain(g, page); });
+  for_each_page(
+      node, [&](size_t g, int32_t page) { bytes += pool_->gain(g, page, nodes_of_page_[g][size_t(page)]); });
   return bytes;
+}
+
+bool PrefixTree::holds_pages(const Node* node) {
+  bool any = false;
+  for_each_page(node, [&](size_t, int32_t) { any = true; });
+  return any;
+}
+
+/// Evict a leaf, and what it leaves before it without children, pins and pages: such nodes free nothing
+/// themselves, and would gather. Returns the bytes that were freed.
+uint64_t PrefixTree::give_up(Node* leaf) {
+  uint64_t freed = 0;
+  for_each_page(leaf, [&](size_t g, int32_t page) {
+    if (nodes_of_page_[g][size_t(page)] == 1) freed += pool_->gain(g, page, 1);
+  });
+  for (Node* node = leaf; node;) {
+    Node* parent = node->parent;
+    evict(node);
+    node = parent->listed && !holds_pages(parent) ? parent : nullptr;
+  }
+  return freed;
 }
 
 uint64_t PrefixTree::reclaim(uint64_t bytes) {
@@ -140,48 +164,44 @@ uint64_t PrefixTree::reclaim(uint64_t bytes) {
   uint64_t freed = 0;
   for (bool progress = true; progress && freed < bytes;) {
     progress = false;
-    // A page that a context uses too is not freed by giving it up: such leaves stay, while there are others.
+    // Leaves that free nothing stay while there are others, but for those without pages.
     for (auto it = leaves_.begin(); it != leaves_.end() && freed < bytes;) {
       Node* leaf = *it++;
-      const uint64_t n = gain(leaf);
-      if (n == 0) continue;
-      evict(leaf);
-      freed += n;
+      if (gain(leaf) == 0 && holds_pages(leaf)) continue;
+      freed += give_up(leaf);
       progress = true;
     }
-    if (!progress) progress = uncover();
-  }
-  return freed;
-}
-
-/// Evict the leaves that free nothing above a node that would free something, so that it becomes a leaf: a
-/// context keeps fewer states than the tree has of its text, and the pages of its window only. False if there
-/// is none.
-bool PrefixTree::uncover() {
-  std::unordered_set<const Node*> seen;  // so that each node is looked at once
-  const auto pinned_above = [](const Node* node) {
-    std::vector<const Node*> pending(node->children.begin(), node->children.end());
-    while (!pending.empty()) {
-      const Node* next = pending.back();
-      pending.pop_back();
-      if (next->pins) return true;
-      pending.insert(pending.end(), next->children.begin(), next->children.end());
-    }
-    return false;
-  };
-  for (const Node* leaf : leaves_)
-    for (Node* node = leaf->parent; node->parent && !node->pins && seen.insert(node).second;
-         node = node->parent) {
-      if (gain(node) == 0) continue;
-      if (pinned_above(node)) break;
+    if (progress) continue;
+    for (Node* node : covered(bytes - freed)) {
       while (!node->children.empty()) {
         Node* last = *node->children.begin();
         while (!last->children.empty()) last = *last->children.begin();
         evict(last);
       }
-      return true;
+      progress = true;  // it is a leaf now
     }
-  return false;
+  }
+  return freed;
+}
+
+/// The nodes that would free so many bytes, behind leaves that free nothing: a context keeps fewer states
+/// than the tree has of its text, and the pages of its window only. The ends of texts come first, so that
+/// none of these nodes lies behind one that comes before it. Looks at each node once.
+std::vector<PrefixTree::Node*> PrefixTree::covered(uint64_t bytes) const {
+  std::unordered_set<const Node*> seen;
+  for (const auto& [number, pinned] : pins_)  // what lies before a pinned node stays with it
+    for (const Node* node = pinned; node && seen.insert(node).second;) node = node->parent;
+  std::vector<Node*> nodes;
+  uint64_t found = 0;
+  for (auto leaf = leaves_.begin(); leaf != leaves_.end() && found < bytes; ++leaf)
+    for (Node* node = (*leaf)->parent; node->parent && seen.insert(node).second; node = node->parent)
+      if (const uint64_t n = gain(node)) {
+        nodes.push_back(node);
+        found += n;
+        break;
+      }
+  std::sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) { return a->begin > b->begin; });
+  return nodes;
 }
 
 void PrefixTree::clear() {

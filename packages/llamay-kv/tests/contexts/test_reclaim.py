@@ -4,22 +4,43 @@ import numpy as np
 import pytest
 from kv_recurrent import check, feed
 
-from llamay_kv import Group, Layer, Layout, OutOfPagesError, Pool, PrefixTree
+from llamay_kv import Group, Identity, Layer, Layout, OutOfPagesError, Pool, PrefixTree
 
+FULL = Layout([Group.full([Layer(0, 1, 2, 2)], "f32")])
 STATES = Layout([Group.recurrent([Layer(0, 1, 2, 4)], "f32")])
 WINDOW = Layout([Group.sliding(16, [Layer(0, 1, 2, 2)], "f32")])
 P = 16
 
 
-def test_states_before_a_leaf_that_a_context_shares_are_given_up():
-    one = Pool(STATES, P, pages=1).page_bytes[0]
-    pool = Pool(STATES, P, pages=8, checkpoint_bytes=one)
-    tree = PrefixTree(pool, pool.budget_bytes)
-    context = pool.context()
-    for turn in range(6):
-        feed(context, range(P * turn, P * turn + P))
+def make(layout, pages=8):
+    one = Pool(layout, P, pages=1).page_bytes[0]
+    pool = Pool(layout, P, pages=pages, checkpoint_bytes=one if layout is STATES else None)
+    return one, pool, PrefixTree(pool, pool.budget_bytes)
+
+
+def extend(context, tokens):
+    """Commit tokens, with a state at their end in recurrent layers."""
+    if context.pool.layout is STATES:
+        feed(context, tokens)
         context.checkpoint()
+        return
+    with context.reserve(len(tokens)) as lease:
+        lease.write(0, *np.ones((2, len(tokens), 1, 2), "f4"))
+        lease.commit(list(tokens))
+
+
+def turns(pool, tree, n, first=0):
+    """A context of n turns of a page each, of which the tree keeps all."""
+    context = pool.context()
+    for turn in range(n):
+        extend(context, range(first + P * turn, first + P * turn + P))
         tree.insert(context)
+    return context
+
+
+def test_states_before_a_leaf_that_a_context_shares_are_given_up():
+    one, pool, tree = make(STATES)
+    context = turns(pool, tree, 6)
     history = context.tokens
     context.close()
     assert pool.used_bytes == 6 * one, "the tree has a state at the end of each turn"
@@ -32,14 +53,8 @@ def test_states_before_a_leaf_that_a_context_shares_are_given_up():
 
 
 def test_what_is_pinned_stays():
-    one = Pool(STATES, P, pages=1).page_bytes[0]
-    pool = Pool(STATES, P, pages=8, checkpoint_bytes=one)
-    tree = PrefixTree(pool, pool.budget_bytes)
-    context = pool.context()
-    for turn in range(6):
-        feed(context, range(P * turn, P * turn + P))
-        context.checkpoint()
-        tree.insert(context)
+    _, pool, tree = make(STATES)
+    context = turns(pool, tree, 6)
     pin = tree.pin(context.tokens)
     with pytest.raises(OutOfPagesError):
         feed(context, range(5), at=[1, 2, 3, 4])
@@ -49,21 +64,80 @@ def test_what_is_pinned_stays():
 
 
 def test_pages_behind_the_window_of_a_context_are_given_up():
-    one = Pool(WINDOW, P, pages=1).page_bytes[0]
-    pool = Pool(WINDOW, P, pages=8)
-    tree = PrefixTree(pool, pool.budget_bytes)
-    context = pool.context()
-    for turn in range(6):
-        with context.reserve(P) as lease:
-            lease.write(0, np.ones((P, 1, 2), "f4"), np.ones((P, 1, 2), "f4"))
-            lease.commit(list(range(P * turn, P * turn + P)))
-        tree.insert(context)
+    one, pool, tree = make(WINDOW)
+    context = turns(pool, tree, 6)
     history = context.tokens
     context.close()
     assert pool.used_bytes == 6 * one
 
     other = tree.match(history)
     assert len(other) == len(history)
-    with other.reserve(5 * P) as lease:  # five pages more, of eight
-        lease.commit(list(range(5 * P)))
+    extend(other, range(5 * P))  # five pages more, of eight
+    pool.audit()
+
+
+@pytest.mark.parametrize("layout", [STATES, WINDOW])
+@pytest.mark.parametrize("deep", [2, 5])
+def test_many_texts_give_up_at_once_what_their_leaves_cover(layout, deep):
+    one, pool, tree = make(layout, pages=4 * (deep + 1))
+    contexts = [turns(pool, tree, deep, 1000 * i) for i in range(4)]
+    held = pool.used_bytes
+    assert held >= 4 * deep * one
+    assert tree.reclaim(1 << 40) == held - 4 * one
+    assert pool.used_bytes == 4 * one, "each context has its last page or state"
+    assert tree.counters()["nodes"] == 0
+    for context in contexts:
+        context.close()
+    assert pool.used_bytes == 0
+    pool.audit()
+
+
+def test_a_fork_in_a_text_is_given_up_with_both_its_ends():
+    _, pool, tree = make(WINDOW, pages=16)
+    trunk = turns(pool, tree, 3)
+    ends = [trunk.fork(), trunk.fork(), trunk.fork()]
+    for i, end in enumerate(ends):
+        for turn in range(i + 1):
+            extend(end, range(100 * (i + 1) + turn, 100 * (i + 1) + turn + P))
+            tree.insert(end)
+    kept = tree.pin(ends[2].tokens)
+    trunk.close()
+    tree.reclaim(1 << 40)
+    pool.audit()
+    assert len(tree.match(ends[2].tokens)) == len(ends[2]), "a pin keeps all that lies before it"
+    kept.release()
+    tree.reclaim(1 << 40)
+    pool.audit()
+    assert pool.used_bytes == 3 * pool.page_bytes[0]
+
+
+@pytest.mark.parametrize("way", ["tenants", "identities"])
+def test_a_page_of_two_nodes_is_given_up_where_no_context_uses_it(way):
+    _, pool, tree = make(FULL)
+    context = pool.context()
+    extend(context, range(8 * P))
+    for name in ("a", "b"):
+        tree.insert(context, **({"tenant": name} if way == "tenants" else {"identity": Identity(model=name)}))
+    assert tree.reclaim(1 << 40) == 0, "the context uses all pages"
+    context.close()
+    assert pool.used_bytes == pool.budget_bytes
+    extend(pool.context(), [1])
+    tree.reclaim(1 << 40)
+    assert pool.used_bytes == 0
+    assert tree.counters()["nodes"] == 0
+    pool.audit()
+
+
+@pytest.mark.parametrize("layout", [FULL, STATES, WINDOW])
+def test_nodes_without_pages_do_not_gather(layout):
+    _, pool, tree = make(layout, pages=40)
+    for i in range(100):
+        context = pool.context()
+        extend(context, range(1000 * i, 1000 * i + 20 * P))
+        tree.insert(context)
+        context.close()
+    assert tree.counters()["nodes"] <= 40 * 21, "at most the texts that still have a page or a state"
+    tree.reclaim(1 << 40)
+    assert tree.counters()["nodes"] == 0
+    assert pool.used_bytes == 0
     pool.audit()
