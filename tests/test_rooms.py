@@ -65,6 +65,7 @@ ROOMS: dict[str, list[str]] = {
     ],
     "llamay_models": [
         "_native",
+        "arguments",
         "errors",
         "interfaces",
         "progress",

@@ -109,10 +109,19 @@ def test_progress_counts_bytes_and_may_stop_the_load(shared_data):
     ("argument", "message"),
     [
         ({"kv": "f8"}, "kv must be one of f16, f32, vq8, q8, not 'f8'"),
-        ({"threads": 0}, "threads must be from 1 to 1024, not 0"),
-        ({"max_rows": 0}, "max_rows must be from 1 to 8192, not 0"),
-        ({"ctx_size": 0}, "ctx_size must be 1 or more, not 0"),
+        ({"threads": 0}, "threads must be a whole number from 1 to 1024, not 0"),
+        ({"threads": "2"}, "threads must be a whole number from 1 to 1024, not '2'"),
+        ({"max_rows": 0}, "max_rows must be a whole number from 1 to 8192, not 0"),
+        ({"max_sequences": 0}, "max_sequences must be a whole number from 1 on, not 0"),
+        ({"max_sequences": -1}, "max_sequences must be a whole number from 1 on, not -1"),
+        ({"max_queue": -1}, "max_queue must be a whole number from 0 on, not -1"),
+        ({"page_tokens": 8}, "page_tokens must be a whole number from 16 to 1024, not 8"),
+        ({"kv_budget": 1.5e9}, "kv_budget must be a whole number from 0 on, not 1500000000.0"),
+        ({"prefix_cache": -1}, "prefix_cache must be a whole number from 0 on, not -1"),
+        ({"ctx_size": 0}, "ctx_size must be a whole number from 1 on, not 0"),
+        ({"ctx_size": True}, "ctx_size must be a whole number from 1 on, not True"),
         ({"max_stall": "soon"}, "max_stall is 'soon'; write 2.5x"),
+        ({"max_stall": 2.5}, "max_stall is 2.5; write 2.5x"),
     ],
 )
 def test_an_argument_out_of_range_is_named(shared_data, argument, message):

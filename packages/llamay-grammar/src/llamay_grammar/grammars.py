@@ -92,6 +92,11 @@ class Matcher:
         self.grammar = grammar
         self._native = native
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary that the grammar was compiled for."""
+        return self.grammar.vocabulary
+
     def fill_mask(self, out: MaskArray) -> None:
         """Write the mask of the tokens that may come next.
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from llamay_models.arguments import whole
 from llamay_models.engine import Context, Generation, Sampling, TokenConstraint
 from llamay_models.engine.decoding.constraint_state import ConstraintState
 from llamay_models.engine.decoding.sequence import EngineSequence
@@ -122,8 +123,8 @@ def explore(
         options: of `Context.generate`: max_tokens (of one level), stop, ignore_eos.
 
     """
-    if min(branch, width, depth) < 1:
-        raise ContextError("branch, width and depth must be 1 or more")
+    for name, count in (("branch", branch), ("width", width), ("depth", depth)):
+        whole(name, count, 1, error=ContextError)
     over = done or _over
     leaves: list[Branch] = []
     level: list[tuple[Context, Branch | None, TokenConstraint | None]] = [(context, None, constraint)]
@@ -163,8 +164,8 @@ def beam_search(
     Nothing is random. Raises OutOfMemoryError, PromptTooLongError.
 
     """
-    if width < 1 or max_tokens < 1:
-        raise SamplingError("width and max_tokens must be 1 or more")
+    for name, count in (("width", width), ("max_tokens", max_tokens)):
+        whole(name, count, 1, error=SamplingError)
     model = context.model
     room = min(max_tokens, model.context_size - len(context))
     ends = model.engine.end_tokens
@@ -198,10 +199,12 @@ def beam_search(
             grown = [_grow(beams[i], token, logprob) for logprob, i, token in chosen]
             _close(beams)
             beams = grown
-            for whole in [b for b in beams if b.constraint_state is not None and b.constraint_state.finished]:
-                whole.reason = "stop"
-                finished.append(whole)
-                beams.remove(whole)
+            for complete in [
+                b for b in beams if b.constraint_state is not None and b.constraint_state.finished
+            ]:
+                complete.reason = "stop"
+                finished.append(complete)
+                beams.remove(complete)
             if not beams:
                 break
             if len(finished) >= width:

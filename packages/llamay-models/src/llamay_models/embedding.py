@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
+from llamay_models.arguments import flag, whole
 from llamay_models.engine import Engine
 from llamay_models.engine.passes.pass_runner import PassRunner
 from llamay_models.engine.passes.text_pass import PassKind, TextPass
@@ -138,8 +139,9 @@ def embed(
     if pooling not in get_args(Pooling):
         raise ValueError(f"pooling must be one of {', '.join(get_args(Pooling))}, not {pooling!r}")
     width = model.embedding_length
-    if dimensions is not None and not 1 <= dimensions <= width:
-        raise ValueError(f"dimensions must be from 1 to {width}, not {dimensions}")
+    if dimensions is not None:
+        dimensions = whole("dimensions", dimensions, 1, width, error=ValueError)
+    normalize = flag("normalize", normalize, error=ValueError)
     out = np.zeros((len(many), dimensions or width), np.float32)
     for i, state in enumerate(pooled(model, many, pooling, progress, tenant)):
         short = state[:dimensions]

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import llamay_kv
+from llamay_models.arguments import whole
 from llamay_models.backend import Backend
 from llamay_models.engine import Engine
 from llamay_models.engine.passes.pass_runner import PassRunner
@@ -81,8 +82,7 @@ def score(
     A text is encoded by itself, as a continuation of the given text, with the model's beginning token before both.
     """
     model.engine.check_writes()
-    if not 0 <= top <= MAX_LOGPROBS:
-        raise PromptError(f"top must be from 0 to {MAX_LOGPROBS}, not {top}")
+    top = whole("top", top, 0, MAX_LOGPROBS, error=PromptError)
     # Lists and arrays of ids are treated alike.
     before: list[int] = []
     if isinstance(given, str):

@@ -34,6 +34,7 @@ class Letters:
 
     kind = "letters"
     eog = frozenset({0})
+    vocab_size = 61
     kind, bos, adds_bos = "bpe", None, False
 
     def encode(self, text, *, add_special=True, parse_special=False, continuation=False):

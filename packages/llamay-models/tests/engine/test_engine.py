@@ -134,9 +134,9 @@ class TestPrompts:
     @pytest.mark.parametrize(
         ("wrong", "said"),
         [
-            ({"max_tokens": -1}, "max_tokens must be a number of tokens, or None for no limit, not -1"),
-            ({"max_tokens": "5"}, "max_tokens must be a number of tokens, or None for no limit, not '5'"),
-            ({"max_tokens": 2.5}, "max_tokens must be"),
+            ({"max_tokens": -1}, "max_tokens (None for no limit) must be a whole number from 0 on, not -1"),
+            ({"max_tokens": "5"}, "max_tokens (None for no limit) must be a whole number from 0 on, not '5'"),
+            ({"max_tokens": 2.5}, "max_tokens (None for no limit) must be"),
             ({"stop": 5}, "stop must be a string or several, not 5"),
             ({"stop": ["a", None]}, "stop must be a string or several"),
             ({"stop": b"a"}, "stop must be a string or several"),

@@ -23,7 +23,7 @@ from llamay_models.errors import SamplingError
         ("seed", -1, "seed must be a whole number from 0 to 18446744073709551615, not -1"),
         ("logprobs", 1025, "logprobs must be a whole number from 0 to 1024, not 1025"),
         ("repeat_last_n", -2, "repeat_last_n must be a whole number from -1 to 2147483648, not -2"),
-        ("logit_bias", {-1: 1.0}, "logit_bias must map token ids to numbers, not -1"),
+        ("logit_bias", {-1: 1.0}, "a token of logit_bias must be a whole number from 0 on, not -1"),
         ("logit_bias", {1: math.inf}, "logit_bias of token 1 must be a number or -inf, not inf"),
         ("logit_bias", {1: math.nan}, "logit_bias of token 1 must be a number or -inf, not nan"),
     ],

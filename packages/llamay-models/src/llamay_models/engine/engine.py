@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 import llamay_kv as kv
+from llamay_models.arguments import whole
 from llamay_models.engine.decoding.constraint_state import ConstraintState
 from llamay_models.engine.decoding.draft_model import DraftModel
 from llamay_models.engine.decoding.sequence import EngineSequence
@@ -152,6 +153,11 @@ class Engine:
             state, release, owns_context = State(self.pool.context(), request.tenant), _nothing, True
             state.append(tokens)
         try:
+            if request.tenant not in ("", state.tenant):
+                raise PromptError(
+                    f"the context has the tenant {state.tenant!r}, so the request cannot have the tenant "
+                    f"{request.tenant!r}; leave it out"
+                )
             sequence, sampling = self._factory.make(
                 request, state, channel, release, owns_context=owns_context
             )
@@ -184,6 +190,7 @@ class Engine:
 
     def branch(self, channel: Channel, n: int) -> list[Generation]:
         """Return n generations that continue from the current token of a running one; see `Generation.fork`."""
+        n = whole("the number of forks", n, 0, error=ContextError)
         return self._loop.call(lambda: self._branch(channel, n))
 
     @property
@@ -218,8 +225,16 @@ class Engine:
             raise PromptTooLongError(len(tokens), self.ctx_size)
         if len(tokens) > self._most_rows:
             raise PromptTooLongError(len(tokens), self._most_rows, step=True)
-        array = np.asarray(tokens)
-        if array.size and (array.ndim != 1 or array.dtype.kind not in "iu"):
+        try:
+            array = np.asarray(tokens)
+        except Exception as error:  # the array of another library, or lists of several lengths
+            raise PromptError(f"a prompt is text or a sequence of token ids: {error}") from error
+        if array.ndim != 1:
+            raise PromptError(
+                f"a prompt is text or a sequence of token ids, not an array of shape {array.shape}; "
+                f"give one of its rows"
+            )
+        if array.size and array.dtype.kind not in "iu":
             raise PromptError(f"a prompt is text or a sequence of token ids, not of {array.dtype}")
         wrong = array[(array < 0) | (array >= self._vocab)]
         if len(wrong):

@@ -6,7 +6,9 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 
+from llamay_models.arguments import flag, number, whole
 from llamay_models.errors import SamplingError
 
 MAX_LOGPROBS = 1024
@@ -88,27 +90,21 @@ class Sampling:
     post_sampling_logprobs: bool = False
 
     def __post_init__(self) -> None:
+        plain: dict[str, object] = {}
         for name, low, high in _RANGES:
+            plain[name] = number(name, getattr(self, name), low, high, error=SamplingError)
+        for name, least, most in _WHOLE:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-                raise SamplingError(f"{name} must be a number from {low:g} to {high:g}, not {value!r}")
-        for name, low, high in _WHOLE:
-            value = getattr(self, name)
-            optional = value is None and name in ("seed", "logprobs")
-            whole = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-            if not optional and not whole:
-                raise SamplingError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
-        for token, bias in self.logit_bias.items():
-            if not isinstance(token, int) or token < 0:
-                raise SamplingError(f"logit_bias must map token ids to numbers, not {token!r}")
-            if not isinstance(bias, int | float) or math.isnan(bias) or bias == math.inf:
-                raise SamplingError(f"logit_bias of token {token} must be a number or -inf, not {bias!r}")
-        if not isinstance(self.post_sampling_logprobs, bool):
-            raise SamplingError(
-                f"post_sampling_logprobs must be True or False, not {self.post_sampling_logprobs!r}"
-            )
-        object.__setattr__(self, "samplers", read_samplers(self.samplers))
-        object.__setattr__(self, "dry_sequence_breakers", _checked_breakers(self.dry_sequence_breakers))
+            if value is not None or name not in ("seed", "logprobs"):
+                plain[name] = whole(name, value, least, most, error=SamplingError)
+        plain["logit_bias"] = _checked_bias(self.logit_bias)
+        plain["post_sampling_logprobs"] = flag(
+            "post_sampling_logprobs", self.post_sampling_logprobs, error=SamplingError
+        )
+        plain["samplers"] = read_samplers(self.samplers)
+        plain["dry_sequence_breakers"] = _checked_breakers(self.dry_sequence_breakers)
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
 
     def seeded(self) -> Sampling:
         """Return the same with a seed: its own, or one drawn now."""
@@ -161,6 +157,18 @@ def sampler_letters(text: str) -> tuple[str, ...]:
 
 def _plain(name: str) -> str:
     return name.strip().lower().replace("-", "_")
+
+
+def _checked_bias(value: object) -> dict[int, float]:
+    if not isinstance(value, Mapping):
+        raise SamplingError(f"logit_bias must map token ids to numbers, not {value!r:.80}")
+    plain = {}
+    for token, bias in value.items():
+        i = whole("a token of logit_bias", token, 0, error=SamplingError)
+        if not isinstance(bias, Real) or isinstance(bias, bool) or not bias < math.inf:
+            raise SamplingError(f"logit_bias of token {i} must be a number or -inf, not {bias!r:.80}")
+        plain[i] = float(bias)
+    return plain
 
 
 def _checked_breakers(value: object) -> tuple[str, ...]:

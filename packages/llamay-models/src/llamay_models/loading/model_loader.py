@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import llamay_kv
 from llamay_models import gguf, tokenizer
 from llamay_models.architectures import find
+from llamay_models.arguments import whole
 from llamay_models.backend import CPU, Backend, Threads, Weight
 from llamay_models.embedding import take_rank_head
 from llamay_models.engine.scheduling.prefill_budget import Stall
@@ -105,7 +106,9 @@ def load(
 
     """
     threads = usable_processors() if threads is None else threads
-    _check_arguments(backend, threads, max_rows, prefix_cache, kv, packed_cache)
+    counts = {"threads": threads, "page_tokens": page_tokens, "max_rows": max_rows, "max_queue": max_queue}
+    sizes = {"ctx_size": ctx_size, "kv_budget": kv_budget, "prefix_cache": prefix_cache}
+    _check_arguments(counts | {"max_sequences": max_sequences} | sizes, backend, kv, packed_cache)
     stall = Stall.parse(max_stall)
 
     file = gguf.open(path)
@@ -127,8 +130,6 @@ def load(
     program = fuse(adapted)
 
     ctx_size = config.context_length if ctx_size is None else ctx_size
-    if ctx_size < 1:
-        raise ValueError(f"ctx_size must be 1 or more, not {ctx_size}")
     learned = inputs(program).positions
     if learned and ctx_size > learned:
         raise ValueError(
@@ -184,20 +185,29 @@ def load(
     )
 
 
+_BOUNDS: dict[str, tuple[int, int | None]] = {
+    "threads": (1, 1024),
+    "page_tokens": (16, 1024),
+    "max_rows": (1, 8192),
+    "max_sequences": (1, None),
+    "max_queue": (0, None),
+    "ctx_size": (1, None),
+    "kv_budget": (0, None),
+    "prefix_cache": (0, None),
+}
+"""The least and the most of the whole numbers among the arguments of `load`."""
+
+
 def _check_arguments(
+    counts: Mapping[str, int | None],
     backend: Backend,
-    threads: int,
-    max_rows: int,
-    prefix_cache: int | None,
     kv: str,
     packed_cache: str | PathLike[str] | None,
 ) -> None:
-    """Raise ValueError for an argument of `load` that no file could make valid."""
-    for name, value, low, high in (("threads", threads, 1, 1024), ("max_rows", max_rows, 1, 8192)):
-        if not low <= value <= high:
-            raise ValueError(f"{name} must be from {low} to {high}, not {value}")
-    if prefix_cache is not None and prefix_cache < 0:
-        raise ValueError(f"prefix_cache must be a number of bytes, or 0 for none, not {prefix_cache}")
+    """Raise ValueError for an argument of `load` that no file could make valid. None among `counts` is a default."""
+    for name, value in counts.items():
+        if value is not None:
+            whole(name, value, *_BOUNDS[name], error=ValueError)
     if kv not in PRECISIONS:
         raise ValueError(f"kv must be one of {', '.join(PRECISIONS)}, not {kv!r}")
     if packed_cache is not None and backend.packed is None:

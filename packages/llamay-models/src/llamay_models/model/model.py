@@ -11,6 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import llamay_kv as kv
+from llamay_models.arguments import text
 from llamay_models.engine import Context, Engine, Progress, Runner
 from llamay_models.engine.contexts.protocols import OpenContext
 from llamay_models.engine.passes.pass_runner import PassRunner
@@ -237,6 +238,7 @@ class Model:
             prompt = self.render(messages, tools=tools)
         elif isinstance(prompt, str):
             prompt = self.encode(prompt, parse_special=parse_special)
+        tenant = text("tenant", tenant, error=PromptError)
         context = Context(self, State(self.pool.context(), tenant))
         if prompt is not None:
             try:

@@ -137,7 +137,7 @@ def test_wrong_texts_are_told_and_leave_nothing(make_model):
         model.embed([[5] * 81])
     with pytest.raises(ValueError, match="pooling must be one of mean, last, cls, not 'max'"):
         model.embed([[5]], "max")
-    with pytest.raises(ValueError, match="dimensions must be from 1 to 32, not 33"):
+    with pytest.raises(ValueError, match="dimensions must be a whole number from 1 to 32, not 33"):
         model.embed([[5]], dimensions=33)
     assert model.pool.used_bytes == used
     assert len(model.pass_runner._queue) == 0
@@ -266,7 +266,7 @@ def test_a_text_is_scored_after_the_beginning_token(make_model, monkeypatch):
 def test_scoring_nothing_says_so(make_model):
     with pytest.raises(PromptError, match="there is no text to score"):
         make_model().score("")
-    with pytest.raises(PromptError, match="top must be from 0 to 1024, not -1"):
+    with pytest.raises(PromptError, match="top must be a whole number from 0 to 1024, not -1"):
         make_model().score([5, 6], top=-1)
 
 

@@ -282,6 +282,7 @@ class Run:
             one = replace(
                 request,
                 prompt=prompt,
+                tenant=request.tenant if isinstance(prompt, list | tuple) else "",  # a context has its own
                 sampling=replace(sampling, seed=((sampling.seed or 0) + i) % 2**64),
                 max_tokens=min(wanted, max(room, 0)),
                 constraint=constraint,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,8 +46,8 @@ class ConstraintState:
         self._capsule = _capsule(constraint)
 
     def accept(self, token: int) -> None:
-        """Let the constraint accept the chosen token."""
-        self._constraint.accept(token)
+        """Let the constraint accept the chosen token. Raises what the constraint raises."""
+        _call(self._constraint.accept, token)
         self._accepted += 1
         self.stale = True
 
@@ -76,6 +77,15 @@ class ConstraintState:
             _ = self.mask
         return not self._allowed_text
 
+    def check_unused(self) -> None:
+        """Raise ConstraintError if the constraint came here at its end, as one does that served another text."""
+        length = getattr(self._constraint, "__len__", None)
+        if self._accepted == 0 and length is not None and (n := _call(length)):
+            raise ConstraintError(
+                f"the constraint has ended already, after {n} tokens of another text; a constraint serves one text: "
+                f"make one for each"
+            )
+
     @property
     def allows_text(self) -> bool:
         """Whether the mask is known, and allows more text. Never raises."""
@@ -85,8 +95,8 @@ class ConstraintState:
         """Return the tokens that must come next, at most `limit`, where the mask leaves no choice."""
         if self.stale or self._allowed != 1:
             return []
-        tokens = getattr(self._constraint, "forced_tokens", None)
-        return [] if tokens is None else list(tokens(limit))[:limit]
+        forced = getattr(self._constraint, "forced_tokens", None)
+        return [] if forced is None else list(_call(forced, limit))[:limit]
 
     def _fill(self) -> None:
         """Have the constraint fill the mask, through Python."""
@@ -94,10 +104,10 @@ class ConstraintState:
         allowed = allowed_text = 0
         error: Exception | None = None
         try:
-            self._constraint.fill_mask(self._mask)
+            _call(self._constraint.fill_mask, self._mask)
             allowed = int(np.bitwise_count(self._mask).sum())
             allowed_text = int(np.bitwise_count(self._mask & ~self._ends).sum())
-        except Exception as raised:  # a constraint may raise anything
+        except Exception as raised:
             error = raised
         self._set_mask(allowed, allowed_text, time.perf_counter() - began, error)
 
@@ -115,9 +125,22 @@ class ConstraintState:
             raise ConstraintError(
                 f"a {type(self._constraint).__name__} cannot fork, so its text cannot branch"
             )
-        twin = ConstraintState(fork(), self._vocab, self._end_tokens, self._fill_masks)
+        twin = ConstraintState(_call(fork), self._vocab, self._end_tokens, self._fill_masks)
         twin._accepted = self._accepted
         return twin
+
+
+def _call(method: Callable[..., Any], *arguments: object) -> Any:
+    """Call a method of a constraint, which may raise anything.
+
+    An interruption, such as SystemExit, becomes a ConstraintError: it ends this text, and not the engine's thread.
+    """
+    try:
+        return method(*arguments)
+    except Exception:
+        raise
+    except BaseException as raised:
+        raise ConstraintError(f"the constraint raised {type(raised).__name__}: {raised}") from raised
 
 
 def fill_all_masks(states: Sequence[ConstraintState], threads: Threads | None = None) -> None:
@@ -166,4 +189,4 @@ def _bits(tokens: frozenset[int], words: int) -> Mask:
 def _capsule(constraint: TokenConstraint) -> object:
     """Return the constraint's C interface, which shares its position in the text; None where it has none."""
     offer = getattr(constraint, "__llamay_token_constraint__", None)
-    return None if offer is None else offer()
+    return None if offer is None else _call(offer)

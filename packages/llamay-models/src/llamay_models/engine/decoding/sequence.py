@@ -171,6 +171,8 @@ class EngineSequence:
             if constraint is None:
                 constraint = generation.constraint_state = generation.make_constraint_state()
             if constraint.finished:
+                if channel.completion_tokens == 0:
+                    constraint.check_unused()
                 state.logits = logits.copy()
                 self.ending = ("stop", None)
                 return

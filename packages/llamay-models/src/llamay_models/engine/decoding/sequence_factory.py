@@ -13,6 +13,7 @@ from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.decoding.text_stream import StreamDecoder, TextStream
 from llamay_models.engine.decoding.token_sampler import TokenSampler
 from llamay_models.engine.decoding.vocabulary import Vocabulary
+from llamay_models.engine.decoding.vocabulary_check import VocabularyCheck
 from llamay_models.engine.requests.channel import Channel
 from llamay_models.engine.requests.request import Request
 from llamay_models.engine.requests.token_constraint import TokenConstraint
@@ -50,6 +51,7 @@ class SequenceFactory:
         self._backend = backend
         self._draft = draft
         self._speculation = speculation
+        self._check = VocabularyCheck(vocabulary, vocab)
 
     @property
     def end_tokens(self) -> frozenset[int]:
@@ -71,11 +73,14 @@ class SequenceFactory:
     ) -> tuple[EngineSequence, Sampling]:
         """Return the sequence of a request, and its sampling with the seed that is used.
 
-        Raises PromptError for an empty context, SamplingError.
+        Raises PromptError for an empty context, SamplingError, ConstraintError for a constraint of another vocabulary.
         """
         size = len(state)
         if size == 0:
             raise PromptError("the context is empty; extend it with a prompt first")
+        constraint = request.constraint
+        if constraint is not None:
+            self._check.check(constraint)
         sampling = (request.sampling or state.sampling or Sampling()).seeded()
         state.sampling = sampling
         if request.random_stream is not None:
@@ -84,7 +89,6 @@ class SequenceFactory:
         limit = room if request.max_tokens is None else min(room, request.max_tokens)
         ends = self.end_tokens
         channel.prompt_tokens = size
-        constraint = request.constraint
         forbidden = ends if request.ignore_eos else frozenset()
         generation = GenerationState(
             self._sampler(sampling, state, forbidden),

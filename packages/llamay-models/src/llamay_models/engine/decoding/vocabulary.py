@@ -15,6 +15,13 @@ class Vocabulary(Protocol):
     def eog(self) -> frozenset[int]:
         """The tokens that end a text."""
 
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+
+    def is_special(self, token: int) -> bool:
+        """Return whether a token is a control token."""
+
     def stream_decoder(self, *, skip_special: bool = False, keep: Collection[int] = ()) -> StreamDecoder:
         """Return a decoder that leaves out control tokens where `skip_special` says so, except those in `keep`."""
 

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Literal
 
 import llamay_kv as kv
+from llamay_models.arguments import text
 from llamay_models.backend import Inputs
+from llamay_models.errors import PromptError
 from llamay_models.plan import Floats
 
 PassKind = Literal["hidden", "logits", "rows", "pooled"]
@@ -51,7 +53,7 @@ class TextPass:
         self.tokens = tokens
         self.first = first
         self.on_outputs = on_outputs
-        self.tenant = tenant
+        self.tenant = None if tenant is None else text("tenant", tenant, error=PromptError)
         self.context: kv.Context | None = None
         self.error: Exception | None = None
         self.done = False

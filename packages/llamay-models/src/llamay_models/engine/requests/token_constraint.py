@@ -21,7 +21,9 @@ class TokenConstraint(Protocol):
 
     Where it has them, the engine also uses `fork()`, which returns an independent constraint at the same
     position, for branches; and `forced_tokens(limit)`, tokens that are likely or certain to come next, which
-    are then computed in one step. Forced tokens are sampled like any token, so a wrong one only costs time. A
+    are then computed in one step. Forced tokens are sampled like any token, so a wrong one only costs time. By
+    `vocabulary`, which has a length and `bytes_of(token)`, the engine refuses a constraint that was compiled for the
+    tokens of another model; by `len()`, the number of tokens accepted so far, one whose text has ended already. A
     constraint with the method `__llamay_token_constraint__` of `abi/llamay/token_constraint.h` has its masks filled
     natively, those of all texts in one call.
     """

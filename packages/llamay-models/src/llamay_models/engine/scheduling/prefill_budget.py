@@ -24,7 +24,7 @@ class Stall:
     @classmethod
     def parse(cls, text: str) -> Stall:
         """Parse `2.5x` (times as long as a step that only decodes), `50ms` or `0.2s`. Raises ValueError."""
-        match = _STALL.fullmatch(text.strip().lower())
+        match = _STALL.fullmatch(text.strip().lower()) if isinstance(text, str) else None
         if match is None:
             raise ValueError(f"max_stall is {text!r}; write 2.5x (times as long as without), 50ms or 0.2s")
         value, unit = float(match[1]), match[2]
