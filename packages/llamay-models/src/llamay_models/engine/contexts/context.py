@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar, overload
 import numpy.typing as npt
 
 import llamay_kv
+from llamay_models.arguments import whole
 from llamay_models.engine.contexts.protocols import ContextModel
 from llamay_models.engine.requests.channel import Channel
 from llamay_models.engine.requests.generation import Generation
@@ -55,7 +56,11 @@ class Context:
         self.model = model
         self._state = state
         self._lock = threading.Lock()
-        self._busy: Channel | None = None
+        self._in_use = False
+        self._generation: Channel | None = (
+            None  # of the operation in progress, where that is one of the engine
+        )
+        self._released = threading.Condition(self._lock)
         self._closed = False
         self.cached_tokens = 0
         """The number of tokens of its prompt that were found in the prefix cache."""
@@ -130,8 +135,8 @@ class Context:
         forks each draws from a random stream of its own, so that one seed gives n different texts. A fork that is made
         while a generation runs has the tokens so far.
         """
-        if n is not None and n < 0:
-            raise ContextError(f"cannot make {n} forks")
+        if n is not None:
+            n = whole("the number of forks", n, 0, error=ContextError)
         states = self._between_steps(lambda: [self._state.fork() for _ in range(1 if n is None else n)])
         forks = [Context(self.model, state) for state in states]
         if n is None:
@@ -195,26 +200,23 @@ class Context:
         engine = self.model.engine
         channel = Channel()
         state = self._acquire(channel)
-        size = len(state) + n
-        if size > engine.ctx_size:
-            self._release()
-            raise PromptTooLongError(size, engine.ctx_size)
-        # A sliding window may drop pages meanwhile, so a fork is kept to go back to.
-        before = state.fork()
         try:
-            append(state)
-        except BaseException:
+            size = len(state) + n
+            if size > engine.ctx_size:
+                raise PromptTooLongError(size, engine.ctx_size)
+            # A sliding window may drop pages meanwhile, so a fork is kept to go back to.
+            before = state.fork()
+            try:
+                append(state)
+                engine.prefill(state, channel, _nothing, progress)
+            except BaseException:
+                state.go_back_to(before)
+                raise
             before.kv.close()
+            if size == n:
+                self.cached_tokens = channel.cached_tokens
+        finally:
             self._release()
-            raise
-        try:
-            engine.prefill(state, channel, self._release, progress)
-        except BaseException:
-            self._go_back_to(before)
-            raise
-        before.kv.close()
-        if size == n:
-            self.cached_tokens = channel.cached_tokens
         return self
 
     def truncate(self, n: int) -> Self:
@@ -224,6 +226,7 @@ class Context:
         continues. Raises ContextError if there are fewer tokens, or if a sliding window has dropped pages that are
         needed to compute token n again.
         """
+        n = whole("the number of tokens to keep", n, error=ContextError)
         state = self._acquire(None)
         try:
             state.truncate(n)
@@ -312,13 +315,17 @@ class Context:
             self._release()
 
     def close(self) -> None:
-        """Give the pages back. A generation that runs on the context is cancelled. A second call does nothing."""
+        """Give the pages back. A second call does nothing.
+
+        A generation that runs on the context is cancelled; another operation, such as a `save` in another thread, is
+        waited for.
+        """
         with self._lock:
-            busy, self._closed = self._busy, True
-        if busy is not None:
-            busy.cancelled = True
-            self.model.engine.wake()
-            busy.finished.wait()
+            self._closed = True
+            if self._generation is not None:
+                self._generation.cancelled = True
+                self.model.engine.wake()
+            self._released.wait_for(lambda: not self._in_use)
         self._state.kv.close()
 
     def __enter__(self) -> Self:
@@ -334,19 +341,23 @@ class Context:
     # -- one operation at a time
 
     def _acquire(self, channel: Channel | None) -> State:
-        """Acquire the context for one operation, until `_release`. Raises ContextError."""
-        while True:
-            with self._lock:
+        """Acquire the context for one operation, until `_release`. Raises ContextError.
+
+        `channel` is that of an operation of the engine, which can be cancelled; None for any other.
+        """
+        with self._lock:
+            while True:
                 self._check_open()
-                busy = self._busy
-                if busy is None:
-                    self._busy = channel if channel is not None else Channel()
+                if not self._in_use:
+                    self._in_use, self._generation = True, channel
                     return self._state
-            if not busy.cancelled:
-                raise ContextError(
-                    "a generation runs on this context; read it to its end, cancel it, or fork the context"
-                )
-            busy.finished.wait()
+                if self._generation is None:
+                    raise ContextError("another thread uses this context; wait for it, or fork the context")
+                if not self._generation.cancelled:
+                    raise ContextError(
+                        "a generation runs on this context; read it to its end, cancel it, or fork the context"
+                    )
+                self._released.wait()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -358,18 +369,22 @@ class Context:
 
     def _release(self) -> None:
         with self._lock:
-            self._busy = None
+            self._in_use, self._generation = False, None
+            self._released.notify_all()
 
     def _held_pages(self) -> list[tuple[int, int]]:
         """Return for each group of layers the number of held pages and the bytes of one."""
-        cache = self._state.kv
-        sizes = cache.pool.page_bytes
-        return [(sum(n >= 0 for n in cache.page_numbers(g)), size) for g, size in enumerate(sizes)]
+        sizes = self.model.pool.page_bytes
+
+        def count(group: int) -> int:
+            return sum(n >= 0 for n in self._state.kv.page_numbers(group))
+
+        return self._between_steps(lambda: [(count(g), size) for g, size in enumerate(sizes)])
 
     def _between_steps(self, function: Callable[[], T]) -> T:
         """Call a function that reads the state, between two steps if the engine is at work on it."""
         self._check_open()
-        return function() if self._busy is None else self.model.engine.call(function)
+        return self.model.engine.call(function) if self._in_use else function()
 
     def _ends_in_text(self) -> bool:
         """Return whether the last row is text, and not a control token or a vector."""
@@ -381,18 +396,14 @@ class Context:
         """Compute the pending tokens, and so the logits."""
         channel = Channel()
         state = self._acquire(channel)
-        if len(state) == 0:
+        try:
+            if len(state) == 0:
+                raise PromptError("the context is empty; extend it with a prompt first")
+            if state.pending or state.logits is None:
+                self.model.engine.prefill(state, channel, _nothing, None)
+        finally:
             self._release()
-            raise PromptError("the context is empty; extend it with a prompt first")
-        if not state.pending and state.logits is not None:
-            self._release()
-            return
-        self.model.engine.prefill(state, channel, self._release, None)
 
-    def _go_back_to(self, before: State) -> None:
-        """Replace the state by an earlier one."""
-        state = self._acquire(None)
-        state.kv.close()
-        state.kv, state.pending, state.logits = before.kv, before.pending, before.logits
-        state.vectors, state.has_vectors = before.vectors, before.has_vectors
-        self._release()
+
+def _nothing() -> None:
+    return None

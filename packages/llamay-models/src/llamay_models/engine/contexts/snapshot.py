@@ -32,6 +32,8 @@ from llamay_models.progress import Progress
 _NAME = "llamay.engine"
 _VERSION = 1
 _VECTORS = "llamay.vectors"
+_INVALID = (ValueError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError, LlamayError)
+"""What reading damaged side state may raise."""
 
 
 def save(
@@ -111,7 +113,7 @@ def _vectors(model: ContextModel, cache: llamay_kv.Context, path: str) -> tuple[
         if version != _VERSION:
             raise ValueError(f"a version of {version}")
         return decode_vectors(data, cache, model.engine.vectors)
-    except (ValueError, KeyError, TypeError, RecursionError, LlamayError) as error:
+    except _INVALID as error:
         raise SnapshotError(f"{path}: its vectors are not valid: {error}") from error
 
 
@@ -160,7 +162,7 @@ def _decode(state: State, data: bytes, vocab: int, path: str) -> None:
         if head["vocab"] != vocab or len(raw) != 4 * vocab:
             raise ValueError(f"{len(raw)} bytes of logits for a vocabulary of {vocab}")
         state.logits = np.frombuffer(raw, "<f4").astype(np.float32)
-    except (ValueError, KeyError, TypeError, RecursionError, LlamayError) as error:
+    except _INVALID as error:
         raise SnapshotError(f"{path}: the engine's side state is not valid: {error}") from error
 
 

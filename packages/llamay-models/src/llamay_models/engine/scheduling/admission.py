@@ -16,6 +16,7 @@ from llamay_models.engine.state.checkpoints import Checkpoints
 from llamay_models.engine.state.page_demand import PageDemand
 from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.engine.stats import Histograms, Stats
+from llamay_models.errors import LlamayError
 
 
 class Admission:
@@ -90,15 +91,25 @@ class Admission:
         for sequence in [s for s in self.waiting if self._finisher.end_if_over(s, now)]:
             self.waiting.remove(sequence)
         while len(self.waiting) and self.active < self._max_sequences:
-            if not self.admit(self.waiting.peek(now), now):
-                break
+            sequence = self.waiting.peek(now)
+            try:
+                if not self.admit(sequence, now):
+                    break
+            except Exception as error:  # one bad sequence must not take the others with it
+                self._fail(sequence, error)
 
     def begin_loaded(self) -> None:
         """Begin the sequences whose prefix was loaded from the disk."""
         while self._loaded:
             sequence, found = self._loaded.popleft()
+            if sequence not in self.loading:  # it has ended meanwhile
+                found.close()
+                continue
             self.loading.remove(sequence)
-            self._begin(sequence, found)
+            try:
+                self._begin(sequence, found)
+            except Exception as error:
+                self._fail(sequence, error)
 
     def admit(self, sequence: EngineSequence, now: float) -> bool:
         """Admit a sequence, with the longest known prefix of its prompt.
@@ -174,10 +185,25 @@ class Admission:
         """Remove the sequences that have ended."""
         self.running = [s for s in self.running if not s.finished]
 
-    def close(self) -> None:
-        """Remove all sequences."""
+    def remove_all(self) -> list[EngineSequence]:
+        """Remove all sequences, and return them."""
+        while self._loaded:
+            _, found = self._loaded.popleft()
+            found.close()
+        sequences = [*self.running, *self.loading, *self.waiting]
         self.running.clear()
+        self.loading.clear()
         self.waiting = WaitingQueue()
+        return sequences
+
+    def _fail(self, sequence: EngineSequence, error: Exception) -> None:
+        """End a sequence that cannot be admitted, and remove it from wherever it is."""
+        if sequence in self.running:
+            self.running.remove(sequence)
+        self.loading.discard(sequence)
+        if sequence in self.waiting:
+            self.waiting.remove(sequence)
+        self._finisher.end(sequence, LlamayError(f"admission failed: {type(error).__name__}: {error}"))
 
     def _tenants(self) -> set[str]:
         return {s.state.tenant for s in (*self.running, *self.loading)}

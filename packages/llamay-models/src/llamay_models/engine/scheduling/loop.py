@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import llamay_kv as kv
 from llamay_models.engine.decoding.sequence import EngineSequence
-from llamay_models.engine.requests.channel import Channel, hold_wakes, wake_held
+from llamay_models.engine.requests.channel import Channel, HeldWakes, hold_wakes, wake_held
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.finishing import Finisher
@@ -192,59 +192,72 @@ class Loop:
     # -- the thread
 
     def _loop(self) -> None:
-        admission, stats, step, overlapped = (
-            self._admission,
-            self.stats,
-            self.histograms.step,
-            self._overlapped,
-        )
         wakes = self._stepper.wakes = hold_wakes()
         while not self._closed:
-            if overlapped.begun is None:  # else the contexts are at work
-                if self._calls or self._inbox:
-                    self._take_requests()
-                admission.admit_waiting()
-            if wakes:
-                wake_held(wakes)
-            if not admission.active and self._replay():
-                continue
-            if not admission.running:
-                # A sequence whose prefix is loaded from the disk may meanwhile be cancelled, or run out of time.
-                self.wake.wait(0.05 if admission.loading else None)
-                self.wake.clear()
-                continue
-            began = time.perf_counter()
             try:
-                self._step()
-            except Exception as error:
+                self._turn(wakes)
+            except BaseException as error:
                 # The thread must outlive every error, or all callers would wait for ever.
-                with contextlib.suppress(Exception):  # the same error may occur here again
-                    overlapped.abandon()
-                for sequence in admission.running:
-                    self._finisher.end(
-                        sequence, LlamayError(f"the engine failed: {type(error).__name__}: {error}")
-                    )
-                admission.remove_finished()
-            if wakes:
-                wake_held(wakes)
-            seconds = time.perf_counter() - began
-            stats.busy_seconds += seconds
-            step.add(seconds)
-        overlapped.abandon()
-        if self._prefixes is not None:
-            self._prefixes.close()
-        self._stepper.close()
+                self._end_all(LlamayError(f"the engine failed: {type(error).__name__}: {error}"))
+        try:
+            self._shut_down()
+        finally:
+            wake_held(wakes)
+
+    def _turn(self, wakes: HeldWakes) -> None:
+        """Take what other threads have handed in, then compute a step, or wait where there is nothing to compute."""
+        admission = self._admission
+        if self._overlapped.begun is None:  # else the contexts are at work
+            if self._calls or self._inbox:
+                self._take_requests()
+            admission.admit_waiting()
+        if wakes:
+            wake_held(wakes)
+        if not admission.active and self._replay():
+            return
+        if not admission.running:
+            # A sequence whose prefix is loaded from the disk may meanwhile be cancelled, or run out of time.
+            self.wake.wait(0.05 if admission.loading else None)
+            self.wake.clear()
+            return
+        began = time.perf_counter()
+        try:
+            self._step()
+        except Exception as error:  # those that wait are not concerned
+            self._end_running(LlamayError(f"the engine failed: {type(error).__name__}: {error}"))
+        if wakes:
+            wake_held(wakes)
+        seconds = time.perf_counter() - began
+        self.stats.busy_seconds += seconds
+        self.histograms.step.add(seconds)
+
+    def _end_running(self, error: LlamayError, *, cancelled: bool = False) -> None:
+        """Give up the step that has begun, and end every sequence that runs."""
+        with contextlib.suppress(Exception):  # the same error may occur here again
+            self._overlapped.abandon()
+        for sequence in self._admission.running:
+            self._finisher.end(sequence, error, cancelled=cancelled)
+        self._admission.remove_finished()
+
+    def _end_all(self, error: LlamayError, *, cancelled: bool = False) -> None:
+        """End every sequence, those that wait included."""
+        self._end_running(error, cancelled=cancelled)
+        for sequence in self._admission.remove_all():
+            self._finisher.end(sequence, error, cancelled=cancelled)
+
+    def _shut_down(self) -> None:
+        """End every sequence as cancelled, and free the plan and the weights, even while this object is referenced."""
         self._finisher.keeps_prefixes = False
         self._take_requests()
-        admission.begin_loaded()
-        for sequence in (*admission.running, *admission.waiting):
-            self._finisher.end(
-                sequence, EngineClosedError("the model was closed while this was running"), cancelled=True
-            )
-        admission.close()
-        wake_held(wakes)
+        self._end_all(EngineClosedError("the model was closed while this was running"), cancelled=True)
         self._replaying = None
-        self._runner = None  # frees the plan and the weights, even while this object is still referenced
+        self._stepper.close()
+        try:
+            if self._prefixes is not None:
+                self._prefixes.close()
+        finally:
+            self._admission.remove_all()  # what was still loaded from the disk
+            self._runner = None
 
     def _others_wait(self) -> bool:
         """Return whether another thread waits for the engine."""

@@ -98,6 +98,12 @@ class State:
         twin.sampling, twin.random_stream, twin.mirostat = self.sampling, self.random_stream, self.mirostat
         return twin
 
+    def go_back_to(self, before: State) -> None:
+        """Become a fork that was made of this state earlier. The fork must not be used any more."""
+        self.kv.close()
+        self.kv, self.pending, self.logits = before.kv, before.pending, before.logits
+        self.vectors, self.has_vectors = before.vectors, before.has_vectors
+
     def truncate(self, n: int) -> None:
         """Keep the first n tokens.
 
