@@ -218,7 +218,7 @@ def test_what_is_no_call_stays_text_where_a_grammar_binds_as_well(form: str) -> 
 
 
 def test_a_long_call_in_parts_costs_no_more_for_each_character_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from llamay_models.answers._compact import Compact
+    from llamay_models.answers.compact_json import Compact
 
     seen = 0
     feed = Compact.feed

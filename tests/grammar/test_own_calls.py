@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import llamay_grammar
 from llamay_models.answers import Event, Finished, Reader, Reasoning, Text, ToolCall, envelope
-from llamay_models.answers._literals import Bracketed, Literals
+from llamay_models.answers.literal_arguments import Bracketed, Literals
 
 from .call_texts import Call, cut, written
 

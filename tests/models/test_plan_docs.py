@@ -17,8 +17,8 @@ import llamay_models
 from llamay_models import gguf
 from llamay_models.architectures import ARCHITECTURES, Keys
 from llamay_models.plan import TABLE, Reference, Trace, Weights, check, fuse
-from llamay_models.plan._attributes import REQUIRED, Attr
-from llamay_models.plan._operation import Operation
+from llamay_models.plan.attributes import REQUIRED, Attr
+from llamay_models.plan.schema import Operation
 from llamay_models.tensors import file_tensors
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -115,8 +115,10 @@ def test_an_operation_is_one_file(tmp_path: Path) -> None:
     shutil.copytree(SOURCES / "plan", package / "plan", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(SOURCES / "errors.py", package)
     (package / "__init__.py").touch()
-    path, _, family = block("plan.md", "# llamay_models/plan/operations/").partition("\n")
-    (tmp_path / path.removeprefix("# ")).write_text(family)
+    path, _, family = block(
+        "plan.md", "# packages/llamay-models/src/llamay_models/plan/operations/"
+    ).partition("\n")
+    (tmp_path / path.removeprefix("# packages/llamay-models/src/")).write_text(family)
     run(COPY_FIRST + block("plan.md", "import numpy as np\nfrom llamay_models.errors"), tmp_path)
 
 
@@ -126,14 +128,14 @@ def test_a_backend_goes_through_the_records(tmp_path: Path) -> None:
 
 
 def test_an_architecture_is_one_file(tmp_path: Path) -> None:
-    written = block("architectures.md", "# llamay_models/architectures/")
+    written = block("architectures.md", "# packages/llamay-models/src/llamay_models/architectures/")
     run(written + block("architectures.md", "import numpy as np\nfrom llamay_models.plan"), tmp_path)
 
 
 def test_the_architecture_of_the_page_computes_what_transformers_does(shared_data: Path) -> None:
     models = shared_data / "models"
     names: dict[str, object] = {"__name__": "smollm3"}
-    exec(block("architectures.md", "# llamay_models/architectures/"), names)
+    exec(block("architectures.md", "# packages/llamay-models/src/llamay_models/architectures/"), names)
     build, read = names["smollm3"], names["config"]
     assert callable(build)
     assert callable(read)

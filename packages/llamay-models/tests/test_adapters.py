@@ -20,7 +20,7 @@ from llamay_models.errors import (
     TensorError,
 )
 from llamay_models.plan import Program, evaluate, fuse
-from llamay_models.plan._adapt import Update, adapt, outline
+from llamay_models.plan.low_rank import Update, adapt, outline
 
 from .architecture_names import DENSE
 

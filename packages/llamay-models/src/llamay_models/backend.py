@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import llamay_kernels as kernels
 from llamay_models.plan import Record, Tensor
-from llamay_models.plan._records import Floats
+from llamay_models.plan.records import Floats
 
 if TYPE_CHECKING:
     import numpy as np

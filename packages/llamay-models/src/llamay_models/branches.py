@@ -19,7 +19,7 @@ from llamay_models.engine.decoding.constraint_state import ConstraintState
 from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.requests.channel import Channel
 from llamay_models.errors import ContextError, SamplingError
-from llamay_models.plan._records import Doubles
+from llamay_models.plan.records import Doubles
 from llamay_models.scoring import log_softmax
 
 

@@ -18,7 +18,7 @@ from llamay_models.backend import CPU, Backend, Threads, Weight
 from llamay_models.errors import TensorError
 from llamay_models.gguf import GGUFFile, TensorInfo
 from llamay_models.plan import Tensor
-from llamay_models.plan._records import Floats, Part
+from llamay_models.plan.records import Floats, Part
 
 
 @dataclass(frozen=True, slots=True)

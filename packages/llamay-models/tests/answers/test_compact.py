@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamay_models.answers import complete_part
-from llamay_models.answers._compact import Compact, compact
+from llamay_models.answers.compact_json import Compact, compact
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
 VALUES = st.recursive(

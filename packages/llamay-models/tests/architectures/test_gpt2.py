@@ -125,7 +125,7 @@ def test_a_table_of_another_length_is_refused(tmp_path):
 def test_queries_keys_and_values_are_parts_of_one_matrix_in_its_own_format(tmp_path):
     """The packed parts of a quantized matrix dequantize to the rows of the whole."""
     from llamay_kernels import Threads, dequantize, quantize
-    from llamay_models.plan._records import Part
+    from llamay_models.plan.records import Part
     from llamay_models.tensors import pack
 
     whole = np.random.default_rng(0).normal(size=(96, 64)).astype("f4")

@@ -14,7 +14,7 @@ import jinja2.sandbox
 import pytest
 
 from llamay_models.chat import ChatTemplate, ChatTemplateError, as_jinja
-from llamay_models.chat._compiler import Generation
+from llamay_models.chat.compiler import Generation
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [

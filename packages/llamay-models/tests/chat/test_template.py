@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from llamay_models import gguf, tokenizer
 from llamay_models.chat import ChatTemplate, ChatTemplateError, Segment, template_names
-from llamay_models.chat._traced import Traced
+from llamay_models.chat.traced import Traced
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] | trim + '<|im_end|>\n' }}"

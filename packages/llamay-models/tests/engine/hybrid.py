@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from llamay_models.architectures import Architecture, Keys
-from llamay_models.architectures._blocks import head
+from llamay_models.architectures.blocks import head
 from llamay_models.architectures.mamba2 import Mamba2, mixer
 from llamay_models.architectures.mamba2 import config as read
 from llamay_models.plan import Rope, Trace, Value, Weights

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from llamay_models.architectures import Architecture, Config, Keys
-from llamay_models.architectures._blocks import head
-from llamay_models.architectures._config import read_config
+from llamay_models.architectures.blocks import head
+from llamay_models.architectures.hyperparameters import read_config
 from llamay_models.plan import Rope, Trace, Value, Weights
 
 KEYS = {"block_count": 2}

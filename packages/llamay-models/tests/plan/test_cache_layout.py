@@ -6,7 +6,7 @@ from llamay_kv import Group, Layer, Layout
 from llamay_models.errors import PlanError
 from llamay_models.kv_cache.layout import PRECISIONS, cache_layout
 from llamay_models.plan import Trace, fuse
-from llamay_models.plan._records import Outline
+from llamay_models.plan.records import Outline
 
 
 def weight(name, rows, cols):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from llamay_models.architectures import ARCHITECTURES
 from llamay_models.plan import REWRITES, Trace, evaluate, fuse
-from llamay_models.plan._records import Record
+from llamay_models.plan.records import Record
 
 NAMES = sorted(ARCHITECTURES)
 TOKENS = st.lists(st.integers(0, 60), min_size=1, max_size=12)

@@ -22,9 +22,9 @@ from llamay_models.plan import (
     operations,
     validate,
 )
-from llamay_models.plan._operation import Fusion
-from llamay_models.plan._records import Outline
 from llamay_models.plan.operations import FAMILIES, FUSIONS, _in_order
+from llamay_models.plan.records import Outline
+from llamay_models.plan.schema import Fusion
 
 STUB = Path(inspect.getfile(operations)).with_suffix(".pyi")
 
@@ -61,8 +61,8 @@ def test_type_checkers_see_the_families_that_are_found():
         "# Written by tests/plan/test_table.py from the families beside this file: "
         "LLAMAY_UPDATE_SNAPSHOTS=1 writes it anew.\n"
         "from collections.abc import Mapping\n\n"
-        "from llamay_models.plan._operation import Fusion, Operation\n"
-        "from llamay_models.plan._recorder import Recorder\n"
+        "from llamay_models.plan.recorder import Recorder\n"
+        "from llamay_models.plan.schema import Fusion, Operation\n"
         f"{imports}\n"
         "TABLE: Mapping[str, Operation]\n"
         "FAMILIES: tuple[type[Recorder], ...]\n"

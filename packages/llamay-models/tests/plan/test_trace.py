@@ -8,7 +8,7 @@ import pytest
 from llamay_models.architectures import ARCHITECTURES
 from llamay_models.errors import PlanError
 from llamay_models.plan import Rope, Trace
-from llamay_models.plan._hidden import hidden
+from llamay_models.plan.hidden_states import hidden
 
 NAMES = sorted(ARCHITECTURES)
 

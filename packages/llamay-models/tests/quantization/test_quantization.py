@@ -158,9 +158,7 @@ def test_positions_are_kept(tmp_path):
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_K_M", "BF16"])
 def test_the_file_holds_each_tensor_quantized_by_itself(model, tmp_path, kind, monkeypatch):
     source, target = model(), tmp_path / "q.gguf"
-    monkeypatch.setattr(
-        "llamay_models.quantization._file._PIECE", 3000
-    )  # many pieces, and a shorter last one
+    monkeypatch.setattr("llamay_models.quantization.file._PIECE", 3000)  # many pieces, and a shorter last one
     done = []
     decisions = quantize_file(source, target, kind, threads=3, progress=lambda *p: done.append(p))
     with gguf.open(source) as before, gguf.open(target) as after:

@@ -7,17 +7,17 @@ well. It is handed in as `formats`; this package does not import it. Everything 
 `ContextReader` alone knows of models.
 """
 
-from ._compact import complete_part
-from ._context import Answer, ContextReader, control_tokens
-from ._envelope import Envelope, envelope
-from ._events import ArgumentsPart, CallBegun, Event, Finished, Reasoning, Text, ToolCall
-from ._formats import Formats, Types
-from ._history import for_template
-from ._reader import THINK, Reader, new_call_id
-from ._reasoning_splitter import ReasoningSplitter
-from ._template import DEFAULT, begins_in_reasoning, format_of, reasoning_of, writes_calls
-from ._tools import openai_tools, schemas_of
-from ._words import prepared, system_text
+from .compact_json import complete_part
+from .context_reader import Answer, ContextReader, control_tokens
+from .envelopes import Envelope, envelope
+from .events import ArgumentsPart, CallBegun, Event, Finished, Reasoning, Text, ToolCall
+from .formats import Formats, Types
+from .history import for_template
+from .reader import THINK, Reader, new_call_id
+from .reasoning_splitter import ReasoningSplitter
+from .template import DEFAULT, begins_in_reasoning, format_of, reasoning_of, writes_calls
+from .tools import openai_tools, schemas_of
+from .words import prepared, system_text
 
 __all__ = [
     "DEFAULT",

@@ -22,8 +22,8 @@ from llamay_models.architectures import (
     qwen3,
     qwen3moe,
 )
-from llamay_models.architectures._config import Block, Config, Experts, Transformer
-from llamay_models.architectures._keys import Keys
+from llamay_models.architectures.hyperparameters import Block, Config, Experts, Transformer
+from llamay_models.architectures.keys import Keys
 from llamay_models.errors import ArchitectureError, MetadataError
 from llamay_models.plan import Trace, Value, Weights
 

@@ -10,8 +10,8 @@ of each text, as the file pools them.
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from llamay_models.architectures._config import Output, Transformer, read_transformer
-from llamay_models.architectures._keys import Keys
+from llamay_models.architectures.hyperparameters import Output, Transformer, read_transformer
+from llamay_models.architectures.keys import Keys
 from llamay_models.errors import MetadataError
 from llamay_models.plan import Trace, Value, Weights
 

@@ -8,9 +8,9 @@ every sixth sees everything.
 import math
 from dataclasses import dataclass, replace
 
-from llamay_models.architectures._blocks import feed_forward, head
-from llamay_models.architectures._config import Block, Transformer, read_transformer
-from llamay_models.architectures._keys import Keys
+from llamay_models.architectures.blocks import feed_forward, head
+from llamay_models.architectures.hyperparameters import Block, Transformer, read_transformer
+from llamay_models.architectures.keys import Keys
 from llamay_models.plan import Rope, Trace, Value, Weights
 
 # The 27B model scales by its width per head instead of the head's own size; its depth identifies it.

@@ -7,8 +7,8 @@ than their table; layer norms and biases everywhere; queries, keys and values ar
 no gate.
 """
 
-from llamay_models.architectures._config import Transformer, read_transformer
-from llamay_models.architectures._keys import Keys
+from llamay_models.architectures.hyperparameters import Transformer, read_transformer
+from llamay_models.architectures.keys import Keys
 from llamay_models.plan import Trace, Value, Weights
 
 

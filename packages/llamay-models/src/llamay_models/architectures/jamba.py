@@ -6,9 +6,9 @@ with a router have experts in place of the MLP, whose weights are their share am
 
 from dataclasses import dataclass, replace
 
-from llamay_models.architectures._blocks import feed_forward, head
-from llamay_models.architectures._config import Router, Transformer, read_transformer
-from llamay_models.architectures._keys import Keys
+from llamay_models.architectures.blocks import feed_forward, head
+from llamay_models.architectures.hyperparameters import Router, Transformer, read_transformer
+from llamay_models.architectures.keys import Keys
 from llamay_models.architectures.mamba import Mixer, mixer, read_mixer
 from llamay_models.plan import Trace, Value, Weights
 

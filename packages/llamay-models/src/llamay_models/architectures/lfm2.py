@@ -6,9 +6,9 @@ the embeddings, which are the output matrix, too.
 
 from dataclasses import dataclass
 
-from llamay_models.architectures._blocks import feed_forward
-from llamay_models.architectures._config import MAX_HEADS, Transformer, read_transformer
-from llamay_models.architectures._keys import Keys
+from llamay_models.architectures.blocks import feed_forward
+from llamay_models.architectures.hyperparameters import MAX_HEADS, Transformer, read_transformer
+from llamay_models.architectures.keys import Keys
 from llamay_models.plan import Trace, Value, Weights
 
 

@@ -8,9 +8,9 @@ Meta's order of the rotated pairs; Llama 3.1's scaled frequencies come as the te
 descendants have biases.
 """
 
-from llamay_models.architectures._blocks import feed_forward, head
-from llamay_models.architectures._config import Router, Transformer, read_transformer
-from llamay_models.architectures._keys import Keys
+from llamay_models.architectures.blocks import feed_forward, head
+from llamay_models.architectures.hyperparameters import Router, Transformer, read_transformer
+from llamay_models.architectures.keys import Keys
 from llamay_models.plan import Trace, Value, Weights
 
 

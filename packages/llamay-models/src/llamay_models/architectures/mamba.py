@@ -6,9 +6,9 @@ its own, which decays by the number at each place of it; Falcon-Mamba normalises
 
 from dataclasses import dataclass
 
-from llamay_models.architectures._blocks import head
-from llamay_models.architectures._config import MAX_HEADS, MAX_HIDDEN, Config, read_config
-from llamay_models.architectures._keys import Keys
+from llamay_models.architectures.blocks import head
+from llamay_models.architectures.hyperparameters import MAX_HEADS, MAX_HIDDEN, Config, read_config
+from llamay_models.architectures.keys import Keys
 from llamay_models.plan import Trace, Value, Weights
 
 

@@ -7,9 +7,9 @@ normalised in each group of heads.
 
 from dataclasses import dataclass
 
-from llamay_models.architectures._blocks import head
-from llamay_models.architectures._config import MAX_HEADS, MAX_HIDDEN, Config, read_config
-from llamay_models.architectures._keys import Keys
+from llamay_models.architectures.blocks import head
+from llamay_models.architectures.hyperparameters import MAX_HEADS, MAX_HIDDEN, Config, read_config
+from llamay_models.architectures.keys import Keys
 from llamay_models.errors import MetadataError
 from llamay_models.plan import Trace, Value, Weights
 

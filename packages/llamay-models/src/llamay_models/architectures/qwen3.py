@@ -3,9 +3,9 @@
 Llama whose queries and keys are normalised in each head. No biases; rotated pairs lie half a head apart.
 """
 
-from llamay_models.architectures._blocks import feed_forward, head
-from llamay_models.architectures._config import Transformer, read_transformer
-from llamay_models.architectures._keys import Keys
+from llamay_models.architectures.blocks import feed_forward, head
+from llamay_models.architectures.hyperparameters import Transformer, read_transformer
+from llamay_models.architectures.keys import Keys
 from llamay_models.plan import Trace, Value, Weights
 
 

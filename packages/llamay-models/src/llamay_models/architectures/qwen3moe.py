@@ -4,8 +4,8 @@ Qwen3 with experts in place of the MLP. Experts are chosen by a softmax over all
 are divided by their sum.
 """
 
-from llamay_models.architectures._config import Router, Transformer, read_transformer
-from llamay_models.architectures._keys import Keys
+from llamay_models.architectures.hyperparameters import Router, Transformer, read_transformer
+from llamay_models.architectures.keys import Keys
 from llamay_models.architectures.qwen3 import qwen3 as qwen3moe
 
 __all__ = ["config", "qwen3moe"]

@@ -9,7 +9,7 @@ import numpy as np
 
 import llamay_kv as kv
 from llamay_models.backend import Backend, Begun, Draw, Flag, Given, Inputs, Plan, Threads
-from llamay_models.plan._records import Floats
+from llamay_models.plan.records import Floats
 
 
 @dataclass(slots=True)

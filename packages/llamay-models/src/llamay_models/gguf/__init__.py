@@ -3,11 +3,11 @@
 Source: the GGUF specification, versions 2 and 3 (ggml, docs/gguf.md).
 """
 
-from ._errors import GGUFError
-from ._file import GGUFFile, TensorInfo, open  # noqa: A004 - see open
-from ._formats import FORMATS, TensorFormat
-from ._metadata import Metadata, StringArray, Value
-from ._writer import TensorData, write
+from .errors import GGUFError
+from .file import GGUFFile, TensorInfo, open  # noqa: A004 - see open
+from .formats import FORMATS, TensorFormat
+from .metadata import Metadata, StringArray, Value
+from .writer import TensorData, write
 
 __all__ = [
     "FORMATS",

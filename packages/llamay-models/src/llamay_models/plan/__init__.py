@@ -5,15 +5,15 @@ plan, `Reference` computes in float64, `Needs` lists the weights, `Explain` prin
 value. `fuse` rewrites a recorded program. `operation` returns the properties of an operation.
 """
 
-from llamay_models.plan._adapt import Update, adapt, outline
-from llamay_models.plan._digest import digest_memories, digest_operations
-from llamay_models.plan._evaluate import MEANINGS, apply, evaluate
-from llamay_models.plan._explain import Explain, explain
-from llamay_models.plan._fusion import REWRITES, fuse
-from llamay_models.plan._hidden import hidden
-from llamay_models.plan._needs import Absent, Needs, check
-from llamay_models.plan._operation import Call, Inputs, Memory, Operation
-from llamay_models.plan._records import (
+from llamay_models.plan.digests import digest_memories, digest_operations
+from llamay_models.plan.evaluation import MEANINGS, apply, evaluate
+from llamay_models.plan.explanation import Explain, explain
+from llamay_models.plan.fusion import REWRITES, fuse
+from llamay_models.plan.hidden_states import hidden
+from llamay_models.plan.low_rank import Update, adapt, outline
+from llamay_models.plan.needs import Absent, Needs, check
+from llamay_models.plan.operations import TABLE
+from llamay_models.plan.records import (
     ArrayTensor,
     Doubles,
     Floats,
@@ -24,14 +24,14 @@ from llamay_models.plan._records import (
     Tensor,
     Value,
 )
-from llamay_models.plan._reference import Computed, Reference, Watch
-from llamay_models.plan._rope import Linear, Llama3, Rope, Style, Yarn
-from llamay_models.plan._row_by_row import RowByRow
-from llamay_models.plan._rows import Rows
-from llamay_models.plan._table import call_of, inputs, memories, operation, validate, whole_text
-from llamay_models.plan._trace import Trace
-from llamay_models.plan._weights import Weights, tensor_name
-from llamay_models.plan.operations import TABLE
+from llamay_models.plan.reference import Computed, Reference, Watch
+from llamay_models.plan.rotary import Linear, Llama3, Rope, Style, Yarn
+from llamay_models.plan.row_by_row import RowByRow
+from llamay_models.plan.rows import Rows
+from llamay_models.plan.schema import Call, Inputs, Memory, Operation
+from llamay_models.plan.table import call_of, inputs, memories, operation, validate, whole_text
+from llamay_models.plan.trace import Trace
+from llamay_models.plan.weights import Weights, tensor_name
 
 __all__ = [
     "MEANINGS",

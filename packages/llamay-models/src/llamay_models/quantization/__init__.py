@@ -1,7 +1,7 @@
 """Quantizing model files: which format each tensor gets, and writing the file."""
 
-from llamay_models.quantization._file import Decision, QuantizeError, decide, quantize_file
-from llamay_models.quantization._recipe import MIXES, Mix, Place, fitting, format_of
+from llamay_models.quantization.file import Decision, QuantizeError, decide, quantize_file
+from llamay_models.quantization.recipe import MIXES, Mix, Place, fitting, format_of
 
 __all__ = [
     "MIXES",

@@ -5,10 +5,10 @@ unigram model, WordPiece, and RWKV's World tokenizer.
 """
 
 from .._native import pretokenizer_names
-from ._build import from_gguf
-from ._errors import TokenizerError
-from ._table import TokenTable, token_table
-from ._tokenizer import StreamDecoder, Tokenizer
+from .building import from_gguf
+from .errors import TokenizerError
+from .table import TokenTable, token_table
+from .tokenizer import StreamDecoder, Tokenizer
 
 __all__ = [
     "StreamDecoder",

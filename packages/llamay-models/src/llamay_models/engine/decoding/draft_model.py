@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import llamay_kv as kv
 from llamay_models.backend import Sampler
 from llamay_models.engine.runner import Runner, StepRows
-from llamay_models.plan._records import Floats
+from llamay_models.plan.records import Floats
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from llamay_models.engine.requests.channel import Channel
 from llamay_models.engine.requests.results import FinishReason
 from llamay_models.engine.state.context_state import State
 from llamay_models.errors import LlamayError
-from llamay_models.plan._records import Floats
+from llamay_models.plan.records import Floats
 
 
 class EngineSequence:

@@ -18,7 +18,7 @@ from llamay_models.engine.requests.token_constraint import Mask
 from llamay_models.engine.sampling import Sampling
 from llamay_models.engine.state.context_state import State
 from llamay_models.errors import SamplingError
-from llamay_models.plan._records import Floats
+from llamay_models.plan.records import Floats
 
 _NATIVE = [f.name for f in fields(Sampling) if f.name not in ("logprobs", "post_sampling_logprobs")]
 

@@ -26,7 +26,7 @@ from llamay_models.engine.scheduling.step_counters import StepCounters
 from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.engine.stats import Histograms, Stats
 from llamay_models.errors import LlamayError
-from llamay_models.plan._records import Floats
+from llamay_models.plan.records import Floats
 
 
 class Stepper:

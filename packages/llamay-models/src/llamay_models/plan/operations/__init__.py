@@ -10,8 +10,8 @@ import pkgutil
 from collections.abc import Iterable
 from importlib import import_module
 
-from llamay_models.plan._operation import Fusion
-from llamay_models.plan._recorder import Recorder
+from llamay_models.plan.recorder import Recorder
+from llamay_models.plan.schema import Fusion
 
 _MODULES = [
     import_module(f"{__name__}.{name}") for name in sorted(m.name for m in pkgutil.iter_modules(__path__))

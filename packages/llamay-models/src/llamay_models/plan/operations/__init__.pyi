@@ -1,8 +1,8 @@
 # Written by tests/plan/test_table.py from the families beside this file: LLAMAY_UPDATE_SNAPSHOTS=1 writes it anew.
 from collections.abc import Mapping
 
-from llamay_models.plan._operation import Fusion, Operation
-from llamay_models.plan._recorder import Recorder
+from llamay_models.plan.recorder import Recorder
+from llamay_models.plan.schema import Fusion, Operation
 from llamay_models.plan.operations.attention import Attention
 from llamay_models.plan.operations.elementwise import Elementwise
 from llamay_models.plan.operations.embedding import Embedding

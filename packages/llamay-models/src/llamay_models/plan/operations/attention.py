@@ -3,11 +3,11 @@
 import numpy as np
 
 from llamay_models.errors import PlanError
-from llamay_models.plan._attributes import real, text, whole
-from llamay_models.plan._operation import Arrays, Attrs, Call, Kept, Memory, Operation, Tensors
-from llamay_models.plan._recorder import Recorder
-from llamay_models.plan._records import Doubles, Value
-from llamay_models.plan._rows import Rows
+from llamay_models.plan.attributes import real, text, whole
+from llamay_models.plan.recorder import Recorder
+from llamay_models.plan.records import Doubles, Value
+from llamay_models.plan.rows import Rows
+from llamay_models.plan.schema import Arrays, Attrs, Call, Kept, Memory, Operation, Tensors
 
 
 class Attention(Recorder):

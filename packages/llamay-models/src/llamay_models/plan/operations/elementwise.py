@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from llamay_models.plan._attributes import real, text
-from llamay_models.plan._operation import Arrays, Attrs, Call, Operation, Tensors
-from llamay_models.plan._recorder import Recorder
-from llamay_models.plan._records import Doubles, Tensor, Value, vector
-from llamay_models.plan._rows import Rows
+from llamay_models.plan.attributes import real, text
+from llamay_models.plan.recorder import Recorder
+from llamay_models.plan.records import Doubles, Tensor, Value, vector
+from llamay_models.plan.rows import Rows
+from llamay_models.plan.schema import Arrays, Attrs, Call, Operation, Tensors
 
 # -- functions of one number
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from llamay_models.plan._operation import Arrays, Attrs, Call, Inputs, Operation, Tensors
-from llamay_models.plan._recorder import Recorder, stem
-from llamay_models.plan._records import Doubles, Tensor, Value
-from llamay_models.plan._rows import Rows
+from llamay_models.plan.recorder import Recorder, stem
+from llamay_models.plan.records import Doubles, Tensor, Value
+from llamay_models.plan.rows import Rows
+from llamay_models.plan.schema import Arrays, Attrs, Call, Inputs, Operation, Tensors
 
 
 class Embedding(Recorder):

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from llamay_models.plan._attributes import real, text, whole
-from llamay_models.plan._operation import Arrays, Attrs, Call, Operation, Tensors
-from llamay_models.plan._recorder import Recorder, stem
-from llamay_models.plan._records import Doubles, Tensor, Value, matrix, vector
-from llamay_models.plan._rows import Rows
+from llamay_models.plan.attributes import real, text, whole
 from llamay_models.plan.operations.elementwise import ACT, UNARY, sigmoid, softplus
+from llamay_models.plan.recorder import Recorder, stem
+from llamay_models.plan.records import Doubles, Tensor, Value, matrix, vector
+from llamay_models.plan.rows import Rows
+from llamay_models.plan.schema import Arrays, Attrs, Call, Operation, Tensors
 
 SMALLEST_SUM = 6.103515625e-5
 """The least sum of weights, 2^-14, by which they are divided, as in llama.cpp."""

@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from llamay_models.plan._attributes import Attr
-from llamay_models.plan._operation import Arrays, Attrs, Call, Fusion, Operation, Tensors
-from llamay_models.plan._recorder import Recorder, stem
-from llamay_models.plan._records import Doubles, Program, Record, Tensor, Value, matrix, vector
-from llamay_models.plan._rewriting import Wiring, rewrite
-from llamay_models.plan._rows import Rows
+from llamay_models.plan.attributes import Attr
 from llamay_models.plan.operations.elementwise import ACT, UNARY
+from llamay_models.plan.recorder import Recorder, stem
+from llamay_models.plan.records import Doubles, Program, Record, Tensor, Value, matrix, vector
+from llamay_models.plan.rewriting import Wiring, rewrite
+from llamay_models.plan.rows import Rows
+from llamay_models.plan.schema import Arrays, Attrs, Call, Fusion, Operation, Tensors
 
 
 class Linear(Recorder):

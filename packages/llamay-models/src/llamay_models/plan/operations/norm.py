@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 
 from llamay_models.errors import PlanError
-from llamay_models.plan._attributes import real, whole
-from llamay_models.plan._operation import Arrays, Attrs, Call, Fusion, Operation, Tensors
-from llamay_models.plan._recorder import Recorder, stem
-from llamay_models.plan._records import Doubles, Program, Record, Tensor, Value, vector
-from llamay_models.plan._rewriting import Wiring, rewrite
-from llamay_models.plan._rows import Rows
+from llamay_models.plan.attributes import real, whole
+from llamay_models.plan.recorder import Recorder, stem
+from llamay_models.plan.records import Doubles, Program, Record, Tensor, Value, vector
+from llamay_models.plan.rewriting import Wiring, rewrite
+from llamay_models.plan.rows import Rows
+from llamay_models.plan.schema import Arrays, Attrs, Call, Fusion, Operation, Tensors
 
 
 class Norm(Recorder):

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from llamay_models.errors import PlanError
-from llamay_models.plan._attributes import Attr, real, text, whole
-from llamay_models.plan._operation import Arrays, Attrs, Call, Fusion, Inputs, Operation, Tensors
-from llamay_models.plan._recorder import Recorder
-from llamay_models.plan._records import Doubles, Program, Record, Tensor, Value
-from llamay_models.plan._rewriting import Wiring, rewrite
-from llamay_models.plan._rope import Rope
-from llamay_models.plan._rows import Rows
+from llamay_models.plan.attributes import Attr, real, text, whole
 from llamay_models.plan.operations.norm import RMS, check_norm, rms
+from llamay_models.plan.recorder import Recorder
+from llamay_models.plan.records import Doubles, Program, Record, Tensor, Value
+from llamay_models.plan.rewriting import Wiring, rewrite
+from llamay_models.plan.rotary import Rope
+from llamay_models.plan.rows import Rows
+from llamay_models.plan.schema import Arrays, Attrs, Call, Fusion, Inputs, Operation, Tensors
 
 
 class Rotation(Recorder):

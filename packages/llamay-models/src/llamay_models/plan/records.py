@@ -1,0 +1,226 @@
+"""The parts of a plan: records over numbered values, and the tensors that they read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from llamay_models.errors import PlanError
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+
+
+class Tensor(Protocol):
+    """A weight, wherever it lives: in a file, in memory, or packed for the kernels.
+
+    A vector has one row. `dequantize` returns float32 of shape (rows, cols), in the operations' fixed
+    order of docs/arithmetic.md.
+    """
+
+    @property
+    def name(self) -> str:
+        """The tensor's name in its file."""
+
+    @property
+    def format(self) -> str:
+        """The format of its values, such as Q4_K."""
+
+    @property
+    def rows(self) -> int:
+        """The number of its rows; 1 for a vector."""
+
+    @property
+    def cols(self) -> int:
+        """The number of values in a row."""
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes, as it is stored."""
+
+    def dequantize(self) -> Floats:
+        """Return the values, float32 of shape (rows, cols)."""
+
+
+@dataclass
+class ArrayTensor:
+    """A tensor of float32 values in memory, of one dimension or more; all but the last are rows."""
+
+    name: str
+    values: Floats
+    format: str = "F32"
+
+    @property
+    def rows(self) -> int:
+        """The product of all dimensions but the last."""
+        return int(math.prod(self.values.shape[:-1]))
+
+    @property
+    def cols(self) -> int:
+        """The last dimension."""
+        return int(self.values.shape[-1])
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes: 4 for each value."""
+        return self.values.nbytes
+
+    def dequantize(self) -> Floats:
+        """Return the values, float32 of shape (rows, cols)."""
+        return self.values.reshape(self.rows, self.cols)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows `begin` to `end` of a matrix, or values of a vector, under a name that says so."""
+
+    whole: Tensor
+    begin: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        """The name of the whole tensor, and the range."""
+        return f"{self.whole.name}[{self.begin}:{self.end}]"
+
+    @property
+    def format(self) -> str:
+        """The format of the whole tensor."""
+        return self.whole.format
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in the range; 1 for a vector."""
+        return 1 if self.whole.rows == 1 else self.end - self.begin
+
+    @property
+    def cols(self) -> int:
+        """The number of values in a row; for a vector, in the range."""
+        return self.end - self.begin if self.whole.rows == 1 else self.whole.cols
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the whole tensor, in proportion to the range."""
+        along = self.whole.cols if self.whole.rows == 1 else self.whole.rows
+        return self.whole.nbytes * (self.end - self.begin) // along
+
+    def dequantize(self) -> Floats:
+        """Return the values of the range, float32 of shape (rows, cols)."""
+        along = (0, slice(self.begin, self.end)) if self.whole.rows == 1 else slice(self.begin, self.end)
+        return self.whole.dequantize()[along].reshape(self.rows, self.cols)
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped:
+    """All values of a tensor in another shape: converters differ in where they leave dimensions of 1."""
+
+    whole: Tensor
+    rows: int
+    cols: int
+
+    @property
+    def name(self) -> str:
+        """The name of the whole tensor."""
+        return self.whole.name
+
+    @property
+    def format(self) -> str:
+        """The format of the whole tensor."""
+        return self.whole.format
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the whole tensor."""
+        return self.whole.nbytes
+
+    def dequantize(self) -> Floats:
+        """Return all values, float32 of shape (rows, cols)."""
+        return self.whole.dequantize().reshape(self.rows, self.cols)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A tensor's name and shape, without its values."""
+
+    name: str
+    format: str
+    rows: int
+    cols: int
+    nbytes: int
+
+    def dequantize(self) -> Floats:
+        """Raise PlanError: an outline has no values."""
+        raise PlanError(f"the values of {self.name} were given up")
+
+
+def shape_text(rows: int, cols: int, stack: int = 1) -> str:
+    """Return a shape in words; of a stack of matrices, that of each."""
+    if stack > 1:
+        return f"{stack} of {rows // stack} x {cols}"
+    return f"a vector of {cols}" if rows == 1 else f"{rows} x {cols}"
+
+
+def matrix(w: Tensor) -> Doubles:
+    """Return a weight's values as float64, (rows, cols)."""
+    return w.dequantize().astype(np.float64)
+
+
+def vector(w: Tensor) -> Doubles:
+    """Return a vector's values as float64."""
+    return w.dequantize().astype(np.float64).reshape(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A traced value: its number, how many F32 numbers it holds a row, and a name for people.
+
+    The name comes from the weight that made it (`blk.3.attn_q`) or from the operation and what it was given
+    (`blk.3.attn_q.rope`). It carries no meaning.
+    """
+
+    id: int
+    width: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One operation.
+
+    `weights` are indices into the program's tensors; docs/plan.md lists operations and attributes.
+    """
+
+    op: str
+    outs: tuple[int, ...]
+    args: tuple[int, ...]
+    weights: tuple[int, ...]
+    attrs: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A straight list of operations; only the number of rows is open. The last value is the output."""
+
+    records: tuple[Record, ...]
+    widths: tuple[int, ...]
+    tensors: tuple[Tensor, ...]
+    names: tuple[str, ...]
+
+    @property
+    def output_width(self) -> int:
+        """F32 numbers a row of the output: for a language model, its vocabulary."""
+        return self.widths[self.records[-1].outs[-1]]
+
+    def uses(self) -> list[int]:
+        """How many records read each value; the output counts as read once more."""
+        count = [0] * len(self.widths)
+        for record in self.records:
+            for value in record.args:
+                count[value] += 1
+        count[self.records[-1].outs[-1]] += 1
+        return count

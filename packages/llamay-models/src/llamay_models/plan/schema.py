@@ -1,0 +1,253 @@
+"""`Operation`: the properties of an operation in the table, and the types of these.
+
+A family of operations (`plan/operations`) states for each: its record, its meaning in float64, the values that it keeps
+of a layer, and its rewrites. All other code asks the table, and knows no operation by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NoReturn, TypeAlias
+
+import numpy as np
+
+from llamay_models.errors import PlanError
+from llamay_models.plan.attributes import REQUIRED, Attr
+from llamay_models.plan.records import Doubles, Program, Record, Tensor, Value, shape_text
+from llamay_models.plan.rows import Rows
+
+Attrs: TypeAlias = Mapping[str, Any]
+Arrays: TypeAlias = Sequence[Doubles]
+Tensors: TypeAlias = Sequence[Tensor]
+
+# -- kept values
+
+MemoryKind = Literal["full", "window", "latent", "state"]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The values that an operation keeps of a layer between the steps of a text.
+
+    Of kind "full", "window" and "latent" that is a row at each position: `heads` keys of `k_dim` numbers and as many
+    values of `v_dim`; a window keeps those of the last `window` positions, and latent rows have no values apart from
+    their keys (`v_dim` 0). Of kind "state" it is `k_dim + v_dim` float32 numbers, zeros where a text begins, of
+    which a convolution fills the first part and a scan the second.
+    """
+
+    kind: MemoryKind
+    layer: int
+    heads: int = 1
+    k_dim: int = 0
+    v_dim: int = 0
+    window: int = 0
+
+
+# -- inputs of a step
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The inputs of a step's rows that operations read besides other values; 0 for an input that they do not read.
+
+    Attributes:
+        tokens: how many there are: a row's token is less.
+        positions: how many were learned: a row's position is less.
+        types: how many types a token may have.
+        axes: how many numbers of a row's position are read.
+        vector: width of the vector that a row may be in place of a token.
+
+    """
+
+    tokens: int = 0
+    positions: int = 0
+    types: int = 0
+    axes: int = 0
+    vector: int = 0
+
+
+# -- calls
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A record with its values, its weights, and all attributes, given or not."""
+
+    op: str
+    args: tuple[Value, ...]
+    outs: tuple[Value, ...]
+    weights: tuple[Tensor, ...]
+    attrs: Attrs
+
+    def fail(self, what: str) -> NoReturn:
+        """Raise PlanError that names the operation."""
+        raise PlanError(f"{self.op}: {what}")
+
+    def expect_width(self, value: Value, width: int, why: str) -> None:
+        """Check a value's width. Raises PlanError."""
+        if value.width != width:
+            self.fail(f"{value.name} has {value.width} values but {why} {width}")
+
+    def expect_same(self, a: Value, b: Value) -> None:
+        """Check that two values are equally wide. Raises PlanError."""
+        if a.width != b.width:
+            self.fail(f"{a.name} has {a.width} values but {b.name} has {b.width}")
+
+    def expect_parts(self, value: Value, parts: int, what: str = "heads") -> None:
+        """Check that a value divides into equal parts. Raises PlanError."""
+        if parts < 1 or value.width % parts:
+            self.fail(f"{value.name} has {value.width} values, which do not divide into {parts} {what}")
+
+    def expect_weight(self, index: int, rows: int, cols: int) -> None:
+        """Check a weight's shape. Raises PlanError."""
+        if index < len(self.weights):
+            w = self.weights[index]
+            if (w.rows, w.cols) != (rows, cols):
+                self.fail(
+                    f"{w.name} is {shape_text(w.rows, w.cols)} but {shape_text(rows, cols)} is needed here"
+                )
+
+
+Meaning: TypeAlias = Callable[[Rows, Arrays, Tensors, Attrs], tuple[Doubles, ...]]
+Kept: TypeAlias = tuple[Doubles, ...]
+Step: TypeAlias = Callable[[Kept, Arrays, Tensors, Attrs], tuple[Kept, tuple[Doubles, ...]]]
+
+
+def _outs_like_args(call: Call) -> None:
+    """Every output is as wide as the first argument, as for most operations."""
+    for out in call.outs:
+        call.expect_width(out, call.args[0].width, "its input has")
+
+
+def no_work(call: Call) -> int:
+    """No product worth counting."""
+    return 0
+
+
+def no_memory(call: Call) -> Memory | None:
+    """Nothing is kept."""
+    return None
+
+
+def no_inputs(call: Call) -> Inputs:
+    """Nothing of the step is read."""
+    return Inputs()
+
+
+def never(attrs: Attrs) -> bool:
+    """Rows of a text may come in any number of steps."""
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """All that is known of an operation.
+
+    Attributes:
+        name: as records have it.
+        args: names of the values that it reads. A name with `?` may be left out; after `...` there may be more.
+        weights: names of its weights, likewise.
+        outs: names of the values that it makes, likewise.
+        attrs: its attributes.
+        means: a formula of it, for people; the vocabulary's method says it where there is one.
+        check: raises PlanError where widths or weights do not fit; by default, where an output is not as wide as the
+            first argument.
+        meaning: computes it in float64 for whole texts from their beginning: (rows, arguments as arrays of
+            (rows, width), weights, all attributes) -> outputs. The specification.
+        row_by_row: computes each row from that row alone, wherever it stands.
+        multiply_adds: of a row's matrix products; everything else is small beside them.
+        inputs: the inputs of a step's rows that it reads besides its arguments.
+        memory: the values that it keeps of its layer, if any.
+        keep: where a row is kept at each position: (arguments of one row, all attributes) -> keys (heads, k_dim) and
+            values (heads, v_dim) of this position.
+        step: where something is kept: one row, (what is kept, arguments of one row as (1, width), weights, all
+            attributes) -> what is kept now, outputs as (1, width). Kept rows are keys (n, heads, k_dim) and values
+            (n, heads, v_dim) of the last n positions, this row's own last; they are returned as they are. A kept state
+            is one array, float64 (k_dim + v_dim,) of its own `memory`, zeros where a text begins.
+        whole_text: whether a text must be one step, by the attributes.
+        rows: "all", or "wanted" where its output has only the rows whose output is wanted.
+        is_norm: whether it is a norm, which is the last operation of a program before its output matrix.
+        adapts: a matrix that low-rank updates may change: of a "product", or a "table".
+
+    """
+
+    name: str
+    meaning: Meaning
+    args: tuple[str, ...] = ("x",)
+    weights: tuple[str, ...] = ()
+    outs: tuple[str, ...] = ("y",)
+    attrs: Mapping[str, Attr] = field(default_factory=dict)
+    means: str = ""
+    check: Callable[[Call], None] = _outs_like_args
+    row_by_row: bool = False
+    multiply_adds: Callable[[Call], int] = no_work
+    inputs: Callable[[Call], Inputs] = no_inputs
+    memory: Callable[[Call], Memory | None] = no_memory
+    keep: Callable[[Arrays, Attrs], tuple[Doubles, Doubles]] | None = None
+    step: Step | None = None
+    whole_text: Callable[[Attrs], bool] = never
+    rows: Literal["all", "wanted"] = "all"
+    is_norm: bool = False
+    adapts: Literal["product", "table"] | None = None
+
+    def complete(self, attrs: Attrs) -> Attrs:
+        """Return the attributes with defaults for those that are left out."""
+        return {**self._defaults, **attrs}
+
+    @cached_property
+    def _defaults(self) -> Attrs:
+        return {name: a.default for name, a in self.attrs.items() if a.default is not REQUIRED}
+
+    def recorded(self, attrs: Attrs) -> Attrs:
+        """Return the attributes without those that have their default value."""
+        defaults = self._defaults
+
+        def says_nothing(name: str, value: Any) -> bool:
+            return name in defaults and (
+                value is defaults[name] or bool(np.array_equal(value, defaults[name]))
+            )
+
+        return {name: value for name, value in attrs.items() if not says_nothing(name, value)}
+
+    def check_record(self, record: Record) -> None:
+        """Check the counts and the attributes of a record. Raises PlanError."""
+        for what, names, has in (
+            ("arguments", self.args, record.args),
+            ("weights", self.weights, record.weights),
+            ("outputs", self.outs, record.outs),
+        ):
+            least = sum(not name.endswith(("?", "...")) for name in names)
+            most = None if "..." in names else len(names)
+            if len(has) < least or (most is not None and len(has) > most):
+                takes = ", ".join(names) or "none"
+                raise PlanError(f"{self.name} has {len(has)} {what}, but it takes: {takes}")
+        for name in record.attrs:
+            if name not in self.attrs:
+                known = ", ".join(self.attrs) or "none"
+                raise PlanError(f"{self.name} has no attribute {name}; it has: {known}")
+        for name, attr in self.attrs.items():
+            if name in record.attrs:
+                if problem := attr.problem(record.attrs[name]):
+                    raise PlanError(f"{self.name}: {name} must be {problem}, not {record.attrs[name]!r}")
+            elif attr.default is REQUIRED:
+                raise PlanError(f"{self.name} lacks the attribute {name}")
+
+
+# -- rewrites
+
+Rewrite: TypeAlias = Callable[[Program], Program]
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """A rewrite of a program, and the rewrites (by name) that must have been tried before it."""
+
+    rewrite: Rewrite
+    after: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.rewrite.__name__
