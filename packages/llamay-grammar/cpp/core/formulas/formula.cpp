@@ -1,4 +1,4 @@
-// Making formulas: each once, simplified as far as that is cheap.
+// Construction of formulas: every formula is made once and simplified as far as that is cheap.
 #include "formulas/formula.h"
 
 #include <algorithm>
@@ -19,7 +19,8 @@ void put(std::string& key, const std::vector<T>& list) {
   for (const T& x : list) put(key, x);
 }
 
-// A text that describes a formula completely. Only the last part may be a list, which has no end of its own.
+// Returns a key that describes a formula completely. Only the last part may be a list, because the key does
+// not mark the end of a list.
 template <class... Parts>
 std::string key_of(char kind, const Parts&... parts) {
   std::string key(1, kind);
@@ -69,8 +70,8 @@ FormulaId Formulas::type(uint8_t mask) {
   return intern(key_of('T', mask), {Op::Type, mask, false, 0, {}});
 }
 
-// Conjunctions and disjunctions are each other's mirror: what one absorbs the other leaves out, and types are
-// intersected in one, united in the other.
+// Conjunction and disjunction are dual: the absorbing element of the one is the neutral element of the other.
+// A conjunction intersects masks of types, a disjunction unites them.
 FormulaId Formulas::junction(Op op, const std::vector<FormulaId>& kids) {
   const bool conjunction = op == Op::And;
   const FormulaId absorbing = conjunction ? no() : yes(), neutral = conjunction ? yes() : no();
@@ -95,7 +96,7 @@ FormulaId Formulas::junction(Op op, const std::vector<FormulaId>& kids) {
       add(k);
   }
   if (types == absorbing_types) return absorbing;
-  // What speaks about a type that is excluded is vacuous.
+  // An assertion about an excluded type is vacuous.
   if (conjunction)
     std::erase_if(flat, [&](FormulaId k) {
       const Formula& f = formulas_[k];

@@ -1,7 +1,8 @@
-// JSON Schema as logic: hash-consed formulas over assertions that each speak about one type of value.
+// JSON Schema as logic: hash-consed formulas over assertions, each of which constrains the values of one
+// type.
 //
-// Every assertion has an exact negation, so `not`, `oneOf` and `if` are rewriting, not machinery. References
-// stay symbolic, so recursive schemas are finite graphs.
+// Every assertion has an exact negation, so `not`, `oneOf` and `if` are rewritten to other formulas and need
+// no support in the automata. References stay symbolic, so recursive schemas are finite graphs.
 #pragma once
 
 #include <string>
@@ -36,9 +37,9 @@ enum class Op : uint8_t {
   And,
   Or,
   OneOf,
-  Ref,       // refs[payload], negated when `negative`
+  Ref,       // refs[payload]; negated if `negative` is set
   Number,    // numbers[payload]
-  Numbers,   // one of decimal sets[payload]
+  Numbers,   // number_sets[payload]: the number is an element of the set
   String,    // strings[payload]
   Items,     // items[payload]: arrays
   Length,    // ranges[payload]: arrays
@@ -48,24 +49,24 @@ enum class Op : uint8_t {
   Require,   // names[payload]: objects
   Depend,    // depends[payload]: objects
   Count,     // ranges[payload]: objects
-  Names,     // kids[0]: every member name satisfies it
-  Exists,    // exists[payload]: objects: some member of a set of names satisfies a formula
+  Names,     // objects: every member name satisfies kids[0]
+  Exists,    // exists[payload]: objects: a member with a name of a set satisfies a formula
 };
 
 struct Formula {
   Op op = Op::True;
-  uint8_t types = kAnyType;  // Type: the mask. Assertions: the one type they speak about
+  uint8_t types = kAnyType;  // Op::Type: the mask of types; assertions: the constrained type
   bool negative = false;
   uint32_t payload = 0;
   std::vector<FormulaId> kids;
 };
 
-struct StringSpec {  // a finite set, or a language with a window of lengths
+struct StringSpec {  // a finite set of strings, or a language with a range of lengths
   bool finite = false;
   std::vector<std::string> words;  // sorted
   LanguagePtr language;
   uint32_t min = 0, max = kInf;
-  bool counted = false;  // the window belongs into the automaton, whose words are going to be counted
+  bool counted = false;  // the automaton must count lengths, because its words are counted later
 };
 
 struct Range {
@@ -80,13 +81,13 @@ struct ItemsSpec {
 struct ContainsSpec {
   FormulaId item = 0;
   uint64_t min = 1, max = UINT64_MAX;
-  uint64_t start = 0;  // positions before it do not count
+  uint64_t start = 0;  // the index of the first item that counts
 };
 
 struct PropsSpec {
   std::vector<std::pair<std::string, FormulaId>> names;
-  bool declares = true;            // in this order; false: the order of `names` says nothing
-  std::vector<std::string> order;  // of the names, where it matters; filled in by Formulas
+  bool declares = true;            // whether `names` has the order of a schema's declarations
+  std::vector<std::string> order;  // the order of the names if it is significant; set by Formulas
   std::vector<std::pair<LanguagePtr, FormulaId>> patterns;
   FormulaId additional = 0;
 };
@@ -97,18 +98,18 @@ struct DependSpec {
 };
 
 struct ExistsSpec {
-  LanguagePtr names;  // null: the strings that satisfy name_rule
+  LanguagePtr names;  // the set of names; null stands for the strings that satisfy name_rule
   FormulaId value = 0;
   FormulaId name_rule = 0;
 };
 
-// The formulas of one grammar, numbered. Making one simplifies it as far as that is cheap: connectives are
-// flat, sorted and without repeats, assertions that say nothing are yes(). An assertion is satisfied by every
-// value of other types. Everything that makes formulas throws CompileError("budget", ...) beyond
-// `Budget::nodes` of them.
+// The formulas of one grammar, numbered. A new formula is simplified as far as that is cheap: conjunctions
+// and disjunctions are flat, sorted and without repeats, and an assertion that every value satisfies is
+// yes(). A value of another type than the assertion's satisfies the assertion. Functions that make formulas
+// throw CompileError("budget", ...) when there would be more than `Budget::nodes` formulas.
 class Formulas {
  public:
-  // `ordered`: the order in which a schema declares members is part of what it says.
+  // With `ordered`, the order in which a schema declares members is part of the constraint.
   explicit Formulas(Budget& budget, bool ordered = false);
 
   FormulaId yes() const { return 0; }
@@ -116,8 +117,8 @@ class Formulas {
   FormulaId type(uint8_t mask);
   FormulaId all(std::vector<FormulaId> kids);
   FormulaId any(std::vector<FormulaId> kids);
-  FormulaId one(std::vector<FormulaId> kids);  // exactly one of them
-  // Values of that type which satisfy f.
+  FormulaId one(std::vector<FormulaId> kids);  // exactly one of `kids` holds
+  // The values of a type that satisfy f.
   FormulaId guarded(uint8_t type, FormulaId f) { return all({this->type(type), f}); }
   FormulaId number(NumberSpec spec);
   FormulaId number_set(std::vector<Decimal> values);
@@ -133,18 +134,19 @@ class Formulas {
   FormulaId count(Range r);
   FormulaId names(FormulaId string_formula);
   FormulaId exists(ExistsSpec spec);
-  // As JSON Schema compares values: 1 is 1.0, members stand in any order. Linear in the size of the values.
+  // Equality of values as in JSON Schema: 1 equals 1.0, and the order of members is insignificant. The time
+  // is linear in the size of the values.
   FormulaId equals(const Json& value);
   FormulaId one_of_values(const std::vector<const Json*>& values);
 
-  // References: made before their target is known.
+  // References. A reference is made before its target is known; `bind` sets the target.
   uint32_t new_ref(std::string pointer);
   void bind(uint32_t ref, FormulaId target) { refs_[ref].target = target; }
   FormulaId ref(uint32_t number, bool negative = false);
-  FormulaId resolve(const Formula& f);  // of an Op::Ref
+  FormulaId resolve(const Formula& f);  // the target of an Op::Ref
 
-  // Remembered. Throws CompileError for `uniqueItems` and for more than 64 numbers; the negation of `one` has
-  // a part for every pair.
+  // Returns the negation of a formula; negations are cached. The negation of `one` has a part for every pair
+  // of kids. Throws CompileError for `uniqueItems` and for more than 64 numbers.
   FormulaId negate(FormulaId f);
 
   const Formula& at(FormulaId f) const { return formulas_[f]; }
@@ -160,14 +162,15 @@ class Formulas {
   const ExistsSpec& exists_at(const Formula& f) const { return exists_[f.payload]; }
   Budget& budget() { return budget_; }
 
-  // Where formulas come from, kept only when an error message needs it.
+  // The JSON pointers of the schemas that formulas were made from, kept only if `tracking` is set, for error
+  // messages.
   bool tracking = false;
   std::unordered_map<FormulaId, std::string> origin;
 
  private:
-  // Hash-consing: `key` describes a formula completely, and one that is known is given back.
+  // Hash-consing: `key` describes a formula completely. Returns the known formula with an equal key, if any.
   FormulaId intern(std::string key, Formula f);
-  template <class Spec>  // with its payload, which is kept when it is new
+  template <class Spec>  // stores `spec` as the payload of a new formula
   FormulaId assertion(std::string key, Op op, uint8_t type, std::vector<Spec>& specs, Spec spec);
   FormulaId make(std::string key, Formula f);
   FormulaId junction(Op op, const std::vector<FormulaId>& kids);

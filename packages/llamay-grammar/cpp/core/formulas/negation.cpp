@@ -1,5 +1,5 @@
-// Negation of formulas. It is pushed down to the assertions (negation normal form), each of which has an
-// exact opposite among the values of the one type that it speaks about.
+// Negation of formulas. The negation is pushed down to the assertions (negation normal form). Every assertion
+// has an exact complement within the values of its type.
 #include "automata/algebra.h"
 #include "automata/dfa.h"
 #include "automata/words.h"
@@ -10,7 +10,8 @@
 namespace llamay::grammar {
 namespace {
 
-// What is negated is handed over by value: making formulas moves those that are there.
+// Formulas and payloads are passed by value, because making a formula may reallocate the vectors that hold
+// them.
 class Negation {
  public:
   explicit Negation(Formulas& formulas) : f_(formulas) {}
@@ -69,7 +70,7 @@ class Negation {
     return out;
   }
 
-  // None of them, or two.
+  // The negation of `oneOf`: none of the kids holds, or two of them hold.
   FormulaId one_of(const std::vector<FormulaId>& kids) {
     std::vector<FormulaId> parts{f_.all(each_negated(kids))};
     for (size_t i = 0; i < kids.size(); ++i)
@@ -201,7 +202,7 @@ class Negation {
   }
 
   FormulaId exists(const ExistsSpec s) {
-    if (!s.names) return f_.guarded(kObject, f_.names(f_.negate(s.name_rule)));  // made from propertyNames
+    if (!s.names) return f_.guarded(kObject, f_.names(f_.negate(s.name_rule)));  // from propertyNames
     PropsSpec p;
     p.patterns.emplace_back(s.names, f_.negate(s.value));
     p.additional = f_.yes();

@@ -1,4 +1,4 @@
-// Formulas that say what a value is: `const` and `enum`.
+// Formulas for equality with given values: `const` and `enum`.
 #include "formulas/formula.h"
 
 namespace llamay::grammar {

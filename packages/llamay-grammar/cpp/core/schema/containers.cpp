@@ -37,7 +37,8 @@ void SchemaReader::Keywords::put_items() {
   ItemsSpec spec;
   spec.rest = f_.yes();
   if (prefix_) {
-    // Up to 2019-09 the list stands in `items`, and what follows it in `additionalItems`.
+    // Up to draft 2019-09, `items` has the schemas of the first items and `additionalItems` the schema of the
+    // other items.
     const bool own_keyword = site_.schema.get("prefixItems") == prefix_;
     const char* key = own_keyword ? "prefixItems" : "items";
     for (size_t i = 0; i < prefix_->items.size(); ++i) spec.prefix.push_back(sub(prefix_->items[i], key, i));
@@ -71,7 +72,7 @@ bool SchemaReader::Keywords::read_object(const std::string& key, const Json& v) 
     has_props_ = true;
   } else if (key == "required") {
     if (v.is_bool() && site_.draft == Draft::Any)
-      return true;  // draft 3's form, an annotation to every later draft
+      return true;  // the form of draft 3, which later drafts do not enforce
     for (auto& name : strings(v, "required")) and_.push_back(f_.require(name));
   } else if (key == "minProperties") {
     member_count_.min = size(v, "minProperties");
@@ -94,7 +95,7 @@ void SchemaReader::Keywords::read_dependencies(const std::string& key, const Jso
     if (x.is(JsonKind::Array) && key != "dependentSchemas") {
       and_.push_back(f_.depend({name, strings(x, key.c_str())}));
     } else if (x.is(JsonKind::String) && key == "dependencies" && site_.draft == Draft::Any) {
-      and_.push_back(f_.depend({name, {x.text}}));  // draft 3's form
+      and_.push_back(f_.depend({name, {x.text}}));  // the form of draft 3
     } else {
       const FormulaId then = member(x, key, name);
       const FormulaId present = f_.require(name);

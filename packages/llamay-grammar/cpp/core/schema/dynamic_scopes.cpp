@@ -1,4 +1,4 @@
-// Numbering dynamic scopes.
+// The numbering of dynamic scopes.
 #include "schema/dynamic_scopes.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// Dynamic scopes: the schema resources through which evaluation came to a schema, which decide where
-// $dynamicRef and $recursiveRef lead (JSON Schema 2020-12, core, sections 7.1 and 8.2.3.2).
+// Dynamic scopes. A dynamic scope is the list of schema resources through which evaluation came to a schema;
+// the targets of $dynamicRef and $recursiveRef depend on it (JSON Schema 2020-12, core, sections 7.1 and
+// 8.2.3.2).
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,14 @@
 
 namespace llamay::grammar {
 
-// Scopes are numbered; 0 is the empty one.
+// Scopes are numbered; number 0 is the empty scope.
 class DynamicScopes {
  public:
-  // The scope with a resource entered. Entering one again changes nothing: the outermost counts, so there are
-  // finitely many. Throws CompileError where they are too many all the same.
+  // Returns the scope in which a resource has been entered. Entering a resource again changes nothing,
+  // because only its outermost entry counts; so the number of scopes is finite. Throws CompileError for more
+  // than 1000 scopes.
   uint32_t enter(uint32_t scope, const std::string& resource);
-  // By URI, outermost first.
+  // The URIs of the resources in a scope, the outermost resource first.
   const std::vector<std::string>& resources(uint32_t scope) const { return scopes_[scope]; }
 
  private:

@@ -1,4 +1,5 @@
-// Indexing documents by $id, $anchor and their like, and following references by URI, anchor or pointer.
+// Documents are indexed by $id, $anchor and the corresponding keywords of other drafts; references are
+// resolved by URI, anchor or JSON pointer.
 #include "schema/index.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace llamay::grammar {
 namespace {
 
-// Keywords whose values have schemas in them: by name, in a list, as they are.
+// The keywords with subschemas: the value is an object of subschemas, an array of subschemas, or a subschema.
 const char* const kSchemaMaps[] = {"properties", "patternProperties", "definitions",
                                    "$defs",      "dependentSchemas",  "dependencies"};
 const char* const kSchemaLists[] = {"allOf", "anyOf", "oneOf", "prefixItems", "items"};
@@ -44,7 +45,7 @@ std::optional<Draft> draft_of_uri(std::string_view uri) {
   throw CompileError(keyword, at.text() + "/" + keyword, why);
 }
 
-// The member or the item that a token of a pointer names.
+// Returns the member or the item to which a token of a JSON pointer refers, or null.
 const Json* step(const Json& from, const std::string& token) {
   if (from.is(JsonKind::Object)) return from.get(token);
   if (!from.is(JsonKind::Array) || token.empty() || token.size() >= 9 ||
@@ -165,7 +166,7 @@ SchemaIndex::Place SchemaIndex::locate(const Json& from, const std::string& refe
     if (!p.schema) refuse(at, keyword, "the reference '" + absolute + "' points at nothing");
     if (auto b = base_of(*p.schema)) p.base = *b, draft = draft_of(*p.schema);
   }
-  // A place where no keyword has a schema becomes one by being referred to.
+  // No keyword makes this value a schema, but a reference to a value makes the value a schema.
   if (!base_of(*p.schema)) index(*p.schema, p.base, 0, draft);
   p.pointer = fragment;
   return p;

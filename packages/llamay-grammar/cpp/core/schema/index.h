@@ -1,5 +1,5 @@
-// The places of schemas: documents, the URIs of the resources in them, and anchors (JSON Schema 2020-12,
-// core, sections 8 and 9, and the corresponding keywords of earlier drafts).
+// The index of schemas: documents, the URIs of the schema resources in the documents, and anchors (JSON
+// Schema 2020-12, core, sections 8 and 9, and the corresponding keywords of earlier drafts).
 #pragma once
 
 #include <deque>
@@ -17,25 +17,27 @@ class SchemaIndex {
  public:
   struct Place {
     const Json* schema;
-    std::string base;     // the URI against which references in it are resolved
-    std::string pointer;  // for messages
+    std::string base;     // the base URI of the references in the schema
+    std::string pointer;  // the JSON pointer of the schema, for messages
   };
 
   SchemaIndex(const SchemaOptions& options, Budget& budget) : options_(options), budget_(budget) {}
 
-  // Indexes a document and every schema in it; `base` is its URI. Linear in its size.
+  // Indexes a document and every subschema of the document; `base` is the document's URI. The time is linear
+  // in the size of the document.
   Place add(const Json& document, const std::string& base);
 
-  // The static target of a reference in `from`. The resolver is asked for documents that are not known.
-  // Throws CompileError, for the keyword at `at`, where there is no target.
+  // Returns the static target of a reference in the schema `from`. The resolver supplies documents that the
+  // index does not have. Throws CompileError, for the keyword at `at`, when the reference has no target.
   Place locate(const Json& from, const std::string& reference, const Path& at, const char* keyword);
 
-  // The schema with that dynamic anchor in a resource, null without one. $recursiveAnchor has the empty name.
+  // Returns the schema with the dynamic anchor `name` in a resource, or null when the resource has no such
+  // anchor. $recursiveAnchor is the dynamic anchor with the empty name.
   const Json* dynamic_anchor(const std::string& base, const std::string& name) const;
-  // Whether any reference or anchor is dynamic, of the documents so far.
+  // Whether the documents indexed so far have a dynamic reference or a dynamic anchor.
   bool dynamic() const { return dynamic_; }
 
-  // Null for a value that is not known to be a schema.
+  // Returns the base URI of a schema, or null for a value that is not indexed as a schema.
   const std::string* base_of(const Json& schema) const;
   Draft draft_of(const Json& schema) const;
 

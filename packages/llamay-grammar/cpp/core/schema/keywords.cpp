@@ -1,5 +1,5 @@
-// The order in which keywords are read, and those that refer to or combine schemas (2020-12, core,
-// sections 8.2.3 and 10.2).
+// The order in which the keywords of a schema are read, and the keywords that refer to schemas or combine
+// schemas (2020-12, core, sections 8.2.3 and 10.2).
 #include "schema/keywords.h"
 
 #include "automata/dfa.h"

@@ -1,5 +1,5 @@
-// The keywords of one schema, read in the order in which they stand. Those that mean something only together,
-// as `if` and `then`, are gathered first and read behind the others.
+// The keywords of one schema, read in the order of the document. Keywords that depend on each other, such as
+// `if` and `then`, are collected first and read after all other keywords.
 #pragma once
 
 #include <string>
@@ -16,12 +16,13 @@ class SchemaReader::Keywords {
   FormulaId read();
 
  private:
-  // Whether a draft from the one to the other reads the schema; all do where none is stated.
+  // Whether the draft of the schema lies between `lo` and `hi`. A schema without a stated draft has the
+  // keywords of all drafts.
   bool within(Draft lo, Draft hi = Draft::D2020) const {
     return site_.draft == Draft::Any || (site_.draft >= lo && site_.draft <= hi);
   }
 
-  // Each reads a keyword if it is one of those, and tells whether it was.
+  // Each function reads a keyword of its group. Returns false for a keyword of another group.
   bool read_scalar(const std::string& key, const Json& v);  // scalars.cpp
   bool read_array(const std::string& key, const Json& v);   // containers.cpp
   bool read_object(const std::string& key, const Json& v);
@@ -30,21 +31,21 @@ class SchemaReader::Keywords {
   void read_types(const Json& v);
   void read_bound(const std::string& key, const Json& v, bool open);
   void read_dependencies(const std::string& key, const Json& v);
-  bool read_references();  // whether they are all that counts
+  bool read_references();  // returns whether the references hide all other keywords
   void put_string();
   void put_items();
   void put_contains();
   void put_conditional();
   void put_unevaluated();
 
-  // Parts of the schema, and values that must be of some form.
+  // Subschemas, and the values of keywords in the form that the keyword requires (otherwise CompileError).
   FormulaId sub(const Json& v, std::string_view key, size_t index = SIZE_MAX);
-  FormulaId member(const Json& v, std::string_view key, std::string_view name);  // of an object of schemas
+  FormulaId member(const Json& v, std::string_view key, std::string_view name);  // a subschema in an object
   std::vector<FormulaId> schemas(const Json& v, const char* key);
   std::vector<std::string> strings(const Json& v, const char* key) const;
   uint64_t size(const Json& v, const char* key) const;
-  uint32_t length(const Json& v,
-                  const char* key) const;  // of a string: sizes beyond 32 bits are all the same
+  // The length of a string; lengths beyond 32 bits become the greatest length of 32 bits.
+  uint32_t length(const Json& v, const char* key) const;
   void need(const Json& v, JsonKind kind, const char* key, const char* what) const;
   [[noreturn]] void refuse(const char* key, const std::string& why) const;
 

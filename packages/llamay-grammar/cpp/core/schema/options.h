@@ -1,4 +1,4 @@
-// How schemas are to be read.
+// Options for reading schemas.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ enum class Draft : uint8_t {
   D7,
   D2019,
   D2020
-};  // Any: not stated; keywords of all drafts count
+};  // Any: the draft is not stated, and the keywords of all drafts are enforced
 
-// Up to draft 7 a $ref makes its siblings, $id among them, be ignored.
+// In the drafts 4, 6 and 7 the other keywords beside $ref, including $id, are ignored.
 inline bool ref_hides_siblings(Draft d) { return d == Draft::D4 || d == Draft::D6 || d == Draft::D7; }
 
 enum class FormatMode : uint8_t { Assert, Annotate };
 
 struct SchemaOptions {
-  Draft draft = Draft::Any;  // the draft of schemas that do not state theirs
+  Draft draft = Draft::Any;  // the draft of schemas without a known $schema
   FormatMode formats = FormatMode::Assert;
-  std::set<std::string> dropped;  // pointers of keywords to be ignored
-  // Returns the text of a document outside the schema, or nothing.
+  std::set<std::string> dropped;  // JSON pointers of the keywords to ignore
+  // Returns the text of the document with a URI, or nothing for a URI without a document.
   std::function<std::optional<std::string>(const std::string& uri)> resolver;
 };
 

@@ -1,4 +1,5 @@
-// Reading schemas: each once, and those that are referred to behind the one that refers to them.
+// Every schema is read once for each dynamic scope. The target of a reference is read after the schema that
+// contains the reference.
 #include "schema/reader.h"
 
 #include "automata/algebra.h"
@@ -56,7 +57,7 @@ SchemaIndex::Place SchemaReader::dynamic_place(const Json& from, const std::stri
   std::string document, name;
   split_fragment(reference, document, name);
   if (recursive) name.clear();
-  // Dynamic only when the place it leads to statically is a dynamic anchor too.
+  // The reference is dynamic only if its static target is a dynamic anchor.
   if ((recursive || (!name.empty() && name[0] != '/')) && index_.dynamic_anchor(p.base, name) == p.schema)
     for (const std::string& base : scopes_.resources(scope))
       if (const Json* s = index_.dynamic_anchor(base, name)) {
@@ -66,7 +67,8 @@ SchemaIndex::Place SchemaReader::dynamic_place(const Json& from, const std::stri
   return p;
 }
 
-// Without dynamic references all scopes are the same, so that every schema is read once.
+// In documents without dynamic references and anchors, every scope has number 0, so that every schema is read
+// once.
 uint32_t SchemaReader::enter(uint32_t scope, const std::string& base) {
   return index_.dynamic() ? scopes_.enter(scope, base) : 0;
 }

@@ -1,4 +1,4 @@
-// JSON Schema, drafts 4 to 2020-12, to formulas.
+// The translation of JSON Schema (drafts 4 to 2020-12) to formulas.
 #pragma once
 
 #include <deque>
@@ -18,13 +18,13 @@ class SchemaReader {
  public:
   SchemaReader(Formulas& formulas, const SchemaOptions& options, Budget& budget);
 
-  // Several schemas may be read into one set of formulas (tools). `base` is the URI of the document, `where`
-  // leads the pointers of its messages. Throws CompileError, with the pointer of the keyword, for what is no
-  // schema and for what cannot be enforced.
+  // Reads a document. Several documents may be read into one set of formulas, as for tools. `base` is the URI
+  // of the document; `where` is a prefix of the JSON pointers in error messages. Throws CompileError, with
+  // the pointer of the keyword, for a value that is not a schema and for a keyword that cannot be enforced.
   FormulaId read(const Json& document, const std::string& base, const std::string& where = "");
 
  private:
-  // A schema in its place. The objects that it refers to must outlive it.
+  // A schema, its JSON pointer and its scope. A Site must not outlive the objects that its members refer to.
   struct Site {
     const Json& schema;
     const Path& at;
@@ -38,11 +38,11 @@ class SchemaReader {
     uint32_t ref;
     std::string pointer;
   };
-  class Keywords;   // of one schema: keywords.h
-  class Evaluated;  // the members and items that a schema evaluates: unevaluated.cpp
+  class Keywords;   // reads the keywords of one schema: keywords.h
+  class Evaluated;  // finds the members and items that a schema evaluates: unevaluated.cpp
 
   FormulaId compile(const Json& schema, const Path& at, uint32_t scope, uint32_t depth);
-  // Schemas that are referred to are read later, once for each dynamic scope.
+  // Returns a reference to the target schema, which is read later, once for each dynamic scope.
   FormulaId place(const SchemaIndex::Place& target, uint32_t scope);
   SchemaIndex::Place dynamic_place(const Json& from, const std::string& reference, bool recursive,
                                    const Path& at, uint32_t scope);

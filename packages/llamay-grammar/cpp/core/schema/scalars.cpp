@@ -1,5 +1,5 @@
-// The keywords of JSON Schema about values as a whole, numbers and strings (2020-12, validation, sections 6.1
-// to 6.3 and 7).
+// The keywords of JSON Schema about values of any type, numbers and strings (2020-12, validation, sections
+// 6.1 to 6.3 and 7).
 #include "regex/formats.h"
 #include "schema/keywords.h"
 
@@ -25,7 +25,7 @@ bool SchemaReader::Keywords::read_scalar(const std::string& key, const Json& v) 
   } else if (key == "const" && within(Draft::D6)) {
     and_.push_back(f_.equals(v));
   } else if (key == "minimum" || key == "maximum") {
-    // Up to draft 4 a boolean beside it says whether the bound is open.
+    // In draft 4 the boolean exclusiveMinimum (exclusiveMaximum) beside the bound makes the bound exclusive.
     const Json* open = site_.schema.get(key == "minimum" ? "exclusiveMinimum" : "exclusiveMaximum");
     read_bound(key, v, open && open->is(JsonKind::True));
   } else if ((key == "exclusiveMinimum" || key == "exclusiveMaximum") && !v.is_bool() && within(Draft::D6)) {

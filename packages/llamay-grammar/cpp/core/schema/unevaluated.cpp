@@ -1,8 +1,9 @@
 // unevaluatedProperties and unevaluatedItems (JSON Schema 2020-12, core, section 11).
 //
-// What the other keywords of a schema look at can depend on the value: an `anyOf` looks at what those of its
-// schemas look at that hold. So what is looked at is told case by case, each under a condition, and the rule
-// for the rest becomes a disjunction over the cases.
+// The members and items that the other keywords of a schema evaluate can depend on the value: an `anyOf`
+// evaluates the members that its satisfied subschemas evaluate. So the evaluated members are collected case
+// by case, each case under a condition, and the rule for the unevaluated members becomes a disjunction over
+// the cases.
 #include <algorithm>
 
 #include "schema/reader.h"
@@ -11,14 +12,14 @@
 namespace llamay::grammar {
 namespace {
 
-// What a schema has looked at, under a condition.
+// The members or items that a schema evaluates under a condition.
 struct Seen {
   FormulaId condition = 0;
   bool all_members = false, all_items = false;
   std::vector<std::string> names;
   std::vector<LanguagePtr> patterns;
-  size_t items = 0;                   // so many of the first ones
-  std::vector<FormulaId> item_rules;  // items that satisfy one of these
+  size_t items = 0;                   // the number of evaluated items from the first one on
+  std::vector<FormulaId> item_rules;  // an item that satisfies one of these formulas is evaluated
 
   bool nothing() const {
     return !all_members && !all_items && names.empty() && patterns.empty() && !items && item_rules.empty();
@@ -42,13 +43,14 @@ Seen merged(const Seen& a, const Seen& b) {
 
 }  // namespace
 
-// Tells the cases of members or those of items.
+// Collects the cases of members, or the cases of items.
 class SchemaReader::Evaluated {
  public:
   Evaluated(SchemaReader& reader, bool members) : reader_(reader), f_(reader.f_), members_(members) {}
 
-  // `own`: with what the schema's own keyword for the rest looks at. Throws CompileError where there are too
-  // many cases, and where references never end.
+  // Returns the cases of a schema. With `own`, unevaluatedProperties (unevaluatedItems) of the schema itself
+  // evaluates members (items), too. Throws CompileError for too many cases and for an endless chain of
+  // references.
   Cases cases(const Site& site, bool own) {
     if (!site.schema.is(JsonKind::Object)) return {seen_nothing()};
     if (site.depth > 32)
@@ -168,7 +170,8 @@ class SchemaReader::Evaluated {
                          "too many combinations decide what is evaluated");
   }
 
-  // The first cases where a formula holds, the others where it does not.
+  // Combines `out` with the cases `yes` under the condition that a formula holds and with the cases `no`
+  // under the condition that the formula does not hold.
   void either(Cases& out, FormulaId holds, Cases yes, Cases no, const Site& site) {
     if (nothing(yes) && nothing(no)) return;
     for (auto& x : yes) x.condition = f_.all({x.condition, holds});
