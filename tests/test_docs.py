@@ -13,6 +13,13 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("package
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 
 
+# Paths of sources in a code span: they have a suffix of sources, or begin with a folder that sources are in.
+SOURCE = re.compile(
+    r"(?:[\w.*<>-]+/)+[\w.*<>-]+\.(?:pyi?|[ch]pp|h|pat)|(?:cpp|src|tests|packages|benchmarks|abi)/[\w./*<>-]*"
+)
+LISTED = re.compile(r"^```python\n# (packages/\S+)\n", re.M)
+
+
 def name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
@@ -36,6 +43,26 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert ROOT in target.parents, f"{name(page)}: {link} leaves the repository"
         if anchor and target.suffix == ".md":
             assert anchor in anchors(target), f"{name(page)}: {link}"
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.parent in (ROOT, ROOT / "docs")], ids=name)
+def test_paths_of_sources_are_there(page: Path) -> None:
+    """Seen from the root of the repository; `<family>` stands for any name. A link has its own path."""
+    text = page.read_text("utf-8")
+    new = LISTED.findall(text)
+    text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    paths = [path for path in re.findall(r"(?<!\[)`([^`\s]+)`", text) if SOURCE.fullmatch(path)]
+
+    lost = [path for path in paths if not any(ROOT.glob(re.sub("<[^>]*>", "*", path))) and path not in new]
+
+    assert not lost
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_listing_is_a_new_file_of_a_folder_that_is_there(page: Path) -> None:
+    for path in LISTED.findall(page.read_text("utf-8")):
+        assert (ROOT / path).parent.is_dir(), path
+        assert not (ROOT / path).exists(), path
 
 
 def test_every_page_is_in_the_index() -> None:

@@ -13,16 +13,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import llamay_models
-from llamay_models import gguf
+from llamay_models import _native, gguf
 from llamay_models.architectures import ARCHITECTURES, Keys
 from llamay_models.plan import TABLE, Reference, Trace, Weights, check, fuse
 from llamay_models.plan.attributes import REQUIRED, Attr
 from llamay_models.plan.schema import Operation
 from llamay_models.tensors import file_tensors
 
-DOCS = Path(__file__).parents[2] / "docs"
-SOURCES = Path(llamay_models.__file__).parent
+from ..guides import DOCS, apply_diff, copy_sources, examples, save_listing
+
 NONE = "\N{EN DASH}"
 UNARY = TABLE["unary"].attrs["kind"].choices
 TOKENS = [1, 20, 33, 47, 301, 8, 99, 100]
@@ -106,20 +105,24 @@ def run(code: str, folder: Path) -> None:
 COPY_FIRST = """\
 import sys
 sys.meta_path[:] = [f for f in sys.meta_path if "llamay_models" not in getattr(f, "known_source_files", ())]
+import pathlib
+import llamay_models
+assert pathlib.Path(llamay_models.__file__).is_relative_to(pathlib.Path.cwd()), llamay_models.__file__
 """
+
+
+def copied_package(root: Path) -> Path:
+    """Copy the package with its native module, which an editable install has in another folder; return the copy."""
+    copy = copy_sources(DOCS.parent / "packages" / "llamay-models" / "src" / "llamay_models", root)
+    shutil.copy(_native.__file__, copy)
+    return copy
 
 
 def test_an_operation_is_one_file(tmp_path: Path) -> None:
     """The family of the page, put among the others in a copy of them, is found, traced, computed and fused around."""
-    package = tmp_path / "llamay_models"
-    shutil.copytree(SOURCES / "plan", package / "plan", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(SOURCES / "errors.py", package)
-    (package / "__init__.py").touch()
-    path, _, family = block(
-        "plan.md", "# packages/llamay-models/src/llamay_models/plan/operations/"
-    ).partition("\n")
-    (tmp_path / path.removeprefix("# packages/llamay-models/src/")).write_text(family)
-    run(COPY_FIRST + block("plan.md", "import numpy as np\nfrom llamay_models.errors"), tmp_path)
+    copy = copied_package(tmp_path)
+    save_listing(block("plan.md", "# packages/"), tmp_path)
+    run(COPY_FIRST + block("plan.md", "import numpy as np\nfrom llamay_models.errors"), copy.parent)
 
 
 def test_a_backend_goes_through_the_records(tmp_path: Path) -> None:
@@ -128,14 +131,21 @@ def test_a_backend_goes_through_the_records(tmp_path: Path) -> None:
 
 
 def test_an_architecture_is_one_file(tmp_path: Path) -> None:
-    written = block("architectures.md", "# packages/llamay-models/src/llamay_models/architectures/")
-    run(written + block("architectures.md", "import numpy as np\nfrom llamay_models.plan"), tmp_path)
+    """The file of the page, saved and registered as the page says in a copy of the package, is found by its name."""
+    copy = copied_package(tmp_path)
+    saved = save_listing(block("architectures.md", "# packages/"), tmp_path)
+    (diff,) = examples("architectures.md", "To add one", "diff")
+    assert apply_diff(diff, tmp_path) == [saved.with_name("__init__.py")]
+    run(
+        COPY_FIRST + block("architectures.md", "import numpy as np\nfrom llamay_models.architectures"),
+        copy.parent,
+    )
 
 
 def test_the_architecture_of_the_page_computes_what_transformers_does(shared_data: Path) -> None:
     models = shared_data / "models"
     names: dict[str, object] = {"__name__": "smollm3"}
-    exec(block("architectures.md", "# packages/llamay-models/src/llamay_models/architectures/"), names)
+    exec(block("architectures.md", "# packages/"), names)
     build, read = names["smollm3"], names["config"]
     assert callable(build)
     assert callable(read)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ..borrowed import borrowed
-from ..guides import DOCS, apply_diff, examples
+from ..guides import DOCS, apply_diff, copy_sources, examples
 
 KERNELS = DOCS.parent / "packages" / "llamay-kernels"
 TITLE = "To add a sampler"
@@ -55,10 +55,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("needs a C++ compiler")
     folder = tmp_path_factory.mktemp("cpp")
-    shutil.copytree(KERNELS / "cpp", folder, dirs_exist_ok=True)
+    cpp = copy_sources(KERNELS / "cpp", folder)
     (diff,) = examples("sampling.md", TITLE, "diff")
-    apply_diff(diff, folder / "sampling")
-    (folder / "driver.cpp").write_text(DRIVER)
+    apply_diff(diff, folder)
+    (cpp / "driver.cpp").write_text(DRIVER)
     stages = ("candidates", "dry", "isa_sampling", "mirostat", "stages")
     names = ("options", "sampler", *(f"chain/{name}" for name in stages))
     command = [compiler, "-std=c++20", "-O0", "-Wall", "-Wextra", "-Werror", "-I.", "-DLLAMAY_ISA=portable"]
@@ -66,11 +66,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = [f"sampling/{name}.cpp" for name in names]
     subprocess.run(
         [*command, *sources, "dispatch.cpp", "driver.cpp", "-o", "driver"],
-        cwd=folder,
+        cwd=cpp,
         check=True,
         timeout=280,
     )
-    return folder / "driver"
+    return cpp / "driver"
 
 
 def left(program: Path, logits: Any, a: float, temperature: float = 1.0, name: str = "top_a") -> Any:

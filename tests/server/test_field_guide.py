@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from ..guides import DOCS, apply_diff, examples
+from ..guides import DOCS, apply_diff, copy_sources, examples
 
 PACKAGE = DOCS.parent / "packages" / "llamay-server"
 SCRIPT = """
@@ -62,13 +61,12 @@ with running(FakeModel(thinks=True, script=reply)) as server:
 
 
 def test_a_field_is_a_line_of_the_schema_and_its_meaning_in_the_reader(tmp_path: Path) -> None:
-    copy = tmp_path / "llamay_server"
-    shutil.copytree(PACKAGE / "src" / "llamay_server", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = copy_sources(PACKAGE / "src" / "llamay_server", tmp_path)
     (diff,) = examples("server.md", "To add a field", "diff")
-    changed = apply_diff(diff, copy)
+    changed = apply_diff(diff, tmp_path)
     assert [path.name for path in changed] == ["schema.py", "reading.py"]
     (tmp_path / "script.py").write_text(f"COPY = {str(copy)!r}\n{SCRIPT}")
-    path = os.pathsep.join([str(tmp_path), str(PACKAGE / "tests"), *sys.path])
+    path = os.pathsep.join([str(copy.parent), str(PACKAGE / "tests"), *sys.path])
     done = subprocess.run(
         [sys.executable, "-W", "error", "script.py"],
         cwd=tmp_path,
