@@ -134,6 +134,15 @@ class TestBadFiles:
         with pytest.raises(ArchitectureError, match="'rwkv6' is not supported"):
             load(shared_data / "models" / "rwkv6.gguf")
 
+    def test_a_plan_that_the_backend_refuses_names_the_file(self, write_model):
+        def tiny(keys, tensors):
+            keys["llama.rope.scaling.type"] = "linear"
+            keys["llama.rope.scaling.factor"] = np.float32(1e-42)
+
+        path = write_model(tiny)
+        with pytest.raises(ModelError, match=r"model\.gguf: what its metadata describe cannot be computed: "):
+            load(path)
+
     def test_a_missing_key_is_named(self, write_model):
         path = write_model(lambda keys, tensors: keys.pop("llama.block_count"))
         with pytest.raises(MetadataError, match=r"the key llama\.block_count is missing"):

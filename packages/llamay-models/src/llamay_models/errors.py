@@ -2,6 +2,8 @@
 
 LlamayError
 ├── ModelError                  the file or its contents
+│   ├── GGUFError               the file is no GGUF file, is damaged, or cannot be written as asked
+│   ├── TokenizerError          the vocabulary cannot be used, or a text cannot be encoded
 │   ├── ArchitectureError       the architecture is not one of ours
 │   ├── MetadataError           a key is missing, has the wrong type, or makes no sense
 │   └── TensorError             a tensor is missing, unused, or has the wrong shape or format
@@ -10,6 +12,7 @@ LlamayError
 ├── PromptError                 the prompt is empty, too long, or holds a token that the model does not have
 │   ├── PromptTooLongError      `.tokens` and `.limit` say by how much
 │   └── EncoderOnlyError        the model makes embeddings of texts, and writes none
+├── ChatTemplateError           a chat template cannot be used, or refuses a conversation
 ├── SamplingError               a sampling option is outside its range
 ├── ContextError                the context is closed, in use, or asked for something it does not hold
 ├── SnapshotError               a snapshot cannot be written, is damaged, or does not fit
@@ -22,9 +25,15 @@ LlamayError
 └── EngineClosedError           the model was closed
 
 Each message is one sentence of what was wrong, where, and what to do about it.
+
+Other errors that calls raise: those of the grammar compiler, for a schema, a pattern or a grammar that it refuses
+(`llamay_grammar.CompileError`, a ValueError); OSError for a file that cannot be opened; ValueError for an argument of a
+wrong type or out of range, where no error of this list is about it.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import llamay_kv
 
@@ -47,6 +56,33 @@ class MetadataError(ModelError):
 
 class TensorError(ModelError):
     """A tensor is missing, not used by the architecture, or has the wrong shape or format."""
+
+
+class GGUFError(ModelError, ValueError):
+    """A GGUF file cannot be read or written as asked.
+
+    Attributes:
+        path: the file, or None for bytes in memory.
+        problem: the problem.
+        hint: the remedy.
+        offset: the byte of the file where it was noticed, or None where no single byte is to blame.
+
+    """
+
+    def __init__(
+        self, problem: str, hint: str, *, path: Path | None = None, offset: int | None = None
+    ) -> None:
+        where = "" if path is None else f"{path}: "
+        at = "" if offset is None else f" (at byte {offset})"
+        super().__init__(f"{where}{problem}{at}; {hint}" if hint else f"{where}{problem}{at}")
+        self.path = path
+        self.problem = problem
+        self.hint = hint
+        self.offset = offset
+
+
+class TokenizerError(ModelError, ValueError):
+    """A file's vocabulary cannot be used, or a text cannot be encoded."""
 
 
 class PlanError(LlamayError):
@@ -88,6 +124,10 @@ class SamplingError(LlamayError):
     """A sampling option is outside its range."""
 
 
+class ChatTemplateError(LlamayError, ValueError):
+    """A chat template cannot be used, refuses a conversation, or goes beyond its limits."""
+
+
 class ContextError(LlamayError):
     """A context is closed, in use by a generation, or lacks the requested tokens."""
 
@@ -120,8 +160,11 @@ class IdentityMismatchError(SnapshotError, llamay_kv.IdentityMismatchError):
         self.field, self.stored, self.wanted = field, stored, wanted
 
 
-class NotAllowedError(SnapshotError):
-    """A snapshot has another owner, or a marking that the caller did not say to handle."""
+class NotAllowedError(SnapshotError, llamay_kv.NotAllowedError):
+    """A snapshot has another owner, or a marking that the caller did not say to handle.
+
+    Also a `llamay_kv.NotAllowedError`.
+    """
 
 
 class OutOfMemoryError(LlamayError):
@@ -153,10 +196,12 @@ class EngineClosedError(LlamayError):
 
 __all__ = [
     "ArchitectureError",
+    "ChatTemplateError",
     "ConstraintError",
     "ContextError",
     "EncoderOnlyError",
     "EngineClosedError",
+    "GGUFError",
     "IdentityMismatchError",
     "InterfaceError",
     "LlamayError",
@@ -172,4 +217,9 @@ __all__ = [
     "SamplingError",
     "SnapshotError",
     "TensorError",
+    "TokenizerError",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

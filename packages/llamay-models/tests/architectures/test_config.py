@@ -378,6 +378,15 @@ class TestGemma3:
         assert [b.window for b in c.blocks[:4]] == [64, 0, 64, 0]
         assert c.blocks[0].rope.base == 500.0
 
+    @pytest.mark.parametrize("base", [1e-45, 1.0])
+    def test_a_base_that_turns_nothing_is_refused(self, base):
+        check_error(
+            f"gemma3.rope.freq_base_swa must be more than 1, not {base!r}",
+            name="gemma3",
+            attention__sliding_window=64,
+            rope__freq_base_swa=base,
+        )
+
     def test_a_list_says_it_of_each_layer(self):
         for one, no in ((True, False), (1, 0)):
             pattern = np.array([one, no, no], np.bool_ if one is True else np.uint8)

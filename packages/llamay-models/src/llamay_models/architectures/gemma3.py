@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from llamay_models.architectures.blocks import feed_forward, head
 from llamay_models.architectures.hyperparameters import Block, Transformer, read_transformer
 from llamay_models.architectures.keys import Keys
+from llamay_models.architectures.rotation import read_base
 from llamay_models.plan import Rope, Trace, Value, Weights
 
 # The 27B model scales by its width per head instead of the head's own size; its depth identifies it.
@@ -51,7 +52,7 @@ def config(keys: Keys) -> Gemma3:
     fields = read_transformer(keys, "half")
     window = keys.integer("attention.sliding_window", 0, low=0)
     local = keys.local_layers("attention.sliding_window_pattern", fields["layers"], 6)
-    base = keys.real("rope.freq_base_swa", 10000.0)
+    base = read_base(keys, "rope.freq_base_swa")
 
     def own(b: Block, is_local: bool) -> Block:
         if fields["layers"] == _LAYERS_OF_27B:

@@ -14,10 +14,15 @@ def read_rope(keys: Keys, style: Style, head_dim: int) -> Rope:
         raise MetadataError(
             f"{keys.name('rope.dimension_count')} must be even and at most the head's {head_dim}, not {dims}"
         )
-    base = keys.real("rope.freq_base", 10000.0)
+    return Rope(dims, read_base(keys), style, _read_scaling(keys), keys.real("rope.scaling.attn_factor", 1.0))
+
+
+def read_base(keys: Keys, key: str = "rope.freq_base") -> float:
+    """Return the base of a rotation's frequencies, 10,000 where the file names none. Raises MetadataError."""
+    base: float = keys.real(key, 10000.0)
     if base <= 1:
-        raise MetadataError(f"{keys.name('rope.freq_base')} must be more than 1, not {base!r}")
-    return Rope(dims, base, style, _read_scaling(keys), keys.real("rope.scaling.attn_factor", 1.0))
+        raise MetadataError(f"{keys.name(key)} must be more than 1, not {base!r}")
+    return base
 
 
 def _read_scaling(keys: Keys) -> Linear | Yarn | Llama3 | None:

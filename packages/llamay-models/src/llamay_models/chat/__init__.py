@@ -1,6 +1,6 @@
 """Chat templates: Jinja in a sandbox, which keeps the template's own text apart from the text of messages."""
 
-from .errors import ChatTemplateError
+from ..errors import ChatTemplateError
 from .go_templates import as_jinja
 from .template import COMMON_OPTIONS, ChatTemplate, Encoder, Segment, template_names
 

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .errors import ChatTemplateError
+from ..errors import ChatTemplateError
 
 _ACTION = re.compile(
     r"\{\{(?P<left>-(?=\s))?\s*(?P<comment>/\*.*?\*/)?"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from .errors import ChatTemplateError
+from ..errors import ChatTemplateError
 from .lists import OwnList
 
 MAX_CHARACTERS = 8 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol, SupportsIndex
 
-from .errors import ChatTemplateError
+from ..errors import ChatTemplateError
 
 
 class Weight(Protocol):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .errors import ChatTemplateError
+from ..errors import ChatTemplateError
 
 _MAX_DEPTH = 32
 

@@ -17,8 +17,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Namespace
 from markupsafe import soft_str
 
+from ..errors import ChatTemplateError
 from .compiler import Generation, TracingCodeGenerator, count_steps
-from .errors import ChatTemplateError
 from .limits import MAX_NUMBER_BITS, Budget, check_characters, check_items, check_widths
 from .lists import OwnList
 from .traced import GROWING, Traced, concat

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from jinja2 import meta
 from jinja2.exceptions import SecurityError, TemplateError, TemplateSyntaxError
 
-from .errors import ChatTemplateError
+from ..errors import ChatTemplateError
 from .limits import MAX_CHARACTERS, Budget
 from .messages import plain, plain_messages
 from .sandbox import ChatEnvironment, RefusedError, budget

@@ -3,7 +3,7 @@
 Source: the GGUF specification, versions 2 and 3 (ggml, docs/gguf.md).
 """
 
-from .errors import GGUFError
+from ..errors import GGUFError
 from .file import GGUFFile, TensorInfo, open  # noqa: A004 - see open
 from .formats import FORMATS, TensorFormat
 from .metadata import Metadata, StringArray, Value

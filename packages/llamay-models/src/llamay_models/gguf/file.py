@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _native
-from .errors import GGUFError, naming
+from ..errors import GGUFError
+from .errors import naming
 from .formats import FORMAT_BY_ID
 from .metadata import Metadata
 from .split import check_parts, part_count, sibling_paths

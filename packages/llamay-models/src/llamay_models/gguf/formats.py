@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from .. import _native
-from .errors import GGUFError
+from ..errors import GGUFError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _native
-from .errors import GGUFError
+from ..errors import GGUFError
 
 
 class StringArray(Sequence[str]):

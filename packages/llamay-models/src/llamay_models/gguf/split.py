@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _native
-from .errors import GGUFError
+from ..errors import GGUFError
 
 _PART = re.compile(r"(?P<prefix>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 

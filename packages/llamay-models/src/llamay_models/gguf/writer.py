@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
-from .errors import GGUFError
+from ..errors import GGUFError
 from .formats import FORMATS
 from .metadata import StringArray
 

@@ -12,7 +12,7 @@ import llamay_kv
 from llamay_models import gguf, tokenizer
 from llamay_models.architectures import find
 from llamay_models.arguments import whole
-from llamay_models.backend import CPU, Backend, Threads, Weight
+from llamay_models.backend import CPU, Backend, Plan, Threads, Weight
 from llamay_models.embedding import take_rank_head
 from llamay_models.engine.scheduling.prefill_budget import Stall
 from llamay_models.errors import EncoderOnlyError, ModelError
@@ -149,7 +149,7 @@ def load(
             weights += pack(added, workers, backend=backend, dequantized=dequantized)
     words = background.result()
     file.check_unchanged()  # weights of which half are another file's would be those of neither
-    plan = backend.plan(program.records, program.widths, weights, max_rows=max_rows)
+    plan = _prepared(program, weights, max_rows, backend, file)
     draft_model = None if draft is None else _load_draft(draft, backend, threads, words, config.vocab)
     return Model(
         Parts(
@@ -240,6 +240,16 @@ def _kept(
         weights = pack(program.tensors, workers, backend=backend, progress=progress)
         cache.write(identity, weights, workers)
     return weights
+
+
+def _prepared(
+    program: Program, weights: list[Weight], max_rows: int, backend: Backend, file: gguf.GGUFFile
+) -> Plan:
+    """Return the backend's plan. Raises ModelError for hyper-parameters that it cannot compute with."""
+    try:
+        return backend.plan(program.records, program.widths, weights, max_rows=max_rows)
+    except ValueError as error:
+        raise ModelError(f"{file.path}: what its metadata describe cannot be computed: {error}") from error
 
 
 def _load_draft(

@@ -5,8 +5,8 @@ unigram model, WordPiece, and RWKV's World tokenizer.
 """
 
 from .._native import pretokenizer_names
+from ..errors import TokenizerError
 from .building import from_gguf
-from .errors import TokenizerError
 from .table import TokenTable, token_table
 from .tokenizer import StreamDecoder, Tokenizer
 

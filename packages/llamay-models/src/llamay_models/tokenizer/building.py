@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import _native
+from ..errors import TokenizerError
 from ..gguf import GGUFFile, Metadata
-from .errors import BadVocabularyError, TokenizerError, naming
+from .errors import BadVocabularyError, naming
 from .special_tokens import SpecialTokens, read_special_tokens
 from .tokenizer import Tokenizer, digest_of
 

@@ -1,4 +1,4 @@
-"""The errors of this package."""
+"""`naming`: errors in a vocabulary as those of its file."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .. import _native
-from ..errors import ModelError
-
-
-class TokenizerError(ModelError, ValueError):
-    """A file's vocabulary cannot be used, or a text cannot be encoded."""
+from ..errors import TokenizerError
 
 
 class BadVocabularyError(Exception):
