@@ -15,7 +15,7 @@ namespace llamay::grammar {
 enum class CompileMode : uint8_t {
   Exact,        // every keyword is enforced, or the schema is refused
   Approximate,  // keywords that cannot be enforced are dropped, each with a warning
-  Annotate,     // the same, and `format` says nothing
+  Annotate,     // as Approximate, and `format` is not enforced
 };
 
 struct CompileOptions {
@@ -24,7 +24,7 @@ struct CompileOptions {
   Whitespace whitespace = Whitespace::Flexible;
   uint32_t max_whitespace = 32;
   bool schema_order = false;
-  bool canonical_escapes = false;  // strings have escapes only for what cannot be written without
+  bool canonical_escapes = false;  // strings have escapes only for characters that JSON forbids
   Budget budget;
   std::function<std::optional<std::string>(const std::string&)> resolver;
 };
@@ -39,7 +39,7 @@ GrammarPtr compile_regex(const std::string& source, bool whole, const Vocabulary
 
 GrammarPtr compile_gbnf(const std::string& source, const std::string& root, const VocabularyPtr& v,
                         const CompileOptions& options);
-// `root` empty: the first rule.
+// An empty `root` stands for the first rule.
 GrammarPtr compile_ebnf(const std::string& source, const std::string& root, const VocabularyPtr& v,
                         const CompileOptions& options);
 

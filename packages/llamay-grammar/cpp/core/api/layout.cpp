@@ -63,10 +63,11 @@ class LayoutReader {
   GrammarPtr grammar_;
   Expander expander_;
   NetworkBuilder builder_;
-  // Of each schema its node, and where it stands for the caller. A part names it by its place in this list,
-  // for several parts may need the same one, and reading it is most of the work.
+  // The node of each schema, and the schema's JSON pointer for error messages. A part refers to a schema by
+  // its index in this list, because several parts may need the same schema and reading it is most of the
+  // work.
   std::vector<std::pair<uint32_t, std::string>> values_;
-  std::deque<Json> texts_;  // of schemas that came as texts, which may be wrong
+  std::deque<Json> texts_;  // the schemas that the layout has as texts, which may be malformed
   std::vector<TagSpec> tagged_;
   bool lenient_;
 

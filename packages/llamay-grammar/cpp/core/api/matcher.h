@@ -25,7 +25,7 @@ class RefusedTokenError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Immutable once made. The chain of previous positions is what rolling back follows.
+// A position in a document, immutable once made. A rollback follows the chain of previous positions.
 struct Position {
   std::atomic<uint32_t> refs{0};
   Position* previous = nullptr;
@@ -48,7 +48,7 @@ class Matcher {
   void accept(uint32_t token);  // throws RefusedTokenError, leaving the position as it was
   bool try_accept(uint32_t token);
   void rollback(uint64_t n);  // throws std::out_of_range
-  // Tokens that are the only ones allowed, one after another, at most `limit`.
+  // Returns the longest run, of at most `limit` tokens, in which each token is the only allowed one.
   std::vector<uint32_t> forced(uint32_t limit) const;
   std::string forced_bytes(uint32_t limit) const;
   bool complete() const { return at_->accepting; }

@@ -23,8 +23,8 @@ inline SchemaOptions schema_options(const CompileOptions& options, const std::se
   return so;
 }
 
-// Compiles without keeping the positions of keywords, and again with them when an error needs one. Where
-// dropping a keyword is allowed, compiles again without a refused one.
+// Compiles without the positions of keywords, and a second time with positions if an error needs one. If the
+// mode allows dropping a keyword, compiles again without the refused keyword.
 template <class Once>
 GrammarPtr with_retries(const CompileOptions& options, Once once) {
   std::set<std::string> dropped;

@@ -1,4 +1,4 @@
-// Products of automata: their states are tuples of states, made as they are reached.
+// Products of automata: the states of a product are tuples of states, made when they are reached.
 #include "automata/algebra.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace llamay::grammar {
 namespace {
 
-// The common refinement of the classes of several automata. A key has the class in each of them.
+// The common refinement of the classes of several automata. A key has the class in each automaton.
 Alphabet<std::vector<uint16_t>> common_alphabet(const std::vector<const Language*>& languages) {
   Cuts cuts;
   for (auto l : languages)
@@ -78,7 +78,8 @@ LanguagePtr product(const std::vector<LanguagePtr>& in, Label label, bool need_a
   for (uint32_t q = 0; q < n_states; ++q) {
     std::copy_n(&states[q * n], n, s.begin());
     raw.labels.push_back(label(s, languages));
-    uint32_t to_before = kDead;  // where the last class led, which the next one often does too
+    uint32_t to_before =
+        kDead;  // the target of the last class; neighbouring classes often have equal targets
     for (size_t c = 0; c < a.keys.size(); ++c) {
       budget.tick();
       uint32_t to = kDead;
@@ -102,7 +103,7 @@ LanguagePtr product(const std::vector<LanguagePtr>& in, Label label, bool need_a
 
 uint32_t label_of(const Language* l, uint32_t s) { return s == kDead ? kDead : l->label(s); }
 
-// The words of a trie that are in another language, or those that are not.
+// Returns the words of a trie that are in another language, or the words that are not.
 LanguagePtr words_of(const Language& trie, const Language& other, bool in_it, Budget& budget) {
   std::vector<std::string> keep;
   for (auto& w : trie.words)
@@ -151,8 +152,7 @@ LanguagePtr complement(const LanguagePtr& a, Budget& budget) {
 
 LanguagePtr with_length(const LanguagePtr& a, uint32_t min, uint32_t max, Budget& budget) {
   if (a->empty() || (min == 0 && max == kInf)) return a;
-  uint32_t cap =
-      max == kInf ? min : max;  // beyond `cap` the count does not matter (no maximum) or is too much
+  uint32_t cap = max == kInf ? min : max;  // counts beyond `cap` are equivalent (no maximum) or too large
   if (uint64_t{cap} > budget.automaton_states)
     throw CompileError("budget", "",
                        "a length of " + std::to_string(cap) + " with this pattern needs too many states");

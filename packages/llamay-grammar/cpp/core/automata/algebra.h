@@ -1,8 +1,8 @@
 // Boolean operations on languages, by products of automata (M. O. Rabin, D. Scott, "Finite automata and their
 // decision problems", 1959).
 //
-// A trie stays a trie where the operation only filters its words; otherwise the states are pairs, or tuples,
-// of states, and all of these throw CompileError("budget", ...) where there are too many.
+// The result of an operation that only filters the words of a trie is a trie. Otherwise the states of the
+// result are pairs or tuples of states. All operations throw CompileError("budget", ...) for too many states.
 #pragma once
 
 #include <vector>
@@ -18,12 +18,12 @@ LanguagePtr combine(const LanguagePtr& a, const LanguagePtr& b, Combine how, Bud
 
 LanguagePtr complement(const LanguagePtr& a, Budget& budget);
 
-// The language with words of min..max code points only, as an automaton that counts: it has up to `max`
-// (without a maximum, `min`) times as many states. Labels are kept.
+// Returns the words of min..max code points, as an automaton that counts the code points: it has up to `max`
+// times (without a maximum: `min` times) as many states. Labels are kept.
 LanguagePtr with_length(const LanguagePtr& a, uint32_t min, uint32_t max, Budget& budget);
 
-// A labelled automaton: the label of a word is the set of languages that it belongs to, as an index into
-// `sets`, to which new ones are added.
+// Returns a labelled automaton. The label of a word is an index into `sets`, to the set of the languages that
+// contain the word; new sets are appended.
 LanguagePtr classify(const std::vector<LanguagePtr>& languages, std::vector<std::vector<bool>>& sets,
                      Budget& budget);
 

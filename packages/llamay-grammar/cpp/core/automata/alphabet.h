@@ -1,4 +1,4 @@
-// Alphabets of automata: ranges of code points, and classes of ranges that an automaton need not tell apart.
+// Alphabets of automata: ranges of code points, and classes of ranges that an automaton need not distinguish.
 #pragma once
 
 #include <algorithm>

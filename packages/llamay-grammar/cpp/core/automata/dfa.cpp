@@ -1,4 +1,5 @@
-// From a table to a language: trimming, classes of characters, and one automaton for all that are equal.
+// The construction of a language from a table: trimming, classes of characters, and sharing of equal
+// automata.
 #include "automata/dfa.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 namespace llamay::grammar {
 namespace {
 
-// The states that the start reaches and that reach an accepting one, breadth first.
+// Returns the states that are reachable from the start and reach an accepting state, in breadth-first order.
 std::vector<uint32_t> useful_states(const RawDfa& raw) {
   const uint32_t n = static_cast<uint32_t>(raw.labels.size()), k = raw.n_classes;
   const Predecessors from(raw.table, n, k);
@@ -44,8 +45,8 @@ void take_states(size_t n, Budget& budget) {
   budget.total_states -= n;
 }
 
-// The table of the states that are kept, with one class for those that none of them tells apart. Gives the
-// new class of every old one.
+// Writes the table of the kept states, with one class for all classes that no kept state distinguishes.
+// Returns the new class of every old class.
 std::vector<uint16_t> merge_classes(const RawDfa& raw, const std::vector<uint32_t>& order, Language& l) {
   std::vector<uint32_t> number(raw.labels.size(), kDead);
   for (size_t i = 0; i < order.size(); ++i) number[order[i]] = static_cast<uint32_t>(i);
@@ -77,7 +78,7 @@ std::vector<uint16_t> merge_classes(const RawDfa& raw, const std::vector<uint32_
   return new_class;
 }
 
-// Gives the ranges their new classes. Gives the number of code points of each.
+// Writes the ranges with their new classes. Returns the number of code points of each class.
 std::vector<uint64_t> write_ranges(const RawDfa& raw, const std::vector<uint16_t>& new_class, Language& l) {
   std::vector<uint64_t> class_size(l.n_classes, 0);
   for (size_t r = 0; r < raw.starts.size(); ++r) {
@@ -94,8 +95,8 @@ std::vector<uint64_t> write_ranges(const RawDfa& raw, const std::vector<uint16_t
   return class_size;
 }
 
-// Schemas repeat each other's patterns: equal automata become one, so that what is remembered about one
-// serves all. Compared in full, never by hash alone.
+// Returns the known automaton that equals `l`, if any: schemas often have equal patterns, and equal automata
+// share their cached masks. Automata are compared in full, never by hash alone.
 LanguagePtr shared(std::shared_ptr<Language> l) {
   constexpr size_t kLargest = size_t{1} << 18, kAll = size_t{1} << 25;
   const size_t bytes = l->table.size() * 4 + l->labels.size() * 24;

@@ -17,12 +17,13 @@ struct RawDfa {
   std::vector<uint32_t> labels;  // of each state; kDead for a state that does not accept
 };
 
-// An automaton without states that tells the same characters apart as a dense language does.
+// Returns an automaton without states over the alphabet of a dense language.
 RawDfa over_alphabet_of(const Language& dense);
 
-// Trims, merges classes of characters that no state tells apart, computes lengths and counts. An empty
-// language is a Language with empty(). States that accept the same words are not merged. Takes time linear in
-// the table. Throws CompileError("budget", ...) for too many states, of this automaton or of all.
+// Makes a language: trims the automaton, merges classes of characters that no state distinguishes, and
+// computes lengths and counts. For an automaton without words, the result is empty(). Equivalent states are
+// not merged. The time is linear in the size of the table. Throws CompileError("budget", ...) for too many
+// states, of this automaton or of all automata of the grammar.
 LanguagePtr finish(RawDfa&& raw, Budget& budget);
 
 const LanguagePtr& every_text();  // the language of all strings

@@ -33,8 +33,8 @@ void shortest_words(Language& l, const Predecessors& from) {
   l.longest_min = *std::max_element(l.min_len.begin(), l.min_len.end());
 }
 
-// States from which a cycle is reachable have no longest word: the others are peeled off, last first (A. B.
-// Kahn, "Topological sorting of large networks", 1962).
+// A state from which a cycle is reachable has no longest word. All other states are visited in reverse
+// topological order (A. B. Kahn, "Topological sorting of large networks", 1962).
 void longest_words_and_counts(Language& l, const Predecessors& from,
                               const std::vector<uint64_t>& class_size) {
   const uint32_t n = l.n_states(), k = l.n_classes;

@@ -1,5 +1,5 @@
-// The automaton of the spellings of the numbers that satisfy constraints: it compares with bounds digit by
-// digit and carries remainders.
+// The automaton of the spellings of the numbers that satisfy constraints. The automaton compares the number
+// with the bounds digit by digit and computes remainders.
 #include <array>
 #include <map>
 #include <mutex>
@@ -28,7 +28,7 @@ struct Modulus {
 
 enum Phase : uint64_t { Begin, Minus, Zero, Whole, Point, Fraction, Exp, ExpSign, ExpDigits };
 
-// The reader's state, packed into words so that it can be a key.
+// A state of the automaton, packed into words so that it can be a key.
 struct State {
   uint64_t phase = Begin, negative = 0, count = 0, places = 0, nonzero = 0, fraction_nonzero = 0,
            exp_digits = 0;

@@ -1,4 +1,4 @@
-// Tries of words, and automata that spell them out.
+// Tries of words, and dense automata of finite languages.
 #include "automata/words.h"
 
 #include <algorithm>

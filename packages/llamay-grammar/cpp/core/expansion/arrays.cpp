@@ -1,4 +1,5 @@
-// Arrays: slots for items, what they count for, and which scalars may have to differ.
+// Arrays: the slots of items, the `contains` rules that an item counts for, and the automata of items that
+// uniqueItems compares.
 #include "expansion/expansion.h"
 
 #include <algorithm>
@@ -70,8 +71,8 @@ void Expansion::check_unique(ArrayAtom& a) {
     throw CompileError("uniqueItems", "", "uniqueItems needs more different items than there are");
 }
 
-// Whether enough different items always remain: where there are few, only as many may be asked for as any
-// item leaves room for.
+// Throws CompileError for an array that demands several different arrays or objects as items from a slot with
+// few values: such an array might have no further item left.
 void Expansion::check_deep(const ArrayAtom& a) const {
   if (!a.deep || (a.min <= 1 && a.contains.empty())) return;
   auto few = [&](const Slot& s) {
@@ -149,7 +150,7 @@ uint32_t Expansion::array(const Leaves& leaves) {
 
 bool Expansion::array_possible(const ArrayAtom& a) const {
   if (a.min > a.max) return false;
-  uint64_t reach = 0;  // how many items can be written
+  uint64_t reach = 0;  // the greatest possible number of items
   while (reach < a.prefix.size() && usable(a.prefix[reach])) ++reach;
   if (reach == a.prefix.size() && usable(a.rest)) reach = UINT64_MAX;
   reach = std::min(reach, a.max);

@@ -1,5 +1,5 @@
-// Proofs that formulas have no common value: cheap ones, which may fail to find a contradiction but never
-// invent one.
+// Proofs that formulas have no common value. The proofs are cheap: a contradiction may be missed, but every
+// contradiction found is real.
 #include <algorithm>
 
 #include "expansion/expansion.h"
@@ -125,7 +125,7 @@ bool Expansion::disjoint(FormulaId a, FormulaId b, uint8_t t, int depth) {
       if (clash(x, y, depth)) return true;
   if (depth == 0) return false;
   if (t == kObject) {
-    // Some name that one of them requires, with values that exclude each other.
+    // A common value would have a required member, for which the two formulas allow disjoint values.
     Leaves both = la;
     both.insert(both.end(), lb.begin(), lb.end());
     std::set<std::string> required;
@@ -148,7 +148,7 @@ bool Expansion::disjoint(FormulaId a, FormulaId b, uint8_t t, int depth) {
           auto &r = f.range_at(f.at(x)), &s = f.range_at(f.at(y));
           if (r.max < s.min || s.max < r.min) return true;
         }
-    // Both non-empty with first items that exclude each other.
+    // A common value would have a first item, for which the two formulas allow disjoint values.
     bool nonempty = false;
     std::vector<FormulaId> va, vb;
     for (int side = 0; side < 2; ++side)

@@ -1,5 +1,5 @@
-// From formulas to a program: every reachable value becomes a union of alternatives, each a conjunction of
-// assertions about one type, and those that no document satisfies are removed.
+// The translation of formulas to a program: every reachable value becomes a union of alternatives, each a
+// conjunction of assertions about one type. Alternatives that no document satisfies are removed.
 #pragma once
 
 #include <memory>
@@ -10,18 +10,19 @@
 
 namespace llamay::grammar {
 
-struct Expansion;  // its state and its parts: expansion.h
+struct Expansion;  // the state of the expander: expansion.h
 
 class Expander {
  public:
   Expander(Formulas& formulas, Program& program, Budget& budget);
   ~Expander();
 
-  // The node of a formula; its alternatives are made by finish().
+  // Returns the node of a formula; finish() makes the alternatives of the node.
   uint32_t node(FormulaId f);
-  // Expands everything reachable and prunes. After it, node(f) may be impossible: then no value satisfies f.
+  // Expands all reachable nodes and removes impossible alternatives. Afterwards a node is marked as
+  // impossible if no value satisfies its formula.
   void finish();
-  // The strings that satisfy f, as one automaton (labels 0).
+  // Returns the strings that satisfy f as one automaton; all labels are 0.
   LanguagePtr string_language(FormulaId f);
 
  private:

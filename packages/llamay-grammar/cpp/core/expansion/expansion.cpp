@@ -1,4 +1,4 @@
-// Values as unions of alternatives, and which of them exist at all.
+// Values as unions of alternatives, and the proof that a value exists.
 #include "expansion/expansion.h"
 
 #include <algorithm>
@@ -93,7 +93,7 @@ void Expansion::finish() {
       throw CompileError(e.keyword, where(formula_of[expanded], e.keyword), e.what());
     }
   }
-  // Least fixed point: a value exists when an alternative of it does, over values known to exist.
+  // The least fixed point: a value exists if one of its alternatives can be built from existing values.
   std::vector<bool> arrays(p.arrays.size(), false), objects(p.objects.size(), false);
   bool more = true;
   while (more) {
@@ -139,7 +139,7 @@ void Expansion::finish() {
       prune(a.known[k]);
       if (a.known[k].empty()) a.possible[k / 64] &= ~(uint64_t{1} << (k % 64));
     }
-    // A name whose dependencies cannot all be written cannot be written either.
+    // A name is impossible if one of the names that it depends on is impossible.
     for (bool again = !a.depends.empty(); again;) {
       again = false;
       for (auto& [name, needs] : a.depends) {
@@ -160,8 +160,9 @@ void Expansion::finish() {
       gone |= had && s.empty();
     }
     if (a.rest && gone) a.rest = restrict_labels(a.rest, every_text(), a.rest_slots);
-    // The declared names are told apart before the rest is asked, so the rest may go on containing them.
-    // But where the rest is finite, its words are counted: take the declared ones out.
+    // The machine looks a name up among the declared names before it asks the language of the other names, so
+    // that language may contain declared names. If the language is finite, its words are counted: then the
+    // declared names are removed.
     if (a.rest && !a.rest->infinite(0) && !a.names->empty()) a.rest = without_names(a);
     if (a.rest && a.rest->empty()) a.rest = nullptr;
     if (!a.clauses.empty() && a.max != UINT64_MAX && a.rest)
@@ -198,7 +199,8 @@ void Expansion::find_plenty(const std::vector<bool>& arrays, const std::vector<b
     if (a.rest.empty() || a.max <= a.prefix.size()) return false;
     return plenty(a.rest) || (!a.unique && !a.deep && a.max == UINT64_MAX);
   };
-  // Finds the members that have plenty of values with which the object can be completed.
+  // Finds the members with more values than an array can have items, if the object can be completed with
+  // them.
   auto many_members = [&](ObjectAtom& a) {
     a.plenty.resize(a.words(), 0);
     bool some = false;

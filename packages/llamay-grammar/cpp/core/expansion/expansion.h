@@ -42,17 +42,18 @@ struct Expansion {
     LanguagePtr names;
   };
 
-  // ---- Values, and which of them exist at all: expansion.cpp ----
+  // ---- Values, and the proof that a value exists: expansion.cpp ----
 
   uint32_t node(FormulaId id);
   void expand(uint32_t n);
   bool usable(const Slot& s) const;
-  // The schema that a formula comes from: the nearest one inside it whose origin is known.
+  // Returns the JSON pointer of the schema of a formula: the nearest origin known for the formula or its
+  // kids.
   std::string where(FormulaId id, const std::string& keyword);
-  // Where the schema of an alternative is, when origins are kept.
+  // Returns the JSON pointer of the schema of an alternative, if origins are kept.
   std::string place_of(std::vector<uint32_t> Node::* list, size_t atom, const std::string& keyword);
   void finish();
-  // Finds the values and members with plenty of values, for arrays whose items must differ.
+  // Finds the nodes and members with more values than an array can have items, for arrays under uniqueItems.
   void find_plenty(const std::vector<bool>& arrays, const std::vector<bool>& objects);
   // Removes options that meet fewer obligations than another option with the same value.
   void dominated(Slot& s);
@@ -91,8 +92,8 @@ struct Expansion {
 
   // ---- Arrays: arrays.cpp ----
 
-  // Formulas that uniqueItems adds to its items: scalars in one spelling each and in automata whose words can
-  // be counted; inside arrays and objects, numbers in one spelling each.
+  // The formulas that uniqueItems adds to the items of an array. In a scalar item every value has one
+  // spelling, and the automaton counts its words; inside arrays and objects every number has one spelling.
   FormulaId one_spelling();
   FormulaId spelling_inside();
   std::optional<FormulaId> inside;
@@ -105,12 +106,12 @@ struct Expansion {
   // ---- Objects: objects.cpp ----
 
   uint32_t object(const Leaves& leaves);
-  // The words of `all` whose label has a usable slot, and that `rule` allows; labels kept.
-  // Names told apart by the languages that they are in: `all` has as labels the numbers of sets.
+  // The words of `all` whose label has a usable slot, and that `rule` allows; labels kept. Names classified
+  // by the languages that contain them: the labels of `all` are indices into `sets`.
   struct Classified {
     LanguagePtr all;
     std::vector<std::vector<bool>> sets;
-    std::vector<LanguagePtr> parts;  // held, so that no other language gets the uid of one
+    std::vector<LanguagePtr> parts;  // kept alive, so that no other language gets the uid of a part
   };
   std::map<std::vector<uint64_t>, Classified> classified_;
   const Classified& classified(const std::vector<LanguagePtr>& languages);

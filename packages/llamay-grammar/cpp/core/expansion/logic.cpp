@@ -1,4 +1,5 @@
-// From a formula to alternatives: conjunctions of assertions about one type, the contradictory ones dropped.
+// The disjunctive normal form of a formula: alternatives are conjunctions of assertions about one type, and
+// contradictory alternatives are dropped.
 #include "expansion/expansion.h"
 
 #include <algorithm>
@@ -132,8 +133,8 @@ void Expansion::dnf(Dnf& d, std::vector<FormulaId> todo, Leaves leaves, std::vec
     if (std::binary_search(leaves.begin(), leaves.end(), k))
       return dnf(d, {}, std::move(leaves), std::move(ors), std::move(seen));
   if (d.type == kObject) {
-    // What speaks about single members need not be multiplied out: the object remembers that it is still to
-    // be met.
+    // A disjunction of assertions about single members is not multiplied out: it becomes a condition, and the
+    // frame of the object records whether the condition has been met.
     std::vector<FormulaId> simple;
     for (FormulaId k : o.kids)
       if (literal(k)) simple.push_back(k);

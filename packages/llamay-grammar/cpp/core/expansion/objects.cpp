@@ -75,8 +75,8 @@ uint32_t Expansion::object(const Leaves& leaves) {
   if (rule->trie) names.insert(names.end(), rule->words.begin(), rule->words.end());
   a.names = language_of_words(names, budget);
   const auto& words = a.names->words;
-  // The options of a place whose plain value is `base`, when each condition c would be met by a value that
-  // satisfies meets[c] (no(): by none).
+  // Returns the options of a slot with the plain value `base`. A value meets condition c if it satisfies
+  // meets[c]; no() stands for a condition that no value meets.
   auto options = [&](FormulaId base, const std::vector<FormulaId>& meets) {
     Slot out;
     if (base == f.no()) return out;
@@ -148,7 +148,7 @@ uint32_t Expansion::object(const Leaves& leaves) {
     }
     a.depends.emplace_back(place(d.name), std::move(bits));
   }
-  // All other names, told apart by the patterns that they match.
+  // All other names, classified by the patterns that they match.
   if (rule->trie) {
     a.rest = nullptr;
   } else {
@@ -201,7 +201,7 @@ uint32_t Expansion::object(const Leaves& leaves) {
   return it->second = static_cast<uint32_t>(p.objects.size() - 1);
 }
 
-// Alternatives that exclude each other ask for the same names again and again.
+// Classifications are cached, because alternatives of one object classify names by the same languages.
 const Expansion::Classified& Expansion::classified(const std::vector<LanguagePtr>& languages) {
   std::vector<uint64_t> key;
   for (const LanguagePtr& l : languages) key.push_back(l->uid);
@@ -213,7 +213,7 @@ const Expansion::Classified& Expansion::classified(const std::vector<LanguagePtr
   return it->second;
 }
 
-// The automaton of `language` without its labels, for others to be given.
+// Returns the automaton of `language` without labels; the caller sets new labels.
 static RawDfa unlabelled(const Language& language) {
   RawDfa raw = over_alphabet_of(language);
   raw.table = language.table;
@@ -230,7 +230,7 @@ LanguagePtr Expansion::restrict_labels(const LanguagePtr& all, const LanguagePtr
   for (uint32_t l : in->labels) raw.labels.push_back(l != kDead && !slots[l].empty() ? l : kDead);
   LanguagePtr out = grammar::finish(std::move(raw), budget);
   if (rule == every_text() || out->empty()) return out->empty() ? nullptr : out;
-  // Intersect with the rule by classification: label = set of both.
+  // Intersects the languages with the rule by a classification: a label is the set of languages of a word.
   std::vector<LanguagePtr> parts{rule};
   for (uint32_t l = 0; l < slots.size(); ++l) parts.push_back(with_label(out, l));
   std::vector<std::vector<bool>> sets;
@@ -271,7 +271,7 @@ bool Expansion::object_possible(const ObjectAtom& a) const {
       }
   if (need > a.max || have < a.min || a.min > a.max) return false;
   if (a.clauses.empty()) return true;
-  // While this is asked, impossible members are not marked as such yet; the search looks at the options.
+  // Impossible members are not marked in `possible` yet, so the search looks at the options of the members.
   std::vector<uint64_t> seen(a.words(), 0);
   return object_feasible(p, a, seen.data(), 0, 0);
 }

@@ -61,7 +61,8 @@ uint32_t Expansion::string_atom(const Leaves& leaves) {
     if (!a.language->empty()) {
       a.min = a.min <= a.language->min_length(0) ? 0 : a.min;
       a.max = a.max >= a.language->max_length(0) ? kInf : a.max;
-      // Without a minimum, "the shortest way out fits" decides; with one, gaps in the lengths would matter.
+      // Without a minimum, a text can be completed if the shortest word from the state fits into the maximum.
+      // With a minimum, gaps in the lengths of the words would matter, so the automaton counts the length.
       if ((a.min > 0 && !a.language->gap_free) || s.counted)
         a.language = with_length(a.language, a.min, a.max, budget), a.min = 0, a.max = kInf;
     }

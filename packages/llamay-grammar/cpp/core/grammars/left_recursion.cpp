@@ -63,12 +63,13 @@ void NetworkBuilder::too_many() const {
                          cycle + "; write it with a repetition");
 }
 
-// The alternatives of a sequence, each beginning with something that is read, with a rule that is not empty,
-// or with a rule of the group.
+// Expands a sequence into alternatives. Every alternative is empty or begins with a terminal, with a rule
+// that cannot be empty, or with a rule of the group.
 void NetworkBuilder::heads(Parts parts, const std::vector<bool>& group, std::vector<Parts>& out,
                            uint32_t depth) {
   budget_.tick();
-  // Rules that may be empty are opened; one that begins with itself all the same has no end.
+  // Rules that may be empty are replaced by their bodies. The expansion of such a rule that begins with
+  // itself would be endless.
   if (depth > budget_.depth) too_many();
   if (out.size() > budget_.alternatives) too_many();
   if (parts.empty()) {
@@ -93,7 +94,7 @@ void NetworkBuilder::heads(Parts parts, const std::vector<bool>& group, std::vec
       Expr one = first.kids[0];
       if (first.min > 0) --first.min;
       if (first.max != kInf) --first.max;
-      // Nothing in front of the rest would come here again.
+      // An empty first repetition would lead to the same expansion again.
       std::vector<Parts> ones;
       heads({std::move(one)}, group, ones, depth + 1);
       for (Parts& p : ones) {
@@ -181,12 +182,12 @@ void NetworkBuilder::rewrite(const std::vector<uint32_t>& group) {
   }
 }
 
-// Rules that can begin with each other, "" when there are none.
+// Returns the names of the rules of a cycle of left recursion, or "" if there is no cycle.
 std::string NetworkBuilder::left_cycle() const {
   std::vector<std::vector<uint32_t>> begins(rules_.size());
   for (size_t i = 0; i < rules_.size(); ++i) first_rules(rules_[i].body, begins[i]);
   for (auto& group : components(begins)) {
-    // The shortest way from the first of them back to it.
+    // The shortest cycle through one rule of the component.
     const uint32_t from = group.back();
     std::vector<uint32_t> before(rules_.size(), kNone), queue{from};
     for (size_t k = 0; k < queue.size(); ++k)
@@ -209,8 +210,8 @@ void NetworkBuilder::left_recursion(uint32_t root) {
     const bool loop =
         std::find(begins[group[0]].begin(), begins[group[0]].end(), group[0]) != begins[group[0]].end();
     if (group.size() == 1 && !loop) continue;
-    // Rules that others use come last: what is rewritten into them has one way to be read where the rules had
-    // one.
+    // The rules that other rules use are rewritten last. In this order, an unambiguous group of rules stays
+    // unambiguous.
     std::vector<bool> in(rules_.size(), false), used(rules_.size(), false);
     for (uint32_t r : group) in[r] = true;
     for (size_t r = 0; r < rules_.size(); ++r) {
@@ -218,7 +219,7 @@ void NetworkBuilder::left_recursion(uint32_t root) {
       for (uint32_t x : uses(rules_[r].body)) used[x] = true;
     }
     used[root] = true;
-    // And those that may be empty first: then they are opened in front of the others.
+    // Rules that may be empty come first, so that they are replaced at the beginning of the other rules.
     std::sort(group.begin(), group.end(), [&](uint32_t a, uint32_t b) {
       if (used[a] != used[b]) return bool{used[b]};
       if (rules_[a].nullable != rules_[b].nullable) return rules_[a].nullable;

@@ -177,7 +177,7 @@ void NetworkBuilder::build(const Expr& e, uint32_t from, uint32_t to) {
   if (regular(e)) return lexeme(term(e), from, to);
   switch (e.kind) {
     case Expr::Rule:
-      if (rules_[e.arg].start == kNone) {  // not recursive, but made of values: built where it is used
+      if (rules_[e.arg].start == kNone) {  // not recursive, but has values: built at every use
         build(rules_[e.arg].body, from, to);
       } else {
         p_.net[from].edges.push_back({Edge::Call, rules_[e.arg].start, to});
@@ -263,7 +263,7 @@ void NetworkBuilder::finish(const std::string& root) {
   }
   if (!rules_[it->second].productive)
     throw CompileError("rule", "", "the rule '" + root + "' describes no finite text");
-  // What cannot be finished must not be begun.
+  // Alternatives without a finite text are removed, so that no document gets into one of them.
   for (auto& r : rules_) {
     std::vector<Expr*> todo{&r.body};
     while (!todo.empty()) {

@@ -39,9 +39,9 @@ class NetworkBuilder {
   // Rules may be used before they are defined. Throws for a second definition.
   void define(const std::string& name, Expr body);
   bool defined(const std::string& name) const { return names_.count(name) > 0; }
-  // Builds the network with `root` as its start. Parts without recursion become automata. Left recursion is
-  // rewritten as repetition; throws CompileError("rule", ...) where it hides behind a recursive rule that may
-  // be empty, for rules that are not defined and for grammars that describe no finite text.
+  // Builds the network with the start rule `root`. Rules without recursion become automata, and left
+  // recursion is rewritten as repetition. Throws CompileError("rule", ...) for left recursion behind a
+  // recursive rule that may be empty, for an undefined rule, and for a grammar that describes no finite text.
   void finish(const std::string& root);
 
  private:
@@ -63,7 +63,7 @@ class NetworkBuilder {
   void heads(Parts parts, const std::vector<bool>& group, std::vector<Parts>& out, uint32_t depth = 0);
   [[noreturn]] void too_many() const;
   std::string left_cycle() const;
-  // The strongly connected components of a graph, the ones that others lead to first.
+  // Returns the strongly connected components of a graph in reverse topological order.
   static std::vector<std::vector<uint32_t>> components(const std::vector<std::vector<uint32_t>>& uses);
   static std::vector<uint32_t> uses(const Expr& e);  // the rules in e
   void mark_recursive();

@@ -31,15 +31,15 @@ std::string escaped(const std::string& name) {  // for a JSON pointer
 
 struct TaggedObjects::Context {
   const TagSpec* spec = nullptr;
-  uint32_t number = 0;         // the same for equal tags
-  std::vector<TagPart> lead;   // in front of a name, up to the last special token
-  std::string before, behind;  // the texts next to a name
-  std::vector<TagPart> after;  // from behind `behind` to the value
-  bool typed = false;          // the tag says whether the value is a string
-  std::string stop, end;       // what no string has in it, and all that follows one
-  std::string close;           // the same, where it is one text; else empty, and
-  std::vector<TagPart> then;   // the parts
-  LanguagePtr names;           // that can stand in the tag
+  uint32_t number = 0;         // equal tags have equal numbers
+  std::vector<TagPart> lead;   // the parts before a name, up to the last special token
+  std::string before, behind;  // the texts directly before and after a name
+  std::vector<TagPart> after;  // the parts between `behind` and the value
+  bool typed = false;          // whether the tag says that the value is a string
+  std::string stop, end;       // no string contains `stop`; `end` is the whole text after a string
+  std::string close;           // `end` if it is one text without special tokens; otherwise empty
+  std::vector<TagPart> then;   // the parts of `end` if `close` is empty
+  LanguagePtr names;           // the names that can stand in the tag
 };
 
 uint32_t TaggedObjects::state() {
@@ -74,7 +74,8 @@ uint32_t TaggedObjects::chain(uint32_t from, const std::vector<TagPart>& parts, 
   return from;
 }
 
-// The texts that a string may be, and what ends them, from one state to another that is behind them.
+// Adds edges from state `from` to state `to` that read the text of a string and the end of the text. Returns
+// false if no text fits.
 bool TaggedObjects::content(uint32_t from, uint32_t to, const StringAtom& atom, uint8_t mixed,
                             const Context& c) {
   LanguagePtr& raw = contents_[{c.stop + '\0' + c.end, mixed}];
@@ -85,9 +86,9 @@ bool TaggedObjects::content(uint32_t from, uint32_t to, const StringAtom& atom, 
     return false;
   const size_t n = static_cast<size_t>(
       std::count_if(c.close.begin(), c.close.end(), [](char x) { return (x & 0xC0) != 0x80; }));
-  // One automaton for the text and its end: in it a token that reaches the end is rare, and masks are
-  // remembered. The ends leave gaps in the lengths, so that a window of them cannot be checked with two
-  // comparisons.
+  // One automaton reads both the text and its end: few tokens reach the end in this automaton, and its masks
+  // are cached. The appended end leaves gaps in the lengths of the words, so that a minimum and a maximum of
+  // the length cannot be checked with two comparisons.
   const bool open = a.min == 0 || (a.max == kInf && a.language->all_infinite);
   const bool small =
       a.language->trie || uint64_t{a.language->n_states()} * (n + 1) <= budget_.automaton_states;
@@ -107,7 +108,7 @@ bool TaggedObjects::content(uint32_t from, uint32_t to, const StringAtom& atom, 
   return true;
 }
 
-// The state in which the value of a member begins, kNone where there is none that tags can hold.
+// Returns the state in which the value of a member begins, or kNone if tags can hold no value of the node.
 uint32_t TaggedObjects::value(uint32_t node, uint8_t mixed, const Context& c) {
   auto [it, fresh] = values_.emplace(Key{node, mixed, c.number}, kNone);
   if (!fresh) return it->second;
@@ -115,7 +116,7 @@ uint32_t TaggedObjects::value(uint32_t node, uint8_t mixed, const Context& c) {
   Node n = p_.nodes[node];
   const uint32_t start = state();
   bool some = false;
-  // What says the type of a value must lead to one.
+  // A tag that says the type of a value must be followed by a value of that type.
   auto join = [&](uint32_t value, bool string) {
     const uint32_t last = chain(start, c.after, string);
     p_.net[last].edges.push_back({Edge::Skip, 0, value});
@@ -217,7 +218,7 @@ uint32_t TaggedObjects::object(const ObjectAtom& from, const Context& c) {
     a.rest = enclosed(from.rest, c.names, labels, c.before, c.behind, budget_);
     if (a.rest->empty()) a.rest = nullptr;
   }
-  // What depends on what cannot be written cannot be written either.
+  // A member is impossible if a member that it depends on is impossible.
   for (bool again = !a.depends.empty(); again;) {
     again = false;
     for (auto& [name, needs] : a.depends)

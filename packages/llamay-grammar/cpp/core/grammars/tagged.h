@@ -1,5 +1,5 @@
-// Objects whose members stand between tags: `<parameter=NAME>VALUE</parameter>`, a string as it is, any other
-// value as JSON.
+// Objects with members between tags: `<parameter=NAME>VALUE</parameter>`. The value of a string is written
+// without quotes and escapes, any other value as JSON.
 #pragma once
 
 #include <map>
@@ -19,32 +19,32 @@ struct TagPart {
   uint32_t token = 0;  // Token
 };
 
-// The types of JSON as bits beside which a text is not taken for a string, by the name of the member.
+// For the name of each member, a mask of JSON types: a text that is JSON of one of these types is not a
+// string.
 struct TagTypes {
   std::map<std::string, uint8_t> of;
-  uint8_t other = 0;  // of all other names
+  uint8_t other = 0;  // the mask for all other names
 };
 
 struct TagSpec {
-  uint32_t node = 0;  // of the objects
-  std::string at;     // JSON pointer of their schema
+  uint32_t node = 0;  // the node of the objects
+  std::string at;     // the JSON pointer of the schema
   std::vector<TagPart> open, after, close;
   TagTypes mixed;
 };
 
-// Adds the objects to the program once its nodes are complete. Parts of different objects that are the same
-// are made once.
+// Adds objects between tags to a program with complete nodes. Equal parts of different objects are made once.
 class TaggedObjects {
  public:
-  // `lenient`: a name that a tag cannot hold is left out with a warning unless it is required.
+  // With `lenient`, an optional member with a name that a tag cannot hold is left out, with a warning.
   TaggedObjects(Program& program, Budget& budget, bool lenient)
       : p_(program), budget_(budget), lenient_(lenient) {}
 
-  // Throws CompileError where no object can be written.
+  // Throws CompileError if the tags can hold no object of the schema.
   TaggedObject build(const TagSpec& spec);
 
  private:
-  struct Context;  // the common part of all members of an object
+  struct Context;  // the data that all members of an object share
   using Key = std::vector<uint32_t>;
 
   uint32_t object(const ObjectAtom& from, const Context& c);
@@ -54,7 +54,7 @@ class TaggedObjects {
   uint32_t state();
   uint32_t lexeme(const StringAtom& atom);
   uint32_t word(const std::string& text);
-  // Adds a chain of edges from a state that reads some parts; returns its last state.
+  // Adds a chain of edges that reads `parts` from a state on. Returns the last state of the chain.
   uint32_t chain(uint32_t from, const std::vector<TagPart>& parts, bool string);
 
   Program& p_;
@@ -66,16 +66,18 @@ class TaggedObjects {
   std::map<std::pair<uint64_t, std::string>, LanguagePtr> closed_;
 };
 
-// The texts of `language` followed by `close`, which must not be in them.
+// Returns the texts of `language`, each followed by `close`. No text of `language` may contain `close`.
 LanguagePtr closed_by(const LanguagePtr& language, const std::string& close, Budget& budget);
-// `before`, then a word of `language` that is in `fit` too and has one of some labels, which it keeps, then
-// `behind`, whose first character no word of `fit` has.
+// Returns the concatenations of `before`, a word, and `behind`. The word is in both `language` and `fit`, and
+// labels[its label] is set; the concatenation has the same label. No word of `fit` may contain the first
+// character of `behind`.
 LanguagePtr enclosed(const LanguagePtr& language, const LanguagePtr& fit, const std::vector<bool>& labels,
                      const std::string& before, const std::string& behind, Budget& budget);
-// The texts that a reader takes for a string: those in which `stop` does not occur, nor together with the
-// beginning of `close`, and that are no value of the types `mixed`.
+// Returns the texts that a reader of the call takes for a string: neither the text itself nor the text
+// together with the beginning of `close` contains `stop`, and the text is not JSON of one of the types
+// `mixed`.
 LanguagePtr raw_texts(const std::string& stop, const std::string& close, uint8_t mixed, Budget& budget);
-// Names that can stand between two tags, of which the second begins with `behind`.
+// Returns the names that can stand between two tags if the second tag begins with `behind`.
 LanguagePtr tag_names(const std::string& behind, Budget& budget);
 
 }  // namespace llamay::grammar

@@ -1,4 +1,4 @@
-// The languages of tags and of what stands between them.
+// The languages of tags, and of the names and values between tags.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -15,8 +15,8 @@
 namespace llamay::grammar {
 namespace {
 
-// An automaton given by its moves. What a move does may depend on how the languages class a code point, and
-// on whether it is one of `letters`.
+// Builds an automaton from its transition function. A transition may depend on the classes of the code point
+// in the languages, and on whether the code point is one of `letters`.
 using Spot = std::array<uint32_t, 3>;
 constexpr Spot kNowhere{kDead, kDead, kDead};
 
@@ -74,7 +74,8 @@ LanguagePtr closed_by(const LanguagePtr& language, const std::string& close, Bud
     back[i + 1] = k;
   }
   const Language& l = *language;
-  // A state: that of `language` behind all but the last k characters, which may be the beginning of the end.
+  // A state has the state of `language` before the last k characters; these k characters are a prefix of
+  // `close`.
   auto move = [&](Spot at, uint32_t cp) -> Spot {
     auto [q, k, _] = at;
     if (k == n) return kNowhere;
@@ -103,8 +104,8 @@ LanguagePtr enclosed(const LanguagePtr& given, const LanguagePtr& fit, const std
     const uint32_t x = l.label(q);
     return x != kDead && labels[x] && fit->accepts(f) ? x : kDead;
   };
-  // {i, kDead, 0}: i characters of what is before. {q, n, f}: inside. {label, n + k, 0}: k characters of what
-  // is behind.
+  // States: {i, kDead, 0} after i characters of `before`; {q, n, f} inside the word, in state q of `language`
+  // and state f of `fit`; {label, n + k, 0} after k characters of `behind`.
   auto inside = [&](uint32_t i) { return i == n ? Spot{0, n, 0} : Spot{i, kDead, 0}; };
   auto move = [&](Spot at, uint32_t cp) -> Spot {
     auto [q, k, f] = at;
@@ -169,7 +170,7 @@ LanguagePtr tag_names(const std::string& behind, Budget& budget) {
   if (!behind.empty()) bad.add(code_points(behind)[0], code_points(behind)[0]);
   bad.normalise();
   const Terms::Id any = t.set(bad.complement());
-  // Blanks may be inside, not at the ends, where readers strip them.
+  // A name has no blanks at its ends, because readers strip them; blanks inside a name are allowed.
   bad.add(' ', ' '), bad.add(160, 160);
   bad.normalise();
   const Terms::Id solid = t.set(bad.complement());

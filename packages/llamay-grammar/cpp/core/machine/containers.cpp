@@ -1,4 +1,4 @@
-// Arrays and objects: the items and members that may come next, and the ends.
+// Arrays and objects: the items and members that may come next, and the ends of arrays and objects.
 #include <algorithm>
 
 #include "machine/machine.h"
@@ -15,7 +15,7 @@ bool Machine::item_option_ok(const Frame* f, const Option& o) const {
   uint32_t have[6];
   for (size_t c = 0; c < a.contains.size(); ++c) {
     const bool counts = o.gain >> c & 1;
-    // The rule has enough items already: the option that does not count for it reads the same documents.
+    // The `contains` rule has enough items already: the option that does not count reads the same documents.
     if (counts && a.contains[c].max == UINT64_MAX && f->have[c] >= a.contains[c].min) return false;
     have[c] = f->have[c] + counts;
   }
@@ -147,7 +147,7 @@ bool Machine::rest_open(const Frame* f) const {
   }
   if (f->count >= a.max || f->count + 1 + need > a.max) return false;
   if (!a.clauses.empty() && a.max != UINT64_MAX) {
-    // Every label has the same options here: the expander refuses other schemas.
+    // All labels have the same options here, because the expander refuses other schemas.
     uint64_t others = 1;
     for (const Link* n = f->names; n; n = n->previous) ++others;
     auto fits = [&](const Option& o) {
@@ -196,7 +196,7 @@ void Machine::members(const Configuration& in, Frame* f, const Slot& slot, Confi
   ++f->count;
   for (const Option& o : slot) {
     if (!option_ok(f, o)) continue;
-    // The condition is met already: the option that does not meet it reads the same documents.
+    // The condition is met already: the option that does not meet the condition reads the same documents.
     if (o.gain & in.top->gained)
       if (std::any_of(slot.begin(), slot.end(),
                       [&](const Option& x) { return x.gain == (o.gain & ~in.top->gained); }))

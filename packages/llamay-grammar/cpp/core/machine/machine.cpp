@@ -98,7 +98,7 @@ void Machine::step(const Configuration& in, uint8_t b, Configurations& out, Scra
   step(in, b, true, out, s);
 }
 
-// `check`: drop configurations that only lead to repeated items.
+// With `check`, configurations that lead to repeated items only are dropped.
 void Machine::step(const Configuration& in, uint8_t b, bool check, Configurations& out, Scratch& s) const {
   if (!p_.deep) return read(in, in, b, check, out, s);
   const size_t first = out.size();
@@ -113,7 +113,7 @@ void Machine::step(const Configuration& in, uint8_t b, bool check, Configuration
   if (check) drop_repeats(out, first, s);
 }
 
-// `in` is `before` with the byte added to its text.
+// `in` is the configuration `before` with the byte appended to its text.
 void Machine::read(const Configuration& before, const Configuration& in, uint8_t b, bool check,
                    Configurations& out, Scratch& s) const {
   switch (in.mode) {

@@ -1,9 +1,9 @@
 // The machine that reads a document byte by byte: configurations, each with a stack of frames.
 //
-// A configuration is one way to understand what was read; it exists only as long as some document continues
-// it, so the bytes a machine can read are exactly those that a valid document continues with. Frames and
-// links are immutable once made, so a configuration is copied by copying a pointer: that is what makes
-// forking and rolling back free.
+// A configuration is one parse of the bytes read so far. A configuration exists only as long as a valid
+// document continues it, so the machine can read exactly those bytes that a valid document continues with.
+// Frames and links are immutable once made, so a configuration is copied by copying pointers; forks and
+// rollbacks therefore take constant time.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +20,10 @@ class Machine {
   explicit Machine(const Program& program) : p_(program) {}
 
   void start(Configurations& out, Scratch& s) const;
-  // All configurations that `t` becomes by reading one byte.
+  // Appends the configurations that follow `t` after one byte.
   void step(const Configuration& t, uint8_t byte, Configurations& out, Scratch& s) const;
   void step_token(const Configuration& t, uint32_t token, Configurations& out, Scratch& s) const;
-  // The configurations after the value or lexeme that `t` is inside of, where it may end here.
+  // Appends the configurations after the value or lexeme of `t`, if the value or lexeme may end here.
   void finish_lexeme(const Configuration& t, Configurations& out, Scratch& s) const;
   bool may_end_here(const Configuration& t) const;  // String (before the quote), Number, Raw
   bool accepts(const Configuration& t) const;       // whether the document may end
@@ -35,20 +35,22 @@ class Machine {
   bool rest_open(const Frame* f) const;
   bool name_used(const Frame* f, std::string_view name) const;
   bool any_open(const Frame* f, uint32_t lo, uint32_t hi) const;
-  // Whether t is inside a scalar item of an array whose items must differ; then `name` stands for its value.
+  // Whether `t` is inside a scalar item of an array under uniqueItems. A Link then holds the text of the
+  // item.
   bool unique_item(const Configuration& t) const {
     return t.top && t.top->place == Place::Array && p_.arrays[t.top->atom].unique;
   }
   void close_item(const Configuration& t, const Link* value, Configurations& out, Scratch& s) const;
   static std::string spelled(const Link* partial);
-  // Of configurations inside items that are compared as documents: drops those from first on that only lead
-  // to items that were there before, and marks those whose spelled-out text does not decide it.
+  // For configurations inside items that are compared as documents, from index `first` on: drops a
+  // configuration if all documents that continue it repeat an earlier item, and marks a configuration if its
+  // spelled-out text does not decide this.
   void drop_repeats(Configurations& configurations, size_t first, Scratch& s) const;
-  // Whether `t` is inside a text some continuations of which lead to repeated items only.
+  // Whether `t` is inside a text with continuations that lead to repeated items only.
   bool watched(const Configuration& t) const;
   // Whether a space must come before any other byte.
   bool space_missing(const Configuration& t) const;
-  // `t` after text that is not spelled out.
+  // Returns the configuration of `t` after a text that is not spelled out.
   Configuration blurred(const Configuration& t, Scratch& s) const;
 
   const Program& program() const { return p_; }
@@ -93,7 +95,7 @@ class Machine {
   Scan read_name(Configuration& t, uint8_t b, Scratch& s) const;
   void between_members(const Frame* f, Configurations& out, Scratch& s, Visited* visited) const;
   bool rest_live(const Configuration& t, uint32_t state, const Link* partial) const;
-  // Whether some character of the range leads to a word that is left; `used` is how many cannot be.
+  // Whether a character of the range leads to an unused word; `used` is an upper bound of the used words.
   template <class Left>
   static bool any_left(const Language& l, uint32_t state, uint32_t lo, uint32_t hi, uint64_t used, Left left);
   void members(const Configuration& t, Frame* f, const Slot& slot, Configurations& out, Scratch& s) const;
@@ -104,7 +106,7 @@ class Machine {
 template <class Left>
 bool Machine::any_left(const Language& l, uint32_t state, uint32_t lo, uint32_t hi, uint64_t used,
                        Left left) {
-  // Only where few words are left is each character asked.
+  // The characters are tried one by one only if few words are left.
   if (l.any_next(state, lo, hi, [&](uint32_t n) { return l.infinite(n) || l.count_words(n) > used; }))
     return true;
   uint64_t live = 0;

@@ -1,13 +1,13 @@
-// Merging of equal configurations, of which an ambiguous grammar makes many.
+// Merging of equal configurations; ambiguous grammars have many of them.
 #pragma once
 
 #include "machine/configuration.h"
 
 namespace llamay::grammar {
 
-// Makes equal stacks one stack, from the bottom up, so that equal configurations are seen to be equal, and
-// drops repeated ones. Without it an ambiguous grammar doubles its configurations at every step. Takes time
-// and scratch memory for each frame of each stack once.
+// Merges equal stacks from the bottom up, so that equal configurations have the same stack, and drops
+// repeated configurations. Otherwise an ambiguous grammar could double the number of configurations at every
+// step. Time and scratch memory are linear in the number of frames of all stacks.
 void merge_configurations(Configurations& list, Scratch& scratch);
 
 }  // namespace llamay::grammar

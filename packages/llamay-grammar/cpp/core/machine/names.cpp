@@ -1,4 +1,4 @@
-// Names of members, in objects and in tags: declared names, and others that were not used before.
+// Names of members, in objects and in tags: declared names, and other names that the object has not used yet.
 #include <string>
 #include <vector>
 
@@ -30,8 +30,8 @@ bool Machine::name_used(const Frame* f, std::string_view name) const {
   return false;
 }
 
-// Whether an undeclared name can still be completed. Only where finitely many remain must the used ones be
-// counted.
+// Whether the name can still become an undeclared, unused name. The used names are counted only if the number
+// of possible names is finite.
 bool Machine::rest_live(const Configuration& t, uint32_t state, const Link* partial) const {
   const Language& l = *p_.objects[t.top->atom].rest;
   if (l.infinite(state)) return true;
@@ -42,14 +42,14 @@ bool Machine::rest_live(const Configuration& t, uint32_t state, const Link* part
   uint64_t used = 0;
   for (const Link* n = t.top->names; n; n = n->previous)
     used += std::string_view(n->text, n->length).substr(0, prefix.size()) == prefix;
-  // Declared names below this prefix are not available to the rest either.
+  // Declared names with this prefix are no undeclared names either.
   const Language& names = *p_.objects[t.top->atom].names;
   for (const std::string& w : names.words)
     used += std::string_view(w).substr(0, prefix.size()) == prefix && l.matches(w);
   return l.count_words(state) > used;
 }
 
-// Reads one more byte of a name, whose configuration lives as long as some name is left that begins so.
+// Reads one more byte of a name. The configuration stays alive while an available name has this prefix.
 template <bool kJson>
 Scan Machine::read_name(Configuration& t, uint8_t b, Scratch& s) const {
   const ObjectAtom& a = p_.objects[t.top->atom];
@@ -93,13 +93,13 @@ void Machine::step_name(const Configuration& in, uint8_t b, Configurations& out,
   if (r == Scan::Close) end_name(in, out, s);
 }
 
-// `t` is behind the last character of a name.
+// Appends the configurations after a complete name; `t` has read the last character of the name.
 void Machine::end_name(const Configuration& t, Configurations& out, Scratch& s) const {
   const ObjectAtom& a = p_.objects[t.top->atom];
   if (t.b != kDead)
     if (uint32_t word = a.names->label(t.b); word != kDead) {
       if (bit(t.top->open(), word)) close_known(t, word, out, s);
-      return;  // a declared name is never one of the rest
+      return;  // a declared name is not an undeclared name as well
     }
   if (t.state == kDead) return;
   uint32_t label = a.rest->label(t.state);
@@ -111,8 +111,8 @@ void Machine::end_name(const Configuration& t, Configurations& out, Scratch& s) 
   close_unknown(t, label, link, out, s);
 }
 
-// A tag has no closing character that its name could not have: where the text of a tag is complete, the value
-// begins, and if a longer one begins so, that is another way to read it.
+// Reads a byte of a tag. No closing character marks the end of a tag: when the text of a tag is complete, the
+// value may begin, and when a longer tag has this text as a prefix, another configuration continues the tag.
 void Machine::step_head(const Configuration& in, uint8_t b, Configurations& out, Scratch& s) const {
   const ObjectAtom& a = p_.objects[in.top->atom];
   Configuration t = in;

@@ -1,4 +1,4 @@
-// The network of rules: the configurations that are reached without reading.
+// The network of rules: configurations that are reached by empty transitions.
 #include "machine/machine.h"
 
 namespace llamay::grammar {
@@ -15,8 +15,8 @@ void Machine::complete(const Frame* top, Configurations& out, Scratch& s, Visite
   out.push_back(t);
 }
 
-// Adds the configurations that are reached without reading. `visited` cuts the loops of rules that may be
-// empty.
+// Adds the configurations that are reached by empty transitions. `visited` breaks the loops of rules that may
+// be empty.
 void Machine::network(uint32_t q, const Frame* parent, Configurations& out, Scratch& s,
                       Visited* visited) const {
   Visited own;
@@ -31,7 +31,7 @@ void Machine::network(uint32_t q, const Frame* parent, Configurations& out, Scra
       network(e.to, parent, out, s, visited);
       continue;
     }
-    // A call in the last place needs no frame: that keeps right recursion flat.
+    // A call at the end of a rule needs no frame, so that right recursion does not grow the stack.
     const NetState& next = p_.net[e.to];
     const Frame* top = next.final && next.edges.empty() ? parent : frame(Place::Net, e.to, parent, 0, s);
     Configuration t;

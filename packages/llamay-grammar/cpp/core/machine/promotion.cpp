@@ -8,7 +8,8 @@ namespace llamay::grammar {
 
 namespace {
 
-// What of a chain is in scratch memory only, its head first, and what on the heap it goes on with.
+// Returns the part of a chain that is in scratch memory only, head first, and the rest of the chain on the
+// heap.
 template <class T>
 std::pair<std::vector<const T*>, const T*> fresh_part(const T* head, const T* T::* next) {
   std::vector<const T*> fresh;

@@ -1,5 +1,5 @@
-// Promotion of stacks and texts that outlive one token: from scratch memory to the heap, counted by
-// reference, so that forks and earlier positions share them.
+// Promotion: stacks and texts that outlive one token are copied from scratch memory to the heap, where they
+// are counted by reference, so that forks and earlier positions share them.
 #pragma once
 
 #include "machine/configuration.h"
@@ -7,7 +7,7 @@
 namespace llamay::grammar {
 
 void retain(const Frame* f);
-// Null is allowed. Takes no stack, however long the chain is.
+// Null is allowed. The release is not recursive, however long the chain is.
 void release(const Frame* f);
 void release(const Link* l);
 
@@ -15,7 +15,7 @@ void release(const Link* l);
 // returns the chain retained.
 const Frame* promote(const Frame* f);
 const Link* promote(const Link* l);
-// The same for the text of an item, in which all bytes of one token become one link.
+// As `promote`, for the text of an item: all bytes of one token become one link.
 const Link* promote_text(const Link* l);
 
 }  // namespace llamay::grammar

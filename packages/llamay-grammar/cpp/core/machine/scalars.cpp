@@ -99,7 +99,7 @@ void Machine::step_raw(const Configuration& in, uint8_t b, Configurations& out, 
       [&](uint32_t cp) {
         t.state = l.next(t.state, cp);
         if (t.state == kDead) return false;
-        // The count of a lexeme without limits only says whether anything was read.
+        // For a lexeme without limits of length, the count only tells whether a character has been read.
         t.count = counted ? t.count + 1 : 1;
         if (counted && !length_open(l, t.state, t.count, min, max)) return false;
         if (!unique) return true;

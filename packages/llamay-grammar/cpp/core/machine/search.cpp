@@ -1,4 +1,4 @@
-// The search for a document in which an item still differs from the items before it.
+// The search for a document in which the current item differs from the earlier items of its array.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -7,18 +7,18 @@
 
 namespace llamay::grammar {
 
-// Looks for a document that continues a configuration, item by item different from those before. Every value
-// is tried in one spelling and objects in one order only.
+// Searches for a document that continues a configuration and has no repeated item. The search tries one
+// spelling of every value and one order of the members of an object.
 struct Machine::Search {
   const Machine& m;
   Scratch& s;
-  size_t goal;       // frames below the array whose item has to end
-  bool cut = false;  // something was not looked at because it was too long
+  size_t goal;       // the depth of the stack after the item has ended
+  bool cut = false;  // whether a branch was abandoned because of its length
   uint32_t steps = 0;
 
   static constexpr uint32_t kMaxSteps = 50000;
   static constexpr uint64_t kMaxTotal = 1600000;
-  // For each object that the search entered a name of, the number of the last one that it chose.
+  // For each object in which the search has chosen a name, the index of the last chosen name.
   using Order = std::vector<int64_t>;
 
   static size_t depth(const Frame* f) {
@@ -38,7 +38,7 @@ struct Machine::Search {
         static_cast<size_t>(static_cast<uint8_t>(hi) - static_cast<uint8_t>(lo)) + 1);
   }
 
-  // The bytes that may come next in the one spelling that the search tries.
+  // Returns the bytes that may come next in the spelling that the search tries.
   std::string bytes(const Configuration& t) const {
     using namespace scan;
     const Program& p = m.p_;
@@ -85,7 +85,7 @@ struct Machine::Search {
     }
   }
 
-  // Whether x, which `from` became, keeps to the order of names.
+  // Whether the step from configuration `from` to `x` keeps the names of each object in order.
   bool in_order(const Configuration& from, const Configuration& x, Order& order) const {
     if (m.p_.schema_order) return true;
     const size_t at = depth(x.top);

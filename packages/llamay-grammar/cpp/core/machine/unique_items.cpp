@@ -1,6 +1,6 @@
-// Items that must differ. Scalars are words, and the remaining words can be counted. Arrays and objects are
-// compared as documents: the text of an item is kept while it is read, and a configuration lives while some
-// document that continues it is none of the items before.
+// Items under uniqueItems. Scalar items are words of automata, and the unused words can be counted. Arrays
+// and objects are compared as documents: the text of an item is kept while the item is read, and a
+// configuration stays alive while a document continues it with an item that differs from all earlier items.
 #include <algorithm>
 #include <optional>
 
@@ -11,7 +11,7 @@
 
 namespace llamay::grammar {
 
-// ---- Scalars: the values used so far are texts with a letter for their type in front ----
+// ---- Scalars: a used value is a text with a prefix for its type ----
 
 namespace {
 char kind_of(const Configuration& t) {
@@ -72,7 +72,7 @@ namespace {
 
 constexpr uint32_t kDeepest = 1000;  // nesting of an item that is compared
 
-// The text since the item of the level began; nothing where some of it is not spelled out.
+// Returns the text since the beginning of the item of a level, or nothing if a part of it is not spelled out.
 std::optional<std::string> item_text(const Link* text, uint64_t level) {
   std::vector<const Link*> parts;
   for (; !(text->begins && text->hash == level); text = text->previous) {
@@ -138,8 +138,8 @@ void Machine::end_item(const Configuration& t, const Frame* top, Configurations&
   out.push_back(x);
 }
 
-// Whether the rest of f, behind the value that is being read there, has more continuations than an array can
-// have items.
+// Whether frame f, after the value that is being read in it, has more continuations than an array can have
+// items.
 bool Machine::plenty(const Configuration& t, const Frame* f) const {
   if (f->place == Place::Object) {
     const ObjectAtom& a = p_.objects[f->atom];
@@ -148,7 +148,7 @@ bool Machine::plenty(const Configuration& t, const Frame* f) const {
     uint64_t n = 0;
     for (uint32_t i = 0; i < f->n_words; ++i)
       n += static_cast<uint64_t>(__builtin_popcountll(f->open()[i] & a.plenty[i]));
-    // The name that is being read may be one of them; another one is left then.
+    // The name that is being read may be one of the counted names; then another name must be left.
     if (t.mode == Mode::Name && t.top == f) return n > 1 && a.max == UINT64_MAX && !p_.schema_order;
     return n > 0;
   }
@@ -161,7 +161,7 @@ bool Machine::plenty(const Configuration& t, const Frame* f) const {
   return !a.unique && !a.deep && a.max == UINT64_MAX && f->count >= a.prefix.size() && !slot.empty();
 }
 
-// The same for the value or name that is being read.
+// Whether the value or name that is being read has more continuations than an array can have items.
 bool Machine::plenty(const Configuration& t) const {
   switch (t.mode) {
     case Mode::Value:
@@ -189,8 +189,8 @@ bool Machine::plenty(const Configuration& t) const {
   }
 }
 
-// Ask: only the documents themselves tell whether an item can still differ; of those around it that must,
-// `asked` is the outermost.
+// Future::Ask means that only a search tells whether the item can still differ from earlier items. `asked`
+// becomes the frame of the outermost array for which the search is needed.
 Machine::Future Machine::future(const Configuration& t, const Frame*& asked) const {
   asked = nullptr;
   bool many = plenty(t);
@@ -212,7 +212,7 @@ Machine::Future Machine::future(const Configuration& t, const Frame*& asked) con
 
 bool Machine::watched(const Configuration& t) const {
   if (!t.text) return false;
-  // Treats the value or name that is being read as decided, and asks for plenty behind it.
+  // Treats the value or name that is being read as complete, and counts only the continuations after it.
   Configuration x = t;
   if (t.mode == Mode::Name)
     x.state = x.b = kDead;

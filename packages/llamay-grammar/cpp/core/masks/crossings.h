@@ -6,8 +6,8 @@
 
 namespace llamay::grammar {
 
-// The allowed tokens that end a lexeme and go on behind it, at one place in the document. They stay the same
-// while a string is being written, so a matcher keeps the last few sets.
+// The allowed tokens that end a lexeme and continue after it, at one position in the document. The set of
+// tokens is the same for every token of a string, so a matcher caches the last few sets.
 struct Crossing {
   Mode mode = Mode::String;  // a name and a string value may share both entry and place
   EntryPtr entry;

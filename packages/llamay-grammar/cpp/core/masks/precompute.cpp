@@ -22,7 +22,7 @@ void precompute_entries(const Program& program, const Vocabulary& v) {
     v.limit(*language, min, max);
     v.entry(lexeme, *language, state, 0, min, max, node, id);
   };
-  // Behind a quote that was written, and with it.
+  // The entries after an opening quote, and the entries for tokens that begin with the quote.
   const uint32_t quote = v.trie(TrieId::Symbols).child(0, '"');
   auto string = [&](const Language* language, uint32_t min, uint32_t max) {
     one(kind, language, 0, min, max, TrieId::All, 0);
@@ -32,7 +32,8 @@ void precompute_entries(const Program& program, const Vocabulary& v) {
   for (const ObjectAtom& a : program.objects) string(a.rest.get(), 0, kInf);
   for (const StringAtom& a : program.lexemes)
     if (!a.closed) one(Lexeme::Last, a.language.get(), 0, a.min, a.max, TrieId::All, 0);
-  // Numbers with which a value begins: the bytes that follow them are known in arrays and objects only.
+  // Numbers at the beginning of a value. The bytes that may follow a number are known only in arrays and
+  // objects.
   std::vector<bool> bare(program.numbers.size(), false);
   for (const NetState& state : program.net)
     for (const Edge& e : state.edges)
@@ -44,8 +45,8 @@ void precompute_entries(const Program& program, const Vocabulary& v) {
     if (bare[n]) one(Lexeme::Plain, a.language.get(), 0, 0, kInf, TrieId::Symbols, 0);
     one(Lexeme::Member, a.language.get(), 0, 0, kInf, TrieId::Symbols, 0);
   }
-  // Then the states that follow, nearest first. Where lengths are counted beside the automaton, how many
-  // characters are left is part of what is remembered, and unknown.
+  // Then the entries of the next states, nearest first. If the length is counted outside the automaton, the
+  // key of an entry has the number of remaining characters, which is not known yet.
   auto later = [&](const Language* language) {
     if (language->empty() || language->trie || language->uid == every_text()->uid) return;
     std::vector<uint32_t> near{0};

@@ -1,4 +1,4 @@
-// Entries that documents will need where they begin strings, names and numbers.
+// Entries for the beginnings of strings, names and numbers.
 #pragma once
 
 #include "program/program.h"

@@ -1,4 +1,4 @@
-// A cache, for the values of a grammar, of the tokens that whole JSON values read.
+// A cache of the tokens that the JSON values of a grammar read.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace llamay::grammar {
 
-// The tokens of a trie that are read behind a name, from its colon on. As long as they are inside the value
-// they depend on the value alone, not on the object around it.
+// The tokens of a trie that are read after a name, from the colon on. Up to the end of the value, the set of
+// tokens depends on the value alone and not on the object around the value.
 struct ValueEntry {
   std::vector<uint32_t> inside;      // tokens that end at the colon, in the value or with it
   Trie rest;                         // the bytes that the other tokens have behind the end of the value
-  std::shared_ptr<const Trie> trie;  // held, so that no other trie gets its address
+  std::shared_ptr<const Trie> trie;  // kept alive, so that no other trie gets its address
 };
 using ValueEntryPtr = std::shared_ptr<const ValueEntry>;
 
@@ -32,8 +32,7 @@ class ValueEntries {
   ValueEntryPtr add(uint32_t node, ValueEntryPtr entry);
 
  private:
-  // Few grammars have more kinds of values that undeclared names can have, times states to be in at such a
-  // name.
+  // Few grammars have more pairs of a kind of value for undeclared names and a state at such a name.
   static constexpr size_t kMost = 128;
   using Key = std::pair<const Trie*, uint32_t>;
   struct Hash {

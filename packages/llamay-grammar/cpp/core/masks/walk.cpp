@@ -11,8 +11,8 @@ namespace llamay::grammar {
 
 namespace {
 
-// Symbols of JSON by their first bytes. Which of them a place could read is known without a step for each, so
-// most siblings in a trie are passed over.
+// Symbols of JSON by their first bytes. The set of symbols that a configuration can read is known without a
+// step of the machine for each byte, so most children of a trie node are skipped.
 enum Symbol : uint16_t {
   kBlank = 1,
   kQuote = 2,
@@ -85,7 +85,7 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Configuration& t) {
     if (t.mode == Mode::After) return collecting->end(trie, n, false);
     if (t.mode == Mode::Number && m.may_end_here(t)) collecting->end(trie, n, true);
   }
-  // Nothing but declared names: their bytes are fewer than the vocabulary's.
+  // Only declared names are possible. The walk follows their bytes, which are fewer than the vocabulary's.
   const bool tagged = t.mode == Mode::Name && t.top->place == Place::Tagged;
   if (t.mode == Mode::Name && t.state == kDead && !tagged && !m.watched(t)) {
     if (t.b != kDead) declared_names(trie, n, t, t.b, t.scan, nullptr, kDead);
@@ -160,7 +160,7 @@ void MaskWalk::walk(const Trie& trie, uint32_t n, const Configuration& t) {
     if (real) tokens(trie, c);
   };
   if (const Language* words = words_only(t)) {
-    // Their bytes are fewer than the vocabulary's.
+    // The walk follows the bytes of the words, which are fewer than the vocabulary's.
     const Language::Node& at = words->nodes[t.state];
     auto look = [&](uint8_t byte) {
       if (uint32_t c = trie.child(n, byte); c != Trie::kNoNode) read(byte, c);

@@ -1,4 +1,5 @@
-// One mask in the making: a walk through the tries of a vocabulary, beside the configurations that read it.
+// The computation of one mask: a walk through the tries of a vocabulary, in step with the configurations that
+// read the bytes on the way.
 #pragma once
 
 #include <cstring>
@@ -26,11 +27,12 @@ struct MaskWalk {
   Scratch& s;
   CrossingList* crossings;  // null: no crossing is cached
   ValueEntries* values;     // null: no value entry is cached
-  // Tokens that met a name which this walk does not spell out: they are read byte by byte afterwards.
+  // Tokens for which the walk would need the text of a name that it has not spelled out. These tokens are
+  // read byte by byte after the walk.
   std::vector<uint32_t> doubtful;
   const Frame* nowhere_ = nullptr;
-  // The entry of a value in the making, read outside of any object: the tokens that end in it, and the bytes
-  // that other tokens have behind it.
+  // A value entry under construction. The value is read outside of any object: `inside` has the tokens that
+  // end in the value, `behind` the other tokens with their bytes after the value.
   struct Values {
     const Frame* bottom;
     std::vector<uint32_t>& inside;
@@ -42,10 +44,10 @@ struct MaskWalk {
   bool blank = true;                         // the mask has not been written yet, not even zeros
   bool mixed = false;                        // the mask has tokens that are not only whitespace
   std::vector<uint32_t>* record = nullptr;   // the tokens that a crossing sets
-  std::vector<uint32_t>* touched = nullptr;  // the tokens that are set in a mask of its own
-  std::vector<std::vector<uint32_t>> zeros;  // masks that are lent to `apart` and come back cleared
-  // Lists of configurations, one for each level of the walk. They are reused, since allocating them takes
-  // longer than a mask.
+  std::vector<uint32_t>* touched = nullptr;  // the tokens that are set in a separate mask
+  std::vector<std::vector<uint32_t>> zeros;  // cleared masks for `apart`
+  // Lists of configurations, one for each level of the walk. The lists are reused, since their allocation
+  // would take longer than the mask.
   using Pool = std::vector<std::unique_ptr<Configurations>>;
   static Pool& kept_pool() {
     thread_local Pool p;
@@ -78,7 +80,7 @@ struct MaskWalk {
     return t;
   }
 
-  // Whether `x` is inside a text that must differ from one which this walk has not spelled out, and the
+  // Whether `x` is inside a text that must differ from a text that the walk has not spelled out, if the
   // difference may matter before the text ends.
   bool unsure(const Configuration& x) const {
     if (x.doubt) return true;
@@ -91,19 +93,20 @@ struct MaskWalk {
            (x.mode == Mode::String || x.mode == Mode::Number || x.mode == Mode::Literal);
   }
 
-  // Whether byte `b` ends a name that only its text would tell from the names before.
+  // Whether byte `b` ends a name that must be compared with an earlier name that the walk has not spelled
+  // out.
   bool unsure_end(const Configuration& x, uint8_t b) const {
     return b == '"' && x.mode == Mode::Name && x.scan == 0 && x.state != kDead && x.top->names &&
            x.top->names->unknown;
   }
 
-  // Marks the tokens of a subtree, which are to be read byte by byte.
+  // Marks the tokens of a subtree as doubtful: they are read byte by byte later.
   void doubt(const Trie& trie, uint32_t n) {
     const uint32_t* id = trie.tokens_at(n);
     doubtful.insert(doubtful.end(), id, id + trie.n_below(n));
   }
-  // Walks on at node n of a trie with each configuration of `after`; `here`: they also allow the tokens that
-  // end at n.
+  // Continues the walk at node n of a trie with each configuration of `after`. With `here`, the tokens that
+  // end at n are allowed, too.
   void follow(const Trie& trie, uint32_t n, Configurations& after, bool here) {
     for (const Configuration& f : after) {
       if (unsure(f)) {
@@ -147,14 +150,15 @@ struct MaskWalk {
     blank = false;
   }
 
-  // Runs `fill`, which may clear bits, on a mask of its own, so that it clears no bits of others; on the mask
-  // itself where `needed` is false because there are no others.
+  // Runs `fill`, which may clear bits, on a separate mask, so that `fill` clears no bits of other
+  // configurations. With `needed` false, there are no other configurations and `fill` runs on the mask
+  // itself.
   template <class F>
   void apart(bool needed, const Entry& e, F fill);
 
-  // Following one configuration at a time is exponential where a grammar is ambiguous. A walk that takes too
-  // many steps is given up, and the whole mask is made again with sets of configurations, which is slower and
-  // polynomial.
+  // In an ambiguous grammar, a walk with one configuration at a time takes exponential time. A walk with too
+  // many steps is abandoned; the mask is then computed with sets of configurations, which is slower but takes
+  // polynomial time.
   struct Ambiguous {};
   static constexpr uint32_t kMaxWalks = 50000;
   uint32_t walks = 0;
@@ -167,42 +171,41 @@ struct MaskWalk {
   // already set.
   void walk(const Trie& trie, uint32_t n, const Configuration& t);
 
-  // The words of the lexeme of `t`, null unless they are finitely many and the lexeme cannot end here without
-  // a quote.
+  // Returns the language of the lexeme of `t` if the language is a trie of words and the lexeme cannot end
+  // here without a quote; otherwise null.
   const Language* words_only(const Configuration& t) const;
 
-  // Sets the tokens inside a number from its entry; false, and nothing is set, where there is no entry for
-  // it.
+  // Sets the tokens inside a number from the entry of the number. Returns false, and sets nothing, if the
+  // number has no entry.
   bool number(const Trie& trie, uint32_t n, const Configuration& t, TrieId id);
-  // The same for the number with which a value may begin, from the root of a trie.
+  // As `number`, for a value that may begin with a number, at the root of a trie.
   bool numbers(const Trie& trie, const Configuration& t);
 
-  // Whether `t` is between two symbols, with room for all the whitespace that a token has in front of a
-  // symbol.
+  // Whether `t` is between two symbols and may read all the whitespace that a token has before a symbol.
   bool skips_blanks(const Configuration& t) const;
   void symbol(const Configuration& t);
 
-  // Whether only the end of the document follows a lexeme of the net. Such a lexeme needs no walk behind its
-  // end; the ends of other lexemes are too many for the cache.
+  // Whether only the end of the document follows a lexeme of the network. Such a lexeme needs no walk after
+  // its end. Other lexemes have too many ends for the cache.
   static bool only_ends(const Frame* top) { return top->place == Place::Root; }
 
-  // Sets the tokens in which a lexeme ends that may end after any of its bytes. Only subtrees with a byte
-  // that can follow the lexeme are visited.
+  // Sets the tokens that end a lexeme without a closing character. Only subtrees with a byte that can follow
+  // the lexeme are visited.
   void ends(const Trie& trie, uint32_t n, const Configuration& t);
-  // Whether a word that is read from `state` on may end inside a token below n; true as well when `looks` are
-  // used up.
+  // Whether a word of the language from `state` on may end inside a token below n. Returns true if the limit
+  // `looks` of visited nodes is reached.
   static bool ends_inside(const Trie& trie, uint32_t n, const Language& language, uint32_t state,
                           uint32_t& looks);
 
-  // A frame behind which nothing follows, so that the steps of a lexeme on it show the lexeme alone.
+  // Returns a frame without a continuation: a lexeme on this frame can be read up to its end and no further.
   const Frame* nowhere();
 
   void inner(const Trie& trie, uint32_t n, const Configuration& t, const Configurations& after,
              uint64_t first);
 
-  // Runs `walk_exits` for the exits of an entry, or sets the tokens that it set the last time at this place.
-  // Only crossings at the root are cached: no later mask needs those at a node n behind the first bytes of
-  // tokens.
+  // Runs `walk_exits` for the exits of an entry, or sets the cached tokens that `walk_exits` set before for
+  // this entry and frame. Only crossings at the root of a trie are cached, because no later mask needs the
+  // crossings at an inner node.
   template <class F>
   void cross(const EntryPtr& e, uint32_t n, const Configuration& t, F walk_exits) {
     const bool keep = crossings && !record && n == 0 && t.top->heap && !t.text;
@@ -222,53 +225,52 @@ struct MaskWalk {
 
   void lexeme(const Trie& trie, uint32_t n, const Configuration& t, const EntryPtr& e, bool open_ended);
 
-  // A link for a name or an item that this walk does not spell out, behind the existing ones.
+  // Returns a link for a name or an item that the walk does not spell out, in front of the existing links.
   const Link* unspelled(const Configuration& t) {
     Link* link = new (s.allocate(sizeof(Link))) Link;
     link->unknown = true, link->previous = t.top->names;
     return link;
   }
 
-  // Inside a name that need not be a declared one: the cached entries hold for every name that is neither
-  // declared nor used before; the declared and used ones get a walk of their own.
+  // Sets the tokens inside a name that may be undeclared. The cached entries are valid for every name that is
+  // neither declared nor used before; a separate walk follows the declared and the used names.
   void name(const Trie& trie, uint32_t n, const Configuration& t, TrieId id);
 
-  // The value behind a name that this walk does not spell out, from the root of a trie.
+  // Sets the tokens of the value after a name that the walk does not spell out, from the root of a trie.
   void value(const std::shared_ptr<const Trie>& trie, Configurations& after);
   ValueEntryPtr value_entry(const std::shared_ptr<const Trie>& trie, uint32_t node);
 
-  // Inside the tag of a name that need not be a declared one. Tokens that may lead to a declared or used name
-  // are read byte by byte; the entry decides all others.
+  // Sets the tokens inside the tag of a name that may be undeclared. Tokens that may lead to a declared or
+  // used name are read byte by byte; the entry decides all other tokens.
   void head(const Trie& trie, uint32_t n, const Configuration& t, TrieId id);
-  // Marks the tokens that end at a node, and with `below` those below it too, which are to be read byte by
-  // byte.
+  // Marks the tokens that end at a node as doubtful; with `below`, also the tokens below the node.
   void ask(const Trie& trie, uint32_t n, bool below);
   void declared_heads(const Trie& trie, uint32_t n, const Language& names, uint32_t node);
 
-  // Inside a string that must differ from other items: the entry holds for all strings but those items.
+  // Sets the tokens inside a string that must differ from other items. The entry is valid for all strings
+  // except these items.
   void item(const Trie& trie, uint32_t n, const Configuration& t, const Language& language, TrieId id);
 
-  // The texts whose tokens a mask already holds: all words of a language except at most `taken` many. Where
-  // an excepted word begins, there may be no other word in that state of the language, and likewise inside a
-  // character: then the tokens must be read.
+  // The texts whose tokens the mask already has: all words of a language except at most `taken` excepted
+  // words. A prefix of an excepted word may have no other continuation in the language, and so may a part of
+  // a character: then the tokens must be read byte by byte.
   struct Others {
     const Language& language;
     uint64_t taken;
-    // Whether the language has all texts: then every beginning of an excepted word is in the mask too, and
-    // only ends differ.
+    // Whether the language has all texts. Then the mask has every prefix of an excepted word, too, and only
+    // the ends differ.
     bool everything() const { return language.uid == every_text()->uid; }
     void ask(MaskWalk& walk, const Trie& trie, uint32_t n, uint32_t state, uint32_t scan) const;
   };
 
-  // Sets the tokens of declared names. With `others`, takes back tokens that the mask holds only because a
-  // declared name looks like one of the other names.
+  // Sets the tokens of declared names. With `others`, clears tokens that the mask has only because the
+  // language of the other names contains a declared name.
   void declared_names(const Trie& trie, uint32_t n, const Configuration& t, uint32_t node, uint32_t scan,
                       const Others* others, uint32_t state);
-  // The same behind part of a character or an escape, and for characters that take more than a byte as
-  // they are.
+  // As `declared_names`, after a part of a character or of an escape, and for characters of several bytes.
   void declared_escapes(const Trie& trie, uint32_t n, const Configuration& t, uint32_t node, uint32_t scan,
                         const Others* others, uint32_t state);
-  // The name `word` ends with the quote at node n.
+  // Handles the end of the declared name `word`, whose closing quote is node n.
   void declared_end(const Trie& trie, uint32_t n, const Configuration& t, uint32_t word,
                     const Others* others);
 

@@ -1,11 +1,12 @@
-// Numbers and lexemes of the net: their entries, and the tokens that cross their ends.
+// Numbers and lexemes of the network: entries, and the tokens that cross the end of a lexeme.
 #include "masks/walk.h"
 
 namespace llamay::grammar {
 
 namespace {
 
-// Children of nodes that are looked at for an end of a text, before one is taken for granted.
+// The number of trie nodes that the search for an end of a text visits before it assumes that there is an
+// end.
 constexpr uint32_t kFewLooks = 64;
 
 }  // namespace
@@ -35,8 +36,8 @@ bool MaskWalk::number(const Trie& trie, uint32_t n, const Configuration& t, Trie
 
 bool MaskWalk::numbers(const Trie& trie, const Configuration& t) {
   const Node& node = m.program().nodes[t.a];
-  // The bytes are read where a space must come first, where the text is compared, and where there are several
-  // kinds of numbers.
+  // The bytes are read one by one if a space must come first, if the text is compared with other items, or if
+  // the value has several kinds of numbers.
   if (m.space_missing(t) || t.text || node.numbers.size() != 1) return false;
   Configuration x;
   x.mode = Mode::Number, x.a = node.numbers[0], x.top = t.top, x.text = t.text;
@@ -61,7 +62,7 @@ void MaskWalk::lexeme(const Trie& trie, uint32_t n, const Configuration& t, cons
   }
 }
 
-// Whether a word of a language may end inside a token; true where that takes more than a few looks.
+// Whether a word of a language may end inside a token; also true if the search reaches its limit.
 bool MaskWalk::ends_inside(const Trie& trie, uint32_t n, const Language& language, uint32_t state,
                            uint32_t& looks) {
   const bool wide = language.any_next(state, 128, kMaxCodePoint, [](uint32_t next) { return next != kDead; });
@@ -80,7 +81,8 @@ bool MaskWalk::ends_inside(const Trie& trie, uint32_t n, const Language& languag
 }
 
 void MaskWalk::ends(const Trie& trie, uint32_t n, const Configuration& t) {
-  // Very much may follow, such as a call of any of many tools, and most texts end in no token.
+  // The part after the lexeme may be large, such as a call of one of many tools, and few tokens end a text.
+  // So the walk begins with a search for such a token.
   uint32_t looks = kFewLooks;
   if (t.scan == 0 && !m.may_end_here(t) &&
       !ends_inside(trie, n, *m.program().lexemes[t.a].language, t.state, looks))

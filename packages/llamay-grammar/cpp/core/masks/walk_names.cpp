@@ -1,5 +1,5 @@
-// Names of members, and items that must differ: entries hold for all texts but the declared and used ones,
-// which are followed one by one.
+// Names of members, and items under uniqueItems. An entry is valid for all texts except the declared and used
+// ones; the walk follows these texts one by one.
 #include "masks/walk.h"
 
 #include "text/unicode.h"
@@ -8,15 +8,15 @@ namespace llamay::grammar {
 
 namespace {
 
-// Calls `one` for the children of n that can continue a text whose next bytes are `plain`: as they are, as
-// an escape, or by its end.
+// Calls `one` for the children of n that can continue a text with one of the bytes `plain`, literally or as
+// an escape, or that can end the text.
 template <class F>
 void continuations(const Trie& trie, uint32_t n, uint32_t scan, std::string_view plain, F one) {
   auto look = [&](char b) {
     if (uint32_t c = trie.child(n, static_cast<uint8_t>(b)); c != Trie::kNoNode) one(c);
   };
   if (scan == scan::kEscape) {
-    // Tokens with a backslash are many, and few go on with one of these.
+    // Many tokens have a backslash, but few of them continue with one of these escapes.
     constexpr std::string_view kShort = "\b\f\n\r\t\"\\/", kWritten = "bfnrt\"\\/";
     for (char b : plain)
       if (size_t i = kShort.find(b); i != std::string_view::npos) look(kWritten[i]);
@@ -34,7 +34,7 @@ void continuations(const Trie& trie, uint32_t n, uint32_t scan, std::string_view
 
 const uint64_t kQuote = uint64_t{1} << byte_class('"'), kBackslash = uint64_t{1} << byte_class('\\');
 
-// A character of one byte that JSON has in strings as it is.
+// Whether a JSON string may contain the ASCII character unescaped.
 bool plain(uint8_t b) { return b >= 0x20 && b < 0x80 && b != '"' && b != '\\'; }
 
 }  // namespace

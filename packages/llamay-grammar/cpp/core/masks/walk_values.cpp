@@ -1,4 +1,4 @@
-// Values behind names: what is remembered about them holds in every object.
+// Values after names: a value entry is valid in every object.
 #include <string>
 #include <utility>
 
@@ -6,7 +6,7 @@
 
 namespace llamay::grammar {
 
-// The tokens below n that go on behind a value.
+// Collects the tokens below n that continue after the value.
 void MaskWalk::Values::end(const Trie& trie, uint32_t n, bool of_number) {
   std::string text;
   auto below = [&](auto& self, uint32_t at) -> void {
@@ -39,7 +39,7 @@ ValueEntryPtr MaskWalk::value_entry(const std::shared_ptr<const Trie>& trie, uin
 }
 
 void MaskWalk::value(const std::shared_ptr<const Trie>& trie, Configurations& after) {
-  // Where items are compared as documents, what a value may be depends on where it is.
+  // If items are compared as documents, the allowed values depend on the position of the value.
   if (!values || collecting || m.program().deep) return follow(*trie, 0, after, true);
   for (const Configuration& t : after) {
     tokens(*trie, 0);

@@ -13,7 +13,8 @@ bool bit(const std::vector<uint64_t>& v, uint32_t i) { return v[i / 64] >> (i % 
 void set(std::vector<uint64_t>& v, uint32_t i) { v[i / 64] |= uint64_t{1} << (i % 64); }
 void clear(std::vector<uint64_t>& v, uint32_t i) { v[i / 64] &= ~(uint64_t{1} << (i % 64)); }
 
-// A choice for every condition of an object: leave a name out, or give some member a value that meets it.
+// A search for a choice for every condition of an object: a name is left out, or a member has a value that
+// meets the condition.
 class Search {
  public:
   Search(const Program& p, const ObjectAtom& a, const uint64_t* seen, uint64_t undeclared, uint32_t gained)
@@ -88,7 +89,7 @@ class Search {
       set(absent_, n);
       if (choose(c + 1, others)) return true;
       if (!already) clear(absent_, n);
-      if (already) return false;  // it was met anyway, and the rest failed
+      if (already) return false;  // the condition was met before, and the other conditions failed
     }
     for (uint32_t n : a_.clauses[c].present) {
       if (bit(seen_, n) || bit(absent_, n) || !bit(a_.possible, n)) continue;
@@ -160,7 +161,7 @@ bool array_feasible(const Program& p, const ArrayAtom& a, uint64_t count, const 
         if (ok) next.insert(g);
       }
     }
-    // From here on every step is the same: what has not been reached never will be.
+    // All further steps are equal, so a count that has not been reached is never reached.
     if (n >= a.prefix.size() && n >= a.min && next == now) return false;
     now = std::move(next);
   }

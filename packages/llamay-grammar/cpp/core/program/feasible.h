@@ -15,11 +15,11 @@ bool array_feasible(const Program& p, const ArrayAtom& a, uint64_t count, const 
 bool object_feasible(const Program& p, const ObjectAtom& a, const uint64_t* seen, uint64_t undeclared,
                      uint32_t gained);
 
-// The given members and all that they depend on.
+// Returns the given members together with all members that they depend on, directly or indirectly.
 std::vector<uint64_t> with_dependencies(const ObjectAtom& a, std::vector<uint64_t> bits);
 
-// Whether more words are left than an array can have items; `state` kNone: from any state. A false result is
-// not certain.
+// Whether more words follow `state` than an array can have items; with kNone, from every state. The result
+// may be false although enough words follow.
 inline bool plenty_words(const Language& l, uint32_t state, uint32_t max_left, uint32_t min) {
   constexpr uint64_t kPlenty = uint64_t{1} << 30;
   const bool infinite = state == kNone ? l.all_infinite : l.infinite(state);

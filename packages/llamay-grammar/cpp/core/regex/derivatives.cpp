@@ -26,7 +26,7 @@ Terms::Id Terms::derive(Id a, uint32_t cls) {
   if (const Id known = derived_[a][cls]; known != kNoTerm) return known;
   budget_.tick();
   Id out = none();
-  // Making terms moves them: nothing of them is held meanwhile.
+  // Making a term may reallocate the vector of terms, so no reference into the vector is kept.
   const Id first = terms_[a].kids[0];
   switch (terms_[a].op) {
     case Op::Concat: {
@@ -96,7 +96,8 @@ LanguagePtr Terms::compile(Id root) {
   derived_.clear();
   for (size_t i = 0; i < sets_.size(); ++i)
     for (auto& m : members) set_has_[i].push_back(!m.empty() && m[i]);
-  // The sets of each class, where they fit into a word: one bit is left for what is not known yet.
+  // For each class, the mask of the sets that contain it, if the mask fits into a word; one bit marks an
+  // unknown mask.
   const bool few_sets = sets_.size() < 63;
   std::vector<uint64_t> sets_of(members.size(), 0);
   for (size_t c = 0; few_sets && c < members.size(); ++c)

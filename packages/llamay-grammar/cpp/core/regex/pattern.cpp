@@ -1,5 +1,4 @@
-// Patterns from regular expressions: three steps, a window of lengths, and a memory of those that were
-// compiled.
+// The compilation of regular expressions to patterns in three steps, and a cache of compiled patterns.
 #include "regex/pattern.h"
 
 #include <list>
@@ -15,7 +14,7 @@ namespace {
 Pattern compile_uncached(std::string_view source, bool whole, Budget& budget) {
   Terms terms(budget);
   Terms::Id root = translate_regex(read_regex(source, terms, budget), whole, terms, budget);
-  // A counted run of one set is that set's star, cut to a window of lengths.
+  // A counted repetition of one character set is the set's star with a range of lengths.
   Pattern p;
   const auto& t = terms.term(root);
   if (t.op == Terms::Op::Repeat && terms.term(t.kids[0]).op == Terms::Op::Set &&
@@ -28,7 +27,8 @@ Pattern compile_uncached(std::string_view source, bool whole, Budget& budget) {
   return p;
 }
 
-// Schemas repeat each other's patterns. The oldest goes first, and what is long or large is not kept.
+// A cache of patterns, since different schemas have equal patterns. The oldest pattern is dropped first. Long
+// sources and large automata are not cached.
 struct Cache {
   std::mutex lock;
   std::list<std::string> order;

@@ -1,4 +1,4 @@
-// Making terms: each once, simplified as far as that is cheap.
+// Construction of terms: every term is made once and simplified as far as that is cheap.
 #include "regex/terms.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ Terms::Terms(Budget& budget) : budget_(budget), slots_(256, kNoTerm) {
   make({Op::Set, false, 0, 0, {0}});
 }
 
-// Where a term stands in the table of all, or the free place for it.
+// Returns the slot of a term in the hash table, or the free slot for it.
 Terms::Id& Terms::slot(const Term& t) {
   uint64_t h = static_cast<uint64_t>(t.op) << 40 | t.kids.size();
   h = hash_mix(h, uint64_t{t.min} << 32 | t.max);
@@ -83,8 +83,8 @@ bool Terms::flatten(Op op, Id absorbing, Id neutral, std::vector<Id>& parts) con
   return true;
 }
 
-// x{a,b}·K | x{c,d}·K is x{a,d}·K where the intervals meet: without this, nested counters multiply. False
-// where none do, and nothing changes.
+// Merges x{a,b}·K | x{c,d}·K to x{a,d}·K if the intervals meet; otherwise nested counters would multiply.
+// Returns false, and changes nothing, if no intervals meet.
 bool Terms::merge_counters(std::vector<Id>& parts) {
   struct Counted {
     Id body, tail;

@@ -9,16 +9,16 @@
 namespace llamay::grammar {
 namespace {
 
-// What is known about the text in front of a place.
+// Whether the text before a position is empty, non-empty, or either.
 enum class Before : uint8_t { Nothing, Something, Either };
 
-// Translation with the rest of the text as an argument, as in a compiler in continuation-passing style, so
-// that an assertion can speak about everything after it.
+// The translation has the rest of the expression as an argument (continuation-passing style), because an
+// assertion constrains the whole text after its position.
 class Translator {
  public:
   Translator(Terms& terms, Budget& budget) : t_(terms), budget_(budget) {}
 
-  // The texts from a place on that begin with a match and go on with one of `rest`.
+  // Returns the texts that are a match of `n` followed by a text of `rest`.
   Terms::Id with_rest(const RegexNode& n, Terms::Id rest, Before before) {
     budget_.tick();
     if (++steps_ > 100000) throw CompileError("budget", "", "a regular expression with too many assertions");
@@ -74,7 +74,7 @@ class Translator {
                        std::string("the regular expression has ") + what + ", which is not supported");
   }
 
-  // What has no assertion in it is its own term, whatever comes after.
+  // Returns the term of a node without assertions, which does not depend on the text after the match.
   Terms::Id plain(const RegexNode& n) {
     switch (n.kind) {
       case RegexNode::Term:
@@ -96,7 +96,7 @@ class Translator {
     }
   }
 
-  // Whether something precedes what follows n.
+  // Returns the state of the text before the position after `n`.
   Before after(const RegexNode& n, Before before) {
     if (before == Before::Something) return before;
     auto [can_empty, can_fill] = widths(n);
@@ -104,7 +104,7 @@ class Translator {
     return can_empty ? Before::Either : Before::Something;
   }
 
-  // Whether n can match the empty text, and whether it can match another.
+  // Returns whether `n` can match the empty text, and whether `n` can match a non-empty text.
   std::pair<bool, bool> widths(const RegexNode& n) {
     switch (n.kind) {
       case RegexNode::Term:

@@ -6,10 +6,10 @@
 
 namespace llamay::grammar {
 
-// The texts in which the expression is found somewhere (`whole`: that it matches entirely). Throws
-// CompileError("pattern", ...) for assertions that the translation cannot resolve: assertions inside of long
-// repetitions, `^` where the text in front may or may not be empty, and word boundaries. The cost grows with
-// the product of the alternatives around assertions, which the budget ends.
+// Returns the texts that contain a match of the expression (with `whole`: the texts that the expression
+// matches from end to end). Throws CompileError("pattern", ...) for assertions that the translation cannot
+// resolve: assertions inside long repetitions, `^` after a text that may be empty, and word boundaries. The
+// cost grows with the product of the alternatives around assertions; the budget limits it.
 Terms::Id translate_regex(const RegexNode& node, bool whole, Terms& terms, Budget& budget);
 
 }  // namespace llamay::grammar

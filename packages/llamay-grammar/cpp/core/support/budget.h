@@ -5,8 +5,8 @@
 
 namespace llamay::grammar {
 
-// The limits of one compilation. Every stage that can grow checks them first, so that a hostile input is
-// refused in bounded time and memory and leaves the process as it was.
+// The limits of one compilation. Every stage of the compiler checks the limits before it grows, so that a
+// hostile input is refused in bounded time and memory and leaves the process as it was.
 struct Budget {
   double seconds = 5.0;
   uint32_t automaton_states = 20000;  // of one automaton

@@ -13,8 +13,8 @@ std::string escape_pointer(std::string_view key);
 // The reference tokens of a pointer that is not empty, unescaped.
 std::vector<std::string> pointer_tokens(std::string_view pointer);
 
-// A pointer that is written out only when it is needed: most are for errors that do not happen. The parents
-// and the keys must outlive it.
+// A pointer whose text is built only on demand, because most pointers are for errors that do not happen. The
+// parents and the keys must outlive the pointer.
 struct Path {
   const Path* parent;
   std::string_view key;  // without a parent: a whole pointer

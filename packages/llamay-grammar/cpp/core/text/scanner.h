@@ -1,8 +1,9 @@
 // Reading text byte by byte into code points: UTF-8, and inside JSON strings also escapes and surrogate
 // pairs.
 //
-// The state is one word. After each byte the scanner asks its caller whether any code point that can still
-// come is useful, so a token that ends inside a character or an escape is judged exactly.
+// The state of the scanner is one word. After each byte the scanner asks the caller whether the automaton can
+// read a code point that is still possible, so a token that ends inside a character or an escape is judged
+// exactly.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ namespace scan {
 constexpr uint32_t kText = 0, kUtf8 = 1, kEscape = 2, kHex = 3, kPairSlash = 4, kPairU = 5, kPairHex = 6;
 }
 
-// Whether `any` holds for a character that only an escape with digits can write: a control character without
-// a short escape.
+// Whether `any` holds for a control character without a short escape; JSON can write such a character only
+// with \u and digits.
 template <class Any>
 inline bool any_in_digits(uint32_t lo, uint32_t hi, Any any) {
   constexpr uint32_t ranges[3][2] = {{0, 7}, {11, 11}, {14, 31}};

@@ -14,7 +14,8 @@ uint64_t character_classes(uint32_t lo, uint32_t hi) {
   uint64_t bit = uint64_t{1} << kFirstLeadClass;
   for (const LeadClass& x : kLeadClasses) {
     uint32_t from = std::max(lo, x.lo), to = std::min(hi, x.hi);
-    // Without the spaces at either end, something must be left; what lies between two of them is.
+    // The rest of the range without whitespace at either end must not be empty. A range between two
+    // whitespace characters is not empty.
     for (const auto& [first, last] : kWideSpaces) {
       if (from >= first && from <= last) from = last + 1;
       if (to >= first && to <= last) to = first - 1;

@@ -1,6 +1,6 @@
-// Classes of characters, which tell the groups of tokens apart: in ASCII the trie's classes of bytes, beyond
-// ASCII the classes of first bytes, except that whitespace is a class of its own, since regular expressions
-// tell it from its neighbours.
+// Classes of characters, by which tokens are grouped: in ASCII the trie's classes of bytes, beyond ASCII the
+// classes of first bytes. Whitespace is a separate class, since regular expressions distinguish whitespace
+// from its neighbours.
 #pragma once
 
 #include <cstdint>

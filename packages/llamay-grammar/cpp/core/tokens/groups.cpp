@@ -11,7 +11,7 @@ namespace {
 
 uint8_t capped(size_t n) { return static_cast<uint8_t>(std::min<size_t>(n, TokenGroups::kCapped)); }
 
-// Groups of fewer tokens are not told apart by their first character.
+// Tokens in groups below this size are not distinguished by their first character.
 constexpr uint32_t kSplit = 64;
 
 size_t shared(std::string_view a, std::string_view b) {
@@ -42,7 +42,7 @@ void TokenTexts::add(uint32_t token, std::string_view text, bool begins_group) {
 
 void TokenGroups::build(const Trie& trie, uint32_t words) {
   words_ = words;
-  // The group of each token, in the order of the trie, which is that of their texts.
+  // The group of each token, in the order of the trie, which is the order of the texts.
   const uint32_t n = trie.n_tokens() - trie.n_at(0);
   struct Token {
     uint64_t lead, rest;
@@ -75,14 +75,14 @@ void TokenGroups::build(const Trie& trie, uint32_t words) {
       s.n = 1, s.length = byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
     }
     path.push_back(static_cast<char>(byte));
-    // Broken characters say so of the whole text, whatever class they would be of.
+    // A broken character makes the whole text broken, whatever the class of the character.
     if (trie.at(node) & kBroken) s.rest |= kBroken;
     steps.push_back(s);
     const uint32_t here = trie.n_at(node);
     if (here == 0) continue;
     uint64_t lead = s.lead, rest = s.rest;
     if (!(rest & kBroken)) {
-      // A character that is cut off may be of one of several classes: then the text is to be read too.
+      // A character that is cut off may be of one of several classes; then the text must be read.
       const uint64_t classes = last();
       if (classes & (classes - 1))
         rest |= kBroken;

@@ -1,6 +1,6 @@
-// The tokens of a vocabulary in groups of equal classes of bytes. Whether an automaton stays alive on texts
-// of some classes and some length is computed once for a whole group: a quarter of a million tokens make some
-// thousands of groups.
+// The tokens of a vocabulary in groups of equal classes of bytes. For a whole group it is computed once
+// whether an automaton stays alive on texts of the group's classes and lengths: a quarter of a million tokens
+// make some thousands of groups.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace llamay::grammar {
 
-// The classes whose bytes a JSON string cannot hold unescaped.
+// The classes of the bytes that a JSON string cannot contain unescaped.
 uint64_t not_in_string();
 
 // Tokens with their texts side by side, sorted by text within each group: a reader resumes where a text

@@ -71,14 +71,14 @@ class Maker {
         exits_.push_back({label, t[i], v_.text(k_.trie, t[i]).substr(depth)});
   }
 
-  // The classes of bytes of tokens that certainly stay inside when they are read from a state.
+  // The classes of bytes of the tokens that certainly stay inside from a state on.
   struct Harmless {
     uint64_t loops, exit_classes, near;
     uint64_t together;  // of at most `steps` bytes
     uint32_t steps;
     bool ask;  // whether the classes say anything here
   };
-  // together: whether all bytes since the root are of the classes that go together.
+  // `together` tells whether all bytes since the root are of the joint classes.
   Harmless harmless(const Spot& at, uint32_t depth, bool together) {
     if (at.scan != 0) return {0, 0, 0, 0, 0, false};
     const uint64_t not_inside = is_json(k_.kind) ? not_in_string() : uint64_t{1} << kClassBroken;

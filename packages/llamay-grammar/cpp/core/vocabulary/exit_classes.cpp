@@ -25,7 +25,7 @@ std::vector<uint64_t> columns(const Language& l) {
 void find_exit_classes(const Language& l) {
   const size_t n = l.n_states(), k = l.n_classes;
   const std::vector<uint64_t> column = columns(l);
-  // Work that is not worth a mask: without an answer every class may leave.
+  // The limit of work. Beyond the limit, every class counts as a class that may leave the language.
   constexpr size_t kMaxWork = 300000;
   auto first = [&](auto ends) {
     std::vector<uint64_t> out(n, 0);
@@ -47,7 +47,8 @@ void find_exit_classes(const Language& l) {
     }
     return out;
   };
-  // The classes of any number of steps. States lead to later ones mostly, so going backwards ends soon.
+  // The classes for any number of steps. Most transitions lead to states with greater numbers, so a pass in
+  // descending order converges soon.
   auto far = [&](std::vector<uint64_t> out) {
     size_t work = 0;
     for (bool more = true; more;) {

@@ -1,5 +1,5 @@
-// The classes of bytes by which a lexeme may be left: tokens without any of them stay inside and need not be
-// read.
+// The classes of bytes that may end a lexeme: a token without a byte of these classes stays inside the lexeme
+// and need not be read.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,23 @@
 
 namespace llamay::grammar {
 
-// The classes whose bytes lead from a state to itself; `json`: inside a JSON string.
+// Returns the classes of bytes that lead from a state to itself; `json`: inside a JSON string.
 uint64_t self_loop_classes(const Language& l, uint32_t s, bool json);
 
-// For each state, the classes of bytes that may lead to its end, be it in several steps: tokens without any
-// of them stay inside. Language::exit_classes also avoids states with finitely many words, where a least
-// length may fail; Language::near_exit_classes looks kNear steps ahead only, which is what most tokens need
-// and finite languages allow. Too many classes do no harm.
+// Computes for each state the classes of bytes that may lead out of the language in one or several steps:
+// tokens without a byte of these classes stay inside. Language::exit_classes also has the classes that lead
+// to a state with finitely many words, where a minimum length may fail. Language::near_exit_classes considers
+// only kNear steps, which suffices for most tokens and is possible in finite languages. Superfluous classes
+// cost time only.
 constexpr uint32_t kNear = 16;
 static_assert(kNear < 0xFFFF, "heights are capped");
 
-// The classes that a token of at most `length` bytes must not have to stay inside for certain when it is read
-// from state s.
+// Returns the classes of bytes that may lead a token of at most `length` bytes out of the lexeme from state
+// s.
 uint64_t exit_classes(const Language& l, uint32_t s, uint32_t length, uint32_t min);
 
-// Classes of which at most `steps` bytes, in any order, stay inside when they are read from a state: tokens
-// made of them alone need not be walked even where the automaton counts.
+// Classes of bytes such that at most `steps` bytes of these classes, in any order, stay inside from a state
+// on. Tokens with bytes of these classes only need not be walked, even if the automaton counts.
 struct JointClasses {
   uint64_t classes = 0;
   uint32_t steps = 0;

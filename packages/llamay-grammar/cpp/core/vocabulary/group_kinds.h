@@ -1,5 +1,5 @@
-// Kinds of token groups for one automaton: groups that the automaton cannot tell apart are of one kind, and
-// are judged together in each state.
+// Kinds of token groups for one automaton: groups that the automaton cannot distinguish are of one kind, and
+// every state judges the groups of a kind together.
 #pragma once
 
 #include <array>
@@ -23,11 +23,12 @@ struct GroupKinds {
   };
   std::vector<Kind> kinds;      // those with most tokens first
   std::vector<Member> members;  // in the order of the groups
-  uint32_t dead_cost = 0;       // of the groups that no state reads, which are no members
+  uint32_t dead_cost = 0;       // the cost of the groups that no state reads; these are no members
   // For each class of characters, the classes of the automaton that its characters are in.
   std::array<uint64_t, 64> touched{};
 
-  // `json`: only groups of tokens that JSON strings hold unescaped. The automaton has at most 64 classes.
+  // With `json`, only the groups of tokens that JSON strings may contain unescaped. The automaton has at most
+  // 64 classes.
   GroupKinds(const TokenGroups& groups, const Language& language, bool json);
   size_t memory() const {
     return sizeof *this + kinds.size() * sizeof(Kind) + members.size() * sizeof(Member);

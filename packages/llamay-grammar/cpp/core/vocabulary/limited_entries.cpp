@@ -9,8 +9,8 @@ namespace llamay::grammar {
 
 namespace {
 
-// Reads a text as part of a lexeme, up to the end of the lexeme if it is in the text; `at` becomes the last
-// place.
+// Reads a text as a part of a lexeme, up to the end of the lexeme if the text contains the end. `at` becomes
+// the last position.
 Scan fate(const EntryKey& key, const Language& language, std::string_view text, Spot& at) {
   at = {key.state, key.scan, 0};
   for (const char c : text) {
@@ -22,7 +22,7 @@ Scan fate(const EntryKey& key, const Language& language, std::string_view text, 
   return Scan::Live;
 }
 
-// Removes the tokens from the exits for which `keep` does not hold.
+// Removes the tokens for which `keep` is false from the exits.
 template <class Keep>
 void keep_exits(Entry& entry, Keep keep) {
   for (Entry::Exit& e : entry.exits) {
@@ -37,14 +37,14 @@ void keep_exits(Entry& entry, Keep keep) {
 
 EntryPtr Vocabulary::make_limited(const EntryKey& key, const Language& language,
                                   const Entry& unlimited) const {
-  // A token of at most so many characters keeps the limit wherever the automaton is behind it.
+  // A token of at most this number of characters respects the limit in whichever state it ends.
   const uint32_t free = key.max > language.longest_min ? key.max - language.longest_min : 0;
   const auto longer = [&](uint32_t than) {
     return static_cast<uint32_t>(
         std::partition_point(lengths_.begin(), lengths_.end(), [&](uint32_t n) { return n > than; }) -
         lengths_.begin());
   };
-  // Reading very many of them takes longer than judging all tokens by groups.
+  // If very many tokens had to be read, judging all tokens by groups takes less time.
   constexpr uint32_t kMaxRead = 512;
   const uint32_t concerned = longer(free), too_long = longer(key.max);
   if (concerned - too_long > kMaxRead) return make(key, language);
@@ -53,7 +53,7 @@ EntryPtr Vocabulary::make_limited(const EntryKey& key, const Language& language,
   Spot at;
   auto leaves = [&](uint32_t t) { return fate(key, language, bytes(t), at) == Scan::Dead; };
   std::erase_if(out->sparse, [&](uint32_t t) { return count_code_points(bytes(t)) > free && leaves(t); });
-  std::vector<uint32_t> gone;  // of those that may end the lexeme
+  std::vector<uint32_t> gone;  // the removed tokens among those that may end the lexeme
   for (uint32_t i = 0; i < concerned; ++i) {
     const uint32_t t = by_length_[i];
     // Characters behind a quote do not count, and an escape of several characters counts as one.

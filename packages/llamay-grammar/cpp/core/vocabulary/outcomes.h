@@ -1,5 +1,5 @@
-// Outcomes of texts by the classes of their characters: whether the texts of whole groups of tokens stay
-// inside a lexeme, found out without reading them.
+// Outcomes of texts by the classes of their characters: for whole groups of tokens, whether their texts stay
+// inside a lexeme, without reading the texts.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ constexpr Outcome kOut{0, 0};
 class Outcomes {
  public:
   static constexpr uint32_t kWorthIt =
-      48;  // fewer tokens than these are read sooner than their classes are followed
+      48;  // for fewer tokens, reading them takes less time than following their classes
 
   Outcomes(const TokenGroups& groups, const GroupKinds& kinds, const Language& l, const EntryKey& k)
       : groups_(groups), kinds_(kinds), l_(l), k_(k) {}
 
-  // Finds the outcomes of the largest kinds. Those of the other kinds stay unknown.
+  // Finds the outcomes of the largest kinds. The outcomes of the other kinds stay unknown.
   void judge();
   const Outcome& of_kind(uint32_t kind) const { return verdicts_[kind].outcome; }
   Outcome of_group(const GroupKinds::Member& m) const {
@@ -41,8 +41,8 @@ class Outcomes {
   bool loops(uint64_t classes, uint32_t state);
 
  private:
-  // The outcome of a kind of groups in the state, and the classes of characters that none of its texts gets
-  // to.
+  // Returns the outcome of a kind of groups in the state, and the classes of characters that no text of the
+  // kind reaches.
   struct Verdict {
     Outcome outcome;
     uint64_t unread = 0;
@@ -52,8 +52,8 @@ class Outcomes {
     uint32_t state;
     bool loops;
   };
-  // The outcome of texts that begin with a character of the classes `lead` and go on with characters of
-  // `rest`. `read` becomes the classes that some of these texts get to, or all classes where that is unknown.
+  // Returns the outcome of texts with a first character of the classes `lead` and further characters of
+  // `rest`. `read` becomes the classes that some of these texts reach, or all classes if this is unknown.
   Outcome follow(uint64_t lead, uint64_t rest, uint32_t from, uint64_t& read);
 
   static constexpr uint32_t kMost = 32;

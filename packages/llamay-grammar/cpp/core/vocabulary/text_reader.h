@@ -15,16 +15,17 @@ class TextReader {
   TextReader(const Language& l, const EntryKey& k, Outcomes& outcomes)
       : l_(l), k_(k), json_(is_json(k.kind)), outcomes_(outcomes) {}
 
-  // Entry::needs of all that was read.
+  // Entry::needs for all texts read so far.
   uint64_t needs() const { return needs_; }
   // Raises `needs` to the limit that any text of this length needs.
   void need_length(uint32_t length) {
     need(length >= TokenGroups::kCapped ? UINT64_MAX : uint64_t{length} + l_.longest_min);
   }
 
-  // Reads texts, all but the skipped ones, and says of each whether it stays inside, leaves, or ends the
-  // lexeme, where and in which state. Texts with a common beginning share the outcome that it decides.
-  // `classes`: those of the characters behind the first one; 0: unknown.
+  // Reads all texts except the skipped ones. For each text, tells whether it stays inside the lexeme, leaves
+  // it, or ends it, with the position and the state. Texts with a common prefix share the outcome if the
+  // prefix decides it. `classes` are the classes of the characters after the first one; 0 stands for unknown
+  // classes.
   template <class Skip, class Stay, class Leave, class Close>
   void read(const TokenTexts& x, uint32_t first, uint32_t last, uint64_t classes, Skip skip, Stay stay,
             Leave leave, Close close) {
@@ -77,11 +78,11 @@ class TextReader {
 
  private:
   static constexpr size_t kSpots = 64;
-  static constexpr size_t kAsked = 3;  // behind this many bytes hardly enough tokens are left
+  static constexpr size_t kAsked = 3;  // after this number of bytes, few texts share a prefix
 
   void need(uint64_t count) { needs_ = std::max(needs_, count); }
 
-  // The first text that does not begin with more than `at` bytes of the one before.
+  // Returns the first text that shares at most `at` bytes with the text before it.
   static uint32_t beyond(const std::vector<uint8_t>& common, uint32_t i, uint32_t last, uint32_t at) {
     if (at >= TokenGroups::kCapped) return i;
     const uint8_t* c = common.data();

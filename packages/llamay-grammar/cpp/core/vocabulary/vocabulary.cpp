@@ -67,7 +67,8 @@ Vocabulary::Vocabulary(std::string bytes, std::vector<uint64_t> offsets, const s
   split_whitespace();
   groups_.build(trie_, words());
   sort_by_length();
-  // Every grammar has free strings: their entries are made now, so that no document waits for them.
+  // Nearly every grammar has unconstrained strings. Their entries are computed in advance, so that no
+  // document waits for them.
   const Language& any = *every_text();
   entry(Lexeme::JsonString, any, 0, 0, 0, kInf, 0, TrieId::All);
   entry(Lexeme::JsonString, any, 0, 0, 1, kInf, 0, TrieId::All);
@@ -156,12 +157,12 @@ std::string_view Vocabulary::text(TrieId which, uint32_t token) const {
 EntryPtr Vocabulary::entry(Lexeme kind, const Language& language, uint32_t state, uint32_t scan, uint32_t min,
                            uint32_t max, uint32_t node, TrieId trie) const {
   const EntryKey key{language.uid, state, scan, min, max, node, kind, trie};
-  // Where every state has words of all lengths to come, a least length keeps only the lexeme from ending.
+  // If words of all lengths follow every state, a minimum length only forbids the end of the lexeme.
   if (min > 0 && is_json(kind) && language.all_infinite && is_whole(key, language))
     return kept(key, [&] {
       return make_longer(key, language, *entry(kind, language, state, scan, 0, max, node, trie));
     });
-  // Most limits are so far away that they change nothing.
+  // Most limits are too large to exclude a token.
   if (max != kInf && max >= kShortest) {
     const EntryPtr unlimited = entry(kind, language, state, scan, min, kInf, node, trie);
     if (max >= unlimited->needs) return unlimited;

@@ -19,8 +19,8 @@
 
 namespace llamay::grammar {
 
-// How the tokens below a node of the trie continue a lexeme in a given state. An entry depends on the
-// automaton and the vocabulary alone, so grammars share it.
+// An entry tells how each token below a node of the trie continues a lexeme in a given state. The entry
+// depends on the automaton and the vocabulary only, so different grammars share it.
 struct Entry {
   std::vector<uint32_t> dense;   // a bit mask of the tokens that stay inside the lexeme, or
   std::vector<uint32_t> sparse;  // their list
@@ -42,9 +42,9 @@ struct Entry {
 };
 using EntryPtr = std::shared_ptr<const Entry>;
 
-// JsonString: until the closing quote. JsonCanonical: the same, every character in one spelling. Plain: may
-// end after any byte. Member: the same, and only what follows a number in an array or object can follow it.
-// Last: the same, and nothing can.
+// The kinds of lexemes. JsonString: a string up to the closing quote. JsonCanonical: as JsonString, with one
+// spelling of every character. Plain: the lexeme may end after any byte. Member: as Plain, followed only by
+// bytes that can follow a number in an array or object. Last: as Plain, followed by nothing.
 enum class Lexeme : uint8_t { JsonString, JsonCanonical, Plain, Member, Last };
 
 inline bool follows_member(uint8_t b) {
@@ -53,8 +53,8 @@ inline bool follows_member(uint8_t b) {
 
 inline bool is_json(Lexeme kind) { return kind <= Lexeme::JsonCanonical; }
 
-// The tries of a vocabulary. Between two symbols of JSON whitespace changes nothing but how much more of it
-// may come, so there the tokens are also kept without what they begin with.
+// The tries of a vocabulary. Between two symbols of JSON, whitespace changes only the amount of further
+// whitespace, so a second trie has the tokens without their leading whitespace.
 enum class TrieId : uint8_t {
   All,
   Symbols,  // texts that begin with a symbol of JSON, behind at most kMaxLead characters of whitespace
@@ -86,14 +86,14 @@ class Vocabulary {
   const std::vector<uint32_t>& end_tokens() const { return end_tokens_; }
   const Trie& trie() const { return trie_; }
   const Trie& trie(TrieId which) const { return which == TrieId::All ? trie_ : symbols_; }
-  // Tokens of nothing but whitespace, shortest first; the number of them that are at most `length` long; and
-  // tokens with more whitespace in front than the trie of symbols holds (indented).
+  // Tokens that consist of whitespace, shortest first; the number of such tokens with at most `length` bytes;
+  // and tokens with more leading whitespace than the trie of symbols holds (indented).
   const std::vector<uint32_t>& blanks() const { return blanks_; }
   size_t n_blanks(size_t length) const {
     return n_blanks_.empty() ? 0 : n_blanks_[std::min(length, n_blanks_.size() - 1)];
   }
-  // A mask of the blank tokens that are at most `length` long; null where blank tokens are few, or `length`
-  // has no mask.
+  // Returns a mask of the blank tokens of at most `length` bytes, or null if there are few blank tokens or no
+  // mask for this length.
   const uint32_t* blank_mask(size_t length) const {
     return (length + 1) * words() <= blank_masks_.size() ? blank_masks_.data() + length * words() : nullptr;
   }
@@ -103,7 +103,7 @@ class Vocabulary {
   const std::string& digest() const { return digest_; }
   void set_digest(std::string d) { digest_ = std::move(d); }
 
-  // The text of a token as one of the tries has it.
+  // Returns the text of a token in one of the tries.
   std::string_view text(TrieId which, uint32_t token) const;
 
   // The entry for a state of a lexeme below a node of a trie, made on first use. `min` and `max` are the
@@ -145,12 +145,12 @@ class Vocabulary {
   Trie trie_, symbols_, indented_;
   TokenGroups groups_;
   std::vector<uint32_t> blanks_, n_blanks_, blank_masks_;
-  // Tokens with text, those of most code points first; how many each of them has, and whether there is a
-  // quote or a backslash among them.
+  // Tokens with text in descending order of length; the number of code points of each token; and whether the
+  // token contains a quote or a backslash.
   std::vector<uint32_t> by_length_, lengths_;
   std::vector<bool> marked_;
   static constexpr uint32_t kMaxLead = 12;
-  // Below so many characters a limit of lengths is hardly ever without effect.
+  // A limit below this number of characters nearly always has an effect.
   static constexpr uint32_t kShortest = 16;
   uint32_t longest_ = 0, longest_lead_ = 0;
   uint32_t longest_number_ = 0;  // the most characters of one number that a token has

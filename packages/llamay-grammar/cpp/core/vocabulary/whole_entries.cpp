@@ -69,7 +69,7 @@ class WholeMaker {
     if (json_) read_odd(stay);
   }
 
-  // Begins with the expected outcome of most tokens, so that few tokens have to be written.
+  // Initialises the mask with the expected outcome of most tokens, so that few tokens have to be written.
   void fill_dense(Entry& out) {
     const Outcome expected = likely();
     if (expected.inside == kNever)
@@ -110,8 +110,8 @@ class WholeMaker {
     if (json_) read_odd(set);
   }
 
-  // Writes a group that has a mask of its own; undecided tokens are written as if they left. False where the
-  // group has no such mask or needs another way.
+  // Writes a group with a mask of its own; undecided tokens are written as if they left the lexeme. Returns
+  // false if the group has no such mask or cannot be written by a mask.
   bool write_bits(uint32_t* mask, uint32_t group, const TokenGroups::Group& g, const Outcome& o, bool inside,
                   bool dead) {
     const uint32_t* bits = groups_.bits(group);
@@ -129,12 +129,12 @@ class WholeMaker {
     return true;
   }
 
-  // The outcome to begin with so that the fewest tokens must be written: none, all tokens, or the tokens up
-  // to a length.
+  // Returns the initial outcome for which the fewest tokens must be written: no tokens, all tokens, or the
+  // tokens up to a length.
   Outcome likely() const {
     const std::vector<GroupKinds::Kind>& kinds = kinds_.kinds;
     uint64_t from_none = 0, from_all = kinds_.dead_cost, from_short = kinds_.dead_cost;
-    const Outcome* some = nullptr;  // a length up to which the largest such kind stays
+    const Outcome* some = nullptr;  // the outcome of the largest kind that stays up to a length
     for (uint32_t i = 0; i < kinds.size(); ++i) {
       const Outcome& o = outcomes_.of_kind(i);
       if (o.inside > 0) from_none += kinds[i].cost;
@@ -150,7 +150,8 @@ class WholeMaker {
     return from_all < from_none ? Outcome{kNever, kNever} : kOut;
   }
 
-  // The end, in the order shortest first, of the tokens of a group that are short enough to stay inside.
+  // Returns the end of the tokens of a group that are short enough to stay inside, in the order shortest
+  // first.
   uint32_t inside_of(const TokenGroups::Group& g, const Outcome& o) const {
     if (o.inside < g.shortest) return g.first;
     if (o.inside >= g.longest) return g.last;
@@ -158,7 +159,8 @@ class WholeMaker {
     return static_cast<uint32_t>(std::upper_bound(lengths + g.first, lengths + g.last, o.inside) - lengths);
   }
 
-  // The beginning, in the order shortest first, of the tokens of a group that are long enough to leave.
+  // Returns the beginning of the tokens of a group that are long enough to leave, in the order shortest
+  // first.
   uint32_t dead_of(const TokenGroups::Group& g, const Outcome& o) const {
     if (o.dead > g.longest) return g.last;
     const auto lengths = groups_.lengths().begin();
@@ -177,8 +179,8 @@ class WholeMaker {
     for (uint32_t i = g.first; i < inside; ++i) stay(tokens[i]);
     for (uint32_t i = dead; i < g.last; ++i) leave(tokens[i]);
   }
-  // Calls them for the other tokens, which their texts decide. `classes`: the classes of the automaton that
-  // the characters behind the first one are in.
+  // Calls `stay` or `leave` for the tokens of a group that only their texts decide. `classes` are the
+  // automaton's classes of the characters after the first one.
   template <class Stay, class Leave>
   void read_undecided(const TokenGroups::Group& g, const Outcome& o, uint64_t classes, Stay stay,
                       Leave leave) {
@@ -227,7 +229,7 @@ class WholeMaker {
     const uint32_t bare = ends({k_.state, 0, 0});
     for (uint32_t i = 0; i < closing.size(); ++i)
       if (groups_.quote(i) == 0) labels[i] = bare;
-    // By the places of tokens in the trie of what they all have behind the quote.
+    // The index is the position of a token in the trie of the texts after the quote.
     std::unordered_map<uint32_t, uint32_t> count;
     std::vector<uint32_t> found;
     for (const uint32_t label : labels)
