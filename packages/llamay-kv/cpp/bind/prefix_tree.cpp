@@ -82,9 +82,13 @@ void bind_prefix_tree(nb::module_& m) {
       .def(
           "unpin", [](const PyTree& self, uint64_t number) { self.core->unpin(number); }, "number"_a)
       .def(
-          "reclaim", [](const PyTree& self, uint64_t bytes) { return self.core->reclaim(bytes); }, "bytes"_a,
+          "reclaim", [](const PyTree& self, uint64_t bytes) { return self.core->reclaim(bytes, true).freed; },
+          "bytes"_a,
           "Evict leaves until so many bytes are free in the pool; returns the bytes that were freed.\n\n"
-          "A pool that runs out of pages does this by itself.")
+          "Pages that a context uses stay. Those that other trees hold too are given up after all others, "
+          "and "
+          "become free\nwith the last of these trees. A pool that runs out of pages asks all of its trees by "
+          "itself.")
       .def(
           "clear", [](const PyTree& self) { self.core->clear(); }, "Evict everything, pins included.")
       .def(

@@ -203,9 +203,21 @@ bool Pool::reclaim(uint64_t bytes) {
 }
 
 bool Pool::reclaim_from_holders(uint64_t bytes) {
+  const auto holders = enlisted();
   uint64_t freed = 0;
-  for (const auto& holder : enlisted())
-    if (freed < bytes) freed += holder->reclaim(bytes - freed);
+  for (const auto& holder : holders)
+    if (freed < bytes) freed += holder->reclaim(bytes - freed, false).freed;
+  // A page of several holders is free when each has given it up. One prefers what others have let go of, so
+  // that they come to the same pages. Every round takes something from them, or is the last.
+  for (bool progress = holders.size() > 1; progress && freed < bytes;) {
+    progress = false;
+    for (const auto& holder : holders) {
+      if (freed >= bytes) break;
+      const auto more = holder->reclaim(bytes - freed, true);
+      freed += more.freed;
+      progress |= more.freed || more.let_go;
+    }
+  }
   return freed > 0;
 }
 
@@ -218,6 +230,12 @@ void Pool::audit() const {
   for (const auto& holder : enlisted()) holder->count(others);
   std::lock_guard lock(mutex_);
   const auto fail = [](const std::string& what) { throw std::logic_error("audit: " + what); };
+  for (size_t g = 0; g < groups_.size(); ++g)
+    for (uint32_t page = 0; page < others[g].size(); ++page)
+      if (kept(g, int32_t(page)) != others[g][page])
+        fail("page " + std::to_string(page) + " of group " + std::to_string(g) + " counts " +
+             std::to_string(kept(g, int32_t(page))) + " holders outside of page tables and has " +
+             std::to_string(others[g][page]));
   uint64_t bytes = 0;
   std::unordered_map<const Checkpoints*, uint32_t> lists;
   for (const Table* t = tables_; t; t = t->next_) {

@@ -25,8 +25,13 @@ struct OutOfPagesError : std::runtime_error {
 class Holder {
  public:
   virtual ~Holder() = default;
-  /// Make so many bytes free in the pool if possible; returns how many were. Must not call into contexts.
-  virtual uint64_t reclaim(uint64_t bytes) = 0;
+  struct Reclaimed {
+    uint64_t freed = 0;
+    uint64_t let_go = 0;  // bytes of pages that other holders still hold, and no table: free with the last
+  };
+  /// Give pages up until so many bytes are free in the pool, if possible. With `shared` also pages that other
+  /// holders hold too, until so many bytes are free or let go. Must not call into contexts.
+  virtual Reclaimed reclaim(uint64_t bytes, bool shared) = 0;
   /// Call f for every page it holds, with the tick of its last use.
   virtual void visit(const std::function<void(size_t group, int32_t page, uint64_t used)>& f) const = 0;
   /// Add the pages that it holds, for audit. Throws std::logic_error if its own sums are wrong.
@@ -106,12 +111,24 @@ class Pool {
   uint32_t holders(size_t g, int32_t page) const {
     return groups_[g]->holders[page].load(std::memory_order_acquire);
   }
+  // The same for a Holder that holds the page outside of page tables.
+  void keep(size_t g, int32_t page) {
+    share(g, page);
+    groups_[g]->kept[page].fetch_add(1, std::memory_order_relaxed);
+  }
+  void let_go(size_t g, int32_t page) {
+    groups_[g]->kept[page].fetch_sub(1, std::memory_order_relaxed);
+    drop(g, page);
+  }
+  /// How many of the page's holders are not page tables.
+  uint32_t kept(size_t g, int32_t page) const {
+    return groups_[g]->kept[page].load(std::memory_order_relaxed);
+  }
 
   /// Give the memory of free pages back to the system. Returns the bytes of the pages concerned.
   uint64_t trim();
 
-  /// The bytes of memory that become free when the caller, who holds the page `times` times, drops it as
-  /// often.
+  /// The bytes of memory that become free when the page, if it has so many holders, is dropped as often.
   uint64_t gain(size_t g, int32_t page, uint32_t times) const;
   /// Whether the page was spilled and could not be read back.
   bool lost(size_t g, int32_t page) const;
@@ -134,11 +151,13 @@ class Pool {
         : layout(std::move(l)),
           capacity(pages),
           arena(size_t(pages) * layout.page_bytes, allocator),
-          holders(pages) {}
+          holders(pages),
+          kept(pages) {}
     GroupLayout layout;
     uint32_t capacity;
     Arena arena;
     std::vector<std::atomic<uint32_t>> holders;
+    std::vector<std::atomic<uint32_t>> kept;  // how many of the holders are not page tables
     std::vector<int32_t> free;
     uint32_t fresh = 0;  // pages from here on were never used
   };

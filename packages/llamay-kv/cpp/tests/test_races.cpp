@@ -168,7 +168,7 @@ void eviction_races_allocation() {
         expect(context, 0, 60, float(value));
         tree->insert(*context, "", "", 0);
         const auto [pin, kept] = tree->pin(prompt, "", "");
-        if (i % 7 == 0) tree->reclaim(2 * pool->layout(0).page_bytes);
+        if (i % 7 == 0) tree->reclaim(2 * pool->layout(0).page_bytes, true);
         tree->unpin(pin);
       } catch (const OutOfPagesError&) {
         ++refused;

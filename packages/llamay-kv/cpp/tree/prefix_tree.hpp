@@ -69,9 +69,9 @@ class PrefixTree : public Holder {
   };
   std::vector<Entry> entries(const std::string& space) const;
 
-  /// Give up leaves until so many bytes have become free in the pool, or nothing is left to give.
-  /// Returns the bytes.
-  uint64_t reclaim(uint64_t bytes) override;
+  /// Give up leaves until so many bytes have become free in the pool, or nothing is left to give: pages that
+  /// this tree alone holds, and with `shared` pages that other trees hold too.
+  Reclaimed reclaim(uint64_t bytes, bool shared) override;
   void count(std::vector<std::vector<uint32_t>>& holders) const override;
   void visit(const std::function<void(size_t, int32_t, uint64_t)>& f) const override;
   void clear();
@@ -148,9 +148,10 @@ class PrefixTree : public Holder {
   void enlist(Node* node);
   void delist(Node* node);
   void evict(Node* leaf);
-  uint64_t give_up(Node* leaf);
-  std::vector<Node*> covered(uint64_t bytes) const;
-  uint64_t gain(const Node* node) const;
+  void give_up_until(Reclaimed& sum, uint64_t bytes, bool shared);
+  Reclaimed give_up(Node* leaf);
+  std::vector<Node*> covered(uint64_t bytes, bool shared) const;
+  uint64_t gain(const Node* node, bool shared) const;
   static bool holds_pages(const Node* node);
   void absorb(Node* shared);
 

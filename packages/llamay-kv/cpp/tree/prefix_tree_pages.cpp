@@ -67,14 +67,14 @@ bool PrefixTree::hold(Node* node, const Source& source, uint32_t end, bool repla
 
 void PrefixTree::take(size_t g, int32_t page) {
   if (page < 0) return;
-  pool_->share(g, page);
+  pool_->keep(g, page);
   if (nodes_of_page_[g][size_t(page)]++ == 0) used_bytes_ += pool_->layout(g).page_bytes;
 }
 
 void PrefixTree::let_go(size_t g, int32_t page) {
   if (page < 0) return;
   if (--nodes_of_page_[g][size_t(page)] == 0) used_bytes_ -= pool_->layout(g).page_bytes;
-  pool_->drop(g, page);
+  pool_->let_go(g, page);
 }
 
 void PrefixTree::let_all_go(Node* node) {
@@ -129,12 +129,13 @@ void PrefixTree::evict(Node* leaf) {
   enlist(parent);
 }
 
-/// The bytes of the node's pages that the tree alone holds. A page of several nodes is freed with the last of
-/// them.
-uint64_t PrefixTree::gain(const Node* node) const {
+/// The bytes of the node's pages that the tree alone holds, or with `shared` trees alone. A page of several
+/// nodes is freed with the last of them.
+uint64_t PrefixTree::gain(const Node* node, bool shared) const {
   uint64_t bytes = 0;
-  for_each_page(
-      node, [&](size_t g, int32_t page) { bytes += pool_->gain(g, page, nodes_of_page_[g][size_t(page)]); });
+  for_each_page(node, [&](size_t g, int32_t page) {
+    bytes += pool_->gain(g, page, shared ? pool_->kept(g, page) : nodes_of_page_[g][size_t(page)]);
+  });
   return bytes;
 }
 
@@ -145,34 +146,45 @@ bool PrefixTree::holds_pages(const Node* node) {
 }
 
 /// Evict a leaf, and what it leaves before it without children, pins and pages: such nodes free nothing
-/// themselves, and would gather. Returns the bytes that were freed.
-uint64_t PrefixTree::give_up(Node* leaf) {
-  uint64_t freed = 0;
+/// themselves, and would gather.
+PrefixTree::Reclaimed PrefixTree::give_up(Node* leaf) {
+  Reclaimed sum;
   for_each_page(leaf, [&](size_t g, int32_t page) {
-    if (nodes_of_page_[g][size_t(page)] == 1) freed += pool_->gain(g, page, 1);
+    if (nodes_of_page_[g][size_t(page)] != 1) return;
+    const uint32_t trees = pool_->kept(g, page);
+    (trees == 1 ? sum.freed : sum.let_go) += pool_->gain(g, page, trees);
   });
   for (Node* node = leaf; node;) {
     Node* parent = node->parent;
     evict(node);
     node = parent->listed && !holds_pages(parent) ? parent : nullptr;
   }
-  return freed;
+  return sum;
 }
 
-uint64_t PrefixTree::reclaim(uint64_t bytes) {
+PrefixTree::Reclaimed PrefixTree::reclaim(uint64_t bytes, bool shared) {
   std::lock_guard lock(mutex_);
-  uint64_t freed = 0;
-  for (bool progress = true; progress && freed < bytes;) {
+  Reclaimed sum;
+  give_up_until(sum, bytes, false);
+  if (shared) give_up_until(sum, bytes, true);
+  return sum;
+}
+
+void PrefixTree::give_up_until(Reclaimed& sum, uint64_t bytes, bool shared) {
+  const auto missing = [&] { return bytes - std::min(bytes, sum.freed + (shared ? sum.let_go : 0)); };
+  for (bool progress = true; progress && missing();) {
     progress = false;
     // Leaves that free nothing stay while there are others, but for those without pages.
-    for (auto it = leaves_.begin(); it != leaves_.end() && freed < bytes;) {
+    for (auto it = leaves_.begin(); it != leaves_.end() && missing();) {
       Node* leaf = *it++;
-      if (gain(leaf) == 0 && holds_pages(leaf)) continue;
-      freed += give_up(leaf);
+      if (gain(leaf, shared) == 0 && holds_pages(leaf)) continue;
+      const Reclaimed more = give_up(leaf);
+      sum.freed += more.freed;
+      sum.let_go += more.let_go;
       progress = true;
     }
     if (progress) continue;
-    for (Node* node : covered(bytes - freed)) {
+    for (Node* node : covered(missing(), shared)) {
       while (!node->children.empty()) {
         Node* last = *node->children.begin();
         while (!last->children.empty()) last = *last->children.begin();
@@ -181,13 +193,12 @@ uint64_t PrefixTree::reclaim(uint64_t bytes) {
       progress = true;  // it is a leaf now
     }
   }
-  return freed;
 }
 
 /// The nodes that would free so many bytes, behind leaves that free nothing: a context keeps fewer states
 /// than the tree has of its text, and the pages of its window only. The ends of texts come first, so that
 /// none of these nodes lies behind one that comes before it. Looks at each node once.
-std::vector<PrefixTree::Node*> PrefixTree::covered(uint64_t bytes) const {
+std::vector<PrefixTree::Node*> PrefixTree::covered(uint64_t bytes, bool shared) const {
   std::unordered_set<const Node*> seen;
   for (const auto& [number, pinned] : pins_)  // what lies before a pinned node stays with it
     for (const Node* node = pinned; node && seen.insert(node).second;) node = node->parent;
@@ -195,7 +206,7 @@ std::vector<PrefixTree::Node*> PrefixTree::covered(uint64_t bytes) const {
   uint64_t found = 0;
   for (auto leaf = leaves_.begin(); leaf != leaves_.end() && found < bytes; ++leaf)
     for (Node* node = (*leaf)->parent; node->parent && seen.insert(node).second; node = node->parent)
-      if (const uint64_t n = gain(node)) {
+      if (const uint64_t n = gain(node, shared)) {
         nodes.push_back(node);
         found += n;
         break;

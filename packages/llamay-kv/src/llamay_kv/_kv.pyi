@@ -370,7 +370,8 @@ class PrefixTree:
         """
         Evict leaves until so many bytes are free in the pool; returns the bytes that were freed.
 
-        A pool that runs out of pages does this by itself.
+        Pages that a context uses stay. Those that other trees hold too are given up after all others, and become free
+        with the last of these trees. A pool that runs out of pages asks all of its trees by itself.
         """
 
     def clear(self) -> None:

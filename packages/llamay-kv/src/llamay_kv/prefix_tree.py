@@ -22,7 +22,8 @@ class PrefixTree(_kv.PrefixTree):
     """Prefixes that were computed, shared with every context that begins alike.
 
     Args:
-        pool: the pool of the pages. When it runs out of pages, the tree evicts pages that no context uses.
+        pool: the pool of the pages. When it runs out of pages, the tree evicts pages that no context uses; pages that
+            other trees of the pool hold too come last, and are free when each of the trees has evicted them.
         budget_bytes: the most bytes that the tree's pages take.
         per_token: the cost of computing a token again, in seconds or any other unit.
         per_token_and_position: the additional cost for each position before the token.

@@ -129,6 +129,65 @@ def test_a_page_of_two_nodes_is_given_up_where_no_context_uses_it(way):
 
 
 @pytest.mark.parametrize("layout", [FULL, STATES, WINDOW])
+@pytest.mark.parametrize("trees", [2, 3])
+def test_a_page_of_several_trees_is_given_up_where_no_context_uses_it(layout, trees):
+    one, pool, first = make(layout, pages=12)
+    held = [first, *(PrefixTree(pool, pool.budget_bytes) for _ in range(trees - 1))]
+    for start in (0, 1000):
+        context = turns(pool, first, 6, start)
+        for tree in held[1:]:
+            for length in range(P, 6 * P + 1, P):
+                with first.match(context.tokens[:length]) as part:
+                    tree.insert(part)
+        assert held[-1].reclaim(0) == 0
+        context.close()
+    assert pool.used_bytes == 12 * one
+
+    other = pool.context()
+    extend(other, range(5000, 5000 + P))
+    pool.audit()
+    assert pool.used_bytes > 8 * one, "the trees give up what is needed, and not everything"
+    for i in range(1, 7):
+        extend(other, range(5000 + P * i, 5000 + P * i + P))
+    pool.audit()
+    other.close()
+    for tree in held:
+        tree.reclaim(1 << 40)
+        pool.audit()
+    assert pool.used_bytes == 0
+
+
+def test_a_page_of_two_trees_that_a_context_uses_stays_in_both():
+    one, pool, tree = make(FULL)
+    other = PrefixTree(pool, pool.budget_bytes)
+    context = turns(pool, tree, 6)
+    other.insert(context)
+    with pytest.raises(OutOfPagesError):
+        pool.context().reserve(3 * P)
+    assert len(tree.match(context.tokens)) == len(other.match(context.tokens)) == 6 * P
+    context.close()
+    with pool.context().reserve(3 * P):
+        assert pool.used_bytes <= 8 * one
+    pool.audit()
+
+
+def test_what_is_pinned_in_one_tree_is_not_freed_by_another():
+    one, pool, tree = make(FULL)
+    other = PrefixTree(pool, pool.budget_bytes)
+    context = turns(pool, tree, 6)
+    other.insert(context)
+    pin = other.pin(context.tokens)
+    history = context.tokens
+    context.close()
+    assert tree.reclaim(1 << 40) == 0
+    assert pool.used_bytes == 6 * one
+    assert len(other.match(history)) == 6 * P
+    pin.release()
+    assert other.reclaim(1 << 40) == 6 * one
+    pool.audit()
+
+
+@pytest.mark.parametrize("layout", [FULL, STATES, WINDOW])
 def test_nodes_without_pages_do_not_gather(layout):
     _, pool, tree = make(layout, pages=40)
     for i in range(100):
