@@ -107,8 +107,6 @@ ROOMS: dict[str, list[str]] = {
         "_grammar",
         "checks",
         "protocol",
-        "arguments",
-        "envelopes",
         "tokenizer_json",
         "recent",
         "vocabulary",
@@ -117,7 +115,7 @@ ROOMS: dict[str, list[str]] = {
         "grammars",
         "reasoning",
         "compilation",
-        "tools",
+        "tool_calls",
     ],
 }
 

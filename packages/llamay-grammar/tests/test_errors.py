@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import time
 from typing import Any
 
@@ -87,6 +88,32 @@ def test_hostile_input_ends_in_bounded_time(name: str, bytes_vocabulary: lg.Voca
         lg.compile_json_schema(HOSTILE[name], bytes_vocabulary, budget=lg.Budget(seconds=1.0))
     assert time.monotonic() - before < 20
     assert accepts(lg.compile_json_schema({"const": 1}, bytes_vocabulary), b"1")
+
+
+SLOW = "^(.*a.*b.*c.*d.*e|.*e.*d.*c.*b){%d}$"
+SLOW_SECONDS = 1.5
+
+
+def test_a_cheap_compilation_does_not_wait_for_slow_ones(bytes_vocabulary: lg.Vocabulary) -> None:
+    budget = lg.Budget(seconds=SLOW_SECONDS, states=1 << 30)
+
+    def compile_slowly(i: int) -> None:
+        try:
+            lg.compile_regex(SLOW % (30 + i), bytes_vocabulary, budget=budget)
+        except lg.CompileError as error:
+            refusals.append(error.keyword)
+
+    refusals: list[str] = []
+    slow = [threading.Thread(target=compile_slowly, args=(i,)) for i in range(4)]
+    for thread in slow:
+        thread.start()
+    time.sleep(SLOW_SECONDS / 5)  # so that all of them are at it
+    lg.compile_regex("^cheap[0-9]$", bytes_vocabulary)
+    running = sum(thread.is_alive() for thread in slow)
+    for thread in slow:
+        thread.join()
+    assert refusals == ["budget"] * len(slow), "slow enough for this test"
+    assert running == len(slow)
 
 
 def test_a_large_enumeration_compiles(bytes_vocabulary: lg.Vocabulary) -> None:

@@ -35,7 +35,7 @@ def test_dir_shows_the_public_names_alone() -> None:
 def test_every_error_is_public_and_called_so_and_documented() -> None:
     page = Path(__file__).parents[3] / "docs/structured-output.md"
     text = page.read_text("utf-8") if page.is_file() else ""
-    for module in pkgutil.iter_modules(lg.__path__, "llamay_grammar."):
+    for module in pkgutil.walk_packages(lg.__path__, "llamay_grammar."):
         for name, value in vars(importlib.import_module(module.name)).items():
             ours = inspect.isclass(value) and value.__module__.startswith("llamay_grammar")
             if ours and issubclass(value, BaseException):

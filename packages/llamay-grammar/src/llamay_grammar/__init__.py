@@ -5,16 +5,22 @@ says after every token which tokens may come next. A token is allowed if and onl
 with it.
 """
 
-from ._errors import CompileError, RefusedTokenError, RestoreError
-from .arguments import ArgumentTypes, argument_types, read_argument
-from .compilation import compile_ebnf, compile_gbnf, compile_json_object, compile_json_schema, compile_regex
-from .envelopes import tool_formats
-from .grammars import Grammar, Matcher, fill_masks
-from .protocol import TokenConstraint
-from .reasoning import Reasoning
-from .recipes import Budget
-from .tools import compile_tools
-from .vocabulary import Vocabulary
+from llamay_grammar._errors import CompileError, RefusedTokenError, RestoreError
+from llamay_grammar.compilation import (
+    compile_ebnf,
+    compile_gbnf,
+    compile_json_object,
+    compile_json_schema,
+    compile_regex,
+)
+from llamay_grammar.grammars import Grammar, Matcher, fill_masks
+from llamay_grammar.protocol import TokenConstraint
+from llamay_grammar.reasoning import Reasoning
+from llamay_grammar.recipes import Budget
+from llamay_grammar.tool_calls.arguments import ArgumentTypes, argument_types, read_argument
+from llamay_grammar.tool_calls.envelopes import tool_formats
+from llamay_grammar.tool_calls.tools import compile_tools
+from llamay_grammar.vocabulary import Vocabulary
 
 INTERFACE = {"token_constraint": (1, 0), "vocabulary": (1, 0)}
 

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from . import checks
-from ._errors import CompileError
-from .grammars import Grammar
-from .reasoning import Reasoning, reasoning_part
-from .recipes import Budget, Draft, Mode, Resolver, Whitespace, compiled, text_options
-from .vocabulary import Vocabulary
+from llamay_grammar import checks
+from llamay_grammar._errors import CompileError
+from llamay_grammar.grammars import Grammar
+from llamay_grammar.reasoning import Reasoning, reasoning_part
+from llamay_grammar.recipes import Budget, Draft, Mode, Resolver, Whitespace, compiled, text_options
+from llamay_grammar.vocabulary import Vocabulary
 
 __all__ = ["compile_ebnf", "compile_gbnf", "compile_json_object", "compile_json_schema", "compile_regex"]
 

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from . import _grammar, checks
-from ._errors import RefusedTokenError, RestoreError
-from .recipes import canonical, compiled, read_recipe
-from .serialised import read_grammar, read_position, write_grammar, write_position
-from .vocabulary import Vocabulary
+from llamay_grammar import _grammar, checks
+from llamay_grammar._errors import RefusedTokenError, RestoreError
+from llamay_grammar.recipes import canonical, compiled, read_recipe
+from llamay_grammar.serialised import read_grammar, read_position, write_grammar, write_position
+from llamay_grammar.vocabulary import Vocabulary
 
 __all__ = ["Grammar", "Matcher", "fill_masks"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from . import checks
-from .vocabulary import Vocabulary
+from llamay_grammar import checks
+from llamay_grammar.vocabulary import Vocabulary
 
 __all__ = ["Reasoning"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from . import _grammar, checks
-from ._errors import CompileError, RestoreError
-from .vocabulary import Vocabulary
+from llamay_grammar import _grammar, checks
+from llamay_grammar._errors import CompileError, RestoreError
+from llamay_grammar.vocabulary import Vocabulary
 
 __all__ = ["Budget"]
 

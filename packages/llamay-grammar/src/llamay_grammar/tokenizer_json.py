@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import checks
+from llamay_grammar import checks
 
 __all__ = ["read_tokenizer_json"]
 

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from . import _grammar, checks
-from .recent import Recent
-from .tokenizer_json import read_tokenizer_json
+from llamay_grammar import _grammar, checks
+from llamay_grammar.recent import Recent
+from llamay_grammar.tokenizer_json import read_tokenizer_json
 
 __all__ = ["Vocabulary"]
 

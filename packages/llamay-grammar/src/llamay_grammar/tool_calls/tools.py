@@ -7,14 +7,14 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from . import checks
-from .arguments import member_types
-from .compilation import cached, with_reasoning
-from .envelopes import envelope_of
-from .grammars import Grammar
-from .reasoning import Reasoning
-from .recipes import Budget, Draft, Mode, Resolver, Whitespace, text_options
-from .vocabulary import Vocabulary
+from llamay_grammar import checks
+from llamay_grammar.compilation import cached, with_reasoning
+from llamay_grammar.grammars import Grammar
+from llamay_grammar.reasoning import Reasoning
+from llamay_grammar.recipes import Budget, Draft, Mode, Resolver, Whitespace, text_options
+from llamay_grammar.tool_calls.arguments import member_types
+from llamay_grammar.tool_calls.envelopes import envelope_of
+from llamay_grammar.vocabulary import Vocabulary
 
 __all__ = ["compile_tools"]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from . import checks
+from llamay_grammar import checks
 
 __all__ = ["ArgumentTypes", "argument_types", "read_argument"]
 

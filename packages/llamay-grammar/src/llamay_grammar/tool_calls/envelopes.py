@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-from . import checks
+from llamay_grammar import checks
 
 __all__ = ["tool_formats"]
 
