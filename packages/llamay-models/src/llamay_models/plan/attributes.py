@@ -24,8 +24,8 @@ _KINDS = {
 class Attr:
     """The allowed values of an attribute.
 
-    `default` is the value in a record without it; None where that follows from the rest of the record. `choices` are
-    the strings that it may be, `low` the least number, `above` a bound that numbers must exceed.
+    `default` is the value where a record leaves the attribute out; None where the rest of the record determines the
+    value. `choices` are the allowed strings, `low` is the least number, `above` a bound that numbers must exceed.
     """
 
     kind: Kind

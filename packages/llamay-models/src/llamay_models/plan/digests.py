@@ -1,7 +1,7 @@
-"""Digests of a program: bytes that are equal if and only if it computes and keeps the same.
+"""Digests of programs: two are equal if and only if their programs compute, or keep, the same.
 
 Fields are tagged and preceded by their length, so that no two programs make the same bytes before they are hashed.
-Names and weights are not in them: a file's SHA-256 identifies the weights.
+A digest has no names and no weights in it: a file's SHA-256 identifies the weights.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _VERSION = b"llamay operations 1"
 def digest_operations(program: Program, told_elsewhere: Collection[str] = ()) -> bytes:
     """Return a SHA-256 of a program's operations, their arguments and their attributes.
 
-    Of a program that is not fused, since fusion changes the list and not the results. An attribute with its
+    The program must not be fused, since fusion changes the list and not the results. An attribute with its
     default value leaves no trace, so new optional attributes do not change stored digests.
-    `told_elsewhere` are operations whose attributes are left out, because they are compared under other names.
+    The attributes of the operations in `told_elsewhere` are left out: the caller compares them under other names.
     """
     total = _Digest(_VERSION)
     for record in program.records:
@@ -69,7 +69,7 @@ def _number(value: int) -> bytes:
 
 
 def _value(value: Any) -> bytes:
-    """An attribute, with its kind before it."""
+    """Return the bytes of an attribute, preceded by its kind."""
     if isinstance(value, str):
         return b"text " + value.encode()
     if isinstance(value, int | np.integer):

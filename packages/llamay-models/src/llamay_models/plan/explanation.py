@@ -8,17 +8,17 @@ from llamay_models.plan.trace import Trace
 
 
 class Explain(Trace):
-    """Records like Trace and prints as the plan: `print(explain)` after the architecture ran."""
+    """A `Trace` whose text is the plan: `print(explain)` after the architecture ran."""
 
     def __str__(self) -> str:
         return explain(self.program())
 
 
 def explain(program: Program) -> str:
-    """Return one line an operation: its value and width, its arguments, its weights with formats and sizes.
+    """Return a line for each operation: its values and widths, its arguments, its weights with formats and sizes.
 
-    The head line gives operations, parameters, bytes of weights and multiply-adds a row (attention over
-    the context, which grows with it, not included).
+    The first line has the numbers of operations, weights and parameters, the bytes of the weights, and the
+    multiply-adds a row, without those of attention, whose number grows with the context.
     """
     parameters = sum(t.rows * t.cols for t in program.tensors)
     size = sum(t.nbytes for t in program.tensors)

@@ -1,7 +1,7 @@
 """Fusion: rewrites of a program's records into fewer, larger operations that compute the same.
 
-Each rewrite takes a program and returns one with the same output, as `evaluate` shows before and after. The families
-of operations tell theirs; here is the one that concerns all.
+Each rewrite takes a program and returns one with the same output, as `evaluate` shows before and after. Each family
+of operations has its own rewrites; this module has the rewrite that concerns all families.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from llamay_models.plan.table import operation
 
 
 def fuse(program: Program) -> Program:
-    """All rewrites, in the order in which they make each other possible."""
+    """Return the program after all rewrites; each rewrite comes after those that it depends on."""
     for rewrite in REWRITES:
         program = rewrite(program)
     return program
 
 
 def select_early(program: Program) -> Program:
-    """Move `select` up to where rows last need each other: behind the last attention, as a rule.
+    """Move `select` up behind the last operation in which rows need each other, as a rule the last attention.
 
-    Of a prompt that is read only one row wants logits, or none; the others then skip the last layer's
-    products.
+    In prefill at most one row of a prompt wants logits; the other rows then skip the products of the last layer.
     """
     selects = [r for r in program.records if r.op == "select"]
     if len(selects) != 1:
@@ -58,7 +57,7 @@ def select_early(program: Program) -> Program:
 
 
 def _movable(program: Program, select: Record) -> set[int]:
-    """The values that only selected rows need, made by operations that compute each row by itself."""
+    """Return the values that only selected rows need, and that row-by-row operations make."""
     wiring = Wiring(program)
     moved: set[int] = set()
 

@@ -18,7 +18,7 @@ from llamay_models.plan.table import operation
 class Update:
     """The update of a matrix of (rows, cols): `scale * b @ a`, with `a`: (rank, cols), `b`: (rows, rank).
 
-    To a table of embeddings of (tokens, width), transposed: `a`: (tokens, rank), `b`: (width, rank).
+    The update of a table of embeddings, (tokens, width), is transposed: `a`: (tokens, rank), `b`: (width, rank).
     """
 
     a: Tensor
@@ -29,7 +29,7 @@ class Update:
 def adapt(program: Program, updates: Mapping[str, Update]) -> Program:
     """Return the program with updates of the matrices that they name.
 
-    The tensors of the updates come after the program's own. Takes a program that is not fused yet; of one that was
+    The tensors of the updates come after the program's own. The program must not be fused. In a program that was
     adapted before, the new updates are added before the old ones. Raises PlanError for a name that is no matrix of the
     program, for shapes that do not fit, and for a table of embeddings that is the output matrix too.
     """
@@ -73,7 +73,7 @@ class _Adapting:
         return Program(tuple(self._records), tuple(self._widths), tuple(self._tensors), tuple(self._names))
 
     def _matrix(self, record: Record) -> tuple[Tensor | None, range]:
-        """Return the matrix that a record multiplies with or looks up in, and which of its rows."""
+        """Return the matrix that a record multiplies with or looks up in, and the rows of it that the record reads."""
         if operation(record.op).adapts is None:
             return None, range(0)
         tensor = self._old.tensors[record.weights[0]]

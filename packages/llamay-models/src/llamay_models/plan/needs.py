@@ -1,4 +1,4 @@
-"""`Needs`: the meaning of the vocabulary that asks which weights, of which shapes, an architecture wants."""
+"""`Needs`: the meaning of the vocabulary that lists the weights of an architecture, with their shapes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from llamay_models.plan.records import Floats, Outline, Tensor, shape_text
 from llamay_models.plan.trace import Trace
 from llamay_models.plan.weights import Weights
 
-# Tensors that converters of some models write though nothing reads them.
+# Converters of some models write these tensors, and no engine reads them.
 _IGNORED = ("rope_freqs.weight", ".attn_rot_embd", ".attention.rotary_emb.inv_freq")
 _LISTED = 8
 
 
 @dataclass(frozen=True)
 class Absent:
-    """Stands for a tensor that the file lacks while the rest is asked for. Fits any shape."""
+    """A stand-in of any shape for a tensor that the file lacks, so that an architecture asks for all its tensors."""
 
     name: str
     format: str = "absent"
@@ -68,10 +68,10 @@ class Needs(Trace):
 def check(
     architecture: Callable[..., Any], config: Any, tensors: Mapping[str, Tensor], where: str = ""
 ) -> Needs:
-    """Ask an architecture for its weights and compares them with a file's, before anything is computed.
+    """Ask an architecture for its weights and compare them with a file's, before anything is computed.
 
-    Raises TensorError that names every tensor which is missing, has the wrong shape, or is not used (an
-    unused tensor means that the file says something the architecture would ignore).
+    Raises TensorError that names every tensor which is missing, has the wrong shape, or is not used: the architecture
+    would ignore a part of the model.
     """
     needs, weights = Needs(), Weights(tensors, missing=Absent)
     architecture(needs, config, weights)

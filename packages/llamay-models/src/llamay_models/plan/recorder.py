@@ -1,4 +1,4 @@
-"""How the methods of the vocabulary record their arguments."""
+"""`Recorder`: the base of the vocabulary's methods, which records operations and checks them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Recorder:
         /,
         **attrs: Any,
     ) -> tuple[Value, ...]:
-        """Record an operation; `outs` are widths and names. Raises PlanError where the table says otherwise."""
+        """Record an operation; `outs` are widths and names. Raises PlanError for a record that the table refuses."""
         operation = self.table[op]
         first = len(self.widths)
         values = tuple(Value(first + i, width, name) for i, (width, name) in enumerate(outs))
@@ -67,31 +67,31 @@ class Recorder:
         return values
 
     def _parts(self, op: str, x: Value, parts: int, what: str = "heads") -> int:
-        """Return how many values each of so many equal parts has. Raises PlanError."""
+        """Return the number of values in each of `parts` equal parts of x. Raises PlanError."""
         if parts < 1 or x.width % parts:
             raise PlanError(f"{op}: {x.name} has {x.width} values, which do not divide into {parts} {what}")
         return x.width // parts
 
     def _weight(self, op: str, w: Tensor, rows: int, cols: int) -> int:
-        """Number a weight of this shape; a vector has one row. Raises PlanError for one of another shape."""
+        """Return the number of a weight of (rows, cols); a vector has one row. Raises PlanError for another shape."""
         return self._number(self._expect(op, w, rows, cols))
 
     def _stacked(self, op: str, w: Tensor, count: int, rows: int, cols: int) -> int:
-        """Number a weight of so many matrices of this shape, on top of each other. Raises PlanError."""
+        """Return the number of a weight in which `count` matrices of (rows, cols) are stacked. Raises PlanError."""
         return self._number(self._expect(op, w, count * rows, cols, count))
 
     def _part(self, op: str, w: Tensor, rows: int, cols: int, part: range) -> int:
-        """Number some rows of a matrix of this shape, or some values of a vector. Raises PlanError."""
+        """Return the number of rows `part` of a (rows, cols) matrix, or of values of a vector. Raises PlanError."""
         return self._number(Part(self._expect(op, w, rows, cols), part.start, part.stop))
 
     def _constant(self, op: str, w: Tensor | None, count: int) -> Floats | None:
-        """Return the values of a vector that is read now. Raises PlanError for one of another length."""
+        """Return the values of a vector, (count,), while the plan is recorded. Raises PlanError for another length."""
         return None if w is None else self._expect(op, w, 1, count).dequantize().reshape(-1)
 
-    # -- how
+    # -- shapes and numbers of weights
 
     def _expect(self, op: str, w: Tensor, rows: int, cols: int, stack: int = 1) -> Tensor:
-        """Return a weight as it is needed: of a vector only the number of values counts. Raises PlanError."""
+        """Return a weight in the shape (rows, cols); a vector needs the number of values only. Raises PlanError."""
         fitting = fit(w, rows, cols)
         if fitting is None:
             raise PlanError(
@@ -108,7 +108,7 @@ class Recorder:
 
 
 def fit(w: Tensor, rows: int, cols: int) -> Tensor | None:
-    """Return a weight in a shape that it has but for dimensions of 1, or None.
+    """Return a weight in the shape (rows, cols) if its own differs by dimensions of 1 at most, or None.
 
     Converters write a vector as (n,), (n, 1), (1, n) or, of several heads, (heads, n / heads).
     """

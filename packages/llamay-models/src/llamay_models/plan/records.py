@@ -77,7 +77,7 @@ class ArrayTensor:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows `begin` to `end` of a matrix, or values of a vector, under a name that says so."""
+    """Rows `begin` to `end` of a matrix, or these values of a vector; the name has the range."""
 
     whole: Tensor
     begin: int
@@ -117,7 +117,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """All values of a tensor in another shape: converters differ in where they leave dimensions of 1."""
+    """All values of a tensor in another shape, since converters differ in the dimensions of 1 that they write."""
 
     whole: Tensor
     rows: int
@@ -159,7 +159,7 @@ class Outline:
 
 
 def shape_text(rows: int, cols: int, stack: int = 1) -> str:
-    """Return a shape in words; of a stack of matrices, that of each."""
+    """Return a shape in words; for `stack` stacked matrices, their number and the shape of one."""
     if stack > 1:
         return f"{stack} of {rows // stack} x {cols}"
     return f"a vector of {cols}" if rows == 1 else f"{rows} x {cols}"
@@ -177,10 +177,10 @@ def vector(w: Tensor) -> Doubles:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A traced value: its number, how many F32 numbers it holds a row, and a name for people.
+    """A traced value: its number, its width in F32 numbers a row, and a name for people.
 
-    The name comes from the weight that made it (`blk.3.attn_q`) or from the operation and what it was given
-    (`blk.3.attn_q.rope`). It carries no meaning.
+    The name comes from the weight that made it (`blk.3.attn_q`) or from the operation and its argument
+    (`blk.3.attn_q.rope`). Nothing is computed from it.
     """
 
     id: int
@@ -213,11 +213,11 @@ class Program:
 
     @property
     def output_width(self) -> int:
-        """F32 numbers a row of the output: for a language model, its vocabulary."""
+        """The width of the output in F32 numbers a row; for a language model, the size of its vocabulary."""
         return self.widths[self.records[-1].outs[-1]]
 
     def uses(self) -> list[int]:
-        """How many records read each value; the output counts as read once more."""
+        """Return the number of records that read each value; the output has one reader more."""
         count = [0] * len(self.widths)
         for record in self.records:
             for value in record.args:

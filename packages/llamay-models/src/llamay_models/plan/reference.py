@@ -1,4 +1,4 @@
-"""`Reference` and `Watch`: the meanings of the vocabulary that compute."""
+"""`Reference` and `Watch`: the meanings of the vocabulary that compute, in float64."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Computed(Value):
 class Reference(Trace):
     """Computes each operation as it is called, in float64, for texts from their beginning.
 
-    `rows` are the rows of a step or the tokens of one text; `wanted` the rows that `select` keeps, all where it is
-    None. The returned value has its numbers in `.array`.
+    `rows` are the rows of a step or the tokens of one text; `wanted` are the rows that `select` keeps, None for all.
+    The returned value has its numbers in `.array`.
     """
 
     def __init__(self, rows: Rows | Sequence[int], wanted: Sequence[int] | None = None) -> None:
@@ -53,7 +53,7 @@ class Reference(Trace):
 class Watch(Reference):
     """A Reference that keeps every value under its name: `watch.values["blk.3.attn_q.rope"]`.
 
-    For finding the first layer that differs from another implementation.
+    It shows the first layer that differs from another implementation.
     """
 
     def __init__(self, rows: Rows | Sequence[int], wanted: Sequence[int] | None = None) -> None:

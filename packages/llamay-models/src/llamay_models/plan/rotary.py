@@ -41,9 +41,9 @@ class Linear:
 class Yarn:
     """YaRN (Peng et al. 2023, https://arxiv.org/abs/2309.00071).
 
-    Fast pairs keep their frequency, and that of slow ones is divided by `factor`; between `beta_fast` and `beta_slow`
-    turns in the original context the two are mixed. Rotated values are lengthened by `0.1 ln(factor) + 1`, unless the
-    file says otherwise.
+    Fast pairs keep their frequency, and slow pairs have it divided by `factor`; between `beta_fast` and `beta_slow`
+    turns in the original context the two are mixed. Rotated values are multiplied by `0.1 ln(factor) + 1`, unless the
+    file has another factor.
     """
 
     factor: float
@@ -53,7 +53,7 @@ class Yarn:
     log_multiplier: float = 0.0
 
     def apply(self, frequencies: list[Decimal], rope: Rope) -> list[Decimal]:
-        """Return the frequencies, in radians a position for each pair, mixed by where a pair lies from fast to slow."""
+        """Return the frequencies, in radians a position, mixed by the place of each pair between fast and slow."""
         last = Decimal(rope.dims - 1)
         low = max(Decimal(0), self._dimension(self.beta_fast, rope).to_integral_value(ROUND_FLOOR))
         high = min(last, self._dimension(self.beta_slow, rope).to_integral_value(ROUND_CEILING))
@@ -64,12 +64,12 @@ class Yarn:
         return mixed
 
     def attention_factor(self) -> Decimal:
-        """Return how much longer rotated values become, so that attention stays as sharp over more positions."""
+        """Return the factor of rotated values, by which attention stays as sharp over more positions."""
         if self.factor <= 1:
             return Decimal(1)
         log = Decimal(self.factor).ln()
         plain = 1 + Decimal("0.1") * log
-        # DeepSeek's variant states a multiplier for all dimensions, and divides by what it gives.
+        # DeepSeek's variant has a multiplier for all dimensions, and divides by the factor that this multiplier gives.
         return (
             plain / (1 + Decimal("0.1") * Decimal(self.log_multiplier) * log)
             if self.log_multiplier
@@ -137,10 +137,10 @@ class Rope:
         return _frequencies(self, None if factors is None else tuple(factors.tolist()))
 
 
-@lru_cache(maxsize=256)  # a layer's rotation is most often that of the one before
+@lru_cache(maxsize=256)  # most layers rotate as the layer before does
 def _frequencies(rope: Rope, factors: tuple[float, ...] | None) -> Doubles:
     with localcontext(_DIGITS):
-        # One logarithm, then products: 50 digits leave far more room than 128 roundings can use.
+        # One logarithm, then products: 128 roundings cost a few of the 50 digits, and binary64 needs 17.
         step = (-2 * Decimal(rope.base).ln() / rope.dims).exp()
         values = [Decimal(1)]
         for _ in range(rope.dims // 2 - 1):

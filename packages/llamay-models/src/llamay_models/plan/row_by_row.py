@@ -1,7 +1,7 @@
 """`RowByRow`: one text of a program, a row at a time, with the kept values that its operations state.
 
-The smallest backend there is: what each operation's `keep` and `step` are for, and what shows that they compute what
-its `meaning` computes for whole texts.
+It is the smallest backend: it computes with the `keep` and `step` of each operation, and tests compare its outputs with
+those of `meaning` for whole texts.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RowByRow:
         return output
 
     def _before(self, index: int, call: Call, memory: Memory, args: Sequence[Doubles]) -> Kept:
-        """The kept value of an operation before its step: a state, or rows with this one's at their end."""
+        """Return the kept values that an operation's step takes: a state, or rows with this row's at the end."""
         if memory.kind == "state":
             return self._kept.get(index) or (np.zeros(memory.k_dim + memory.v_dim),)
         keep = operation(call.op).keep

@@ -21,14 +21,14 @@ class Rows:
     A row is a token, or a vector that was handed in.
 
     Attributes:
-        tokens: the token of each row; of a vector's row it says nothing.
+        tokens: the token of each row; in a row that is a vector it has no effect.
         wanted: the rows that want an output, in this order; None: all.
-        texts: how many rows each text has, in their order; None: all rows are one text.
+        texts: the number of rows of each text, in order; None: all rows are one text.
         positions: int (rows,), or (rows, axes) where positions have several; None: each text counts from 0.
         types: the type of each row's token; None: all are 0.
         vectors: the vectors that replace tokens, by the row's number: (width of the embedding,).
 
-    Raises PlanError where these do not fit each other.
+    Raises PlanError where the lengths differ, or a number is not that of a row.
 
     """
 

@@ -31,10 +31,10 @@ MemoryKind = Literal["full", "window", "latent", "state"]
 class Memory:
     """The values that an operation keeps of a layer between the steps of a text.
 
-    Of kind "full", "window" and "latent" that is a row at each position: `heads` keys of `k_dim` numbers and as many
-    values of `v_dim`; a window keeps those of the last `window` positions, and latent rows have no values apart from
-    their keys (`v_dim` 0). Of kind "state" it is `k_dim + v_dim` float32 numbers, zeros where a text begins, of
-    which a convolution fills the first part and a scan the second.
+    The kinds "full", "window" and "latent" keep a row at each position: `heads` keys of `k_dim` numbers and as many
+    values of `v_dim`. A window keeps the rows of the last `window` positions, and latent rows have no values apart from
+    their keys (`v_dim` 0). The kind "state" keeps `k_dim + v_dim` float32 numbers, zeros where a text begins; a
+    convolution fills the first part and a scan the second.
     """
 
     kind: MemoryKind
@@ -53,11 +53,11 @@ class Inputs:
     """The inputs of a step's rows that operations read besides other values; 0 for an input that they do not read.
 
     Attributes:
-        tokens: how many there are: a row's token is less.
-        positions: how many were learned: a row's position is less.
-        types: how many types a token may have.
-        axes: how many numbers of a row's position are read.
-        vector: width of the vector that a row may be in place of a token.
+        tokens: the number of tokens; a row's token is less.
+        positions: the number of learned positions; a row's position is less.
+        types: the number of types of tokens; the type of a row's token is less.
+        axes: the number of axes of a row's position that are read.
+        vector: the width of a vector that stands in a row in place of a token.
 
     """
 
@@ -73,7 +73,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A record with its values, its weights, and all attributes, given or not."""
+    """A record with its values, its weights, and all its attributes, defaults included."""
 
     op: str
     args: tuple[Value, ...]
@@ -116,60 +116,61 @@ Step: TypeAlias = Callable[[Kept, Arrays, Tensors, Attrs], tuple[Kept, tuple[Dou
 
 
 def _outs_like_args(call: Call) -> None:
-    """Every output is as wide as the first argument, as for most operations."""
+    """Check that every output is as wide as the first argument, as in most operations. Raises PlanError."""
     for out in call.outs:
         call.expect_width(out, call.args[0].width, "its input has")
 
 
 def no_work(call: Call) -> int:
-    """No product worth counting."""
+    """Return 0: the operation has no matrix product."""
     return 0
 
 
 def no_memory(call: Call) -> Memory | None:
-    """Nothing is kept."""
+    """Return None: the operation keeps nothing."""
     return None
 
 
 def no_inputs(call: Call) -> Inputs:
-    """Nothing of the step is read."""
+    """Return no inputs: the operation reads its arguments only."""
     return Inputs()
 
 
 def never(attrs: Attrs) -> bool:
-    """Rows of a text may come in any number of steps."""
+    """Return False: the rows of a text may come in any number of steps."""
     return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """All that is known of an operation.
+    """The properties of an operation.
 
     Attributes:
-        name: as records have it.
+        name: the name in records.
         args: names of the values that it reads. A name with `?` may be left out; after `...` there may be more.
         weights: names of its weights, likewise.
         outs: names of the values that it makes, likewise.
         attrs: its attributes.
-        means: a formula of it, for people; the vocabulary's method says it where there is one.
+        means: a formula for people; empty where the vocabulary has a method, whose docstring has the formula.
         check: raises PlanError where widths or weights do not fit; by default, where an output is not as wide as the
             first argument.
         meaning: computes it in float64 for whole texts from their beginning: (rows, arguments as arrays of
             (rows, width), weights, all attributes) -> outputs. The specification.
         row_by_row: computes each row from that row alone, wherever it stands.
-        multiply_adds: of a row's matrix products; everything else is small beside them.
+        multiply_adds: the number of multiply-adds in a row's matrix products; other work is small beside these.
         inputs: the inputs of a step's rows that it reads besides its arguments.
         memory: the values that it keeps of its layer, if any.
-        keep: where a row is kept at each position: (arguments of one row, all attributes) -> keys (heads, k_dim) and
-            values (heads, v_dim) of this position.
-        step: where something is kept: one row, (what is kept, arguments of one row as (1, width), weights, all
-            attributes) -> what is kept now, outputs as (1, width). Kept rows are keys (n, heads, k_dim) and values
-            (n, heads, v_dim) of the last n positions, this row's own last; they are returned as they are. A kept state
-            is one array, float64 (k_dim + v_dim,) of its own `memory`, zeros where a text begins.
-        whole_text: whether a text must be one step, by the attributes.
+        keep: in an operation that keeps a row at each position: (arguments of one row, all attributes) -> keys
+            (heads, k_dim) and values (heads, v_dim) of this position.
+        step: in an operation that keeps values: (kept values, arguments of the row as (1, width),
+            weights, all attributes) -> the kept values after the row, outputs as (1, width). Kept rows are keys
+            (n, heads, k_dim) and values (n, heads, v_dim) of the last n positions, with this row's own at the end, and
+            are returned unchanged. A kept state is one array, float64 (k_dim + v_dim,) of its own `memory`, zeros where
+            a text begins.
+        whole_text: whether these attributes require a text to be one step.
         rows: "all", or "wanted" where its output has only the rows whose output is wanted.
         is_norm: whether it is a norm, which is the last operation of a program before its output matrix.
-        adapts: a matrix that low-rank updates may change: of a "product", or a "table".
+        adapts: the matrix that low-rank updates may change, that of a "product" or a "table"; None for no matrix.
 
     """
 
@@ -249,5 +250,5 @@ class Fusion:
 
     @property
     def name(self) -> str:
-        """The function's name."""
+        """The name of the rewriting function."""
         return self.rewrite.__name__

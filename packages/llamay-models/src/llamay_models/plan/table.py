@@ -1,4 +1,4 @@
-"""Asking the table of operations."""
+"""Look-ups in the table of operations, for records and for whole programs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def memories(program: Program) -> list[Memory]:
 
 
 def inputs(program: Program) -> Inputs:
-    """Return the inputs that the program reads of a step's rows: of several tables the smallest, of axes the most.
+    """Return the inputs that the program reads of a step's rows: the size of its smallest table, and its most axes.
 
     Raises PlanError where vectors that are handed in would need two widths.
     """
@@ -85,5 +85,5 @@ def inputs(program: Program) -> Inputs:
 
 
 def whole_text(program: Program) -> bool:
-    """Whether a text must be one step, because some row needs rows after it."""
+    """Return whether a text must be one step, because some row needs rows after it."""
     return any(operation(r.op).whole_text(call_of(program, r).attrs) for r in program.records)

@@ -1,4 +1,4 @@
-"""`Weights`: how an architecture asks for its tensors by their GGUF names."""
+"""`Weights`: the tensors of a model by the keys and GGUF names by which an architecture asks for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tensor_name(key: Key) -> str:
 
 
 class Weights:
-    """A view of named tensors. Remembers which were asked for, so that unused tensors can be reported."""
+    """A view of named tensors that remembers the names asked for, so that unused tensors can be reported."""
 
     def __init__(self, tensors: Mapping[str, Tensor], missing: Callable[[str], Tensor] | None = None) -> None:
         self._tensors = tensors
@@ -41,7 +41,7 @@ class Weights:
         raise TensorError(f"the tensor {name} is missing")
 
     def get(self, key: Key) -> Tensor | None:
-        """Return a tensor that some models have: a bias, an untied output."""
+        """Return a tensor that only some models have, such as a bias or an untied output, or None."""
         name = tensor_name(key)
         if name not in self._tensors:
             return None

@@ -1,9 +1,9 @@
 """All operations, one file for each family of them.
 
-A family tells of each operation, side by side: the method that records it, its meaning, its record, the values that it
-keeps, and its fusions. Each module here has `OPERATIONS`, may have `FUSIONS`, and has a class of methods for `Trace`.
-They are found by looking, so a new one is a new file. The stub beside this file is for type checkers; a test writes
-it.
+A family has for each of its operations the method that records the operation, its meaning, its record, the values
+that it keeps, and its fusions. Each module of this folder has `OPERATIONS`, may have `FUSIONS`, and has a class of
+methods for `Trace`. The modules are found by listing the folder, so a new family is a new file. The stub beside this
+file is for type checkers; a test writes the stub.
 """
 
 import pkgutil
@@ -31,7 +31,7 @@ Vocabulary = type("Vocabulary", FAMILIES, {"__doc__": "The methods of all famili
 
 
 def _in_order(fusions: Iterable[Fusion]) -> tuple[Fusion, ...]:
-    """Each after those that it names, and otherwise as they stand."""
+    """Return fusions in an order in which each comes after those that it names; otherwise their order stays."""
     waiting, ready = list(fusions), list[Fusion]()
     while waiting:
         done = {f.name for f in ready}
@@ -44,4 +44,4 @@ def _in_order(fusions: Iterable[Fusion]) -> tuple[Fusion, ...]:
 
 
 FUSIONS = _in_order(fusion for module in _MODULES for fusion in getattr(module, "FUSIONS", ()))
-"""Every fusion, in the order in which they make each other possible."""
+"""Every fusion, each after those that it names."""

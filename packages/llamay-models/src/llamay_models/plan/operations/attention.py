@@ -1,4 +1,4 @@
-"""Attention: of a row over what its layer has seen of its text."""
+"""Attention of a row over the keys and values that its layer keeps of the row's text."""
 
 import numpy as np
 
@@ -28,10 +28,10 @@ class Attention(Recorder):
         mask: str = "causal",
         v_from_k: int = 0,
     ) -> Value:
-        """Attention of this row over what `layer` has seen in its context, this row included.
+        """Attention of this row over the rows of its context that `layer` has seen, this row included.
 
-        Query head `h` reads key/value head `h // (heads / kv_heads)`. `window` is how many positions a row
-        may look back, itself included; 0 for all. `softcap` bounds the scores by `cap * tanh(s / cap)`; 0
+        Query head `h` reads key/value head `h // (heads / kv_heads)`. `window` is the number of
+        positions that a row sees, its own included; 0 for all. `softcap` bounds the scores by `cap * tanh(s / cap)`; 0
         for none. With `mask` "full" a row sees all rows of its text, those after it too: nothing is kept, and the
         text must be one step. Without v the values are the first `v_from_k` numbers of each key.
 
@@ -73,7 +73,10 @@ class Attention(Recorder):
 
 
 def _row(q: Doubles, keys: Doubles, values: Doubles, a: Attrs) -> Doubles:
-    """One query row over keys (n, kv_heads, k_dim) and values (n, kv_heads, v_dim), all of which it sees."""
+    """Return the attention of one query row, (heads * v_dim,), over keys and values that the row sees all of.
+
+    keys: (n, kv_heads, k_dim), values: (n, kv_heads, v_dim).
+    """
     out = np.zeros((a["heads"], a["v_dim"]))
     for head, query in enumerate(q.reshape(a["heads"], a["k_dim"])):
         kv = head // (a["heads"] // a["kv_heads"])
@@ -86,7 +89,7 @@ def _row(q: Doubles, keys: Doubles, values: Doubles, a: Attrs) -> Doubles:
 
 
 def _keys_and_values(x: Arrays, a: Attrs) -> tuple[Doubles, Doubles]:
-    """Keys and values of rows; of latent rows the values are empty."""
+    """Return keys (rows, kv_heads, k_dim) and values (rows, kv_heads, v_dim); latent rows have empty values."""
     keys = x[1].reshape(-1, a["kv_heads"], a["k_dim"])
     values = x[2].reshape(-1, a["kv_heads"], a["v_dim"]) if len(x) > 2 else keys[:, :, :0]
     return keys, values

@@ -38,13 +38,13 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def gelu_erf(x: Doubles) -> Doubles:
-    """Return GELU itself: x times the share of a normal distribution below it."""
+    """Return GELU itself: x times the standard normal distribution function of x."""
     y: Doubles = x / 2 * (1 + _erf(x / math.sqrt(2)))
     return y
 
 
 def softplus(x: Doubles) -> Doubles:
-    """`log(1 + e^x)`; beyond 20 they are the same to single precision, and x is what others compute there."""
+    """Return `log(1 + e^x)`, above 20 x itself, as other engines do: the two are equal there in single precision."""
     return np.where(x > 20, x, np.log1p(np.exp(np.minimum(x, 20))))
 
 
@@ -63,7 +63,7 @@ UNARY: dict[str, Callable[[Doubles], Doubles]] = {
 """The kinds of `unary`, which are also the activations of products."""
 
 ACT = text(*UNARY)
-"""The attribute of an operation that applies one of them."""
+"""The attribute of an operation that applies one kind of `unary`."""
 
 
 class Elementwise(Recorder):
@@ -78,7 +78,7 @@ class Elementwise(Recorder):
         return self._emit("mul", a.width, f"{b.name}.mul", [a, b])
 
     def mul_heads(self, x: Value, g: Value) -> Value:
-        """Return each of as many equal parts of x as g has values, times that value of g."""
+        """Return x, cut into as many equal parts as g has values, with each part times its value of g."""
         return self._emit("mul_heads", x.width, f"{x.name}.mul_heads", [x, g])
 
     def scale(self, x: Value, by: float) -> Value:
@@ -86,10 +86,10 @@ class Elementwise(Recorder):
         return self._emit("scale", x.width, f"{x.name}.scale", [x], by=float(by))
 
     def affine(self, x: Value, w: Tensor | None, b: Tensor | None = None, parts: int | None = None) -> Value:
-        """`x * w + b`, with one of the two or both.
+        """`x * w + b`, where w or b may be left out.
 
-        Vectors have a value for each of `parts` equal parts of the row: one for each number of it where `parts` is
-        left out, one a head, or a single one.
+        w and b have a value for each of `parts` equal parts of the row: (parts,). Without `parts`, each number of the
+        row is a part; other usual counts are the number of heads, and 1.
         """
         parts = x.width if parts is None else parts
         self._parts("affine", x, parts, "parts")
@@ -102,7 +102,7 @@ class Elementwise(Recorder):
 
         `sigmoid`: `1 / (1 + e^-x)`; `silu`: `x sigmoid(x)`; `gelu_erf`: `x/2 (1 + erf(x / sqrt(2)))`; `gelu_tanh`:
         `x/2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`; `gelu_quick`: `x sigmoid(1.702 x)`; `relu`: `max(x, 0)`;
-        `relu2`: its square; `softplus`: `log(1 + e^x)`; `tanh`; `exp`.
+        `relu2`: `max(x, 0)^2`; `softplus`: `log(1 + e^x)`; `tanh`; `exp`.
         """
         return self._emit("unary", x.width, f"{x.name}.{kind}", [x], kind=kind)
 
@@ -120,7 +120,7 @@ class Elementwise(Recorder):
 
 
 def _by_parts(x: Doubles, parts: Doubles) -> Doubles:
-    """Return a value for each number of a row, from one for each part of it."""
+    """Repeat the values of the parts of rows, (..., parts), so that each number of a row has its part's value."""
     return np.repeat(parts, x.shape[-1] // parts.shape[-1], axis=-1)
 
 

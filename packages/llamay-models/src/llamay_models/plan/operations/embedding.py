@@ -1,4 +1,4 @@
-"""The first value of a row: the table's row of its token, position or type, or a vector that was handed in."""
+"""The first value of a row: a table's row for the row's token, position or type, or a vector that was handed in."""
 
 import numpy as np
 
@@ -12,23 +12,23 @@ class Embedding(Recorder):
     """Look-ups in tables."""
 
     def embed(self, w: Tensor, vocab: int, width: int) -> Value:
-        """Return the table's row of the row's token; `w`: (vocab, width)."""
+        """Return the table's row for the row's token; `w`: (vocab, width)."""
         return self._emit("embed", width, stem(w.name), (), [self._weight("embed", w, vocab, width)])
 
     def embed_positions(self, w: Tensor, count: int, width: int) -> Value:
-        """Return the table's row of the row's position, for positions that were learned; `w`: (count, width)."""
+        """Return the table's row for the row's position, where positions are learned; `w`: (count, width)."""
         table = self._weight("embed_positions", w, count, width)
         return self._emit("embed_positions", width, stem(w.name), (), [table])
 
     def embed_types(self, w: Tensor, types: int, width: int) -> Value:
-        """Return the table's row of the token's type, which is 0 unless a step says so; `w`: (types, width)."""
+        """Return the table's row for the type of the row's token, 0 unless the step names one; `w`: (types, width)."""
         table = self._weight("embed_types", w, types, width)
         return self._emit("embed_types", width, stem(w.name), (), [table])
 
     def given(self, x: Value) -> Value:
-        """Return x, or the vector itself where the row is a vector handed in and not a token.
+        """Return x for a row that is a token, and the vector itself for a row that is a vector handed in.
 
-        An architecture calls it once, on what it makes of its tokens' embeddings before positions, types or norms.
+        An architecture calls this once, on the scaled embeddings of its tokens, before positions, types or norms.
         """
         return self._emit("given", x.width, f"{x.name}.given", [x])
 

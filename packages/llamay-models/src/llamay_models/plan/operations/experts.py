@@ -10,7 +10,7 @@ from llamay_models.plan.rows import Rows
 from llamay_models.plan.schema import Arrays, Attrs, Call, Operation, Tensors
 
 SMALLEST_SUM = 6.103515625e-5
-"""The least sum of weights, 2^-14, by which they are divided, as in llama.cpp."""
+"""2^-14: weights are divided by their sum, or by this number where the sum is smaller, as in llama.cpp."""
 
 
 class Experts(Recorder):
@@ -31,10 +31,10 @@ class Experts(Recorder):
         """Return the numbers of the k experts with the largest scores, largest first, and their weights.
 
         A score is `softmax(logits)`, `sigmoid(logits)` or `sqrt(softplus(logits))`, or with "softmax_chosen" the logit
-        itself, whose softmax is taken over the chosen only. `bias`, (experts,), is added for choosing and not for
-        weighing. With several groups, only experts of the `groups_used` groups with the largest sums of their two
-        largest scores are chosen from. Of equals the lower number comes first. With `norm` the weights are divided by
-        their sum; then they are multiplied with `scale`.
+        itself; there the weights are the softmax of the chosen logits. `bias`, (experts,), is added to the scores for
+        the choice, and not to the weights. With several groups, experts are chosen from the `groups_used` groups in
+        which the two largest scores have the largest sum. Of equal scores the lower number comes first. With `norm`
+        the weights are divided by their sum; then they are multiplied by `scale`.
 
         Shazeer et al. 2017, https://arxiv.org/abs/1701.06538; groups and bias: DeepSeek-AI 2024,
         https://arxiv.org/abs/2412.19437.
@@ -69,8 +69,8 @@ class Experts(Recorder):
     ) -> Value:
         """Sum over the chosen experts e, in their order, `weight * down[e] @ (act(gate[e] @ x) * (up[e] @ x))`.
 
-        Without a gate it is `act(up[e] @ x)`. `gate`, `up`: (experts, hidden, x's width) and `down`: (experts, x's
-        width, hidden), as matrices that lie on top of each other.
+        Without a gate the hidden values are `act(up[e] @ x)`. `gate`, `up`: (experts, hidden, x's width) and `down`:
+        (experts, x's width, hidden); the matrices of all experts are stacked in one.
         """
         matrices = [] if gate is None else [self._stacked("experts", gate, experts, hidden, x.width)]
         matrices.append(self._stacked("experts", up, experts, hidden, x.width))
@@ -89,7 +89,7 @@ def _softmax(x: Doubles) -> Doubles:
 
 
 def _largest(scores: Doubles, k: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """The numbers of the k largest, largest first; of equals the lower number comes first."""
+    """Return the numbers of the k largest scores, largest first; of equal scores the lower number comes first."""
     return np.argsort(-scores, kind="stable")[:k]
 
 

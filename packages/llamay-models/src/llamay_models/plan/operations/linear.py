@@ -26,9 +26,9 @@ class Linear(Recorder):
     def linear_split(
         self, x: Value, w: Tensor, widths: Sequence[int], bias: Tensor | None = None
     ) -> tuple[Value, ...]:
-        """`linear` with a matrix in which several lie on top of each other, as one value for each.
+        """`linear` with several matrices that are stacked in one; the product with each is a value of its own.
 
-        `w`: (sum of widths, x's width), `bias`: (sum of widths,). Recorded as a `linear` of each part's rows.
+        `w`: (sum of widths, x's width), `bias`: (sum of widths,). Each matrix is recorded as a `linear` with its rows.
         """
         total, begin, values = sum(widths), 0, []
         for number, width in enumerate(widths):
@@ -63,7 +63,7 @@ def _glu(rows: Rows, x: Arrays, w: Tensors, a: Attrs) -> tuple[Doubles]:
 
 
 def _check(call: Call) -> None:
-    """The last argument meets the matrix; a residual before it is as wide as the product."""
+    """Check the matrix against the last argument, and the bias and a residual against the product."""
     out = call.outs[0]
     call.expect_weight(0, out.width, call.args[-1].width)
     call.expect_weight(1, 1, out.width)
@@ -108,7 +108,7 @@ OPERATIONS = (
         weights=("w", "bias?", "..."),
         outs=("y", "..."),
         attrs={"bias": Attr("flags")},
-        means="several `linear` of one x; `bias` says of each product whether it has one",
+        means="several `linear` of one x; `bias` has a flag for each product, set where the product has a bias",
         check=_check_group,
         meaning=_group,
         multiply_adds=_work,
@@ -147,7 +147,7 @@ OPERATIONS = (
 
 
 def glu(program: Program) -> Program:
-    """`mul(act(linear(x, gate)), linear(x, up))` becomes one operation that reads x once."""
+    """Fuse `mul(act(linear(x, gate)), linear(x, up))` into one operation that reads x once."""
 
     def match(wiring: Wiring, last: Record) -> tuple[Record, set[int]] | None:
         if last.op != "mul":
@@ -167,7 +167,7 @@ def glu(program: Program) -> Program:
 
 
 def linear_add(program: Program) -> Program:
-    """`add(residual, linear(x, w))`, with a bias or without, adds while the product is written."""
+    """Fuse `add(residual, linear(x, w))`, with a bias or without: adding while the product is written."""
 
     def match(wiring: Wiring, last: Record) -> tuple[Record, set[int]] | None:
         product = wiring.made(last.args[1], "linear") if last.op == "add" else None
@@ -180,7 +180,7 @@ def linear_add(program: Program) -> Program:
 
 
 def linear_act(program: Program) -> Program:
-    """`act(linear(x, w))`, with a bias or without: each thread applies it to what it has just multiplied."""
+    """Fuse `act(linear(x, w))`, with a bias or without: a thread applies `act` to values that it has just computed."""
 
     def match(wiring: Wiring, last: Record) -> tuple[Record, set[int]] | None:
         product = wiring.made(last.args[0], "linear") if last.op == "unary" else None
@@ -193,9 +193,9 @@ def linear_act(program: Program) -> Program:
 
 
 def linear_group(program: Program) -> Program:
-    """Several products of one value: it is quantized once, and they are one piece of work for the threads.
+    """Group the products of one value: the value is quantized once, and the threads share one piece of work.
 
-    The group stands where the first of its parts stood.
+    The group stands in the place of its first product.
     """
     groups: dict[int, list[Record]] = defaultdict(list)
     for record in program.records:

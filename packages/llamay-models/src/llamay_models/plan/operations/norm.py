@@ -19,8 +19,8 @@ class Norm(Recorder):
     def rms_norm(self, x: Value, w: Tensor | None, eps: float, heads: int = 1, *, own: bool = False) -> Value:
         """`x / sqrt(mean(x^2) + eps) * w` in each of `heads` parts of the row.
 
-        `w`: (x's width / heads,), the same for each part, or with `own` a weight of its own for each number:
-        (x's width,). None leaves it out. `groups` is recorded where the weight's length does not say it.
+        `w`: (x's width / heads,), the same weights for each part, or with `own` (x's width,), a weight for each number;
+        None for a norm without weights. `groups` is recorded where the length of w does not determine the parts.
         Zhang and Sennrich 2019, https://arxiv.org/abs/1910.07467.
         """
         size = self._parts("rms_norm", x, heads)
@@ -34,9 +34,9 @@ class Norm(Recorder):
         return self._emit("rms_norm", x.width, name, [x], weights, eps=float(eps), groups=groups)
 
     def layer_norm(self, x: Value, w: Tensor | None, bias: Tensor | None, eps: float) -> Value:
-        """`(x - mean(x)) / sqrt(variance(x) + eps) * w + bias`; each may be left out; both: (x's width,).
+        """`(x - mean(x)) / sqrt(variance(x) + eps) * w + bias`; `w`, `bias`: (x's width,), or None.
 
-        Ba, Kiros and Hinton 2016, https://arxiv.org/abs/1607.06450.
+        Without w there is no bias either. Ba, Kiros and Hinton 2016, https://arxiv.org/abs/1607.06450.
         """
         if w is None and bias is not None:
             raise PlanError(f"layer_norm: {x.name} has a bias, {bias.name}, but no weight")
@@ -50,7 +50,10 @@ class Norm(Recorder):
 
 
 def rms(x: Doubles, w: Tensors, eps: float, groups: int | None = None) -> Doubles:
-    """Return each of the groups of a row at length 1, times weights; without `groups`, as many as share the weights."""
+    """Return each group of a row, divided by the root of its mean square plus eps, times the weights.
+
+    Without `groups`, a row has as many groups as it has repetitions of the weights; without weights, one.
+    """
     weight = vector(w[0]) if w else np.ones(1)
     if groups is None:
         groups = x.shape[1] // len(weight) if w else 1
@@ -99,7 +102,7 @@ def _check_layer_norm(call: Call) -> None:
 
 _EPS = {"eps": real(low=0)}
 RMS = {**_EPS, "groups": whole(default=None, low=1)}
-"""The attributes of a norm, wherever it is fused into something."""
+"""The attributes of an RMS norm and of the operations that an RMS norm is fused into."""
 
 OPERATIONS = (
     Operation(
@@ -136,7 +139,7 @@ OPERATIONS = (
         args=("residual", "x"),
         weights=("w?",),
         attrs=RMS,
-        means="`add(residual, rms_norm(x, w))`: a norm after the block, as Gemma has it",
+        means="`add(residual, rms_norm(x, w))`: the norm after a block, as in Gemma",
         check=check_norm,
         meaning=lambda rows, x, w, a: (x[0] + rms(x[1], w, **a),),
     ),
@@ -147,7 +150,7 @@ OPERATIONS = (
 
 
 def rms_norm_add(program: Program) -> Program:
-    """`add(residual, rms_norm(x))`: a norm after the block, as Gemma has it."""
+    """Fuse `add(residual, rms_norm(x))`, the norm after a block, as in Gemma."""
 
     def match(wiring: Wiring, last: Record) -> tuple[Record, set[int]] | None:
         norm = wiring.made(last.args[1], "rms_norm") if last.op == "add" else None
@@ -160,9 +163,9 @@ def rms_norm_add(program: Program) -> Program:
 
 
 def add_rms_norm(program: Program) -> Program:
-    """`rms_norm(add(a, b))`, where the sum is read by others too: both are written in one pass.
+    """Fuse `rms_norm(add(a, b))`, also where other records read the sum: sum and norm are written in one pass.
 
-    It stands where the sum stood.
+    The fused record stands in the place of the sum.
     """
     records, wiring = program.records, Wiring(program)
     out: list[Record] = []

@@ -14,10 +14,10 @@ class Recurrent(Recorder):
     """A short convolution, and a scan over a matrix for each head."""
 
     def conv(self, layer: int, x: Value, w: Tensor, taps: int, bias: Tensor | None = None) -> Value:
-        """Return of each channel c the sum over j of `w[c, j]` times x of `taps - 1 - j` rows before, plus its bias.
+        """Return for each channel c the sum over j of `w[c, j]` times x of `taps - 1 - j` rows before, plus its bias.
 
-        Rows before the text's first are zeros. `w`: (x's width, taps), `bias`: (x's width,). The layer keeps the last
-        `taps - 1` inputs.
+        Rows before the text's first row are zeros. `w`: (x's width, taps), `bias`: (x's width,). The layer keeps the
+        last `taps - 1` inputs.
         """
         if taps < 2:
             raise PlanError(f"conv: a convolution of {taps} taps keeps nothing; use affine")
@@ -40,14 +40,15 @@ class Recurrent(Recorder):
         groups: int | None = None,
         map: str = "grouped",  # noqa: A002
     ) -> Value:
-        """Carry a matrix S of each head, (v_dim, k_dim), zeros at first, and read it: (heads * v_dim,).
+        """Update the state of each head, a matrix S of (v_dim, k_dim), and read it: (heads * v_dim,).
 
-        At each row `S = S diag(w) + v k^T`, with a and b also `+ (S_before a) b^T`; then `y = S r`. r and k:
-        (groups * k_dim), the same for the heads of a group: head h reads group `h // (heads / groups)` where `map` is
-        "grouped", group `h % groups` where it is "tiled". w: one decay a head (heads) or one a key (heads * k_dim);
-        v: (heads * v_dim); a, b: (heads * k_dim).
+        S is zeros before the text's first row. Each row sets `S = S diag(w) + v k^T`, with a and b plus
+        `(S_before a) b^T`, and reads `y = S r`. r and k: (groups * k_dim,), shared by the heads of a group: head h
+        belongs to group `h // (heads / groups)` with `map` "grouped", to group `h % groups` with "tiled". w: (heads,),
+        a decay for each head, or (heads * k_dim,), a decay for each column of S; v: (heads * v_dim,); a, b:
+        (heads * k_dim,).
 
-        With these it is Mamba (Gu and Dao 2023, https://arxiv.org/abs/2312.00752), Mamba-2
+        Scans of this form are Mamba (Gu and Dao 2023, https://arxiv.org/abs/2312.00752), Mamba-2
         (https://arxiv.org/abs/2405.21060), gated delta rules (https://arxiv.org/abs/2412.06464) and RWKV-7
         (https://arxiv.org/abs/2503.14456).
         """

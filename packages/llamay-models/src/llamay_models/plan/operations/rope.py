@@ -28,13 +28,13 @@ class Rotation(Recorder):
         offset: int = 0,
         axes: Sequence[int] | None = None,
     ) -> Value:
-        """Rotate pairs of each head by the row's position times a frequency, and lengthen them by a factor.
+        """Rotate pairs of each head by the row's position times a frequency, and multiply them by the rope's factor.
 
         Su et al. 2021, https://arxiv.org/abs/2104.09864. `factors`, (rotated dimensions / 2,), divide the
-        frequencies; they are read when the plan is made. Dimensions of a head before `offset`, and those after the
-        n rotated ones, pass; of these "half" pairs i with i + n / 2, "pairs" 2 i with 2 i + 1. `axes` says for each
-        pair by which axis of the positions it turns, where positions have several; a text has the same position in
-        all. Without a rope x is left alone, and nothing is recorded.
+        frequencies; they are read when the plan is made. The n rotated dimensions of a head begin at `offset`, and
+        the others stay as they are. Of the rotated dimensions, style "half" pairs i with i + n / 2, and "pairs" pairs
+        2 i with 2 i + 1. Where positions have several axes, `axes` names for each pair the axis that turns the pair;
+        the position of a text's row is the same in every axis. Without a rope, x is returned and nothing is recorded.
         """
         head_dim = self._parts("rope", x, heads)
         if rope is None:
@@ -58,7 +58,7 @@ class Rotation(Recorder):
 
 
 def rotate(rows: Rows, x: Doubles, a: Attrs) -> Doubles:
-    """Return x with the pairs of each head turned by the row's position times their frequency, and lengthened."""
+    """Return x with the pairs of each head turned by the row's position times their frequency, times the factor."""
     head_dim, n, offset = a["head_dim"], len(a["freqs"]), a["offset"]
     heads = x.reshape(len(x), x.shape[1] // head_dim, head_dim).copy()
     if a["style"] == "half":
@@ -110,7 +110,7 @@ def _rope_norm(rows: Rows, x: Arrays, w: Tensors, a: Attrs) -> tuple[Doubles]:
 
 
 OPERATIONS = (
-    # A rotation needs the row's position, which a selected row has lost: it is not row by row.
+    # A rotation is not row by row: it needs the row's position, which a selected row has lost.
     Operation(
         name="rope",
         attrs=_ROTATION,
@@ -131,7 +131,7 @@ OPERATIONS = (
 
 
 def rope_norm(program: Program) -> Program:
-    """`rope(rms_norm(x))` becomes one pass over each head."""
+    """Fuse `rope(rms_norm(x))` into one pass over each head."""
 
     def match(wiring: Wiring, last: Record) -> tuple[Record, set[int]] | None:
         norm = wiring.made(last.args[0], "rms_norm") if last.op == "rope" else None

@@ -13,7 +13,7 @@ class Shape(Recorder):
     """Parts of rows, joined rows, chosen rows."""
 
     def columns(self, x: Value, start: int, width: int, heads: int = 1) -> Value:
-        """Return of each of `heads` equal parts of x the `width` values from `start` on."""
+        """Return the `width` values from `start` on of each of `heads` equal parts of x."""
         name = f"{x.name}.{start}"
         return self._emit("columns", heads * width, name, [x], start=start, width=width, heads=heads)
 
@@ -22,13 +22,14 @@ class Shape(Recorder):
         return self._emit("concat", a.width + b.width, f"{a.name}.concat", [a, b], heads=heads)
 
     def select(self, x: Value) -> Value:
-        """Only the rows whose output is wanted. What follows may only combine values that were selected."""
+        """Return only the rows whose output is wanted. Later operations combine selected values only."""
         return self._emit("select", x.width, f"{x.name}.select", [x])
 
     def pool(self, x: Value, kind: str) -> Value:
-        """Only the rows whose output is wanted, and in place of each what x is of its text.
+        """Return for each row whose output is wanted x pooled over the row's text.
 
-        The mean over all rows of the text, its first row ("cls"), or its last. A text must be one step.
+        `kind` "mean" is the mean of all rows of the text, "cls" its first row, and "last" its last. The text must be
+        one step.
         """
         return self._emit("pool", x.width, f"{x.name}.pool", [x], kind=kind)
 
