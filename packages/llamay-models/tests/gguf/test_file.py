@@ -167,6 +167,13 @@ def test_a_part_under_another_name_says_how_to_name_it(tmp_path: Path) -> None:
     part(tmp_path / "m-00001-of-00003.gguf", 0, 2, [one("a")], 2)
     with pytest.raises(gguf.GGUFError, match="the name says 3 parts, but the file says 2"):
         gguf.open(tmp_path / "m-00001-of-00003.gguf")
+    for number in (1, 2):
+        part(tmp_path / f"m-0000{number}-of-00002.gguf", number - 1, 2, [one(f"{number}")], 2)
+    for number in (0, 3):
+        path = tmp_path / f"m-0000{number}-of-00002.gguf"
+        part(path, 0, 2, [one("a")], 2)
+        with pytest.raises(gguf.GGUFError, match=f"the name says part {number} of 2"):
+            gguf.open(path)
 
 
 def test_the_reader_agrees_with_the_reference_reader_on_real_files(shared_data: Path) -> None:

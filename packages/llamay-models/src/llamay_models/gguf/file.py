@@ -93,9 +93,8 @@ class GGUFFile:
         self.path = parts[0].path
         self.paths = tuple(part.path for part in parts)
         self._parts = tuple(parts)
-        self._files: list[_native.File] | None = [part.file for part in parts]
-        self._metadata = Metadata(self._files[0], self.path)
-        self._tensors = self._collect(self._files)
+        self._metadata = Metadata(parts[0].file, self.path)
+        self._tensors = self._collect()
         self._sha256: str | None = None
         self._release = weakref.finalize(self, _close, [part.descriptor for part in parts])
 
@@ -108,19 +107,19 @@ class GGUFFile:
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._files is None else f"{len(self._tensors)} tensors"
+        state = f"{len(self._tensors)} tensors" if self._parts else "closed"
         return f"<GGUFFile {str(self.path)!r}, {state}>"
 
     @property
     def metadata(self) -> Metadata:
         """The key-value pairs; of a split model, those of its first part."""
-        self._open_files()
+        self._open_parts()
         return self._metadata
 
     @property
     def tensors(self) -> Mapping[str, TensorInfo]:
         """The tensors by name, in the order of the file."""
-        self._open_files()
+        self._open_parts()
         return MappingProxyType(self._tensors)
 
     @property
@@ -131,17 +130,17 @@ class GGUFFile:
     @property
     def version(self) -> int:
         """The version of the format: 2 or 3."""
-        return self._open_files()[0].version
+        return self._open_parts()[0].file.version
 
     @property
     def alignment(self) -> int:
         """The alignment of tensor data in the file, in bytes."""
-        return self._open_files()[0].alignment
+        return self._open_parts()[0].file.alignment
 
     @property
     def nbytes(self) -> int:
         """Bytes of all files together."""
-        return sum(file.size for file in self._open_files())
+        return sum(part.file.size for part in self._open_parts())
 
     def sha256(self) -> str:
         """Return the SHA-256 of the file, or of all parts one after the other, in hex.
@@ -164,8 +163,7 @@ class GGUFFile:
 
     def check_unchanged(self) -> None:
         """Raise GGUFError if a file was written to since it was opened."""
-        self._open_files()
-        for part in self._parts:
+        for part in self._open_parts():
             part.check_unchanged()
 
     @property
@@ -175,28 +173,27 @@ class GGUFFile:
 
     def close(self) -> None:
         """Give up the mapping. Using this object afterwards raises ValueError."""
-        self._files = None
         self._tensors = {}
         self._parts = ()
         self._release()
 
-    def _open_files(self) -> list[_native.File]:
-        if self._files is None:
+    def _open_parts(self) -> tuple[_Part, ...]:
+        if not self._parts:
             raise ValueError(f"{self.path} was closed")
-        return self._files
+        return self._parts
 
-    def _collect(self, files: list[_native.File]) -> dict[str, TensorInfo]:
+    def _collect(self) -> dict[str, TensorInfo]:
         tensors: dict[str, TensorInfo] = {}
-        for path, file in zip(self.paths, files, strict=True):
-            for name, format_id, shape, offset, nbytes in file.tensors():
+        for part in self._parts:
+            for name, format_id, shape, offset, nbytes in part.file.tensors():
                 if name in tensors:
                     raise GGUFError(
                         f"tensor '{name}' is in more than one part",
                         "fetch all parts again",
-                        path=path,
+                        path=part.path,
                         offset=offset,
                     )
-                data = file.bytes(offset if nbytes else 0, nbytes)
+                data = part.file.bytes(offset if nbytes else 0, nbytes)
                 tensors[name] = TensorInfo(name, FORMAT_BY_ID[format_id].name, shape, offset, nbytes, data)
         return tensors
 
@@ -212,18 +209,18 @@ def open(path: str | os.PathLike[str]) -> GGUFFile:  # noqa: A001 - the name tha
 
     """
     first = Path(path)
-    parts = [_map(first)]
+    parts = {first: _map(first)}
     try:
-        if part_count(parts[0].file) > 1:
-            paths = sibling_paths(first, parts[0].file)
+        paths = [first]
+        if part_count(parts[first].file) > 1:
+            paths = sibling_paths(first, parts[first].file)
             for path in paths:
                 if path != first:
-                    parts.append(_map(path))
-            parts.sort(key=lambda part: paths.index(part.path))
-            check_parts(paths, [part.file for part in parts])
-        return GGUFFile(parts)
+                    parts[path] = _map(path)
+            check_parts(paths, [parts[path].file for path in paths])
+        return GGUFFile([parts[path] for path in paths])
     except BaseException:
-        _close([part.descriptor for part in parts])
+        _close([part.descriptor for part in parts.values()])
         raise
 
 

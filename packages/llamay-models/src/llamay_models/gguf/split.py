@@ -43,6 +43,12 @@ def sibling_paths(path: Path, file: _native.File) -> list[Path]:
             "give the parts their original names",
             path=path,
         )
+    if not 1 <= int(match["number"]) <= count:
+        raise GGUFError(
+            f"the name says part {int(match['number'])} of {count}",
+            "give the parts their original names",
+            path=path,
+        )
     paths = [path.with_name(part_path(match["prefix"], n, count)) for n in range(1, count + 1)]
     missing = [p.name for p in paths if not p.exists()]
     if missing:

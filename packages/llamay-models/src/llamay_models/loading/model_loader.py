@@ -64,8 +64,7 @@ def load(
         path: a GGUF file.
         backend: the device that computes; see `llamay_models.backend`.
         threads: the number of threads that compute; None takes as many cores as this process may use, by its affinity
-            and its
-            container's quota.
+            and its container's quota.
         kv: precision of K/V: "f16", "f32", or smaller, "vq8" (values int8, keys f16: three quarters of f16) and
             "q8" (both int8: a little over half of it).
         page_tokens: positions in a page of K/V, a power of two from 16 to 1024. Results do not depend on
