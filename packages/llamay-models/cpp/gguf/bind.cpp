@@ -202,7 +202,12 @@ void bind_gguf(nb::module_& m) {
             return view(f->mapping(), all.subspan(offset, size));
           },
           "offset"_a, "size"_a, "Part of the file as a read-only array of uint8; it keeps the mapping alive.")
-      .def_prop_ro("size", [](const File& f) { return f.mapping()->bytes().size(); }, "Bytes in the file.");
+      .def_prop_ro(
+          "size", [](const File& f) { return f.mapping()->bytes().size(); }, "Bytes in the file.")
+      .def_prop_ro(
+          "lost", [](const File& f) { return f.mapping()->lost(); },
+          "Whether bytes that were read were zeros in the place of a page that the file no longer has, or "
+          "that the disk could not read.");
 
   m.def(
       "tensor_formats",

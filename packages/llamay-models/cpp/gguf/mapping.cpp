@@ -4,9 +4,11 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <optional>
 #include <system_error>
 
 #include "error.hpp"
+#include "gguf/lost_pages.hpp"
 
 namespace llamay::gguf {
 namespace {
@@ -24,10 +26,18 @@ class FileMapping final : public Mapping {
     void* base = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
     bytes_ = {static_cast<const uint8_t*>(base), size};
+    guard_.emplace(bytes_);
   }
-  ~FileMapping() override { ::munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size()); }
+  ~FileMapping() override {
+    guard_.reset();
+    ::munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size());
+  }
+  bool lost() const override { return guard_->lost(); }
   FileMapping(const FileMapping&) = delete;
   FileMapping& operator=(const FileMapping&) = delete;
+
+ private:
+  std::optional<LostPages> guard_;
 };
 
 class OwnedBytes final : public Mapping {

@@ -13,6 +13,9 @@ class Mapping {
  public:
   virtual ~Mapping() = default;
   std::span<const uint8_t> bytes() const { return bytes_; }
+  /// Whether bytes that were read were zeros in the place of a page that the file no longer has, or that the
+  /// disk could not read.
+  virtual bool lost() const { return false; }
 
   /// Map a whole regular file. The descriptor may be closed afterwards.
   /// Throws FormatError when the file is empty or not a regular file, std::system_error when the system

@@ -3,15 +3,21 @@
 //   cmake -B build/native -DLLAMAY_NATIVE_TESTS=ON -DLLAMAY_SANITIZE=address,undefined && cmake --build
 //   build/native ctest --test-dir build/native
 
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <random>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "error.hpp"
+#include "gguf/mapping.hpp"
 #include "gguf/reader.hpp"
 #include "tokenizer/charsmap.hpp"
 #include "tokenizer/tokenizer.hpp"
@@ -204,8 +210,36 @@ void test_unicode() {
 
 }  // namespace
 
+/// A mapped file that is cut short reads as zeros from there on, in every thread, and says so.
+void test_lost_pages() {
+  const long page = ::sysconf(_SC_PAGESIZE);
+  char name[] = "/tmp/llamay-lost-pages-XXXXXX";
+  const int fd = ::mkstemp(name);
+  check(fd >= 0, "a file to map");
+  const std::string content(size_t(64 * page), 'x');
+  check(::write(fd, content.data(), content.size()) == ssize_t(content.size()), "its content");
+  {
+    const auto first = gguf::Mapping::of_file(fd), second = gguf::Mapping::of_file(fd);
+    check(!first->lost() && first->bytes()[0] == 'x', "a whole file");
+    check(::ftruncate(fd, 8 * page) == 0, "cutting it short");
+    std::atomic<size_t> zeros = 0;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&] {
+        for (const uint8_t byte : first->bytes()) zeros += byte == 0;
+      });
+    for (auto& thread : threads) thread.join();
+    check(zeros == size_t(4 * 56 * page), "what is gone reads as zeros");
+    check(first->lost() && !second->lost(), "a loss is noted where it was met");
+  }
+  check(!gguf::Mapping::of_file(fd)->lost(), "a slot that is used again knows of no loss");
+  ::close(fd);
+  ::unlink(name);
+}
+
 int main() {
   test_reader();
+  test_lost_pages();
   test_byte_level();
   test_sentencepiece_kinds();
   test_charsmap();

@@ -74,6 +74,12 @@ class File:
     def size(self) -> int:
         """Bytes in the file."""
 
+    @property
+    def lost(self) -> bool:
+        """
+        Whether bytes that were read were zeros in the place of a page that the file no longer has, or that the disk could not read.
+        """
+
 def tensor_formats() -> list[tuple[int, str, int, int]]:
     """
     (id, name, elements of a block, bytes of a block) of every tensor format that a file may use.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -36,6 +36,7 @@ class Adapter:
         name: its `general.name`, or the file's.
         rank: the largest rank of its updates.
         scale: the factor of the updates, besides alpha / rank.
+        file: the open file.
 
     """
 
@@ -45,7 +46,7 @@ class Adapter:
     scale: float
     pairs: Mapping[str, tuple[FileTensor, FileTensor]]
     alpha: float
-    sha256: Callable[[], str]
+    file: gguf.GGUFFile
 
     @classmethod
     def open(cls, path: str | PathLike[str], scale: float = 1.0) -> Adapter:
@@ -75,7 +76,7 @@ class Adapter:
             scale,
             _pairs(file_tensors(file), file.path),
             float(alpha),
-            file.sha256,
+            file,
         )
 
     @property
@@ -134,11 +135,30 @@ def adapted_program(program: Program, adapters: Sequence[Adapter], architecture:
     return program
 
 
+def packed_updates(
+    program: Program,
+    shared: int,
+    adapters: Sequence[Adapter],
+    threads: Threads,
+    backend: Backend,
+    *,
+    dequantized: bool,
+) -> list[Weight]:
+    """Return the tensors of an adapted program beyond the first `shared`, those of its adapters, prepared.
+
+    Raises GGUFError if an adapter's file was written to since it was opened.
+    """
+    weights = pack(program.tensors[shared:], threads, backend=backend, dequantized=dequantized)
+    for adapter in adapters:
+        adapter.file.check_unchanged()
+    return weights
+
+
 def identity_fields(adapters: Sequence[Adapter]) -> dict[str, bytes]:
     """Return the fields of the identity for adapters: a digest of the files' bytes, scales and order."""
     total = hashlib.sha256()
     for adapter in adapters:
-        total.update(f"{adapter.sha256()}:{adapter.scale!r}\n".encode())
+        total.update(f"{adapter.file.sha256()}:{adapter.scale!r}\n".encode())
     return {"adapters": total.digest()}
 
 
@@ -203,8 +223,8 @@ def with_adapters(
     opened = open_adapters(adapters)
     program = adapted_program(parts.base, opened, parts.architecture)
     shared = len(parts.base.tensors)
-    extra = pack(
-        program.tensors[shared:], parts.threads, backend=parts.backend, dequantized=parts.dequantized
+    extra = packed_updates(
+        program, shared, opened, parts.threads, parts.backend, dequantized=parts.dequantized
     )
     weights = [*parts.weights[:shared], *extra]
     fused = fuse(replace(program, tensors=tuple(weights)))

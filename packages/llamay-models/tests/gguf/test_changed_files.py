@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,3 +118,97 @@ def test_descriptors_are_given_back(path: Path) -> None:
     with pytest.raises(gguf.GGUFError):
         gguf.open(path)
     assert held() == before
+
+
+def run(code: str, path: Path) -> str:
+    """Run code in a process of its own, which a signal may end. Returns what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    return done.stdout
+
+
+LARGE = """
+    import os, sys, numpy as np
+    from llamay_models import gguf
+    path = sys.argv[1]
+    data = np.random.default_rng(0).integers(0, 255, (64, 1 << 15), np.uint8)
+    tensors = [gguf.TensorData(f"t{i}", "I8", (1 << 15,), row.tobytes()) for i, row in enumerate(data)]
+    gguf.write(path, {"general.architecture": "x"}, tensors)
+    def cut():
+        os.truncate(path, os.path.getsize(path) // 2)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the signal for lost pages is Linux's")
+@pytest.mark.parametrize("faults", ["", "import faulthandler; faulthandler.enable()"])
+def test_a_file_that_is_cut_short_while_it_is_read_is_an_error_and_no_signal(
+    tmp_path: Path, faults: str
+) -> None:
+    code = f"""{textwrap.dedent(LARGE)}
+{faults}
+with gguf.open(path) as file:
+    first, last = file.tensors["t0"].data, file.tensors["t63"].data
+    {faults or "pass"}
+    with gguf.open(path):
+        cut()
+    assert (first == data[0]).all()
+    assert (last == 0).all()
+    try:
+        file.check_unchanged()
+    except gguf.GGUFError as error:
+        print(error)
+"""
+    assert "was changed after it was opened" in run(code, tmp_path / "large.gguf")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the signal for lost pages is Linux's")
+def test_other_bus_errors_still_end_the_process(tmp_path: Path) -> None:
+    code = f"""{textwrap.dedent(LARGE)}
+import mmap, signal
+file = gguf.open(path)
+with open(path, "rb") as other:
+    own = mmap.mmap(other.fileno(), 0, prot=mmap.PROT_READ)
+    cut()
+    own[-1]
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a")], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGBUS
+    code = code.split("with open")[0] + "signal.raise_signal(signal.SIGBUS)"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "b")], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGBUS
+
+
+@pytest.mark.parametrize("what", ["load", "quantize", "adapter"])
+def test_a_file_that_is_cut_short_while_it_is_used_is_refused(
+    path: Path, tmp_path: Path, shared_data: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if what == "load":
+
+        def progress(stage: str, done: int, total: int) -> None:
+            os.truncate(path, 4096)
+
+        with pytest.raises(ModelError, match="was changed after it was opened"):
+            load(path, progress=progress, **SETTINGS)
+    elif what == "quantize":
+        from llamay_models.quantization import quantize_file
+
+        with pytest.raises(ModelError, match="was changed after it was opened"):
+            quantize_file(path, tmp_path / "q.gguf", "Q8_0", progress=lambda *_: os.truncate(path, 4096))
+        assert list(tmp_path.iterdir()) == [path]
+    else:
+        import llamay_models.adapters
+
+        adapter = tmp_path / "adapter.gguf"
+        adapter.write_bytes((shared_data / "models" / "lora-random-r4.gguf").read_bytes())
+        pack = llamay_models.adapters.pack
+
+        def cut_first(*given: object, **named: object) -> object:
+            os.truncate(adapter, 4096)
+            return pack(*given, **named)
+
+        monkeypatch.setattr(llamay_models.adapters, "pack", cut_first)
+        base = shared_data / "models" / "stories260K.gguf"
+        with pytest.raises(ModelError, match="was changed after it was opened"):
+            load(base, adapters=[adapter], **SETTINGS)

@@ -63,7 +63,7 @@ class _Part:
     state: os.stat_result
 
     def check_unchanged(self) -> None:
-        """Raise GGUFError if somebody wrote to the file since it was opened."""
+        """Raise GGUFError if somebody wrote to the file since it was opened, or a part of it could not be read."""
         now, then = os.fstat(self.descriptor), self.state
         # The time of the last change of the inode notices a writer who sets the other time back. It moves also when the
         # file gets or loses a name, as when another file is moved to its path; that changes no byte.
@@ -76,6 +76,8 @@ class _Part:
                 "load it again; to replace a model in use, move the new file to its path",
                 path=self.path,
             )
+        if self.file.lost:
+            raise GGUFError("a part of the file could not be read", "check the disk it is on", path=self.path)
 
 
 class GGUFFile:
@@ -162,7 +164,11 @@ class GGUFFile:
         return self._sha256
 
     def check_unchanged(self) -> None:
-        """Raise GGUFError if a file was written to since it was opened."""
+        """Raise GGUFError if a file was written to since it was opened, or a part of one could not be read.
+
+        A page that is lost while the file is mapped reads as zeros, and sends no signal: whoever has read tensors asks
+        here before the result counts.
+        """
         for part in self._open_parts():
             part.check_unchanged()
 

@@ -60,6 +60,7 @@ def write(
     tensors: Iterable[TensorData] = (),
     *,
     alignment: int = 32,
+    check: Callable[[], None] | None = None,
 ) -> None:
     """Write a GGUF file, version 3. The file appears under its name only when it is complete.
 
@@ -72,6 +73,7 @@ def write(
         metadata: the key-value pairs, in order. general.alignment is added when `alignment` is not 32.
         tensors: the tensors to store, in order.
         alignment: of tensor data, in bytes; a power of two.
+        check: called when everything is written, before the file appears; where it raises, no file appears.
 
     Raises:
         GGUFError: a key, value or tensor cannot be stored.
@@ -104,6 +106,8 @@ def write(
             out.write(bytes(-out.tell() % alignment))
             out.flush()
             os.fsync(out.fileno())
+        if check is not None:
+            check()
         umask = os.umask(0)
         os.umask(umask)
         Path(temporary).chmod(0o666 & ~umask)

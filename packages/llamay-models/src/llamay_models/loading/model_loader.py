@@ -122,7 +122,7 @@ def load(
     base = adapted = trace.program()
     opened: tuple[Adapter, ...] = ()
     if adapters:
-        from llamay_models.adapters import adapted_program, open_adapters
+        from llamay_models.adapters import adapted_program, open_adapters, packed_updates
 
         opened = open_adapters(adapters)
         adapted = adapted_program(base, opened, architecture.name)
@@ -144,8 +144,10 @@ def load(
             weights = pack(base.tensors, workers, backend=backend, dequantized=dequantized, progress=progress)
         else:
             weights = _kept(packed_cache, file, base, workers, backend, sha256, progress)
-        if added := adapted.tensors[len(weights) :]:
-            weights += pack(added, workers, backend=backend, dequantized=dequantized)
+        if opened:
+            weights += packed_updates(
+                adapted, len(weights), opened, workers, backend, dequantized=dequantized
+            )
     words = background.result()
     file.check_unchanged()  # weights of which half are another file's would be those of neither
     plan = _prepared(program, weights, max_rows, backend, file)

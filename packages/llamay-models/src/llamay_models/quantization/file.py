@@ -132,7 +132,8 @@ def quantize_file(
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         with ThreadPoolExecutor(threads or workers, thread_name_prefix="llamay quantize") as pool:
             tensors = [_tensor(file, d, pool, work) for d in decisions]
-            gguf.write(destination, _metadata(file, _mix(kind)), tensors, alignment=file.alignment)
+            metadata = _metadata(file, _mix(kind))
+            gguf.write(destination, metadata, tensors, alignment=file.alignment, check=file.check_unchanged)
     return decisions
 
 
@@ -218,7 +219,7 @@ def _tensor(file: GGUFFile, decision: Decision, pool: ThreadPoolExecutor, work: 
     def pieces() -> Iterator[Any]:
         if decision.source == decision.target:
             for begin in range(0, info.nbytes, 1 << 24):
-                same = info.data[begin : begin + (1 << 24)]
+                same = info.data[begin : begin + (1 << 24)].copy()  # writing lost pages would be an OSError
                 yield same
                 work.add(same.nbytes)
             return
