@@ -106,8 +106,7 @@ struct Expansion {
   // ---- Objects: objects.cpp ----
 
   uint32_t object(const Leaves& leaves);
-  // The words of `all` whose label has a usable slot, and that `rule` allows; labels kept. Names classified
-  // by the languages that contain them: the labels of `all` are indices into `sets`.
+  // Names classified by the languages that contain them: the labels of `all` are indices into `sets`.
   struct Classified {
     LanguagePtr all;
     std::vector<std::vector<bool>> sets;
@@ -115,6 +114,7 @@ struct Expansion {
   };
   std::map<std::vector<uint64_t>, Classified> classified_;
   const Classified& classified(const std::vector<LanguagePtr>& languages);
+  // Returns the words of `all` that `rule` allows and whose label has a usable slot. Labels are kept.
   LanguagePtr restrict_labels(const LanguagePtr& all, const LanguagePtr& rule,
                               const std::vector<Slot>& slots);
   LanguagePtr with_label(const LanguagePtr& in, uint32_t label);

@@ -71,15 +71,15 @@ enum class Mode : uint8_t {
 struct Configuration {
   Mode mode = Mode::Value;
   bool gap = false;     // after ',' or ':', where the spaced style has its space
-  bool doubt = false;   // whether an item differs from others depends on text that is not spelled out
+  bool doubt = false;   // text that is not spelled out decides whether an item differs from others
   uint16_t spaces = 0;  // whitespace read here
   uint32_t a = 0, b = 0;
   uint32_t state = 0;  // of the automaton
   uint32_t scan = 0;   // of the scanner
   uint32_t count = 0;  // code points read
   const Frame* top = nullptr;
-  const Link* partial = nullptr;  // the undeclared name being read
-  const Link* text = nullptr;     // what was read since an item began that is compared as a document
+  const Link* partial = nullptr;  // the undeclared name that is being read
+  const Link* text = nullptr;     // the text since the beginning of an item that is compared as a document
 };
 
 inline const char* literal_text(uint32_t which) {

@@ -13,8 +13,8 @@ namespace llamay::grammar {
 
 constexpr uint32_t kNone = 0xFFFFFFFFu;
 
-// One way to fill a place of a container: the node of the value, and the obligations of the container that it
-// meets.
+// One option for a slot of a container: the node of the value, and the obligations of the container that the
+// value meets.
 struct Option {
   uint32_t node = 0;
   uint32_t gain = 0;             // bit i: counts for contains i (arrays), meets condition i (objects)
@@ -57,8 +57,8 @@ struct ObjectAtom {
   std::vector<uint64_t> plenty;  // the declared names with more values than an array can have items
   std::vector<std::pair<uint32_t, std::vector<uint64_t>>> depends;
   uint64_t min = 0, max = UINT64_MAX;
-  // A condition on an object: it is met by an object without one of the names `absent`, or with a member
-  // whose option gains it.
+  // A condition on an object. An object meets the condition if it lacks one of the names `absent`, or if the
+  // option of one of its members gains the condition.
   struct Clause {
     std::vector<uint32_t> absent, present;  // numbers of declared names
   };
@@ -73,9 +73,9 @@ struct Node {
   bool plenty = false;  // more values than an array can have items
 };
 
-// An object whose members stand between tags of their own, as some models write the arguments of a call. Its
-// atoms are copies: a name in them is the whole text of the tags up to the value, and their options have a
-// start.
+// An object with each member between tags, as some models write the arguments of a call. The atoms of the
+// object are copies: a name in such an atom is the whole text of the tags up to the value, and the options of
+// the atom have a start state.
 struct TaggedObject {
   std::vector<uint32_t> objects;
   uint32_t lead = kNone;  // a state of the net that reads the special tokens in front of a name

@@ -1,4 +1,4 @@
-// Assertions of regular expressions as intersections with what comes after them.
+// The translation of assertions to intersections with the rest of the expression.
 #include "regex/translation.h"
 
 #include <string>

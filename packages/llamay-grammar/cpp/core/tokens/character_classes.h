@@ -20,8 +20,8 @@ uint64_t character_classes(uint32_t lo, uint32_t hi);
 // `length` bytes; one class where n is length.
 uint64_t character_classes(const char* bytes, uint32_t n, uint32_t length);
 
-// The number of characters of a text. A character that is cut off at the end counts; one whose first byte is
-// missing does not.
+// Returns the number of characters of a text. A character that is cut off at the end counts; a character
+// without its first byte does not count.
 uint32_t count_code_points(std::string_view text);
 
 }  // namespace llamay::grammar

@@ -170,7 +170,7 @@ class WholeMaker {
     return inside_of(g, o) == dead_of(g, o);
   }
 
-  // Calls `stay` or `leave` for the tokens of a group whose length decides.
+  // Calls `stay` or `leave` for the tokens of a group that their lengths decide.
   template <class Stay, class Leave>
   void each_decided(const TokenGroups::Group& g, const Outcome& o, Stay stay, Leave leave) {
     const std::vector<uint32_t>& tokens = groups_.shortest_first();
