@@ -69,7 +69,7 @@ def test_rerank_prints_the_best_first_and_keeps_the_order_of_equals(fake: Any, l
 
 def test_no_text_and_too_many_dimensions_are_said(fake: Any, llamay: Llamay) -> None:
     nothing = llamay("embed", fake.path, stdin="\n \n")
-    assert (nothing.exit_code, "every line is empty" in nothing.stderr) == (1, True)
+    assert (nothing.exit_code, "every line is empty" in nothing.stderr) == (2, True)
 
     nowhere = llamay("embed", fake.path, "one", "-o", "/nonexistent/vectors.npy")
     assert (nowhere.exit_code, "no folder /nonexistent" in nowhere.stderr) == (3, True)

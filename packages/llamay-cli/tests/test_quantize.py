@@ -81,8 +81,8 @@ def test_a_file_that_is_there_is_replaced_only_by_force(llamay: Llamay, source: 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("--type", "Q9"), 1, "there is no type 'Q9'"),
-        (("--type", "Q8_0", "--output-type", "IQ9_S"), 1, "there is no format 'IQ9_S' to write"),
+        (("--type", "Q9"), 2, "there is no type 'Q9'"),
+        (("--type", "Q8_0", "--output-type", "IQ9_S"), 2, "there is no format 'IQ9_S'"),
         ((), 2, "Missing option '--type'"),
     ],
 )
@@ -102,7 +102,7 @@ def test_a_quantized_source_asks_for_permission(llamay: Llamay, source: Path, tm
 
     result = llamay("quantize", str(small), str(tmp_path / "q.gguf"), "--type", "Q4_0")
 
-    assert result.exit_code == 1
+    assert result.exit_code == 5
     assert "--allow-requantize allows it" in result.stderr
 
 

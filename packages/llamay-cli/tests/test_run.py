@@ -253,9 +253,11 @@ def test_a_prompt_that_does_not_fit_is_one_line(fake: Any, llamay: Callable[...,
 
 @pytest.mark.parametrize(
     ("model", "code"),
-    [("nothing-like-it", 3), ("./missing.gguf", 3), ("../x", 3), ("a b", 1), ("pypi:no_such!", 1)],
+    [("nothing-like-it", 3), ("./missing.gguf", 3), ("../x", 3), ("a b", 2), ("pypi:no_such!", 2)],
 )
-def test_a_model_that_is_not_there_exits_3(llamay: Callable[..., Any], model: str, code: int) -> None:
+def test_a_model_that_is_not_there_exits_3_and_no_name_2(
+    llamay: Callable[..., Any], model: str, code: int
+) -> None:
     result = llamay("run", model, "-p", "x")
 
     assert result.exit_code == code
@@ -290,4 +292,4 @@ def test_cl06_what_this_model_cannot_be_loaded_with_is_no_defect(
     monkeypatch.setattr(loading, "load_model", lambda: load)
     result = llamay("run", fake.path, "-p", "Well?", "--ctx-size", 512)
 
-    assert (result.exit_code, result.stderr) == (1, "error: ctx_size must be at most 64, not 512\n")
+    assert (result.exit_code, result.stderr) == (2, "error: ctx_size must be at most 64, not 512\n")

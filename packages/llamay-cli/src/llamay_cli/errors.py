@@ -12,6 +12,7 @@ __all__ = [
     "NotFoundError",
     "RefusedError",
     "UnreachableError",
+    "WrongUsageError",
     "printable",
 ]
 
@@ -42,6 +43,12 @@ class CliError(Exception):
 
 class IntegrityError(CliError):
     """A file is not the one that was announced, or is damaged; nothing was installed."""
+
+
+class WrongUsageError(CliError):
+    """An argument, or a value of an option or of a file of settings, that cannot be one: no run of it would succeed."""
+
+    code = Exit.USAGE
 
 
 class NotFoundError(CliError):

@@ -6,16 +6,18 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from .errors import CliError
+from .errors import NotFoundError
 
 
 def expand(text: str | Path) -> Path:
-    """Return the path with `~` replaced by a home folder. Raises CliError where there is no such home."""
+    """Return the path with `~` replaced by a home folder. Raises NotFoundError where there is no such home."""
     try:
         return Path(text).expanduser()
     except RuntimeError as error:
         # Unfinished user names (`~0`), or a process without HOME.
-        raise CliError(f"{str(text)!r} begins with a home folder that this system does not know") from error
+        raise NotFoundError(
+            f"{str(text)!r} begins with a home folder that this system does not know"
+        ) from error
 
 
 def settings_path(env: Mapping[str, str] | None = None) -> Path | None:

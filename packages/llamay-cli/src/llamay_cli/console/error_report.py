@@ -71,7 +71,7 @@ def _of_a_file(error: click.UsageError) -> str:
 def _of_the_system(error: OSError) -> tuple[str, str | None, Exit]:
     where = f"{error.filename}: " if error.filename else ""
     text = f"{where}{error.strerror or error}"
-    if error.errno == errno.ENOENT:
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return text, None, Exit.NOT_FOUND
     if error.errno == errno.ENOSPC:
         return text, "free some space, or set LLAMAY_HOME to a larger disk", Exit.ERROR

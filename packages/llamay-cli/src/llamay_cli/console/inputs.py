@@ -41,7 +41,7 @@ def gather(prompt: str | None, option: str | None, files: tuple[str, ...]) -> st
     # The newline at the end of a file or of `echo` is not part of the prompt.
     text = text.removesuffix("\n") if len(parts) > 1 or (prompt is None and option is None) else text
     if not text:
-        raise CliError("the prompt is empty")
+        raise click.UsageError("the prompt is empty")
     return text
 
 

@@ -12,7 +12,7 @@ import llamay_grammar
 from llamay_models.constraints import compile_constraint
 
 from ..console.inputs import read_text
-from ..errors import CliError, printable
+from ..errors import CliError, NotFoundError, WrongUsageError, printable
 
 if TYPE_CHECKING:
     from llamay_models import Model, TokenConstraint
@@ -24,10 +24,11 @@ def build_constraint(
     """Return the constraint of `--schema`, `--grammar` (GBNF) or `--regex`; refuses one that cannot be exact."""
     read = {"schema": _schema, "grammar": _grammar}.get(kind)
     source: dict[str, Any] = {kind: read(text) if read is not None else text}
+    fault = WrongUsageError if source[kind] is text else CliError
     try:
         grammar = compile_constraint(model, llamay_grammar, canonical_escapes=canonical_escapes, **source)
     except llamay_grammar.CompileError as error:
-        raise CliError(f"--{kind}: {error}") from None
+        raise fault(f"--{kind}: {error}") from None
     except ValueError as error:
         raise CliError(str(error)) from None
     for warning in grammar.warnings:
@@ -39,15 +40,13 @@ def _schema(text: str) -> str:
     """Return JSON text: the argument itself, or the file it names."""
     inline = text.lstrip().startswith(("{", "[")) or text.strip() in ("true", "false")
     source = text if inline else _read("schema", text, "give JSON, or the name of a file with JSON")
-    where = "--schema" if inline else f"--schema: {text}"
+    where, fault = ("--schema", WrongUsageError) if inline else (f"--schema: {text}", CliError)
     try:
         json.loads(source)
     except RecursionError:
-        raise CliError(f"{where} is nested too deep") from None
+        raise fault(f"{where} is nested too deep") from None
     except ValueError as error:
-        raise CliError(
-            f"{where} is not JSON: {error}", "give JSON, or the name of a file with JSON"
-        ) from None
+        raise fault(f"{where} is not JSON: {error}", "give JSON, or the name of a file with JSON") from None
     return source
 
 
@@ -64,5 +63,5 @@ def _read(kind: str, name: str, hint: str) -> str:
     except (OSError, ValueError):  # too long for a name, or no name at all
         found = False
     if not found:
-        raise CliError(f"--{kind}: there is no file {printable(name[:200])!r}", hint)
+        raise NotFoundError(f"--{kind}: there is no file {printable(name[:200])!r}", hint)
     return read_text(name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from ..console.progress import Mode
-from ..errors import CliError
+from ..errors import WrongUsageError
 from .shared import kv_option, offline_option, progress_option, threads_option
 
 if TYPE_CHECKING:
@@ -167,8 +167,10 @@ class Loading:
                     **more,
                 )
             except ValueError as error:
+                if type(error) is not ValueError:
+                    raise  # of the file, not of an option
                 # An option in its own range that this model does not allow.
-                raise CliError(str(error)) from error
+                raise WrongUsageError(str(error)) from error
 
     def _adapters(self, resolved: Resolved) -> list[Any]:
         """Return the model's own adapters, then those of --lora."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..errors import WrongUsageError
+
 if TYPE_CHECKING:
     from llamay_models import Sampling
 
@@ -124,10 +126,14 @@ def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_sampling(given: Mapping[str, Any]) -> Sampling:
-    """Return the engine's Sampling with the options that the user gave."""
+    """Return the engine's Sampling with the options that the user gave. Raises WrongUsageError."""
     from llamay_models import Sampling
+    from llamay_models.errors import SamplingError
 
-    return Sampling(**given)
+    try:
+        return Sampling(**given)
+    except SamplingError as error:
+        raise WrongUsageError(str(error)) from None
 
 
 _BIAS = re.compile(r"(\d{1,12})([+-].+)")

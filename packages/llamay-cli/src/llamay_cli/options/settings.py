@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from ..errors import CliError
+from ..errors import CliError, WrongUsageError
 from ..paths import settings_path
 
 
@@ -61,13 +61,13 @@ class UserSettings:
         except OSError as error:
             raise CliError(f"{path}: {error.strerror}") from None
         except UnicodeDecodeError as error:
-            raise CliError(f"{path} is not UTF-8 text (byte {error.start})") from None
+            raise WrongUsageError(f"{path} is not UTF-8 text (byte {error.start})") from None
         import tomllib  # most people have no such file
 
         try:
             table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise CliError(f"{path}: {error}") from None
+            raise WrongUsageError(f"{path}: {error}") from None
         return cls(path, table, verbs)
 
     def defaults(self, verb: str, command: click.Command) -> dict[str, Any]:
@@ -113,8 +113,8 @@ class UserSettings:
             raise self._error(f"{key} takes one value, not a list")
         return values if option.multiple else value
 
-    def _error(self, text: str) -> CliError:
-        return CliError(f"{self.path}: {text}", "`llamay config show` prints the settings in effect")
+    def _error(self, text: str) -> WrongUsageError:
+        return WrongUsageError(f"{self.path}: {text}", "`llamay config show` prints the settings in effect")
 
 
 @cache

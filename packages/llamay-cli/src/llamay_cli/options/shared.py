@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..console.progress import MODES
+from ..errors import CliError, NotFoundError, WrongUsageError
+
+if TYPE_CHECKING:
+    from llamay_server import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,6 +54,32 @@ def read_size(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     if not 0 < result < 1 << 62:
         raise click.BadParameter(f"{value!r} is not a size such as 800M or 4G")
     return result
+
+
+def config_error(error: ConfigError) -> CliError:
+    """Return the error of a setting of the server as one of the command's, whose code tells a missing file."""
+    missing = isinstance(error.__context__, FileNotFoundError | NotADirectoryError)
+    return (NotFoundError if missing else WrongUsageError)(str(error))
+
+
+def read_mix(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Read the name of a mix of formats, in any case."""
+    from llamay_models.quantization import MIXES
+
+    return _one_of("type", MIXES, value)
+
+
+def read_format(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Read the name of a format that tensors can be written in, in any case."""
+    from llamay_kernels import FORMATS
+
+    return _one_of("format", FORMATS, value)
+
+
+def _one_of(what: str, known: Collection[str], value: str | None) -> str | None:
+    if value is None or value.upper() in known:
+        return value and value.upper()
+    raise click.BadParameter(f"there is no {what} {value[:40]!r}; choose one of {', '.join(known)}")
 
 
 def read_digest(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:

@@ -11,7 +11,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from ..errors import CliError, IntegrityError
+from ..errors import IntegrityError, RefusedError, WrongUsageError
 from ..store import Entry, Incoming, Store, check_name
 from ..store.sources import HuggingFace, Local, Ollama, PyPI, Source, Url, ollama_source, parse
 from .limits import Limits
@@ -46,7 +46,9 @@ def pull_model(
     options = options or Options()
     name = check_name(options.name or source.default_name())
     if options.offline and not isinstance(source, Local):
-        raise CliError(f"{source} needs the network, and --offline forbids it", "pull it once while online")
+        raise RefusedError(
+            f"{source} needs the network, and --offline forbids it", "pull it once while online"
+        )
     with store.download(str(source)) as folder:
         fetched = _fetch(source, store, folder, options, progress or (lambda stage, done, total: None))
         models = [file for file in fetched.files if file.role == "model"]
@@ -94,7 +96,7 @@ def _check_models(models: list[Incoming], options: Options, source: str) -> None
         raise IntegrityError(f"{source} holds no GGUF file")
     if options.sha256 is not None:
         if len(models) > 1:
-            raise CliError("--sha256 names one file, and this model comes in several")
+            raise WrongUsageError("--sha256 names one file, and this model comes in several")
         if models[0].sha256 != options.sha256:
             raise IntegrityError(f"{models[0].name} has SHA-256 {models[0].sha256}, not {options.sha256}")
     for model in models:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from ..errors import CliError
+from ..errors import CliError, WrongUsageError
 
 Role = Literal["model", "adapter", "license", "notice", "readme"]
 DIGEST = re.compile(r"sha256-[0-9a-f]{64}")
@@ -147,7 +147,7 @@ def check_name(name: str) -> str:
     if not good or not all(
         _PART.fullmatch(part) and ".." not in part and not _RESERVED.fullmatch(part) for part in parts
     ):
-        raise CliError(
+        raise WrongUsageError(
             f"{name[:100]!r} is not a model name",
             "a name is letters, digits and . _ + - in up to four parts joined by /, then perhaps :tag",
         )

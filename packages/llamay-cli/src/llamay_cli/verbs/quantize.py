@@ -13,7 +13,7 @@ from ..console.progress import Mode, reporting
 from ..errors import CliError, Exit, RefusedError, printable
 from ..models import resolve
 from ..options.completion import complete_model
-from ..options.shared import offline_option, progress_option, threads_option
+from ..options.shared import offline_option, progress_option, read_format, read_mix, threads_option
 
 if TYPE_CHECKING:
     from llamay_models.quantization import Decision
@@ -22,10 +22,21 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("source", shell_complete=complete_model)
 @click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--type", "kind", required=True, metavar="TYPE", help="The mix to write: Q4_K_M, Q8_0, …")
+@click.option(
+    "--type",
+    "kind",
+    required=True,
+    metavar="TYPE",
+    callback=read_mix,
+    help="The mix to write: Q4_K_M, Q8_0, …",
+)
 @click.option("--pure", is_flag=True, help="Give every matrix the type's base format.")
-@click.option("--output-type", metavar="FORMAT", help="The format of the matrix of logits.")
-@click.option("--embedding-type", metavar="FORMAT", help="The format of the embedding table.")
+@click.option(
+    "--output-type", metavar="FORMAT", callback=read_format, help="The format of the matrix of logits."
+)
+@click.option(
+    "--embedding-type", metavar="FORMAT", callback=read_format, help="The format of the embedding table."
+)
 @click.option("--allow-requantize", is_flag=True, help="Allow a source that is quantized already.")
 @click.option("--force", is_flag=True, help="Replace TARGET where it exists.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and how large it would be.")
@@ -74,32 +85,36 @@ def quantize(
     resolved = resolve(source, mode=cast(Mode, progress), offline=offline)
     if target.exists() and not force and not dry_run:
         raise RefusedError(f"{target} exists", "--force replaces it")
-    name = kind.upper()
-    output, embedding = (t.upper() if t else None for t in (output_type, embedding_type))
     try:
         if dry_run:
             with gguf.open(resolved.path) as file:
                 decisions = decide(
-                    file, name, pure=pure, output=output, embedding=embedding, requantize=allow_requantize
+                    file,
+                    kind,
+                    pure=pure,
+                    output=output_type,
+                    embedding=embedding_type,
+                    requantize=allow_requantize,
                 )
         else:
             with reporting(cast(Mode, progress)) as report:
                 decisions = quantize_file(
                     resolved.path,
                     target,
-                    name,
+                    kind,
                     pure=pure,
-                    output=output,
-                    embedding=embedding,
+                    output=output_type,
+                    embedding=embedding_type,
                     requantize=allow_requantize,
                     threads=threads,
                     progress=report,
                 )
     except QuantizeError as error:
-        hint = "--allow-requantize allows it" if "already" in str(error) and not allow_requantize else None
-        raise CliError(str(error), hint) from error
+        if "already" in str(error) and not allow_requantize:
+            raise RefusedError(str(error), "--allow-requantize allows it") from error
+        raise CliError(str(error)) from error
     if as_json:
-        click.echo(json.dumps(_document(str(target), name, decisions), indent=2))
+        click.echo(json.dumps(_document(str(target), kind, decisions), indent=2))
     else:
         for line in _summary(str(target), decisions):
             click.echo(printable(line))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,11 +14,11 @@ from llamay_server import Config, ConfigError, load_config, show_config
 from llamay_server import serve as run_server
 
 from ..console.progress import Mode
-from ..errors import CliError, Exit, NotFoundError
+from ..errors import Exit, NotFoundError
 from ..models import resolve
 from ..models.server_store import ServerStore
 from ..options.completion import complete_model
-from ..options.shared import offline_option, progress_option
+from ..options.shared import config_error, offline_option, progress_option
 from ..store import Store
 
 
@@ -78,6 +80,7 @@ def serve(
             return
         mode = typing.cast(Mode, progress)
         served = [_entry(model, offline, mode) for model in (*models, *config.models)]
+        _expect_adapters(config.lora)
         drafts = tuple(_entry(draft, offline, mode, named=False) for draft in config.drafts)
         run_server(
             served or _all(),
@@ -85,7 +88,7 @@ def serve(
             store=ServerStore(offline=offline),
         )
     except ConfigError as error:
-        raise CliError(str(error)) from None
+        raise config_error(error) from None
     except SystemExit as ended:
         # The web server leaves like this when it cannot listen, having said why.
         click.get_current_context().exit(Exit.ERROR if ended.code else Exit.OK)
@@ -102,6 +105,18 @@ def _entry(model: str, offline: bool, mode: Mode, *, named: bool = True) -> str:
     if not equals and not named:
         return str(resolved.path)
     return f"{name if equals else resolved.name.removesuffix('.gguf')}={resolved.path}"
+
+
+def _expect_adapters(settings: Sequence[str]) -> None:
+    """Raise NotFoundError for a missing file: the server itself opens adapters when it loads their model."""
+    if not settings:
+        return
+    from llamay_models.adapters import read_adapter
+
+    for setting in settings:
+        path, _ = read_adapter(setting.partition("=")[2] or setting)
+        if not Path(path).exists():
+            raise NotFoundError(f"--lora: {path} does not exist")
 
 
 def _all() -> list[str]:

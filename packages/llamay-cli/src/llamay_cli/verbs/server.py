@@ -13,7 +13,16 @@ import click
 import httpx
 
 from ..console.tables import format_bytes, print_table
-from ..errors import CliError, Exit, NotFoundError, RefusedError, UnreachableError, printable
+from ..errors import (
+    CliError,
+    Exit,
+    NotFoundError,
+    RefusedError,
+    UnreachableError,
+    WrongUsageError,
+    printable,
+)
+from ..options.shared import config_error
 
 _FOR_EVER = 10 * 365 * 86400
 
@@ -90,13 +99,19 @@ class Server:
             try:
                 config, _ = load_config()
             except ConfigError as error:
-                raise CliError(str(error)) from None
+                raise config_error(error) from None
             host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(config.host, config.host)
             host = f"[{host}]" if ":" in host else host
             socket = config.uds or None
             url = f"http{'s' if config.tls_cert else ''}://{host}:{config.port}"
         elif "://" not in url:
             url = f"http://{url}"
+        try:
+            parsed = httpx.URL(url)
+        except httpx.InvalidURL as error:
+            raise WrongUsageError(f"{url!r} is no address: {error}") from None
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise WrongUsageError(f"{url!r} is no address of a server; write http://HOST:PORT")
         self.url = f"unix:{socket}" if socket else url
         transport = httpx.HTTPTransport(uds=socket) if socket else None
         self._http = httpx.Client(

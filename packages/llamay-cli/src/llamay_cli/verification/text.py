@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import CliError
+from ..errors import WrongUsageError
 
 if TYPE_CHECKING:
     from llamay_models import Model
@@ -22,7 +22,7 @@ def text_tokens(model: Model, asked: int | None) -> list[int]:
     wanted = asked or max(160, window + 96 if window else 0)
     limit = model.context_size - 64
     if asked and asked > limit:
-        raise CliError(f"--tokens {asked} leaves no room in a context of {model.context_size}")
+        raise WrongUsageError(f"--tokens {asked} leaves no room in a context of {model.context_size}")
     wanted = max(2, min(wanted, limit))
     if model.tokenizer is None:
         return [(i * 7919 + 13) % model.vocab_size for i in range(wanted)]

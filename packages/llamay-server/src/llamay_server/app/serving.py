@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import gc
 import logging
 import sys
@@ -145,7 +146,7 @@ def _readable(name: str, path: str) -> None:
 
 
 def _clear_socket(path: Path) -> None:
-    """Remove the socket of a server that has ended. Raises `ConfigError` where a server still listens on it."""
+    """Remove the socket of a server that has ended. Raises OSError where a server still listens on it."""
     if path.is_socket():
         import socket
 
@@ -155,7 +156,7 @@ def _clear_socket(path: Path) -> None:
             except OSError:
                 path.unlink()
                 return
-        raise ConfigError(f"another server listens on {path}")
+        raise OSError(errno.EADDRINUSE, "another server listens there", str(path))
 
 
 def serve(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...console.progress import reporting
-from ...errors import CliError, NotFoundError, printable
+from ...errors import CliError, NotFoundError, RefusedError, printable
 from .paths import existing
 
 if TYPE_CHECKING:
@@ -84,14 +84,16 @@ def read_keys(given: tuple[str, ...]) -> list[Key]:
 
 
 def read_key(text: str) -> Key:
-    """Return the key in a file. Raises NotFoundError, and CliError for one that is too short."""
+    """Return the key in a file. Raises NotFoundError, and CliError for one that cannot be read or is too short."""
     from llamay_kv import Key
 
     name, path = _name_and_file(text)
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise NotFoundError(f"the key file {path} cannot be read: {error.strerror}") from None
+        missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        fault = NotFoundError if missing else CliError
+        raise fault(f"the key file {path} cannot be read: {error.strerror}") from None
     stripped = data.strip()
     if re.fullmatch(rb"[0-9a-fA-F]{64,}", stripped) and len(stripped) % 2 == 0:
         data = bytes.fromhex(stripped.decode())
@@ -112,7 +114,7 @@ def generate_key(text: str) -> None:
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise CliError(f"{path} exists already", "without --generate it is used as it is") from None
+        raise RefusedError(f"{path} exists already", "without --generate it is used as it is") from None
     with os.fdopen(fd, "wb") as file:
         file.write(os.urandom(32).hex().encode() + b"\n")
         file.flush()

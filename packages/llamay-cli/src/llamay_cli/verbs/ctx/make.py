@@ -41,9 +41,9 @@ def build(
 ) -> None:
     """Prefill a text or a conversation once, and write the context to a file."""
     target = new_file(output, force)
-    conversation = _conversation(messages) if messages is not None else None
-    if conversation is not None and (prompt is not None or files):
+    if messages is not None and (prompt is not None or files):
         raise click.UsageError("--messages and a text exclude each other")
+    conversation = _conversation(messages) if messages is not None else None
     text = gather(None, prompt, files) if conversation is None else None
     if conversation is None and text is None:
         raise click.UsageError("there is no text: give --prompt, --file, --messages, or pipe it in")
