@@ -156,7 +156,7 @@ def _clear_socket(path: Path) -> None:
             except OSError:
                 path.unlink()
                 return
-        raise OSError(errno.EADDRINUSE, "another server listens there", str(path))
+        raise OSError(errno.EADDRINUSE, f"another server listens on {path}")
 
 
 def serve(
