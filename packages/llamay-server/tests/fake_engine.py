@@ -72,6 +72,12 @@ class FakeConstraint:
     def matcher(self) -> FakeConstraint:
         return FakeConstraint(self.text)
 
+    def fill_mask(self, mask: Any) -> None:
+        mask[:] = 0xFFFFFFFF
+
+    def accept(self, token: int) -> None:
+        """The fake engine writes the text by itself."""
+
 
 def sample(schema: Any) -> Any:
     """A small instance of a simple schema."""

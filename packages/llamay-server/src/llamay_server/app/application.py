@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("llamay.server")
 _SWEEP_SECONDS = 1.0
+_MAX_THREADS = 256
 
 
 class Application:
@@ -108,6 +110,10 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
+        # Most of these threads wait, for the engine or for the disk. The pool that asyncio makes has a few more threads
+        # than there are cores: as many slow compilations or long prefills would keep every other request waiting.
+        threads = ThreadPoolExecutor(_MAX_THREADS, "llamay server")
+        asyncio.get_running_loop().set_default_executor(threads)
         housekeeping = asyncio.ensure_future(_sweep(services))
         try:
             yield
@@ -119,6 +125,7 @@ def create_app(
             services.threads.close()
             services.contexts.close()
             await services.models.close()
+            threads.shutdown(wait=False)
 
     app = Litestar(
         route_handlers=list(HANDLERS),
