@@ -45,6 +45,16 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{name(page)}: {link}"
 
 
+@pytest.mark.parametrize("page", sorted(ROOT.glob("packages/*/README.md")), ids=name)
+def test_a_packages_readme_is_read_where_the_repository_is_not(page: Path) -> None:
+    """An index of packages shows it by itself: a relative link would lead nowhere, so it names pages by their paths."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
+    relative = [link for link in LINK.findall(text) if "://" not in link and not link.startswith("#")]
+    assert not relative
+    for path in re.findall(r"`(docs/[^`]+)`", text):
+        assert (ROOT / path).is_file(), path
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if p.parent in (ROOT, ROOT / "docs")], ids=name)
 def test_paths_of_sources_are_there(page: Path) -> None:
     """Seen from the root of the repository; `<family>` stands for any name. A link has its own path."""

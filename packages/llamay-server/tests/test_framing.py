@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import llamay_grammar
 from llamay_models import Request
-from llamay_models.answers import Finished, Reasoning, Text
+from llamay_models.answers import Finished, Reasoning, Text, answer_format
 from llamay_server.chat.conversation import Conversation, Rendered
 from llamay_server.chat.framing import Framing
 from llamay_server.chat.request import ChatRequest
@@ -22,7 +23,8 @@ def framing(
 ) -> Framing:
     conversation = Conversation([], think=think, **more)
     request = ChatRequest(conversation, Request(()), Delivery(constraint=constraint))
-    return Framing.of(request, Rendered(Prompt("", []), in_reasoning=begun), "hermes", MARKS)
+    written = answer_format("{{ tools }}<tool_call>" + MARKS[0], llamay_grammar)
+    return Framing.of(request, Rendered(Prompt("", []), in_reasoning=begun), written)
 
 
 def test_reasoning_is_free_and_the_answer_after_it_is_constrained() -> None:

@@ -24,9 +24,9 @@ def reasoning_splitter(model: Model, tokens: Sequence[int]) -> ReasoningSplitter
     if template is None or not _PERHAPS.search(template.source):
         return None
     import llamay_grammar
-    from llamay_models.answers import ReasoningSplitter
+    from llamay_models.answers import ReasoningSplitter, prompt_end
 
-    return ReasoningSplitter.of(template.source, model.decode(tokens[-64:]), llamay_grammar)
+    return ReasoningSplitter.of(template.source, prompt_end(model, tokens), llamay_grammar)
 
 
 def visible_tokens(model: Model, splitter: ReasoningSplitter | None) -> list[int]:

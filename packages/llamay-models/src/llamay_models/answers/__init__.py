@@ -11,6 +11,7 @@ from .compact_json import complete_part
 from .context_reader import Answer, ContextReader, control_tokens
 from .envelopes import Envelope, envelope
 from .events import ArgumentsPart, CallBegun, Event, Finished, Reasoning, Text, ToolCall
+from .format import AnswerFormat, answer_format, answer_format_of, prompt_end
 from .formats import Formats, Types
 from .history import for_template
 from .reader import THINK, Reader, new_call_id
@@ -23,6 +24,7 @@ __all__ = [
     "DEFAULT",
     "THINK",
     "Answer",
+    "AnswerFormat",
     "ArgumentsPart",
     "CallBegun",
     "ContextReader",
@@ -36,6 +38,8 @@ __all__ = [
     "Text",
     "ToolCall",
     "Types",
+    "answer_format",
+    "answer_format_of",
     "begins_in_reasoning",
     "complete_part",
     "control_tokens",
@@ -45,6 +49,7 @@ __all__ = [
     "new_call_id",
     "openai_tools",
     "prepared",
+    "prompt_end",
     "reasoning_of",
     "schemas_of",
     "system_text",

@@ -6,19 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .envelopes import envelope
 from .events import Event, Finished, Reasoning, Text, ToolCall
+from .format import answer_format_of, prompt_end
 from .formats import Formats
 from .reader import THINK, Reader
-from .template import begins_in_reasoning, format_of, reasoning_of
 from .tools import schemas_of
 
 if TYPE_CHECKING:
     from llamay_models.engine import Context, Generation
     from llamay_models.engine.contexts.protocols import ContextModel
-
-_TAIL = 64
-"""Tokens in which the marks are found that a prompt may end with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +67,11 @@ class ContextReader(Reader):
         bound: bool = False,
     ) -> None:
         model = context.model
-        template = model.chat_template.source if model.chat_template is not None else None
-        end = model.decode(context.tokens[-_TAIL:]) if template is not None else ""
-        self.form, self.reasoning = format_of(template), reasoning_of(template, formats)
-        self.in_reasoning = begins_in_reasoning(end, self.reasoning)
-        known, schemas = envelope(self.form, formats), schemas_of(tools)
+        written = answer_format_of(model, formats)
+        end = prompt_end(model, context.tokens) if model.chat_template is not None else ""
+        self.form, self.reasoning = written.name, written.reasoning
+        self.in_reasoning = written.in_reasoning(end)
+        schemas = schemas_of(tools)
         super().__init__(
             schemas,
             formats=formats,
@@ -84,10 +80,10 @@ class ContextReader(Reader):
             thinks=self.reasoning is not None,
             in_reasoning=self.in_reasoning,
             reasoning=self.reasoning or THINK,
-            prompted=bool(known.prompted) and end.endswith(known.prompted),
+            prompted=written.prompted(end),
             bound=bound,
         )
-        self.special = control_tokens(model, known.visible(self.reasoning, calls=bool(schemas)))
+        self.special = control_tokens(model, written.visible(calls=bool(schemas)))
 
     def events(self, generation: Generation) -> Iterator[Event]:
         """Yield the events of the answer while it is generated; the last one is `Finished`."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-from .envelopes import envelope
 from .events import Event, Reasoning, Text
+from .format import AnswerFormat, answer_format
 from .formats import Formats
 from .reader import Reader
-from .template import begins_in_reasoning, format_of, reasoning_of
 
 
 class ReasoningSplitter:
@@ -20,18 +19,22 @@ class ReasoningSplitter:
 
     """
 
-    def __init__(self, template: str, marks: tuple[str, str], *, begun: bool, formats: Formats) -> None:
-        form = format_of(template)
-        self.special = envelope(form, formats).visible(marks, calls=False)
-        self._reader = Reader(formats=formats, form=form, thinks=True, in_reasoning=begun, reasoning=marks)
+    def __init__(self, written: AnswerFormat, *, begun: bool, formats: Formats) -> None:
+        """`written` is the format of a model that reasons; `begun` says whether the prompt has opened the reasoning."""
+        if written.reasoning is None:
+            raise ValueError("a model without reasoning has nothing to split")
+        self.special = written.visible(calls=False)
+        self._reader = Reader(
+            formats=formats, form=written.name, thinks=True, in_reasoning=begun, reasoning=written.reasoning
+        )
 
     @classmethod
     def of(cls, template: str | None, prompt: str, formats: Formats) -> Self | None:
         """Return the splitter of answers to a prompt (its end suffices) of this template; None without reasoning."""
-        marks = reasoning_of(template, formats)
-        if template is None or marks is None:
+        written = answer_format(template, formats)
+        if written.reasoning is None:
             return None
-        return cls(template, marks, begun=begins_in_reasoning(prompt, marks), formats=formats)
+        return cls(written, begun=written.in_reasoning(prompt), formats=formats)
 
     def feed(self, text: str) -> Iterator[tuple[bool, str]]:
         """Yield the parts that are certain with this text: whether each is reasoning, and its text."""

@@ -17,8 +17,6 @@ Marks = tuple[str, str, bool]
 """The marks that open and close a model's reasoning, and whether the prompt has opened it already."""
 
 _KINDS = ("schema", "regex", "grammar", "tools")
-_TAIL = 64
-"""Tokens at the end of a context in which an opened mark is looked for."""
 
 
 def compile_constraint(
@@ -100,7 +98,7 @@ def compile_constraint(
         subject = closed_tools(tools)
         compile_it = compiler.compile_tools
         options |= {
-            "format": format if format is not None else _format(model),
+            "format": format if format is not None else _format(model, compiler),
             "choice": "auto" if choice is None else choice,
             "parallel": parallel is not False,
             "answer": answer,
@@ -132,22 +130,17 @@ def _marks(source: ContextModel | Context, reasoning: bool | Marks, compiler: Co
         raise ValueError(
             "whether a prompt has opened the reasoning is seen at its end: give the context instead of the model"
         )
-    from llamay_models.answers import begins_in_reasoning, reasoning_of
+    from llamay_models.answers import answer_format_of, prompt_end
 
     context = cast("Context", source)
-    marks = reasoning_of(_template(_model(context)), compiler)
-    if marks is None:
+    written = answer_format_of(context.model, compiler)
+    if written.reasoning is None:
         return None
-    return *marks, begins_in_reasoning(context.model.decode(context.tokens[-_TAIL:]), marks)
+    return *written.reasoning, written.in_reasoning(prompt_end(context.model, context.tokens))
 
 
-def _format(model: ContextModel) -> str:
+def _format(model: ContextModel, compiler: Compiler) -> str:
     """Return the format of calls that the model's chat template speaks."""
-    from llamay_models.answers import format_of
+    from llamay_models.answers import answer_format_of
 
-    return format_of(_template(model))
-
-
-def _template(model: ContextModel) -> str | None:
-    template = model.chat_template
-    return None if template is None else str(template.source)
+    return answer_format_of(model, compiler).name

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from llamay_models.answers import begins_in_reasoning, format_of
 from llamay_models.errors import PromptTooLongError
 from llamay_server.chat.tools import Toolbox
-from llamay_server.engine.formats import envelope, prepared, reasoning_of
+from llamay_server.engine.formats import answer_format, prepared
 from llamay_server.http.errors import invalid
 
 if TYPE_CHECKING:
@@ -95,11 +94,9 @@ def render(model: Model, conversation: Conversation) -> Rendered:
         continue_final=conversation.continue_final,
         options=options,
     )
-    marks, known = reasoning_of(template), envelope(format_of(template))
+    written = answer_format(template)
     return Rendered(
-        prompt,
-        in_reasoning=begins_in_reasoning(prompt.text, marks),
-        prompted=bool(known.prompted) and prompt.text.endswith(known.prompted),
+        prompt, in_reasoning=written.in_reasoning(prompt.text), prompted=written.prompted(prompt.text)
     )
 
 

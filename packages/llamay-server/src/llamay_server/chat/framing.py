@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from llamay_models.answers import THINK, Reader
-from llamay_server.engine.formats import envelope, reader
+from llamay_models.answers import THINK, AnswerFormat, Reader
+from llamay_server.engine.formats import reader
 
 if TYPE_CHECKING:
     from llamay_server.chat.conversation import Rendered
@@ -21,8 +21,7 @@ class Framing:
 
     Attributes:
         toolbox: the tools that may be called.
-        form: the model's tool-call format.
-        marks: the marks around the model's reasoning.
+        written: how the model writes its answers.
         constraint: the constraint of the output; None where the output is free.
         visible: the names of control tokens that have to be visible in the text for the parser.
         reasons: whether text before the answer may be reasoning.
@@ -34,8 +33,7 @@ class Framing:
     """
 
     toolbox: Toolbox
-    form: str
-    marks: tuple[str, str]
+    written: AnswerFormat
     constraint: OutputConstraint | None
     visible: tuple[str, ...]
     reasons: bool
@@ -45,25 +43,23 @@ class Framing:
     calls_in_parts: bool
 
     @classmethod
-    def of(
-        cls, request: ChatRequest, rendered: Rendered, form: str, marks: tuple[str, str] | None
-    ) -> Framing:
-        """The framing of a request whose prompt is rendered; `marks` are None for a model that does not reason."""
+    def of(cls, request: ChatRequest, rendered: Rendered, written: AnswerFormat) -> Framing:
+        """The framing of a request whose prompt is rendered."""
         conversation, delivery = request.conversation, request.delivery
+        marks = written.reasoning
         # A template may open the reasoning whether the request asks for it or not.
         wanted = marks is not None and (rendered.in_reasoning or conversation.think is not False)
         reasoning = (*marks, rendered.in_reasoning) if marks is not None and wanted else None
-        constraint = constraint_of(request, form, reasoning)
+        constraint = constraint_of(request, written, reasoning)
         # Expressions and grammars constrain the output from its first character on.
         free = constraint is None or constraint.after_reasoning
         kind = None if constraint is None else constraint.kind
         calls = (call for m in conversation.messages for call in m.get("tool_calls") or ())
         return cls(
             toolbox=conversation.toolbox,
-            form=form,
-            marks=marks or THINK,
+            written=written,
             constraint=constraint,
-            visible=envelope(form).visible(marks, calls=conversation.toolbox.active),
+            visible=written.visible(calls=conversation.toolbox.active),
             reasons=marks is not None and free,
             in_reasoning=rendered.in_reasoning and free,
             prompted=rendered.prompted and kind in (None, "tools"),
@@ -75,12 +71,12 @@ class Framing:
         """The parser of one choice's text."""
         return reader(
             self.toolbox.schemas,
-            form=self.form,
+            form=self.written.name,
             index=index,
             parallel=self.toolbox.parallel,
             thinks=self.reasons,
             in_reasoning=self.in_reasoning,
-            reasoning=self.marks,
+            reasoning=self.written.reasoning or THINK,
             prompted=self.prompted,
             known_ids=self.known_ids,
             bound=self.calls_in_parts,
@@ -88,10 +84,12 @@ class Framing:
 
 
 def constraint_of(
-    request: ChatRequest, form: str, reasoning: tuple[str, str, bool] | None = None
+    request: ChatRequest, written: AnswerFormat, reasoning: tuple[str, str, bool] | None = None
 ) -> OutputConstraint | None:
-    """The constraint of a request's output, with calls in the tool-call format `form`; see `Toolbox.constraint`."""
+    """The constraint of a request's output, with calls as the model writes them; see `Toolbox.constraint`."""
     # A constraint of calls in one format would forbid the calls of a model that has a format of its own.
-    optional = request.delivery.bind_calls and envelope(form).own is None
+    optional = request.delivery.bind_calls and written.calls.own is None
     answer = request.delivery.constraint
-    return request.conversation.toolbox.constraint(form, answer, reasoning=reasoning, optional=optional)
+    return request.conversation.toolbox.constraint(
+        written.name, answer, reasoning=reasoning, optional=optional
+    )

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from llamay_models.answers import THINK
 from llamay_server.chat.framing import constraint_of
 from llamay_server.pipeline.events import TextDelta
 from llamay_server.pipeline.run import Run
@@ -55,7 +56,8 @@ async def within_budget(
         else:
             return
     first = run.usage()
-    end = f"\n{framing.marks[1]}\n\n"
+    marks = framing.written.reasoning or THINK
+    end = f"\n{marks[1]}\n\n"
     for item in parser.feed(end):
         yield item
     limit = run.request.max_tokens
@@ -68,7 +70,7 @@ async def within_budget(
     answer = Run(
         run.model,
         _rest(run, [*prompt, *written, *closing], left),
-        replace(run.delivery, constraint=constraint_of(request, framing.form)),
+        replace(run.delivery, constraint=constraint_of(request, framing.written)),
         run.exchange,
         run.admission,
         Totals(),

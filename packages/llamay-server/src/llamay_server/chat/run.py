@@ -12,12 +12,12 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from llamay_models.answers import Event, Finished, Reader, format_of
+from llamay_models.answers import Event, Finished, Reader
 from llamay_server.chat.conversation import common_prefix, fit
 from llamay_server.chat.framing import Framing
 from llamay_server.chat.reasoning_budget import within_budget
 from llamay_server.engine.blocking import release
-from llamay_server.engine.formats import reasoning_of
+from llamay_server.engine.formats import answer_format
 from llamay_server.pipeline.events import PrefillProgress, TextDelta
 from llamay_server.pipeline.prefill import forks, prefill_tenant, watched_prefill
 from llamay_server.pipeline.run import Run
@@ -78,8 +78,7 @@ class ChatRun:
         """
         request, rendered = self.request, await self.prepare()
         delivery, tokens = request.delivery, rendered.prompt.tokens
-        template = self.model.info.chat_template
-        framing = Framing.of(request, rendered, format_of(template), reasoning_of(template))
+        framing = Framing.of(request, rendered, answer_format(self.model.info.chat_template))
         self.parsers = [framing.parser(i) for i in range(delivery.choices)]
         generation = replace(
             request.generation, prompt=tokens, special=self.model.control_tokens(framing.visible)

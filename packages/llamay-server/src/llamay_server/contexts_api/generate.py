@@ -19,14 +19,13 @@ from llamay_models.answers import (
     Reasoning,
     Text,
     ToolCall,
-    begins_in_reasoning,
-    format_of,
+    prompt_end,
 )
 from llamay_server.contexts_api.reading import prefill_more
 from llamay_server.contexts_api.routes import child_of, named_of
 from llamay_server.contexts_api.schema import GenerateFromContext
 from llamay_server.engine.blocking import release
-from llamay_server.engine.formats import envelope, reader, reasoning_of
+from llamay_server.engine.formats import answer_format, reader
 from llamay_server.http.answers import StreamedAnswer, WholeAnswer
 from llamay_server.http.bodies import read_json
 from llamay_server.http.described import EVENTS, described
@@ -49,9 +48,6 @@ if TYPE_CHECKING:
     from llamay_server.chat.tools import Toolbox
     from llamay_server.contexts.registry import ContextWrite, NamedContext
     from llamay_server.engine.protocol import Context, Model
-
-_TAIL = 16
-"""The tokens at the end of a context among which the mark that opens the reasoning is found."""
 
 
 class _Choices:
@@ -109,9 +105,9 @@ class _Generating:
         self.toolbox: Toolbox = openai_choice(
             data.tool_choice, openai_tools(data.tools), data.parallel_tool_calls
         )
-        self.form = format_of(model.info.chat_template)
+        self.written = answer_format(model.info.chat_template)
         self.toolbox.constraint(
-            self.form, self.constraint
+            self.written.name, self.constraint
         )  # refuses an impossible constraint before the prefill
         self.keeps = data.commit is not False
         self.totals = Totals()
@@ -143,15 +139,14 @@ class _Generating:
         self, write: ContextWrite, contexts: list[Context]
     ) -> AsyncGenerator[Event | dict[str, Any], None]:
         named, n = self.named, self.n
-        marks = None
-        if named.messages is not None:
-            marks = reasoning_of(self.model.info.chat_template)
-        tail = list(contexts[0].tokens)[-_TAIL:]
-        begun = begins_in_reasoning(self.model.decode(tail), marks)
+        # Behind a text that is no conversation, nobody reasons before an answer.
+        written = self.written if named.messages is not None else replace(self.written, reasoning=None)
+        marks = written.reasoning
+        begun = written.in_reasoning(prompt_end(self.model, contexts[0].tokens))
         reasoning = None if marks is None else (*marks, begun)
-        constraint = self.toolbox.constraint(self.form, self.constraint, reasoning=reasoning)
+        constraint = self.toolbox.constraint(written.name, self.constraint, reasoning=reasoning)
         free = constraint is None or constraint.after_reasoning
-        visible = envelope(self.form).visible(marks, calls=self.toolbox.active)
+        visible = written.visible(calls=self.toolbox.active)
         request = replace(
             self.request,
             prompt=cast("Sequence[int]", contexts[0]),
@@ -172,7 +167,7 @@ class _Generating:
         parsers = [
             reader(
                 self.toolbox.schemas,
-                form=self.form,
+                form=written.name,
                 index=i,
                 parallel=self.toolbox.parallel,
                 thinks=marks is not None and free,

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from llamay_models.errors import LlamayError
 from llamay_server.chat.conversation import Conversation, common_prefix, render
 from llamay_server.engine.blocking import in_thread, release
 from llamay_server.http.errors import ApiError, invalid
@@ -71,9 +72,12 @@ async def engine_work(work: Callable[[Progress], T], *, hide: Path | None = None
     """
     try:
         return await in_thread(work)
-    except (ApiError, OSError):
+    except ApiError:
         raise
     except Exception as e:
+        # A refusal of the engine may be an OSError as well, as that of a snapshot of somebody else is.
+        if isinstance(e, OSError) and not isinstance(e, LlamayError):
+            raise
         raise from_engine(e, hide) from e
 
 

@@ -14,14 +14,9 @@ def _formats() -> answers.Formats:
     return llamay_grammar
 
 
-def envelope(name: str) -> answers.Envelope:
-    """The tool-call format of this name."""
-    return answers.envelope(name, _formats())
-
-
-def reasoning_of(template: str | None) -> tuple[str, str] | None:
-    """The marks around the reasoning of a model with this template; None where the model does not reason first."""
-    return answers.reasoning_of(template, _formats())
+def answer_format(template: str | None) -> answers.AnswerFormat:
+    """How a model with this template writes calls, and the marks around its reasoning."""
+    return answers.answer_format(template, _formats())
 
 
 def prepared(

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import llamay_models
-from llamay_server.engine.formats import reasoning_of
+from llamay_server.engine.formats import answer_format
 from llamay_server.engine.protocol import ModelInfo
 
 SAMPLING = frozenset(f.name for f in dataclasses.fields(llamay_models.Sampling)) - {"logprobs"}
@@ -68,7 +68,7 @@ def model_info(model: llamay_models.Model) -> ModelInfo:
         bos_token=spelled.get("bos", ""),
         eos_token=spelled.get("eos", ""),
         template_takes_tools=source is not None and "tools" in source,
-        template_thinks=reasoning_of(source) is not None,
+        template_thinks=answer_format(source).reasoning is not None,
         sampling_options=SAMPLING,
         tensors=lambda: _tensors(model.path),
         fill_tokens={role: token for role, token in roles.items() if role.startswith("fill_")},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import llamay_models
 from llamay_models.errors import LlamayError, PromptError
 from llamay_server.engine.constraint import OutputConstraint
-from llamay_server.engine.formats import reasoning_of
+from llamay_server.engine.formats import answer_format
 from llamay_server.engine.grammar import compile_output
 from llamay_server.engine.info import model_info
 from llamay_server.engine.protocol import (
@@ -156,7 +156,7 @@ class ServedModel:
             self.info,
             chat_template=source,
             template_takes_tools="tools" in source.lower(),
-            template_thinks=reasoning_of(source) is not None,
+            template_thinks=answer_format(source).reasoning is not None,
         )
 
     # -- generations and contexts

@@ -76,9 +76,9 @@ def read_messages(messages: Sequence[ChatMessage]) -> list[Message]:
         message: Message = {"role": role, "content": _content(m, where)}
         if m.name:
             message["name"] = m.name
-        thought = m.reasoning_content or m.reasoning
-        if thought and role == "assistant":
-            message["reasoning_content"] = thought
+        reasoning = m.reasoning_content or m.reasoning
+        if reasoning and role == "assistant":
+            message["reasoning_content"] = reasoning
         calls = list(m.tool_calls or ())
         if m.function_call:
             calls.append({"id": f"call_{n}", "function": m.function_call})
@@ -94,7 +94,7 @@ def read_messages(messages: Sequence[ChatMessage]) -> list[Message]:
             message["tool_call_id"] = m.tool_call_id or m.name or ""
         if message["content"] is None and not calls:
             if role != "assistant" or (
-                m.refusal is None and m.content is None and not thought and m.audio is None
+                m.refusal is None and m.content is None and not reasoning and m.audio is None
             ):
                 raise invalid(f"{where}.content: it is missing", f"{where}.content")
             message["content"] = m.refusal or ""

@@ -1,4 +1,4 @@
-"""Modelfiles, and the models that are made of them."""
+"""`create`: Modelfiles, and the models that they describe."""
 
 import contextlib
 import json
@@ -131,16 +131,16 @@ def folder(tmp_path: Path, tiny_model: bytes) -> Path:
 def tiny_model(tmp_path: Path) -> bytes:
     """A GGUF file with a header and no weights."""
     gguf = pytest.importorskip("gguf")
-    writer = gguf.GGUFWriter(tmp_path / "made.gguf", "llama")
+    writer = gguf.GGUFWriter(tmp_path / "written.gguf", "llama")
     writer.add_name("tiny")
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return (tmp_path / "made.gguf").read_bytes()
+    return (tmp_path / "written.gguf").read_bytes()
 
 
-def test_a_model_is_made_of_a_file_shown_and_made_again(
+def test_a_model_is_created_from_a_file_shown_and_created_again(
     folder: Path, llamay: Callable[..., Any], store: Store
 ) -> None:
     result = llamay("create", "sam", "-f", folder / "Modelfile")
@@ -181,7 +181,7 @@ def test_a_model_is_made_of_a_file_shown_and_made_again(
         ("FROM ./model.gguf\nADAPTER ./model.gguf", 1, "model.gguf is not an adapter"),
     ],
 )
-def test_what_cannot_be_made_leaves_nothing(
+def test_what_cannot_be_created_leaves_nothing(
     folder: Path, llamay: Callable[..., Any], store: Store, text: str, code: int, words: str
 ) -> None:
     (folder / "Modelfile").write_text(text)
@@ -206,7 +206,7 @@ def write_adapter(path: Path, seed: int = 0) -> Path:
     return path
 
 
-def test_cl10_an_adapter_becomes_part_of_the_model_that_is_made(
+def test_cl10_an_adapter_becomes_part_of_the_model(
     llamay: Callable[..., Any], store: Store, tmp_path: Path, fake: Any
 ) -> None:
     gguf_files.write(tmp_path / "model.gguf", {"general.architecture": "llama"}, [])
