@@ -411,7 +411,7 @@ def test_a_time_limit_ends_the_text_as_it_is_and_says_so(server):
         )
         assert native.json()["stop_type"] == "limit"
         assert native.json()["tokens_predicted"] < 400
-    assert server.metric("llamay_generations_total", model="stories260K", reason="timeout") >= 6
+    assert server.metric("llamay_generations_total", model="stories", reason="timeout") >= 6
     free = complete(server, **forever | {"max_tokens": 20}, timeout=500, t_max_predict_ms=-1)
     assert free["usage"]["completion_tokens"] == 20
     for bad in (
