@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 
 def whole(
@@ -51,6 +52,27 @@ def text(name: str, value: Any, *, error: type[Exception]) -> str:
     if not isinstance(value, str):
         raise error(f"{name} must be a string, not {_shown(value)}")
     return value
+
+
+def whole_numbers(what: str, value: Any, *, error: type[Exception]) -> npt.NDArray[Any]:
+    """Return a sequence of whole numbers as an array of shape (n,), of any integer type.
+
+    `what` begins the message of `error`, such as "a prompt is text or a sequence of token ids".
+    """
+    if isinstance(value, str | bytes) or not hasattr(value, "__len__"):
+        raise error(f"{what}, not {_shown(value)}")
+    try:
+        array = np.asarray(value)
+    except Exception as wrong:  # the array of another library, or lists of several lengths
+        raise error(f"{what}: {wrong}") from wrong
+    if array.ndim != 1:
+        raise error(f"{what}, not an array of shape {array.shape}; give one of its rows")
+    if array.size and array.dtype.kind not in "iu":
+        for each in value:
+            if not isinstance(each, Integral) or isinstance(each, bool):
+                raise error(f"{what}; {_shown(each)} is none")
+        raise error(f"{what}; one of its numbers is beyond 64 bits")
+    return array
 
 
 def _range(low: float | None, high: float | None) -> str:

@@ -94,21 +94,26 @@ def pooled(
     progress: Progress | None = None,
     tenant: str | None = "",
     pairs: Sequence[Sequence[int]] | None = None,
+    names: Sequence[str] | None = None,
 ) -> list[Doubles]:
-    """Return a state of float64 (width,) for each text; see `embed`. `pairs` has the types of each text's tokens."""
+    """Return a state of float64 (width,) for each text; see `embed`.
+
+    `pairs` has the types of each text's tokens, `names` the names of the texts in messages.
+    """
     width = model.embedding_length
     # An encoder pools by itself, as its file asks for; for another pooling it gives all rows.
     kind: PassKind = "hidden" if model.writes else "pooled" if pooling == model.pools else "rows"
     pools, passes = [], []
+    names = names or [f"text {i + 1} of {len(texts)}" for i in range(len(texts))]
     for i, text in enumerate(texts):
         try:
             tokens = model.engine.check(model.encode(text) if isinstance(text, str) else text)
         except PromptError as error:
             if len(texts) > 1:
-                error.args = (f"text {i + 1} of {len(texts)}: {error}",)
+                error.args = (f"{names[i]}: {error}",)
             raise
         if not tokens:
-            raise PromptError(f"text {i + 1} of {len(texts)} is empty; give at least one token")
+            raise PromptError(f"{names[i]} is empty; give at least one token")
         if kind == "hidden" and pooling == "cls":
             tokens = tokens[:1]  # attention is causal: later tokens change nothing
         pool = _Pool(width, "last" if kind == "pooled" else pooling, len(tokens))
@@ -132,6 +137,8 @@ def embed(
     progress: Progress | None = None,
 ) -> Floats:
     """Return float32 (n, dimensions): an embedding of each text; see `Model.embed`."""
+    if isinstance(texts, bytes) or not hasattr(texts, "__len__"):
+        raise PromptError(f"embed takes a text, a list of texts or token ids, not {type(texts).__name__}")
     many: Sequence[Any] = [texts] if isinstance(texts, str) else texts
     if len(many) and isinstance(many[0], int | np.integer):
         many = [many]
@@ -227,6 +234,10 @@ def rerank(
     if isinstance(documents, str | bytes) or not hasattr(documents, "__iter__"):
         raise PromptError("documents must be a list of texts; for one text give a list with it")
     documents = list(documents)
+    names = ["query", *(f"document {i}" for i in range(1, len(documents) + 1))]
+    for name, text in zip(names, [query, *documents], strict=True):
+        if not isinstance(text, str):
+            raise PromptError(f"{name} must be a text, not {type(text).__name__}")
     if not documents:
         return np.zeros(0, np.float32)
     head = model.rank_head
@@ -238,9 +249,9 @@ def rerank(
         types = None
         if model.engine.reads.types > 1:
             types = [[0] * len(first) + [1] * len(second) for first, second in prompts]
-        states = pooled(model, texts, pooling, progress, tenant, types)
+        states = pooled(model, texts, pooling, progress, tenant, types, names[1:])
         return np.array([head.score(state) for state in states], np.float32)
-    states = pooled(model, [query, *documents], default_pooling(model), progress, tenant)
+    states = pooled(model, [query, *documents], default_pooling(model), progress, tenant, names=names)
     first, *others = [unit(s) for s in states]
     return np.array([math.fsum(first * other) for other in others], np.float32)
 

@@ -100,14 +100,17 @@ class PromptError(LlamayError):
 class PromptTooLongError(PromptError):
     """A prompt has more `tokens` than the `limit` of the context, or of a step where a text must be one step."""
 
-    def __init__(self, tokens: int, limit: int, *, step: bool = False) -> None:
-        super().__init__(
-            f"the text has {tokens} tokens, but this model reads a text in one step, which has {limit} rows; "
-            f"shorten it or load the model with a larger max_rows"
-            if step
-            else f"the prompt has {tokens} tokens but the context holds {limit}; "
-            f"shorten it or load the model with a larger ctx_size"
-        )
+    def __init__(self, tokens: int, limit: int, *, step: bool = False, extensible: bool = True) -> None:
+        remedy = "shorten it or load the model with a larger ctx_size"
+        if step:
+            what = f"the text has {tokens} tokens, but this model reads a text in one step, which has {limit} rows"
+            remedy = "shorten it or load the model with a larger max_rows"
+        elif extensible:
+            what = f"the prompt has {tokens} tokens but the context holds {limit}"
+        else:
+            what = f"the text has {tokens} tokens but this model reads at most {limit}"
+            remedy = "shorten it"
+        super().__init__(f"{what}; {remedy}")
         self.tokens, self.limit = tokens, limit
 
 

@@ -128,7 +128,7 @@ class TestPrompts:
     def test_not_tokens(self, make_model, prompt):
         model = make_model()
         for read in (model.context, model.context([9]).extend):
-            with pytest.raises(PromptError, match="a prompt is text or a sequence of token ids, not "):
+            with pytest.raises(PromptError, match="a prompt is text or a sequence of token ids"):
                 read(prompt)
 
     @pytest.mark.parametrize(

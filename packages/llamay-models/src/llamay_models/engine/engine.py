@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
 import llamay_kv as kv
-from llamay_models.arguments import whole
+from llamay_models.arguments import whole, whole_numbers
 from llamay_models.engine.decoding.constraint_state import ConstraintState
 from llamay_models.engine.decoding.draft_model import DraftModel
 from llamay_models.engine.decoding.sequence import EngineSequence
@@ -219,23 +218,14 @@ class Engine:
 
         Raises PromptError for one outside the vocabulary, PromptTooLongError.
         """
-        if isinstance(tokens, (str, bytes)) or not hasattr(tokens, "__len__"):
-            raise PromptError(f"a prompt is text or a sequence of token ids, not {type(tokens).__name__}")
-        if len(tokens) > self.ctx_size:
-            raise PromptTooLongError(len(tokens), self.ctx_size)
-        if len(tokens) > self._most_rows:
-            raise PromptTooLongError(len(tokens), self._most_rows, step=True)
-        try:
-            array = np.asarray(tokens)
-        except Exception as error:  # the array of another library, or lists of several lengths
-            raise PromptError(f"a prompt is text or a sequence of token ids: {error}") from error
-        if array.ndim != 1:
-            raise PromptError(
-                f"a prompt is text or a sequence of token ids, not an array of shape {array.shape}; "
-                f"give one of its rows"
+        array = whole_numbers("a prompt is text or a sequence of token ids", tokens, error=PromptError)
+        if len(array) > self.ctx_size:
+            learned = self.reads.positions
+            raise PromptTooLongError(
+                len(array), self.ctx_size, extensible=not learned or self.ctx_size < learned
             )
-        if array.size and array.dtype.kind not in "iu":
-            raise PromptError(f"a prompt is text or a sequence of token ids, not of {array.dtype}")
+        if len(array) > self._most_rows:
+            raise PromptTooLongError(len(array), self._most_rows, step=True)
         wrong = array[(array < 0) | (array >= self._vocab)]
         if len(wrong):
             raise PromptError(f"token {wrong[0]} is outside the vocabulary of {self._vocab}")

@@ -96,7 +96,8 @@ class Sampling:
         for name, least, most in _WHOLE:
             value = getattr(self, name)
             if value is not None or name not in ("seed", "logprobs"):
-                plain[name] = whole(name, value, least, most, error=SamplingError)
+                shown = "top_k (0 keeps all)" if name == "top_k" else name
+                plain[name] = whole(shown, value, least, most, error=SamplingError)
         plain["logit_bias"] = _checked_bias(self.logit_bias)
         plain["post_sampling_logprobs"] = flag(
             "post_sampling_logprobs", self.post_sampling_logprobs, error=SamplingError

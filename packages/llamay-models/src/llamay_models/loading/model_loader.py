@@ -128,7 +128,7 @@ def load(
         adapted = adapted_program(base, opened, architecture.name)
     program = fuse(adapted)
 
-    ctx_size = config.context_length if ctx_size is None else ctx_size
+    ctx_size = config.context_length if ctx_size is None else int(ctx_size)
     learned = inputs(program).positions
     if learned and ctx_size > learned:
         raise ValueError(
@@ -170,11 +170,13 @@ def load(
             precision=kv,
             dequantized=dequantized,
             ctx_size=ctx_size,
-            max_sequences=min(max_sequences, max_rows),
+            max_sequences=int(min(max_sequences, max_rows)),
             sha256=file.sha256 if sha256 is None else lambda: sha256,
-            prefix_cache=pool.budget_bytes if prefix_cache is None else min(pool.budget_bytes, prefix_cache),
+            prefix_cache=pool.budget_bytes
+            if prefix_cache is None
+            else min(pool.budget_bytes, int(prefix_cache)),
             disk_cache=_disk(disk_cache) if layout.groups else None,
-            max_queue=max_queue,
+            max_queue=int(max_queue),
             speculation=speculation or draft is not None,
             stall=stall,
             draft=draft_model,

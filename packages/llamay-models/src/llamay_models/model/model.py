@@ -11,7 +11,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import llamay_kv as kv
-from llamay_models.arguments import text
+from llamay_models.arguments import text as _text
+from llamay_models.arguments import whole_numbers
 from llamay_models.engine import Context, Engine, Progress, Runner
 from llamay_models.engine.contexts.protocols import OpenContext
 from llamay_models.engine.passes.pass_runner import PassRunner
@@ -199,17 +200,25 @@ class Model:
 
         `add_special` adds the tokens that the model wants at the beginning; control tokens written out in the text
         count as such only with `parse_special`. A `continuation` continues other text: nothing is put before it,
-        neither a beginning token nor the space that SentencePiece vocabularies begin a text with.
+        neither a beginning token nor the space that SentencePiece vocabularies begin a text with. Raises PromptError
+        for what is no text.
         """
-        return list(
-            self._tokenizer().encode(
-                text, add_special=add_special, parse_special=parse_special, continuation=continuation
-            )
+        text = _text("text", text, error=PromptError)
+        ids = self._tokenizer().encode(
+            text, add_special=add_special, parse_special=parse_special, continuation=continuation
         )
+        return list(ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of token ids. Bytes that make no character become U+FFFD; numbers below zero are skipped."""
-        return self._tokenizer().decode([token for token in tokens if token >= 0])
+        """Return the text of token ids. Bytes that make no character become U+FFFD; numbers below zero are skipped.
+
+        Raises PromptError for what is no sequence of token ids of this model.
+        """
+        ids = whole_numbers("decode takes a sequence of token ids", tokens, error=PromptError)
+        words = self._tokenizer()
+        if ids.size and ids.max() >= words.vocab_size:
+            raise PromptError(f"token {ids.max()} is outside the vocabulary of {words.vocab_size}")
+        return words.decode(ids[ids >= 0])
 
     # -- contexts
 
@@ -238,7 +247,7 @@ class Model:
             prompt = self.render(messages, tools=tools)
         elif isinstance(prompt, str):
             prompt = self.encode(prompt, parse_special=parse_special)
-        tenant = text("tenant", tenant, error=PromptError)
+        tenant = _text("tenant", tenant, error=PromptError)
         context = Context(self, State(self.pool.context(), tenant))
         if prompt is not None:
             try:

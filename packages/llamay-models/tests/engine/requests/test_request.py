@@ -105,12 +105,49 @@ def test_a_wrong_tenant_is_named_wherever_one_is_given(make_model, tenant):
         ([[1, 2], [3, 4]], "not an array of shape (2, 2); give one of its rows"),
         (np.zeros((1, 3), np.int64), "not an array of shape (1, 3)"),
         ([[1, 2], [3]], "a prompt is text or a sequence of token ids: "),
-        ([True, False], "not of bool"),
+        ([True, False], "a prompt is text or a sequence of token ids; True is none"),
+        (["1"], "a prompt is text or a sequence of token ids; '1' is none"),
+        ([1, 2.5], "; 2.5 is none"),
+        ([1, 1 << 70], "; one of its numbers is beyond 64 bits"),
+        (5, "a prompt is text or a sequence of token ids, not 5"),
     ],
 )
 def test_prompts_of_another_shape(make_model, prompt, said):
     with pytest.raises(PromptError, match=re.escape(said)):
         make_model().context(prompt)
+
+
+@pytest.mark.parametrize("tokens", ["abc", None, 5, [[1]], [1.0], [61], [1 << 70]])
+def test_only_tokens_are_decoded(make_model, tokens):
+    with pytest.raises(
+        PromptError, match=r"decode takes a sequence of token ids|outside the vocabulary of 61"
+    ):
+        make_model().decode(tokens)
+    assert make_model().decode(np.array([9, -1, 10], np.int16)) == make_model().decode([9, 10])
+
+
+@pytest.mark.parametrize("text", [None, 5, ["a"], b"a"])
+def test_only_text_is_encoded(make_model, text):
+    with pytest.raises(PromptError, match="text must be a string, not"):
+        make_model().encode(text)
+
+
+def test_texts_that_are_none_are_named(make_model):
+    model = make_model("qwen3")
+    for texts in (None, 3, (x for x in "ab"), b"a"):
+        with pytest.raises(PromptError, match="embed takes a text, a list of texts or token ids, not "):
+            model.embed(texts)
+    with pytest.raises(PromptError, match="query must be a text, not NoneType"):
+        model.rerank(None, ["a"])
+    with pytest.raises(PromptError, match="document 2 must be a text, not dict"):
+        model.rerank("q", ["a", {"text": "a"}])
+    with pytest.raises(PromptError, match=r"^document 2: the prompt has 300 tokens"):
+        model.rerank("q", ["a", "a" * 300])
+
+
+def test_no_stop_string_may_be_said_by_none(make_model):
+    context = make_model().context([9, 9, 12])
+    assert len(context.generate(GREEDY, max_tokens=3, stop=None, ignore_eos=True).tokens) == 3
 
 
 @pytest.mark.parametrize("n", [-1, 1.5, "2", True])

@@ -90,7 +90,7 @@ class NativeWriter:
             "n_predict": self.n_predict,
             "ignore_eos": bool(self.data.ignore_eos),
             "n_probs": self.data.n_probs or 0,
-            "stop": list(self.run.request.stop),
+            "stop": list(self.run.request.stops),
             "stream": bool(self.data.stream),
         }
 

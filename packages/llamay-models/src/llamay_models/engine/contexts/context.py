@@ -239,7 +239,7 @@ class Context:
         sampling: Sampling | None = None,
         *,
         max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = (),
         constraint: TokenConstraint | None = None,
         schema: Mapping[str, Any] | bool | str | None = None,
         regex: str | None = None,

@@ -34,7 +34,7 @@ class Request:
         prompt: token ids, or a context, which is then continued in place.
         sampling: how tokens are chosen; None takes the sampling of the context's last generation, or the defaults.
         max_tokens: the most tokens to generate; None until the text ends or the context is full.
-        stop: a string or several that end the text; they are not part of it.
+        stop: a string or several that end the text; they are not part of it. None for none.
         constraint: decides which tokens may come next.
         ignore_eos: never choose an end token.
         special: control tokens that appear in the text by their names; other control tokens are not part of it.
@@ -58,7 +58,7 @@ class Request:
     prompt: Sequence[int] | ContinuedContext
     sampling: Sampling | None = None
     max_tokens: int | None = None
-    stop: str | Sequence[str] = field(default=())
+    stop: str | Sequence[str] | None = field(default=())
     constraint: TokenConstraint | None = None
     ignore_eos: bool = False
     random_stream: int | None = None
@@ -87,7 +87,9 @@ class Request:
             plain["timeout"] = number("timeout", self.timeout, 0, error=wrong)
         for name, value in plain.items():
             object.__setattr__(self, name, value)
-        if not isinstance(self.stop, Sequence) or not all(isinstance(each, str) for each in self.stop):
+        if self.stop is None:  # as clients of other engines write it
+            object.__setattr__(self, "stop", ())
+        elif not isinstance(self.stop, Sequence) or not all(isinstance(each, str) for each in self.stop):
             raise PromptError(f"stop must be a string or several, not {self.stop!r}")
         if self.sampling is not None and not isinstance(self.sampling, Sampling):
             raise PromptError(f"sampling must be a Sampling or None, not {self.sampling!r:.80}")
@@ -102,4 +104,4 @@ class Request:
     @property
     def stops(self) -> Sequence[str]:
         """The strings that end the text."""
-        return (self.stop,) if isinstance(self.stop, str) else self.stop
+        return (self.stop,) if isinstance(self.stop, str) else self.stop or ()

@@ -66,13 +66,21 @@ def make(
     """
     if not width:
         raise PromptError("this model takes tokens only, no vectors in their place")
-    rows = np.array(values, np.float32, order="C")
+    given = np.asarray(values)
+    if given.dtype.kind not in "fiu":
+        raise PromptError(f"vectors must be real numbers, not {given.dtype}")
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
+        rows = np.array(given, np.float32, order="C")
     if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
         raise PromptError(f"vectors must be of shape (n, {width}), not {rows.shape}")
     if not np.isfinite(rows).all():
         raise PromptError("vectors must be finite numbers")
-    if not isinstance(digest, bytes) or len(digest) != 32:
-        raise PromptError("the digest of the source of vectors must be 32 bytes, such as a SHA-256")
+    if not isinstance(digest, bytes | bytearray) or len(digest) != 32:
+        what = f"{len(digest)} bytes" if isinstance(digest, bytes | bytearray) else repr(digest)[:80]
+        raise PromptError(
+            f"digest must be 32 bytes, such as a SHA-256 of the source of the vectors, not {what}"
+        )
+    digest = bytes(digest)
     turned = None
     name = digest
     if positions is not None:
