@@ -15,6 +15,8 @@ ROOMS: dict[str, list[str]] = {
     "llamay_kernels": ["_kernels"],  # the rooms of its C++: packages/llamay-kernels/tests/test_rooms.py
     "llamay_kv": [
         "_kv",
+        "arguments",
+        "extras",
         "errors",
         "identity",
         "ids",

@@ -1,21 +1,25 @@
 // The functions of contexts and leases that move arrays. Shapes and types are checked here.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-
 #include "bind/bindings.hpp"
 #include "numbers/crc64.hpp"
 #include "pages/copy.hpp"
 
+using Rows = nb::ndarray<nb::ro, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using StateRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <>
+constexpr const char* kWanted<Rows> = "an array (n, kv_heads, dim) of float32 or float16 in main memory";
+template <>
+constexpr const char* kWanted<StateRows> = "an array (heads, dim) of float32 or float16 in main memory";
+
 namespace {
 
-using Rows = nb::ndarray<nb::ro, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using To = Arg<"end", std::optional<uint32_t>>;
 
 constexpr nb::dlpack::dtype kHalf{uint8_t(nb::dlpack::dtype_code::Float), 16, 1};
 
 Pool::Place find_positions(const Pool& pool, uint32_t layer) {
   const Pool::Place place = pool.find(layer);
   if (pool.layout(place.group).recurrent())
-    throw nb::value_error(("layer " + std::to_string(layer) +
+    throw nb::value_error(("layer " + std::to_string(uint32_t(layer)) +
                            " is recurrent: it has states and no positions; see state() and write_state()")
                               .c_str());
   return place;
@@ -94,6 +98,10 @@ nb::object read_positions(const Export& e, uint32_t layer, uint32_t begin, std::
     k_array = new_array(end - begin, l.kv_heads, l.k_dim, element, k);
     v_array = new_array(end - begin, l.kv_heads, l.v_dim, element, v);
   } else {
+    if (!PySequence_Check(out.ptr()) || PySequence_Size(out.ptr()) != 2) {
+      PyErr_Clear();
+      refuse(PyExc_TypeError, "out", "a pair of arrays, or None", out);
+    }
     k_array = nb::borrow(out[0]);
     v_array = nb::borrow(out[1]);
     k = given_array("k", k_array, end - begin, l.kv_heads, l.k_dim, element);
@@ -106,13 +114,13 @@ nb::object read_positions(const Export& e, uint32_t layer, uint32_t begin, std::
   return nb::make_tuple(k_array, v_array);
 }
 
-nb::object read_committed(const PyContext& self, uint32_t layer, uint32_t begin, std::optional<uint32_t> to,
-                          bool raw, nb::handle out) {
+nb::object read_committed(const PyContext& self, Arg<"layer"> layer, Arg<"begin"> begin, To to,
+                          Arg<"raw", bool> raw, nb::handle out) {
   return read_positions(*view_of(self), layer, begin, to, raw, out);
 }
 
-nb::object read_leased(const PyLease& self, uint32_t layer, uint32_t begin, std::optional<uint32_t> to,
-                       bool raw, nb::handle out) {
+nb::object read_leased(const PyLease& self, Arg<"layer"> layer, Arg<"begin"> begin, To to,
+                       Arg<"raw", bool> raw, nb::handle out) {
   return read_positions(*self.core->view(), layer, begin, to, raw, out);
 }
 
@@ -123,7 +131,9 @@ struct OpenPage {
     const Pool& pool = *self.core->pool();
     const uint32_t P = pool.page_tokens(), n_tokens = e->view()->n_tokens;
     if (index >= (n_tokens + P - 1) / P)
-      throw nb::index_error(("the context has " + std::to_string((n_tokens + P - 1) / P) + " pages").c_str());
+      throw nb::index_error(("index " + std::to_string(index) + ": the context has " +
+                             std::to_string((n_tokens + P - 1) / P) + " pages")
+                                .c_str());
     const Pool::Place place = find_positions(pool, layer);
     check_present(e->table(), place.group, index * P, index * P + 1);
     layout = &pool.layout(place.group);
@@ -146,7 +156,7 @@ nb::dlpack::dtype type_of(Stored stored) {
 using PageArray = nb::ndarray<nb::numpy, nb::ro>;
 
 /// Read-only arrays over the page itself, as (tokens, heads, dimension) with strides; they keep it alive.
-nb::object page(const PyContext& self, uint32_t layer, uint32_t index) {
+nb::object page(const PyContext& self, Arg<"layer"> layer, Arg<"index"> index) {
   const OpenPage p(self, layer, index);
   const llamay_kv_layer& l = p.placed->layer;
   const int64_t P = p.layout->page_tokens, K = l.k_dim, V = l.v_dim;
@@ -157,7 +167,7 @@ nb::object page(const PyContext& self, uint32_t layer, uint32_t index) {
 }
 
 /// The factors of a page's int8 elements, as (tokens, heads).
-nb::object scales(const PyContext& self, uint32_t layer, uint32_t index) {
+nb::object scales(const PyContext& self, Arg<"layer"> layer, Arg<"index"> index) {
   const OpenPage p(self, layer, index);
   const auto over = [&](Stored stored, uint64_t offset) -> nb::object {
     if (stored != Stored::int8) return nb::none();
@@ -168,42 +178,49 @@ nb::object scales(const PyContext& self, uint32_t layer, uint32_t index) {
                         over(p.layout->v, p.placed->v_scale_offset));
 }
 
-void overwrite(const PyContext& self, uint32_t layer, uint32_t begin, const Rows& k, const Rows& v) {
+void overwrite(const PyContext& self, Arg<"layer"> layer, Arg<"begin"> from, Arg<"k", Rows> k,
+               Arg<"v", Rows> v) {
   const Written w(*self.core->pool(), layer, k, v);
+  const uint32_t begin = from;
   const uint32_t n = self.core->size();
   check_range(begin, begin + w.n, 0, n);
   nb::gil_scoped_release nogil;
   self.core->overwrite(
       begin, begin + w.n,
-      [&](const Table& table) { scatter(table, w.place, begin, begin + w.n, w.element, k.data(), v.data()); },
+      [&](const Table& table) {
+        scatter(table, w.place, begin, begin + w.n, w.element, w.k.data(), w.v.data());
+      },
       w.place.group);
 }
 
-void write_positions(const PyLease& self, uint32_t layer, const Rows& k, const Rows& v, uint32_t offset) {
+void write_positions(const PyLease& self, Arg<"layer"> layer, Arg<"k", Rows> k, Arg<"v", Rows> v,
+                     Arg<"offset"> from) {
+  const uint32_t offset = from;
   const auto e = self.core->view();
   const Written w(*e->table().pool(), layer, k, v);
   check_range(offset, offset + w.n, 0, self.core->size());
   const uint32_t begin = self.core->begin() + offset;
   nb::gil_scoped_release nogil;
-  scatter(e->table(), w.place, begin, begin + w.n, w.element, k.data(), v.data());
+  scatter(e->table(), w.place, begin, begin + w.n, w.element, w.k.data(), w.v.data());
 }
 
 Pool::Place find_state(const Pool& pool, uint32_t layer) {
   const Pool::Place place = pool.find(layer);
   if (!pool.layout(place.group).recurrent())
     throw nb::value_error(
-        ("layer " + std::to_string(layer) + " is not recurrent: it has positions and no states").c_str());
+        ("layer " + std::to_string(uint32_t(layer)) + " is not recurrent: it has positions and no states")
+            .c_str());
   return place;
 }
 
 /// Read-only arrays over a state, as (heads, dimension); they keep it alive.
-nb::object state(const PyContext& self, uint32_t layer, std::optional<uint32_t> at) {
+nb::object state(const PyContext& self, Arg<"layer"> layer, Arg<"at", std::optional<uint32_t>> at) {
   auto e = view_of(self);
   const Pool& pool = *self.core->pool();
   const Pool::Place place = find_state(pool, layer);
   const GroupLayout& layout = pool.layout(place.group);
   const llamay_kv_layer l = layout.layers[place.index].layer;
-  std::byte* base = state_page(e->table(), place.group, at.value_or(e->view()->n_tokens));
+  std::byte* base = state_page(e->table(), place.group, at.value.value_or(e->view()->n_tokens));
   nb::capsule owner(e.release(), [](void* p) noexcept { delete static_cast<Export*>(p); });
   const auto over = [&](uint64_t offset, size_t dim) {
     return PageArray(base + offset, {l.kv_heads, dim}, owner, {}, type_of(layout.k));
@@ -212,7 +229,8 @@ nb::object state(const PyContext& self, uint32_t layer, std::optional<uint32_t> 
 }
 
 /// A copy of the state that a step begins with, or that was written after some of its tokens, as float32.
-nb::object read_state(const PyLease& self, uint32_t layer, uint32_t after) {
+nb::object read_state(const PyLease& self, Arg<"layer"> layer, Arg<"after"> given) {
+  const uint32_t after = given;
   const auto e = self.core->view();
   const Pool& pool = *e->table().pool();
   const Pool::Place place = find_state(pool, layer);
@@ -233,10 +251,8 @@ nb::object read_state(const PyLease& self, uint32_t layer, uint32_t after) {
   return nb::make_tuple(copy(l.k_offset, l.k_dim), copy(l.v_offset, l.v_dim));
 }
 
-using StateRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-void write_state(PyLease& self, uint32_t layer, const StateRows& k, const StateRows& v,
-                 std::optional<uint32_t> after) {
+void write_state(PyLease& self, Arg<"layer"> layer, Arg<"k", StateRows> k, Arg<"v", StateRows> v,
+                 Arg<"after", std::optional<uint32_t>> after) {
   const auto e = self.core->view();
   const Pool& pool = *e->table().pool();
   const Pool::Place place = find_state(pool, layer);
@@ -247,7 +263,7 @@ void write_state(PyLease& self, uint32_t layer, const StateRows& k, const StateR
   const auto store = [&](const char* name, const StateRows& a, size_t dim, uint64_t offset) {
     if (a.shape(0) != l.kv_heads || a.shape(1) != dim)
       throw nb::value_error((std::string(name) + " has the shape (" + std::to_string(a.shape(0)) + ", " +
-                             std::to_string(a.shape(1)) + "), but layer " + std::to_string(layer) +
+                             std::to_string(a.shape(1)) + "), but layer " + std::to_string(uint32_t(layer)) +
                              " takes (" + std::to_string(l.kv_heads) + ", " + std::to_string(dim) + ")")
                                 .c_str());
     const bool f32 = a.dtype() == nb::dtype<float>();

@@ -1,14 +1,10 @@
 #pragma once
 // Shared declarations of the bindings.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/vector.h>
-
 #include <optional>
 
+#include "bind/arguments.hpp"
 #include "contexts/context.hpp"
 
-namespace nb = nanobind;
 using namespace nb::literals;
 using namespace llamay::kv;
 
@@ -26,7 +22,18 @@ struct PyLease {
   nb::object context;
 };
 
+template <>
+constexpr const char* kWanted<const PyPool*> = "a llamay_kv.Pool";
+template <>
+constexpr const char* kWanted<const PyContext*> = "a llamay_kv.Context";
+
 using ConstBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <>
+constexpr const char* kWanted<ConstBytes> = "bytes, or a contiguous array of uint8 with one dimension";
+
+/// Token ids, or ids of rows.
+template <ArgName name>
+using IdsArg = Arg<name, std::vector<int32_t>>;
 
 /// Lets other threads run while pages may have to come back from a file: writing and reading it needs the
 /// interpreter. Nothing where the pool does not spill, for it costs more than a fork does.
@@ -49,8 +56,8 @@ inline std::unique_ptr<Export> view_of(const PyContext& context) {
 /// A Python object of a class that derives from _kv.Context.
 nb::object wrap_context(nb::handle type, nb::object pool, std::shared_ptr<Context> core);
 
-/// Token ids from any sequence of int; an int32 array is not walked element by element.
-std::vector<int32_t> to_ids(nb::handle tokens);
+/// The core of a pool. TypeError for anything else.
+const std::shared_ptr<Pool>& core_of(nb::handle pool);
 
 void check_group(const Pool& pool, uint32_t g);
 

@@ -1,11 +1,9 @@
 // Contexts and leases, without the functions that move arrays.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-
 #include "bind/bindings.hpp"
 
 namespace {
+
+using Positions = std::optional<std::vector<uint32_t>>;
 
 nb::capsule to_capsule(std::unique_ptr<Export> e, uint32_t major) {
   if (major != LLAMAY_KV_VIEW_MAJOR) {
@@ -35,7 +33,7 @@ nb::object wrap(nb::handle like, std::shared_ptr<Context> core) {
 
 nb::object fork_one(nb::handle self) { return wrap(self, nb::inst_ptr<PyContext>(self)->core->fork()); }
 
-nb::list fork_many(nb::handle self, uint32_t n) {
+nb::list fork_many(nb::handle self, Arg<"n"> n) {
   nb::list forks;
   for (uint32_t i = 0; i < n; ++i) forks.append(fork_one(self));
   return forks;
@@ -49,11 +47,19 @@ nb::dict side(const PyContext& self) {
   return d;
 }
 
-void set_side(const PyContext& self, nb::dict d) {
+void set_side(const PyContext& self, Arg<"side", nb::dict> given) {
   auto states = std::make_shared<SideStates>();
-  for (auto [name, value] : d) {
-    const auto [version, data] = nb::cast<std::tuple<uint32_t, nb::bytes>>(value);
-    (*states)[nb::cast<std::string>(name)] = {version, std::string(data.c_str(), data.size())};
+  for (auto [key, value] : given.value) {
+    std::string name;
+    take("side: a name", key, name);
+    const std::string at = "side[" + std::string(nb::repr(key).c_str()) + "]";
+    if (!PyTuple_Check(value.ptr()) || PyTuple_Size(value.ptr()) != 2)
+      refuse(PyExc_TypeError, at, "a tuple of a version and bytes", value);
+    uint32_t version;
+    nb::bytes data;
+    take(at + "[0]", value[0], version);
+    take((at + "[1]").c_str(), value[1], data);
+    (*states)[name] = {version, std::string(data.c_str(), data.size())};
   }
   self.core->set_side(states->empty() ? nullptr : std::move(states));
 }
@@ -63,7 +69,7 @@ nb::object label(const PyContext& self, std::string Labels::* which) {
   return labels && !(*labels.*which).empty() ? nb::cast(*labels.*which) : nb::none();
 }
 
-void set_label(const PyContext& self, std::string Labels::* which, std::optional<std::string> value) {
+void set_label(const PyContext& self, std::string Labels::* which, const std::optional<std::string>& value) {
   const auto now = self.core->labels();
   auto labels = std::make_shared<Labels>(now ? *now : Labels{});
   *labels.*which = value.value_or("");
@@ -77,7 +83,7 @@ std::vector<uint32_t> first_positions(const PyContext& self) {
   return first;
 }
 
-std::vector<int32_t> page_numbers(const PyContext& self, uint32_t g) {
+std::vector<int32_t> page_numbers(const PyContext& self, Arg<"group"> g) {
   const auto [table, n_tokens] = self.core->peek();
   check_group(*self.core->pool(), g);
   if (self.core->pool()->layout(g).recurrent()) {
@@ -111,10 +117,9 @@ void bind_context(nb::module_& m) {
   c.def(
        "__init__",
        [](PyContext* self, nb::handle pool) {
-         const auto& core = nb::cast<const PyPool&>(pool).core;
-         new (self) PyContext{std::make_shared<Context>(core), nb::borrow(pool)};
+         new (self) PyContext{std::make_shared<Context>(core_of(pool)), nb::borrow(pool)};
        },
-       "pool"_a)
+       "pool"_a.none(), nb::sig("def __init__(self, pool: Pool) -> None"))
       .def_prop_ro(
           "pool", [](const PyContext& c) { return c.pool; }, nb::sig("def pool(self) -> Pool"),
           "The pool its pages are in.")
@@ -128,12 +133,14 @@ void bind_context(nb::module_& m) {
            "Takes the same time at any length and allocates no page.")
       .def("fork", &fork_many, "n"_a, nb::sig("def fork(self, n: int) -> list[typing.Self]"), "n such forks.")
       .def(
-          "truncate", [](const PyContext& c, uint32_t n) { c.core->truncate(n); }, "n"_a,
+          "truncate", [](const PyContext& c, Arg<"n"> n) { c.core->truncate(n); }, "n"_a,
+          nb::sig("def truncate(self, n: int) -> None"),
           "Keep the first n tokens. ValueError if a page that n tokens need was dropped behind a window, or "
           "if a\n"
           "recurrent group has no state there: then it names the nearest checkpoints.")
       .def(
-          "nearest", [](const PyContext& c, uint32_t n) { return c.core->nearest(n); }, "n"_a,
+          "nearest", [](const PyContext& c, Arg<"n"> n) { return c.core->nearest(n); }, "n"_a,
+          nb::sig("def nearest(self, n: int) -> int"),
           "The largest length up to n that truncate can go to now: n itself, or a checkpoint, or 0.")
       .def_prop_ro(
           "checkpoints", [](const PyContext& c) { return c.core->checkpoints(); },
@@ -142,11 +149,13 @@ void bind_context(nb::module_& m) {
           "checkpoint", [](const PyContext& c) { c.core->checkpoint(); },
           "Keep the present recurrent state as a checkpoint. Nothing without recurrent groups.")
       .def(
-          "forget_checkpoint", [](const PyContext& c, uint32_t at) { c.core->forget_checkpoint(at); }, "at"_a,
+          "forget_checkpoint", [](const PyContext& c, Arg<"at"> at) { c.core->forget_checkpoint(at); },
+          "at"_a, nb::sig("def forget_checkpoint(self, at: int) -> None"),
           "Give up the checkpoint at so many tokens. ValueError if there is none.")
       .def(
           "forget_checkpoints",
-          [](const PyContext& c, uint32_t before) { c.core->forget_checkpoints(before); }, "before"_a,
+          [](const PyContext& c, Arg<"before"> before) { c.core->forget_checkpoints(before); }, "before"_a,
+          nb::sig("def forget_checkpoints(self, before: int) -> None"),
           "Give up the checkpoints of fewer tokens than this.")
       .def(
           "retain",
@@ -167,16 +176,16 @@ void bind_context(nb::module_& m) {
           "The token ids, as a list.")
       .def(
           "token_slice",
-          [](const PyContext& c, uint32_t begin, uint32_t end) { return c.core->tokens(begin, end); },
-          "begin"_a, "end"_a, "Some of the token ids.")
+          [](const PyContext& c, Arg<"begin"> begin, Arg<"end"> end) { return c.core->tokens(begin, end); },
+          "begin"_a, "end"_a, nb::sig("def token_slice(self, begin: int, end: int) -> list[int]"),
+          "Some of the token ids.")
       .def(
           "reserve",
-          [](nb::handle self, uint32_t n, std::optional<std::vector<uint32_t>> first,
-             std::optional<std::vector<uint32_t>> states) {
-            const std::span<const uint32_t> from =
-                first ? std::span<const uint32_t>(*first) : std::span<const uint32_t>();
+          [](nb::handle self, Arg<"n"> n, Arg<"first", Positions> first, Arg<"states", Positions> states) {
+            std::span<const uint32_t> from;
             std::optional<std::span<const uint32_t>> after;
-            if (states) after = *states;
+            if (first.value) from = *first.value;
+            if (states.value) after = *states.value;
             const auto core = nb::inst_ptr<PyContext>(self)->core;
             const auto lease = [&] {
               const MayWait wait(*core->pool());
@@ -185,6 +194,8 @@ void bind_context(nb::module_& m) {
             return PyLease{lease(), nb::borrow(self)};
           },
           "n"_a, "first"_a.none() = nb::none(), nb::kw_only(), "states"_a.none() = nb::none(),
+          nb::sig("def reserve(self, n: int, first: collections.abc.Sequence[int] | None = None, *, states: "
+                  "collections.abc.Sequence[int] | None = None) -> Lease"),
           "Make the next n positions writable and return the lease on them.\n\n"
           "Takes pages and clones a shared last page; raises OutOfPagesError, having changed nothing, if the "
           "budget does\n"
@@ -199,6 +210,7 @@ void bind_context(nb::module_& m) {
           "can end at these.")
       .def("first_positions", &first_positions, "The first position that is still there, for each group.")
       .def("page_numbers", &page_numbers, "group"_a,
+           nb::sig("def page_numbers(self, group: int) -> list[int]"),
            "The pages of a group in position order, -1 for a dropped one; in a recurrent group the pages of "
            "the checkpoints and of\nthe present state.")
       .def_prop_rw(
@@ -209,16 +221,16 @@ void bind_context(nb::module_& m) {
           "pages clears them.")
       .def_prop_rw(
           "owner", [](const PyContext& c) { return label(c, &Labels::owner); },
-          [](const PyContext& c, std::optional<std::string> v) {
-            set_label(c, &Labels::owner, std::move(v));
+          [](const PyContext& c, Arg<"owner", std::optional<std::string>> v) {
+            set_label(c, &Labels::owner, v);
           },
           nb::for_getter(nb::sig("def owner(self) -> str | None")),
           nb::for_setter(nb::sig("def owner(self, value: str | None, /) -> None")),
           nb::for_setter(nb::arg().none()), "The owner, or None. Forks and snapshots inherit it.")
       .def_prop_rw(
           "marking", [](const PyContext& c) { return label(c, &Labels::marking); },
-          [](const PyContext& c, std::optional<std::string> v) {
-            set_label(c, &Labels::marking, std::move(v));
+          [](const PyContext& c, Arg<"marking", std::optional<std::string>> v) {
+            set_label(c, &Labels::marking, v);
           },
           nb::for_getter(nb::sig("def marking(self) -> str | None")),
           nb::for_setter(nb::sig("def marking(self, value: str | None, /) -> None")),
@@ -228,8 +240,10 @@ void bind_context(nb::module_& m) {
           "be removed.")
       .def(
           LLAMAY_KV_VIEW_METHOD,
-          [](const PyContext& c, uint32_t major) { return to_capsule(view_of(c), major); },
-          "major"_a = LLAMAY_KV_VIEW_MAJOR, "A view for reading, as abi/llamay/kv_view.h describes it.");
+          [](const PyContext& c, Arg<"major"> major) { return to_capsule(view_of(c), major); },
+          "major"_a = LLAMAY_KV_VIEW_MAJOR,
+          nb::sig("def " LLAMAY_KV_VIEW_METHOD "(self, major: int = 1) -> typing_extensions.CapsuleType"),
+          "A view for reading, as abi/llamay/kv_view.h describes it.");
   bind_reading(c);
   bind_packing(c);
 }
@@ -253,8 +267,8 @@ void bind_lease(nb::module_& m) {
           "of all.")
       .def(
           "commit",
-          [](PyLease& l, nb::handle tokens, bool checkpoints) {
-            l.core->commit(to_ids(tokens), checkpoints);
+          [](PyLease& l, IdsArg<"tokens"> tokens, Arg<"checkpoints", bool> checkpoints) {
+            l.core->commit(std::move(tokens.value), checkpoints);
           },
           "tokens"_a, nb::kw_only(), "checkpoints"_a = false,
           nb::sig(
@@ -276,11 +290,13 @@ void bind_lease(nb::module_& m) {
           nb::sig("def __exit__(self, *args: object) -> None"))
       .def(
           LLAMAY_KV_VIEW_METHOD,
-          [](PyLease& l, uint32_t major) {
+          [](PyLease& l, Arg<"major"> major) {
             l.core->states_written();  // a kernel with this view writes all states that it lists
             return to_capsule(l.core->view(), major);
           },
-          "major"_a = LLAMAY_KV_VIEW_MAJOR, "A view for one step, as abi/llamay/kv_view.h describes it.");
+          "major"_a = LLAMAY_KV_VIEW_MAJOR,
+          nb::sig("def " LLAMAY_KV_VIEW_METHOD "(self, major: int = 1) -> typing_extensions.CapsuleType"),
+          "A view for one step, as abi/llamay/kv_view.h describes it.");
   bind_writing(c);
   bind_unpacking(c);
 }

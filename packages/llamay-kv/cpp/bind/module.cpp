@@ -1,22 +1,21 @@
 // The Python module of the core. The bindings check shapes and types; the core decides their meaning.
 #include "bind/bindings.hpp"
 
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
 #include "numbers/crc64.hpp"
 
-using Ids = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-std::vector<int32_t> to_ids(nb::handle tokens) {
-  Ids array;
-  if (nb::try_cast(tokens, array, false)) return {array.data(), array.data() + array.shape(0)};
-  return nb::cast<std::vector<int32_t>>(tokens);
+const std::shared_ptr<Pool>& core_of(nb::handle pool) {
+  const PyPool* given = nullptr;
+  take("pool", pool, given);
+  return given->core;
 }
 
 void check_group(const Pool& pool, uint32_t g) {
   if (g >= pool.n_groups())
-    throw nb::index_error(("the layout has " + std::to_string(pool.n_groups()) + " groups").c_str());
+    throw nb::index_error(
+        ("group " + std::to_string(g) + ": the layout has " + std::to_string(pool.n_groups()) + " groups")
+            .c_str());
 }
 
 NB_MODULE(_kv, m) {
@@ -30,7 +29,8 @@ NB_MODULE(_kv, m) {
 
   m.def(
       "crc64",
-      [](ConstBytes data, uint64_t previous) {
+      [](Arg<"data", ConstBytes> given, Arg<"previous", uint64_t> previous) {
+        const ConstBytes& data = given;
         const size_t n = data.shape(0);
         if (n < 4096) return crc64(data.data(), n, previous);
         nb::gil_scoped_release nogil;

@@ -1,6 +1,4 @@
 // The functions of contexts and leases that move the bytes of snapshots, and checks for these and for arrays.
-#include <nanobind/stl/optional.h>
-
 #include <algorithm>
 
 #include "bind/bindings.hpp"
@@ -51,30 +49,42 @@ uint32_t reserved_state(const Lease& lease, std::optional<uint32_t> after) {
   return lease.begin() + n;
 }
 
+using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <>
+constexpr const char* kWanted<Bytes> = "a writable, contiguous array of uint8 with one dimension";
+template <>
+constexpr bool kConverts<Bytes> = false;
+
 namespace {
 
-using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-void pack_into(const PyContext& self, uint32_t g, uint32_t begin, uint32_t end, Bytes out) {
+void pack_into(const PyContext& self, Arg<"group"> g, Arg<"begin"> begin, Arg<"end"> end,
+               Arg<"out", Bytes> given) {
+  const Bytes& out = given;
   const auto e = view_of(self);
   const Pool& pool = *self.core->pool();
   check_group(pool, g);
   check_range(begin, end, 0, e->view()->n_tokens);
   check_present(e->table(), g, begin, end);
   if (out.shape(0) != pool.layout(g).packed_bytes(end - begin))
-    throw nb::value_error("out has the wrong size");
+    throw nb::value_error(("out has the wrong size: " + std::to_string(out.shape(0)) + " bytes for " +
+                           std::to_string(pool.layout(g).packed_bytes(end - begin)))
+                              .c_str());
   nb::gil_scoped_release nogil;
   pack(e->table(), g, begin, end, reinterpret_cast<std::byte*>(out.data()));
 }
 
-void unpack_from(const PyLease& self, uint32_t g, uint32_t begin, uint32_t end, ConstBytes in) {
+void unpack_from(const PyLease& self, Arg<"group"> g, Arg<"begin"> begin, Arg<"end"> end,
+                 Arg<"data", ConstBytes> data) {
+  const ConstBytes& in = data;
   const auto e = self.core->view();
   const Pool& pool = *e->table().pool();
   check_group(pool, g);
   check_range(begin, end, self.core->begin(), self.core->begin() + self.core->size());
   check_present(e->table(), g, begin, end);
   if (in.shape(0) != pool.layout(g).packed_bytes(end - begin))
-    throw nb::value_error("data has the wrong size");
+    throw nb::value_error(("data has the wrong size: " + std::to_string(in.shape(0)) + " bytes for " +
+                           std::to_string(pool.layout(g).packed_bytes(end - begin)))
+                              .c_str());
   nb::gil_scoped_release nogil;
   unpack(e->table(), g, begin, end, reinterpret_cast<const std::byte*>(in.data()));
 }
@@ -89,7 +99,7 @@ nb::object in_place(std::unique_ptr<Export> e, uint32_t g, uint32_t begin, uint3
   return nb::cast(Array(const_cast<std::byte*>(data), {size}, owner, {}, nb::dtype<uint8_t>()));
 }
 
-nb::object packed_view(const PyContext& self, uint32_t g, uint32_t begin, uint32_t end) {
+nb::object packed_view(const PyContext& self, Arg<"group"> g, Arg<"begin"> begin, Arg<"end"> end) {
   auto e = view_of(self);
   check_group(*self.core->pool(), g);
   check_range(begin, end, 0, e->view()->n_tokens);
@@ -97,14 +107,14 @@ nb::object packed_view(const PyContext& self, uint32_t g, uint32_t begin, uint32
   return in_place<nb::ndarray<nb::numpy, nb::ro>>(std::move(e), g, begin, end);
 }
 
-nb::object packed_target(const PyLease& self, uint32_t g, uint32_t begin, uint32_t end) {
+nb::object packed_target(const PyLease& self, Arg<"group"> g, Arg<"begin"> begin, Arg<"end"> end) {
   check_group(*self.core->context()->pool(), g);
   check_range(begin, end, self.core->begin(), self.core->begin() + self.core->size());
   check_present(self.core->view()->table(), g, begin, end);
   return in_place<nb::ndarray<nb::numpy>>(self.core->view(), g, begin, end);
 }
 
-nb::bytes pack_state(const PyContext& self, uint32_t g, uint32_t at) {
+nb::bytes pack_state(const PyContext& self, Arg<"group"> g, Arg<"at"> at) {
   const auto e = view_of(self);
   check_group(*self.core->pool(), g);
   const std::byte* base = state_page(e->table(), g, at);
@@ -113,13 +123,17 @@ nb::bytes pack_state(const PyContext& self, uint32_t g, uint32_t at) {
   return nb::bytes(out.data(), out.size());
 }
 
-void unpack_state(PyLease& self, uint32_t g, uint32_t after, ConstBytes in) {
+void unpack_state(PyLease& self, Arg<"group"> g, Arg<"after"> after, Arg<"data", ConstBytes> data) {
+  const ConstBytes& in = data;
   const auto e = self.core->view();
   const Pool& pool = *e->table().pool();
   check_group(pool, g);
   const uint32_t at = reserved_state(*self.core, after);
   std::byte* base = state_page(e->table(), g, at);
-  if (in.shape(0) != pool.layout(g).state_bytes) throw nb::value_error("data has the wrong size");
+  if (in.shape(0) != pool.layout(g).state_bytes)
+    throw nb::value_error(("data has the wrong size: " + std::to_string(in.shape(0)) + " bytes for " +
+                           std::to_string(pool.layout(g).state_bytes))
+                              .c_str());
   unpack_page(pool.layout(g), reinterpret_cast<const std::byte*>(in.data()), base);
   self.core->state_written(at);
 }
@@ -127,21 +141,28 @@ void unpack_state(PyLease& self, uint32_t g, uint32_t after, ConstBytes in) {
 }  // namespace
 
 void bind_packing(nb::class_<PyContext>& c) {
-  c.def("pack_into", &pack_into, "group"_a, "begin"_a, "end"_a, "out"_a.noconvert(),
+  c.def("pack_into", &pack_into, "group"_a, "begin"_a, "end"_a, "out"_a,
+        nb::sig("def pack_into(self, group: int, begin: int, end: int, out: numpy.ndarray) -> None"),
         "Write positions [begin, end) of a group into out, in the order of a snapshot's chunk.")
       .def("packed_view", &packed_view, "group"_a, "begin"_a, "end"_a,
            nb::sig("def packed_view(self, group: int, begin: int, end: int) -> numpy.ndarray | None"),
            "The same without a copy, where one page holds exactly that; else None.")
       .def("pack_state", &pack_state, "group"_a, "at"_a,
+           nb::sig("def pack_state(self, group: int, at: int) -> bytes"),
            "The bytes of all layers of a group after so many tokens, in the order of a snapshot.");
 }
 
 void bind_unpacking(nb::class_<PyLease>& c) {
   c.def("unpack_from", &unpack_from, "group"_a, "begin"_a, "end"_a, "data"_a,
+        nb::sig("def unpack_from(self, group: int, begin: int, end: int, data: bytes | memoryview | "
+                "numpy.ndarray) -> "
+                "None"),
         "Fill positions [begin, end) of a group from a snapshot's chunk.")
       .def("packed_target", &packed_target, "group"_a, "begin"_a, "end"_a,
            nb::sig("def packed_target(self, group: int, begin: int, end: int) -> numpy.ndarray | None"),
            "The memory that unpack_from would fill, where one page is exactly that; else None.")
       .def("unpack_state", &unpack_state, "group"_a, "after"_a, "data"_a,
+           nb::sig("def unpack_state(self, group: int, after: int, data: bytes | memoryview | numpy.ndarray) "
+                   "-> None"),
            "Fill the state after the first `after` reserved tokens from the bytes of pack_state.");
 }

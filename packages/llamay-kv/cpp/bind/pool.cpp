@@ -1,6 +1,4 @@
 // Pools, and the objects that a pool calls back: the store of spilled pages and an allocator.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
@@ -140,6 +138,9 @@ std::shared_ptr<const Allocator> to_allocator(nb::handle o) {
   return std::make_shared<Allocator>(Allocator{functions, shared_object(capsule)});
 }
 
+template <ArgName name>
+using Count64 = Arg<name, std::optional<uint64_t>>;
+
 std::shared_ptr<Pool> make_pool(const std::vector<GroupTuple>& groups, uint32_t page_tokens,
                                 std::optional<uint64_t> budget, std::optional<uint64_t> pages,
                                 nb::handle spill, uint64_t spill_bytes, nb::handle allocator,
@@ -187,9 +188,10 @@ void bind_pool(nb::module_& m) {
   nb::class_<PyPool>(m, "Pool", "Pages for many contexts. Use llamay_kv.Pool.")
       .def(
           "__init__",
-          [](PyPool* self, const std::vector<GroupTuple>& groups, uint32_t page_tokens,
-             std::optional<uint64_t> budget_bytes, std::optional<uint64_t> pages, nb::handle spill,
-             uint64_t spill_bytes, nb::handle allocator, std::optional<uint64_t> checkpoint_bytes) {
+          [](PyPool* self, const std::vector<GroupTuple>& groups, Arg<"page_tokens"> page_tokens,
+             Count64<"budget_bytes"> budget_bytes, Count64<"pages"> pages, nb::handle spill,
+             Arg<"spill_bytes", uint64_t> spill_bytes, nb::handle allocator,
+             Count64<"checkpoint_bytes"> checkpoint_bytes) {
             new (self) PyPool{make_pool(groups, page_tokens, budget_bytes, pages, spill, spill_bytes,
                                         allocator, checkpoint_bytes)};
           },
@@ -230,22 +232,27 @@ void bind_pool(nb::module_& m) {
           nb::sig("def live_pages(self) -> tuple[int, ...]"), "Pages with a holder, for each group.")
       .def(
           "packed_bytes",
-          [](const PyPool& p, uint32_t group, uint32_t positions) {
+          [](const PyPool& p, Arg<"group"> group, Arg<"positions"> positions) {
             check_group(*p.core, group);
             return p.core->layout(group).packed_bytes(positions);
           },
-          "group"_a, "positions"_a, "Bytes of payload in so many positions of a group.")
+          "group"_a, "positions"_a, nb::sig("def packed_bytes(self, group: int, positions: int) -> int"),
+          "Bytes of payload in so many positions of a group.")
       .def(
           "trim", [](const PyPool& p) { return p.core->trim(); },
           "Give the memory of free pages back to the system; returns their bytes.")
       .def(
           "holders",
-          [](const PyPool& p, uint32_t group, int32_t page) {
+          [](const PyPool& p, Arg<"group"> group, Arg<"page", int32_t> page) {
             check_group(*p.core, group);
-            if (page < 0 || uint32_t(page) >= p.core->capacity(group)) throw nb::index_error("no such page");
+            if (page < 0 || uint32_t(page) >= p.core->capacity(group))
+              throw nb::index_error(("page: group " + std::to_string(group.value) + " has " +
+                                     std::to_string(p.core->capacity(group)) + " pages at most")
+                                        .c_str());
             return p.core->holders(group, page);
           },
-          "group"_a, "page"_a, "How many blocks of page tables list the page.")
+          "group"_a, "page"_a, nb::sig("def holders(self, group: int, page: int) -> int"),
+          "How many blocks of page tables list the page.")
       .def(
           "audit", [](const PyPool& p) { p.core->audit(); },
           "Recount every page, block and byte from the live tables; raises RuntimeError at the first "
@@ -253,12 +260,12 @@ void bind_pool(nb::module_& m) {
           "For quiet moments: no other thread may use the pool meanwhile.")
       .def(
           "spill_out",
-          [](const PyPool& p, uint64_t bytes) -> uint64_t {
+          [](const PyPool& p, Arg<"bytes", uint64_t> bytes) -> uint64_t {
             if (!p.core->spill()) return 0;
             nb::gil_scoped_release nogil;
             return p.core->spill()->spill(bytes);
           },
-          "bytes"_a,
+          "bytes"_a, nb::sig("def spill_out(self, bytes: int) -> int"),
           "Write idle pages to the spill file until so many bytes are free; returns the bytes that were "
           "freed.\n\n"
           "A pool that runs out of pages does this by itself. Without a spill file it does nothing.")

@@ -1,6 +1,4 @@
 // Rows that are not tokens, and ids as files have them.
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
 #include "bind/bindings.hpp"
@@ -37,7 +35,9 @@ std::vector<int32_t> part(const PyRows& self, nb::slice slice) {
   return ids;
 }
 
-PyRows rows(nb::bytes digest, int64_t n) {
+PyRows rows(Arg<"digest", nb::bytes> given, Arg<"n", int64_t> rows) {
+  const nb::bytes& digest = given;
+  const int64_t n = rows;
   Digest d;
   if (digest.size() != d.size())
     throw nb::value_error(("a digest has 32 bytes, not " + std::to_string(digest.size())).c_str());
@@ -47,21 +47,28 @@ PyRows rows(nb::bytes digest, int64_t n) {
   return {RowTable::process().intern(d, 0, uint32_t(n)), uint32_t(n)};
 }
 
-nb::object digest_of(int64_t id) {
+nb::object digest_of(Arg<"row", int64_t> row) {
+  const int64_t id = row;
   if (id < INT32_MIN || id > INT32_MAX) return nb::none();
   const auto [source, index] = RowTable::process().find(int32_t(id));
   return source ? nb::object(nb::make_tuple(to_bytes(source->digest), index)) : nb::none();
 }
 
-nb::object describe_ids(nb::handle ids) {
-  auto* d = new DescribedIds(describe(to_ids(ids)));
+nb::object token_ids(IdsArg<"tokens"> tokens) {
+  auto* memory = new std::vector<int32_t>(std::move(tokens.value));
+  nb::capsule owner(memory, [](void* p) noexcept { delete static_cast<std::vector<int32_t>*>(p); });
+  return nb::cast(nb::ndarray<nb::numpy, int32_t>(memory->data(), {memory->size()}, owner));
+}
+
+nb::object describe_ids(IdsArg<"ids"> ids) {
+  auto* d = new DescribedIds(describe(ids.value));
   const nb::bytes table(d->table.data(), d->table.size());
   nb::capsule owner(d, [](void* p) noexcept { delete static_cast<DescribedIds*>(p); });
   return nb::make_tuple(nb::ndarray<nb::numpy, int32_t>(d->ids.data(), {d->ids.size()}, owner), table);
 }
 
-nb::object resolve_ids(nb::handle ids, nb::bytes table) {
-  auto [resolved, held] = resolve(to_ids(ids), {table.c_str(), table.size()});
+nb::object resolve_ids(IdsArg<"ids"> ids, Arg<"table", nb::bytes> table) {
+  auto [resolved, held] = resolve(ids.value, {table.value.c_str(), table.value.size()});
   auto* memory = new std::vector<int32_t>(std::move(resolved));
   nb::capsule owner(memory, [](void* p) noexcept { delete static_cast<std::vector<int32_t>*>(p); });
   return nb::make_tuple(nb::ndarray<nb::numpy, int32_t>(memory->data(), {memory->size()}, owner),
@@ -90,13 +97,17 @@ void bind_rows(nb::module_& m) {
           "The 32 bytes that name the vectors of the rows.");
   nb::class_<PyHeldRows>(m, "HeldRows",
                          "Rows whose ids keep their meaning for as long as this object lives.");
-  m.def("rows", &rows, "digest"_a, "n"_a, "The first n rows of a digest.");
+  m.def("rows", &rows, "digest"_a, "n"_a, nb::sig("def rows(digest: bytes, n: int) -> Rows"),
+        "The first n rows of a digest.");
   m.def("digest_of", &digest_of, "row"_a, nb::sig("def digest_of(row: int) -> tuple[bytes, int] | None"),
         "The digest and the index of a row; None if the id is no row's.");
   m.def(
-      "hold_rows", [](nb::handle ids) { return PyHeldRows{RowTable::process().hold(to_ids(ids))}; }, "ids"_a,
+      "hold_rows", [](IdsArg<"ids"> ids) { return PyHeldRows{RowTable::process().hold(ids.value)}; }, "ids"_a,
       nb::sig("def hold_rows(ids: collections.abc.Sequence[int] | numpy.ndarray) -> HeldRows"),
       "Hold the rows among some ids. ValueError at an id that is neither a token, unknown nor a row.");
+  m.def("token_ids", &token_ids, "tokens"_a,
+        nb::sig("def token_ids(tokens: collections.abc.Sequence[int] | numpy.ndarray) -> numpy.ndarray"),
+        "The ids of tokens or rows as int32. TypeError or ValueError at what is none.");
   m.def("describe_ids", &describe_ids, "ids"_a,
         nb::sig("def describe_ids(ids: collections.abc.Sequence[int] | numpy.ndarray) -> "
                 "tuple[numpy.ndarray, bytes]"),

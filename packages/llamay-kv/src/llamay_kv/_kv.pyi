@@ -1,8 +1,7 @@
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Self, overload
+from typing import Self, overload
 
 import numpy
-from numpy.typing import NDArray
 from typing_extensions import CapsuleType
 
 
@@ -88,7 +87,7 @@ class Pool:
 class Context:
     """Token ids and the pages of their K/V. Use llamay_kv.Context."""
 
-    def __init__(self, pool: object) -> None: ...
+    def __init__(self, pool: Pool) -> None: ...
 
     @property
     def pool(self) -> Pool:
@@ -251,7 +250,7 @@ class Context:
         for each checkpoint and the present state its length and its two parts.
         """
 
-    def pack_into(self, group: int, begin: int, end: int, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    def pack_into(self, group: int, begin: int, end: int, out: numpy.ndarray) -> None:
         """
         Write positions [begin, end) of a group into out, in the order of a snapshot's chunk.
         """
@@ -331,7 +330,7 @@ class Lease:
         leave, or the first `after` of them.
         """
 
-    def unpack_from(self, group: int, begin: int, end: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    def unpack_from(self, group: int, begin: int, end: int, data: bytes | memoryview | numpy.ndarray) -> None:
         """Fill positions [begin, end) of a group from a snapshot's chunk."""
 
     def packed_target(self, group: int, begin: int, end: int) -> numpy.ndarray | None:
@@ -339,7 +338,7 @@ class Lease:
         The memory that unpack_from would fill, where one page is exactly that; else None.
         """
 
-    def unpack_state(self, group: int, after: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    def unpack_state(self, group: int, after: int, data: bytes | memoryview | numpy.ndarray) -> None:
         """
         Fill the state after the first `after` reserved tokens from the bytes of pack_state.
         """
@@ -347,7 +346,7 @@ class Lease:
 class PrefixTree:
     """Computed prefixes. Use llamay_kv.PrefixTree."""
 
-    def __init__(self, pool: object, context_class: object, budget_bytes: int, per_token: float, per_token_and_position: float) -> None: ...
+    def __init__(self, pool: Pool, context_class: type, budget_bytes: int, per_token: float, per_token_and_position: float) -> None: ...
 
     def insert_in(self, context: Context, space: bytes, tenant: bytes, shared: int) -> int: ...
 
@@ -416,6 +415,11 @@ def digest_of(row: int) -> tuple[bytes, int] | None:
 def hold_rows(ids: Sequence[int] | numpy.ndarray) -> HeldRows:
     """
     Hold the rows among some ids. ValueError at an id that is neither a token, unknown nor a row.
+    """
+
+def token_ids(tokens: Sequence[int] | numpy.ndarray) -> numpy.ndarray:
+    """
+    The ids of tokens or rows as int32. TypeError or ValueError at what is none.
     """
 
 def describe_ids(ids: Sequence[int] | numpy.ndarray) -> tuple[numpy.ndarray, bytes]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Self
 
-from llamay_kv import _kv
+from llamay_kv import _kv, arguments
 from llamay_kv._kv import Rows
 from llamay_kv.layout import Layout, Precision
 
@@ -56,6 +56,11 @@ class Pool(_kv.Pool):
         allocator: Callable[[int], object] | object | None = None,
         checkpoint_bytes: int | None = None,
     ) -> None:
+        arguments.instance("layout", layout, Layout)
+        if spill is not None:
+            from llamay_kv.storage.spill import Spill
+
+            arguments.instance("spill", spill, Spill)
         store = None if spill is None else spill.open()
         super().__init__(
             layout.native(),
@@ -193,23 +198,27 @@ class Context(_kv.Context):
         the layout.
 
         """
+        ids = _kv.token_ids(tokens)
+        arguments.mapping("rows", rows)
+        arguments.mapping("states", {} if states is None else states)
         given = {**rows, **(states or {})}
         if len(given) != len(rows) + len(states or {}):
             raise ValueError("a layer is in rows and in states")
         wanted = {layer.index for group in self.pool.layout.groups for layer in group.layers}
         if given.keys() != wanted:
-            odd = min(given.keys() ^ wanted)
+            odd = min(given.keys() ^ wanted, key=str)
             raise ValueError(
-                f"layer {odd} is {'missing' if odd in wanted else 'not one of the layout'}: every layer needs its K/V"
+                f"layer {odd!r} is {'missing' if odd in wanted else 'not one of the layout'}: every layer needs its K/V"
             )
-        with self.reserve(len(tokens)) as lease:
-            for layer, (k, v) in rows.items():
-                if len(k) != len(tokens):
-                    raise ValueError(f"layer {layer} has {len(k)} positions for {len(tokens)} tokens")
+        with self.reserve(len(ids)) as lease:
+            for layer, both in rows.items():
+                k, v = arguments.pair(f"rows[{layer}]", both)
+                if (shape := getattr(k, "shape", ())) and shape[0] != len(ids):
+                    raise ValueError(f"layer {layer} has {shape[0]} positions for {len(ids)} tokens")
                 lease.write(layer, k, v)
-            for layer, (k, v) in (states or {}).items():
-                lease.write_state(layer, k, v)
-            lease.commit(tokens)
+            for layer, both in (states or {}).items():
+                lease.write_state(layer, *arguments.pair(f"states[{layer}]", both))
+            lease.commit(ids)
 
     def save(
         self,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from numbers import Integral
 from struct import pack
 
+from llamay_kv import arguments
 from llamay_kv.errors import IdentityMismatchError
 
 Value = str | bytes | int | float | bool | None
@@ -28,7 +30,6 @@ def _encode(value: Value) -> bytes:
             return b"s" + value.encode()
         case bytes():
             return b"x" + value
-    raise TypeError(f"an identity holds str, bytes, int, float, bool or None, not {type(value).__name__}")
 
 
 class Identity:
@@ -47,7 +48,13 @@ class Identity:
     __slots__ = ("_digest", "_fields", "_implied")
 
     def __init__(self, fields: Mapping[str, Value] | None = None, /, **more: Value) -> None:
-        merged: dict[str, Value] = {**(fields or {}), **more}
+        merged: dict[str, Value] = {**arguments.mapping("fields", fields or {}), **more}
+        for name, value in merged.items():
+            arguments.text("fields: a name", name)
+            if isinstance(value, Integral) and not isinstance(value, int):
+                merged[name] = int(value)
+            elif not isinstance(value, Value):
+                arguments.refuse(f"the field {name!r}", "str, bytes, int, float, bool or None", value)
         self._fields = {name: merged[name] for name in sorted(merged)}
         self._implied: dict[str, Value] = {}
         self._digest = hashlib.sha256(self.encode()).digest()
@@ -79,7 +86,7 @@ class Identity:
 
         Converted state never counts as the computed one: it is found under this identity only.
         """
-        return Identity(self._fields, payload=precision).implying(self._implied)
+        return Identity(self._fields, payload=arguments.text("precision", precision)).implying(self._implied)
 
     def implying(self, fields: Mapping[str, Value] | None = None, /, **more: Value) -> Identity:
         """Return the same identity, which also matches older snapshots that lack some of its fields.
@@ -93,7 +100,7 @@ class Identity:
         and a disk cache find entries of exactly this identity. Raises ValueError for a field that this identity lacks.
 
         """
-        implied = {**self._implied, **(fields or {}), **more}
+        implied = {**self._implied, **Identity(fields, **more)._fields}
         if foreign := sorted(implied.keys() - self._fields.keys()):
             raise ValueError(f"the identity has no field {foreign[0]!r} that could be implied")
         same = Identity(self._fields)
@@ -102,6 +109,7 @@ class Identity:
 
     def difference(self, other: Identity) -> str | None:
         """Name the first field in which the two differ, None if they do not."""
+        arguments.instance("other", other, Identity)
         for name in sorted({*self._fields, *other._fields}):
             ours, theirs = self._fields.get(name, ...), other._fields.get(name, ...)
             if ours is ... or theirs is ... or _encode(ours) != _encode(theirs):
@@ -113,6 +121,7 @@ class Identity:
 
         `path` is the file with the stored identity, for the message.
         """
+        arguments.instance("stored", stored, Identity)
         if self._implied.keys() - stored._fields.keys():
             stored = Identity({**self._implied, **stored._fields})
         name = self.difference(stored)
@@ -138,7 +147,7 @@ class Identity:
     @classmethod
     def from_json(cls, fields: Mapping[str, object]) -> Identity:
         """Return the identity that `to_json` wrote. ValueError if it did not."""
-        return cls({name: _decode(name, text) for name, text in fields.items()})
+        return cls({name: _decode(name, text) for name, text in arguments.mapping("fields", fields).items()})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Identity) and self._digest == other._digest

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from llamay_kv import arguments
+
 Kind = Literal["full", "window", "latent", "state"]
 Precision = Literal["f32", "f16", "vq8", "q8"]
 
@@ -30,6 +32,10 @@ class Layer:
     kv_heads: int
     k_dim: int
     v_dim: int
+
+    def __post_init__(self) -> None:
+        for name in ("index", "kv_heads", "k_dim", "v_dim"):
+            object.__setattr__(self, name, arguments.whole(name, getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +77,11 @@ class Group:
         return sum(element * layer.kv_heads * (layer.k_dim + layer.v_dim) for layer in self.layers)
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"a group is of kind {' or '.join(KINDS)}, not {self.kind!r}")
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"a group stores {', '.join(PRECISIONS)}, not {self.precision!r}")
+        arguments.one_of("kind", self.kind, KINDS)
+        arguments.one_of("precision", self.precision, PRECISIONS)
+        object.__setattr__(self, "layers", arguments.several("layers", self.layers, Layer))
+        for name in ("window", "stride"):
+            object.__setattr__(self, name, arguments.whole(name, getattr(self, name)))
         if (self.window > 0) != (self.kind == "window"):
             raise ValueError("a window group needs a window of at least 1, and no other group has one")
         if self.stride and self.kind != "state":
@@ -91,7 +98,7 @@ class Group:
     @classmethod
     def full(cls, layers: Iterable[Layer], precision: Precision = "f16") -> Group:
         """Layers that may look back at every position."""
-        return cls("full", tuple(layers), 0, precision)
+        return cls("full", arguments.several("layers", layers, Layer), 0, precision)
 
     @classmethod
     def sliding(cls, window: int, layers: Iterable[Layer], precision: Precision = "f16") -> Group:
@@ -99,7 +106,7 @@ class Group:
 
         Pages that lie wholly behind the window of a context are dropped when tokens are committed.
         """
-        return cls("window", tuple(layers), window, precision)
+        return cls("window", arguments.several("layers", layers, Layer), window, precision)
 
     @classmethod
     def latent(cls, layers: Iterable[Layer], precision: Precision = "f16") -> Group:
@@ -107,7 +114,7 @@ class Group:
 
         Each layer has kv_heads 1 as a rule, k_dim elements and a v_dim of 0.
         """
-        return cls("latent", tuple(layers), 0, precision)
+        return cls("latent", arguments.several("layers", layers, Layer), 0, precision)
 
     @classmethod
     def recurrent(cls, layers: Iterable[Layer], precision: Precision = "f32", *, stride: int = 0) -> Group:
@@ -117,7 +124,7 @@ class Group:
         at a multiple of `stride` tokens becomes a checkpoint that the context can be truncated to, beside the
         checkpoints that `Context.checkpoint` takes; a stride of 0 takes none.
         """
-        return cls("state", tuple(layers), 0, precision, stride)
+        return cls("state", arguments.several("layers", layers, Layer), 0, precision, stride)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +138,7 @@ class Layout:
     _places: dict[int, Layer] = field(init=False, repr=False, compare=False)
 
     def __init__(self, groups: Iterable[Group]) -> None:
-        object.__setattr__(self, "groups", tuple(groups))
+        object.__setattr__(self, "groups", arguments.several("groups", groups, Group))
         places = {layer.index: layer for group in self.groups for layer in group.layers}
         if len(places) != sum(len(group.layers) for group in self.groups):
             raise ValueError("a layer is listed twice")
@@ -142,12 +149,14 @@ class Layout:
         cls, n_layers: int, kv_heads: int, k_dim: int, v_dim: int | None = None, precision: Precision = "f16"
     ) -> Layout:
         """Layers 0 to n_layers - 1, all alike, in one full group."""
-        v = k_dim if v_dim is None else v_dim
-        return cls([Group.full((Layer(i, kv_heads, k_dim, v) for i in range(n_layers)), precision)])
+        v, n = k_dim if v_dim is None else v_dim, arguments.whole("n_layers", n_layers, 1)
+        return cls([Group.full((Layer(i, kv_heads, k_dim, v) for i in range(n)), precision)])
 
     def layer(self, index: int) -> Layer:
         """Return the layer with this index in the model. KeyError if there is none."""
-        return self._places[index]
+        if (found := self._places.get(arguments.whole("index", index))) is None:
+            raise KeyError(f"index {index}: the layout has no such layer")
+        return found
 
     def native(self) -> list[tuple[int, int, int, int, list[tuple[int, int, int, int]]]]:
         """Return the groups as the native pool takes them."""
@@ -186,6 +195,7 @@ class Layout:
 
     def difference(self, other: Layout) -> str | None:
         """Say where `other` first differs, in words; None if it does not."""
+        arguments.instance("other", other, Layout)
         if len(self.groups) != len(other.groups):
             return f"{len(self.groups)} groups, not {len(other.groups)}"
         for g, (mine, its) in enumerate(zip(self.groups, other.groups, strict=True)):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from llamay_kv import _kv
+from llamay_kv import _kv, arguments
 from llamay_kv.context import Context, Pool
 from llamay_kv.identity import Identity
 
@@ -62,15 +62,16 @@ class PrefixTree(_kv.PrefixTree):
         The tree keeps fewer tokens than the context has where pins and the same path take up the budget.
 
         """
-        self._identities.setdefault(identity.digest, identity)
-        return self.insert_in(context, identity.digest, tenant.encode(), shared)
+        space, owner = _place(identity, tenant)
+        self._identities.setdefault(space, identity)
+        return self.insert_in(context, space, owner, shared)
 
     def match(self, tokens: Tokens, *, identity: Identity = _NOBODY, tenant: str = "") -> Context:
         """Return a context with the longest usable prefix of the tokens; it may be empty.
 
         An engine that wants the logits after the last token leaves that token out.
         """
-        found = self.match_in(tokens, identity.digest, tenant.encode())
+        found = self.match_in(tokens, *_place(identity, tenant))
         assert isinstance(found, Context)
         return found
 
@@ -79,22 +80,23 @@ class PrefixTree(_kv.PrefixTree):
 
         The second number is smaller where pages inside a window are gone, or a recurrent group has no later state.
         """
-        equal, usable, _, _ = self.trace_in(tokens, identity.digest, tenant.encode())
+        equal, usable, _, _ = self.trace_in(tokens, *_place(identity, tenant))
         return equal, usable
 
     def pin(self, tokens: Tokens, *, identity: Identity = _NOBODY, tenant: str = "") -> Pin:
         """Protect the pages of these tokens, as far as they are in the tree, until the pin is released."""
-        number, kept = self.pin_in(tokens, identity.digest, tenant.encode())
+        number, kept = self.pin_in(tokens, *_place(identity, tenant))
         return Pin(self, number, kept)
 
     def explain_miss(self, tokens: Tokens, *, identity: Identity = _NOBODY, tenant: str = "") -> Miss:
         """Say how many of the tokens the tree has, and which token or field differs there."""
-        equal, usable, ends, stored = self.trace_in(tokens, identity.digest, tenant.encode())
+        space, owner = _place(identity, tenant)
+        equal, usable, ends, stored = self.trace_in(tokens, space, owner)
         wanted = None if equal == len(tokens) else int(tokens[equal])
         best, field = equal, None
         for digest, other in self._identities.items():
-            if digest != identity.digest:
-                known = self.trace_in(tokens, digest, tenant.encode())[0]
+            if digest != space:
+                known = self.trace_in(tokens, digest, owner)[0]
                 if known > best:
                     best, field = known, identity.difference(other)
         return Miss(len(tokens), equal, usable, wanted, None if ends else stored, best, field)
@@ -107,6 +109,12 @@ class PrefixTree(_kv.PrefixTree):
     def __repr__(self) -> str:
         c = self.counters()
         return f"<PrefixTree {c['used_bytes']} of {c['budget_bytes']} bytes, {c['nodes']} pages of tokens>"
+
+
+def _place(identity: Identity, tenant: str) -> tuple[bytes, bytes]:
+    """Return the names under which the tree files what belongs to an identity and a tenant."""
+    arguments.instance("identity", identity, Identity)
+    return identity.digest, arguments.text("tenant", tenant).encode()
 
 
 class Pin:

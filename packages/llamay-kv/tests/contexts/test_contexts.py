@@ -230,7 +230,10 @@ def test_pages_behind_a_window_go_and_forks_keep_theirs():
         (lambda: Group.full([]), "at least one layer"),
         (lambda: Group.sliding(0, [Layer(0, 1, 1, 1)]), "needs a window of at least 1"),
         (lambda: Layout([Group.full([Layer(0, 1, 1, 1), Layer(0, 1, 1, 1)])]), "a layer is listed twice"),
-        (lambda: Group.full([Layer(0, 1, 1, 1)], "f8"), "a group stores f32, f16, vq8, q8, not 'f8'"),
+        (
+            lambda: Group.full([Layer(0, 1, 1, 1)], "f8"),
+            "precision must be 'f32' or 'f16' or 'vq8' or 'q8', not 'f8'",
+        ),
     ],
 )
 def test_a_wrong_layout_names_what_is_wrong(make, message):

@@ -117,7 +117,7 @@ def test_only_what_was_computed_wide_is_narrowed(tmp_path):
     context = filled(Pool(layout("vq8"), pages=32), 10)
     with pytest.raises(ValueError, match="group 0 holds vq8, which is not saved as q8"):
         context.save(tmp_path / "s", precision="q8")
-    with pytest.raises(ValueError, match="a snapshot stores f32, f16, vq8, q8, not 'int4'"):
+    with pytest.raises(ValueError, match="precision must be 'f32' or 'f16' or 'vq8' or 'q8', not 'int4'"):
         context.save(tmp_path / "s", precision="int4")
     assert not list(tmp_path.iterdir())
     assert context.save(tmp_path / "s", precision="f16").computed is None, "a wider one changes nothing"

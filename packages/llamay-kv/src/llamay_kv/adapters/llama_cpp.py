@@ -29,16 +29,20 @@ from struct import Struct
 from typing import Any, Self
 
 import numpy as np
-from llama_cpp import llama_model_is_hybrid, llama_model_is_recurrent, llama_model_n_swa
-from llama_cpp.llama import Llama, LlamaState
-from llama_cpp.llama_cache import BaseLlamaCache
 
-from llamay_kv.adapters import _llama_states as states
 from llamay_kv.adapters._token_trie import TokenTrie
+from llamay_kv.extras import needed_by
 from llamay_kv.identity import Identity
 from llamay_kv.storage.crypto import Key
 from llamay_kv.tiers.chunk import DamagedError, Link
 from llamay_kv.tiers.chunk_files import ChunkFiles
+
+with needed_by(__name__, "llama-cpp"):
+    from llama_cpp import llama_model_is_hybrid, llama_model_is_recurrent, llama_model_n_swa
+    from llama_cpp.llama import Llama, LlamaState
+    from llama_cpp.llama_cache import BaseLlamaCache
+
+    from llamay_kv.adapters import _llama_states as states
 
 __all__ = [
     "LlamaCache",

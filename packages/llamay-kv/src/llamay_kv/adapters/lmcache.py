@@ -14,14 +14,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from lmcache.lmcache_native import Bitmap
-from lmcache.v1.distributed.internal_api import L2StoreResult
-from lmcache.v1.distributed.l2_adapters.base import AdapterUsage, L2AdapterInterface
-from lmcache.v1.platform import create_event_notifier
-
+from llamay_kv.extras import needed_by
 from llamay_kv.identity import Identity
 from llamay_kv.storage.crypto import Key
 from llamay_kv.tiers.block_store import BlockStore
+
+with needed_by(__name__, "lmcache"):
+    from lmcache.lmcache_native import Bitmap
+    from lmcache.v1.distributed.internal_api import L2StoreResult
+    from lmcache.v1.distributed.l2_adapters.base import AdapterUsage, L2AdapterInterface
+    from lmcache.v1.platform import create_event_notifier
 
 __all__ = ["LlamayL2Adapter"]
 

@@ -16,20 +16,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import torch
-from sglang.srt.mem_cache.hicache_storage import (
-    HiCacheStorage,
-    HiCacheStorageConfig,
-    HiCacheStorageExtraInfo,
-    PoolHitPolicy,
-    PoolName,
-    PoolTransfer,
-    PoolTransferResult,
-)
-
+from llamay_kv.extras import needed_by
 from llamay_kv.identity import Identity, Value
 from llamay_kv.storage.crypto import Key
 from llamay_kv.tiers.block_store import BlockStore
+
+with needed_by(__name__, "sglang"):
+    import torch
+    from sglang.srt.mem_cache.hicache_storage import (
+        HiCacheStorage,
+        HiCacheStorageConfig,
+        HiCacheStorageExtraInfo,
+        PoolHitPolicy,
+        PoolName,
+        PoolTransfer,
+        PoolTransferResult,
+    )
 
 __all__ = ["LlamayStorage", "identity_of"]
 

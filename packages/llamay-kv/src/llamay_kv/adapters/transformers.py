@@ -19,12 +19,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
 
 from llamay_kv._kv import UNKNOWN_TOKEN, Lease
 from llamay_kv.context import Context
+from llamay_kv.extras import needed_by
 from llamay_kv.layout import Layout, Precision
+
+with needed_by(__name__, "transformers"):
+    import torch
+    from transformers.cache_utils import Cache, CacheLayerMixin
 
 UNKNOWN = UNKNOWN_TOKEN
 """The token id of positions whose token the cache was not told: a prefix tree finds nothing by them."""

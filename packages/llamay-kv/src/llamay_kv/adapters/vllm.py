@@ -21,12 +21,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ClassVar
 
-from vllm.v1.kv_offload.base import LookupResult, Medium, OffloadKey, ReqContext, RequestOffloadingContext
-from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
-
+from llamay_kv.extras import needed_by
 from llamay_kv.identity import Identity, Value
 from llamay_kv.storage.crypto import Key
 from llamay_kv.tiers.block_store import BlockStore
+
+with needed_by(__name__, "vllm"):
+    from vllm.v1.kv_offload.base import LookupResult, Medium, OffloadKey, ReqContext, RequestOffloadingContext
+    from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
 __all__ = ["LlamayTier", "identity_of"]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from llamay_kv import arguments
 from llamay_kv._kv import Context, Lease, Pool
 from llamay_kv.layout import PRECISIONS, Group, Layout, Precision
 from llamay_kv.snapshots.format import CHUNK, Frame
@@ -17,8 +18,7 @@ _KINDS = ("full", "window", "latent")
 
 def narrowed(layout: Layout, precision: Precision) -> Layout:
     """Return the layout whose groups store no more than the precision. ValueError if that cannot be done."""
-    if precision not in PRECISIONS:
-        raise ValueError(f"a snapshot stores {', '.join(PRECISIONS)}, not {precision!r}")
+    arguments.one_of("precision", precision, PRECISIONS)
     groups = []
     for g, group in enumerate(layout.groups):
         if group.kind not in _KINDS or PRECISIONS[group.precision] >= PRECISIONS[precision]:

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from llamay_kv import arguments
 from llamay_kv.snapshots import format as fmt
 from llamay_kv.snapshots.reader import SnapshotReader
-from llamay_kv.storage.crypto import Keys
-from llamay_kv.storage.vfs import TEMPORARY, LocalVfs, Vfs
+from llamay_kv.storage.crypto import Keys, given_keys
+from llamay_kv.storage.vfs import TEMPORARY, Vfs, given_vfs
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,11 @@ def diff(
     K/V is compared chunk by chunk, in memory for two of them, up to the first token that differs: different values
     are to be expected after it. The encryption of the files makes no difference.
     """
-    vfs = vfs or LocalVfs()
-    with SnapshotReader(vfs, os.fspath(a)) as left, SnapshotReader(vfs, os.fspath(b)) as right:
-        left.unlock(keys)
-        right.unlock(keys)
+    vfs, given = given_vfs(vfs), given_keys(keys)
+    first_path, second_path = arguments.path("a", a), arguments.path("b", b)
+    with SnapshotReader(vfs, first_path) as left, SnapshotReader(vfs, second_path) as right:
+        left.unlock(given)
+        right.unlock(given)
         mine, its = left.manifest, right.manifest
         first, second = _Contents(left), _Contents(right)
         common = _common(first.ids.here, second.ids.here)
@@ -155,11 +157,11 @@ def sweep(
         vfs: where files live.
 
     """
-    vfs, path = vfs or LocalVfs(), os.fspath(directory)
-    now = time.time()
+    vfs, path = given_vfs(vfs), arguments.path("directory", directory)
+    age, now = arguments.seconds("older_than", older_than), time.time()
     removed = []
     for file in vfs.list(path):
-        if file.name.startswith(".") and file.name.endswith(TEMPORARY) and now - file.used > older_than:
+        if file.name.startswith(".") and file.name.endswith(TEMPORARY) and now - file.used > age:
             vfs.remove(f"{path}/{file.name}")
             removed.append(file.name)
     return removed

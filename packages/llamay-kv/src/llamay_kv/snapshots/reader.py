@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from llamay_kv import arguments
 from llamay_kv._kv import crc64
 from llamay_kv.errors import SnapshotError
 from llamay_kv.ids import Ids
 from llamay_kv.snapshots import format as fmt
 from llamay_kv.snapshots.format import Manifest
-from llamay_kv.storage.crypto import Keys, nonce
-from llamay_kv.storage.vfs import Buffer, File, LocalVfs, Vfs
+from llamay_kv.storage.crypto import Key, Keys, given_keys, nonce
+from llamay_kv.storage.vfs import Buffer, File, Vfs, given_vfs
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -55,7 +56,7 @@ class SnapshotReader:
         self._offset = fmt.HEADER.size + manifest_bytes
         return manifest
 
-    def unlock(self, keys: Keys) -> None:
+    def unlock(self, keys: Iterable[Key]) -> None:
         """Find the key of an encrypted snapshot. SnapshotError if the key is not among the given ones."""
         encryption = self.manifest.encryption
         if encryption is None:
@@ -151,7 +152,7 @@ class SnapshotReader:
 
 def inspect(path: str | os.PathLike[str], *, vfs: Vfs | None = None) -> Manifest:
     """Return the manifest of a snapshot, reading and validating nothing but header and manifest."""
-    with SnapshotReader(vfs or LocalVfs(), os.fspath(path)) as reader:
+    with SnapshotReader(given_vfs(vfs), arguments.path("path", path)) as reader:
         return reader.manifest
 
 
@@ -160,8 +161,9 @@ def verify(path: str | os.PathLike[str], *, keys: Keys = None, vfs: Vfs | None =
 
     Takes memory for one frame. An encrypted snapshot can be verified with its key only.
     """
-    with SnapshotReader(vfs or LocalVfs(), os.fspath(path)) as reader:
-        reader.unlock(keys)
+    given = given_keys(keys)
+    with SnapshotReader(given_vfs(vfs), arguments.path("path", path)) as reader:
+        reader.unlock(given)
         for _ in reader.payloads():
             pass
         return reader.manifest
@@ -172,7 +174,8 @@ def stored_tokens(path: str | os.PathLike[str], *, keys: Keys = None, vfs: Vfs |
 
     Rows that are not tokens have negative numbers, which mean nothing outside of this file.
     """
-    with SnapshotReader(vfs or LocalVfs(), os.fspath(path)) as reader:
-        reader.unlock(keys)
+    given = given_keys(keys)
+    with SnapshotReader(given_vfs(vfs), arguments.path("path", path)) as reader:
+        reader.unlock(given)
         ids: list[int] = reader.ids().stored.tolist()
         return ids

@@ -6,9 +6,11 @@ import os
 import traceback
 import warnings
 from collections.abc import Collection
+from typing import get_args
 
 import numpy as np
 
+from llamay_kv import arguments
 from llamay_kv._kv import Context, Lease
 from llamay_kv.errors import ConvertedWarning, LegacyWarning, NotAllowedError, SnapshotError
 from llamay_kv.identity import Identity
@@ -18,8 +20,8 @@ from llamay_kv.snapshots.conversion import ChunkConverter, converts
 from llamay_kv.snapshots.format import Legacy, Manifest
 from llamay_kv.snapshots.reader import SnapshotReader
 from llamay_kv.snapshots.states import lengths, place
-from llamay_kv.storage.crypto import Keys
-from llamay_kv.storage.vfs import LocalVfs, Vfs
+from llamay_kv.storage.crypto import Keys, given_keys
+from llamay_kv.storage.vfs import Vfs, given_vfs
 
 
 def restore_into(
@@ -40,7 +42,14 @@ def restore_into(
     If anything is wrong, the context is closed, and its pool is as it was before.
     """
     try:
-        with SnapshotReader(vfs or LocalVfs(), os.fspath(path)) as reader:
+        arguments.optional("identity", identity, Identity)
+        arguments.one_of("legacy", legacy, get_args(Legacy))
+        if owner is not None:
+            arguments.text("owner", owner)
+        markings, given = arguments.several("markings", markings, str), given_keys(keys)
+        if digest is not None:
+            arguments.data("digest", digest)
+        with SnapshotReader(given_vfs(vfs), arguments.path("path", path)) as reader:
             manifest = reader.manifest
             if digest is not None and manifest.digest != digest:
                 raise SnapshotError(
@@ -56,7 +65,7 @@ def restore_into(
                 raise SnapshotError(reader.path, "layout", f"the layout is not the pool's: {difference}")
             if manifest.computed is not None and (identity is None or "payload" not in identity.fields):
                 _warn_of_conversion(reader.path, manifest)
-            reader.unlock(keys)
+            reader.unlock(given)
             states, last_is_checkpoint = lengths(reader.path, manifest)
             ids = reader.ids()
             with context.reserve(manifest.n_tokens, list(manifest.first), states=states or None) as lease:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from llamay_kv import arguments
 from llamay_kv._kv import Context
 from llamay_kv.errors import SnapshotError
 from llamay_kv.layout import Layout
@@ -28,6 +29,16 @@ class PackedState:
 
     def __bytes__(self) -> bytes:
         return self._context.pack_state(self._group, self._at)
+
+
+def checked_side(side: Mapping[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
+    """Return opaque states by name, as (version, data)."""
+    states = {}
+    for name, state in arguments.mapping("side", side).items():
+        at = f"side[{arguments.text('side: a name', name)!r}]"
+        version, data = arguments.pair(at, state)
+        states[name] = arguments.whole(f"{at}[0]", version), bytes(arguments.data(f"{at}[1]", data))
+    return states
 
 
 def with_states(

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from llamay_kv import arguments
 from llamay_kv._kv import Context, crc64
 from llamay_kv.errors import NotAllowedError
 from llamay_kv.identity import Identity
@@ -19,9 +20,9 @@ from llamay_kv.snapshots import format as fmt
 from llamay_kv.snapshots.conversion import ChunkConverter, converts, narrowed
 from llamay_kv.snapshots.format import Manifest
 from llamay_kv.snapshots.reader import SnapshotReader
-from llamay_kv.snapshots.states import PackedState, with_states
-from llamay_kv.storage.crypto import Encryption, Key, Keys, nonce
-from llamay_kv.storage.vfs import Buffer, LocalVfs, Vfs, write_atomically
+from llamay_kv.snapshots.states import PackedState, checked_side, with_states
+from llamay_kv.storage.crypto import Encryption, Key, Keys, given_keys, nonce
+from llamay_kv.storage.vfs import Buffer, Vfs, given_vfs, write_atomically
 
 
 def save(
@@ -37,6 +38,12 @@ def save(
     vfs: Vfs | None = None,
 ) -> Manifest:
     """Write the context, whose pool has the layout `held`; see `Context.save`."""
+    vfs, target = given_vfs(vfs), arguments.path("path", path)
+    arguments.optional("identity", identity, Identity)
+    arguments.optional("key", key, Key)
+    durable = arguments.flag("durable", durable)
+    if side is not None:
+        side = checked_side(side)
     with closing(
         context.fork()
     ) as frozen:  # the file holds one moment, even if the context goes on meanwhile
@@ -60,7 +67,7 @@ def save(
             rows=len(ids.table) // fmt.ROW_ENTRY,
         )
         payloads = _payloads(manifest, held, frozen, ids, states)
-        write_atomically(vfs or LocalVfs(), os.fspath(path), _file(manifest, key, payloads), durable=durable)
+        write_atomically(vfs, target, _file(manifest, key, payloads), durable=durable)
     return manifest
 
 
@@ -80,12 +87,13 @@ def rekey(
         vfs: where files live.
 
     """
-    vfs, path = vfs or LocalVfs(), os.fspath(path)
+    vfs, path, given = given_vfs(vfs), arguments.path("path", path), given_keys(keys)
+    arguments.optional("key", key, Key)
     with SnapshotReader(vfs, path) as reader:
         if key is None and reader.manifest.marking is not None:
             reason = f"the snapshot is marked {reader.manifest.marking!r} and stays encrypted"
             raise NotAllowedError(path, "marking", reason)
-        reader.unlock(keys)
+        reader.unlock(given)
         ids = reader.ids()
         manifest = replace(
             reader.manifest,

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from struct import pack
 from typing import TYPE_CHECKING
 
+from llamay_kv import arguments
+
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -32,6 +34,10 @@ class Key:
     secret: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
+        arguments.text("name", self.name)
+        if not isinstance(self.secret, arguments.Bytes):  # whatever it is, no message shows it
+            raise TypeError(f"secret must be bytes, not a value of the type {type(self.secret).__name__}")
+        object.__setattr__(self, "secret", bytes(self.secret))
         if len(self.secret) < _MINIMUM:
             raise ValueError(f"a key needs a secret of at least {_MINIMUM} bytes, not {len(self.secret)}")
 
@@ -43,6 +49,13 @@ class Key:
 
 Keys = Key | Iterable[Key] | None
 """The keys for a reader: one, several, or none."""
+
+
+def given_keys(keys: Keys) -> tuple[Key, ...]:
+    """Return the keys that were given to a reader."""
+    if keys is None:
+        return ()
+    return (keys,) if isinstance(keys, Key) else arguments.several("keys", keys, Key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +96,9 @@ class Encryption:
             raise ValueError("the salt has not 32 bytes")
         return cls(value["key"], salt)
 
-    def find(self, keys: Keys) -> Key | None:
+    def find(self, keys: Iterable[Key]) -> Key | None:
         """Return the named key, None if it is not among the given ones."""
-        given = (keys,) if isinstance(keys, Key) else (keys or ())
-        return next((key for key in given if key.name == self.key), None)
+        return next((key for key in keys if key.name == self.key), None)
 
     def cipher(self, key: Key) -> AESGCM:
         """Return the cipher of this snapshot."""

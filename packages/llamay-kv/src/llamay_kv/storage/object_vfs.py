@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from llamay_kv import arguments
+from llamay_kv.extras import needed_by
 from llamay_kv.storage.vfs import Buffer, File, Listed
 
 if TYPE_CHECKING:
@@ -31,7 +33,9 @@ class ObjectVfs:
     """
 
     def __init__(self, store: ObjectStore, *, buffer_bytes: int = 64 << 20) -> None:
-        self._store, self._buffer_bytes = store, buffer_bytes
+        with needed_by("llamay_kv.ObjectVfs", "object-store"):
+            import obstore  # noqa: F401  # at once, and not with the first file
+        self._store, self._buffer_bytes = store, arguments.whole("buffer_bytes", buffer_bytes)
         self._unfinished: dict[str, _Upload] = {}
 
     def open(self, path: str) -> File:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from struct import pack
 from typing import TYPE_CHECKING, Protocol
 
+from llamay_kv import arguments
 from llamay_kv.storage.crypto import Key
 
 if TYPE_CHECKING:
@@ -107,8 +108,14 @@ class Spill:
     scratch: Callable[[str], ScratchFile] = field(default=LocalScratchFile, repr=False)
 
     def __post_init__(self) -> None:
-        if self.bytes <= 0:
-            raise ValueError(f"a spill needs room: {self.bytes} bytes are none")
+        arguments.path("folder", self.folder)
+        arguments.optional("key", self.key, Key)
+        if not callable(self.scratch):
+            arguments.refuse("scratch", "a function that opens a scratch file in a folder", self.scratch)
+        for name in ("bytes", "min_free_bytes"):
+            object.__setattr__(self, name, arguments.whole(name, getattr(self, name)))
+        if self.bytes == 0:
+            raise ValueError("bytes must be at least 1: a spill needs room")
 
     def open(self) -> SpillStore:
         """Return a store for one pool. OSError if the folder cannot be written to."""

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
+from llamay_kv import arguments
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -203,6 +205,18 @@ class LocalVfs:
         """Ask the file system for the room that unprivileged users have."""
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
+
+
+def given_vfs(vfs: Vfs | None) -> Vfs:
+    """Return the file system that was given, or that of the operating system. TypeError if it lacks an operation."""
+    if vfs is None:
+        return LocalVfs()
+    missing = [
+        name for name, f in vars(Vfs).items() if name[0] != "_" and callable(f) and not hasattr(vfs, name)
+    ]
+    if missing:
+        arguments.refuse("vfs", f"an object with the operations of llamay_kv.Vfs ({', '.join(missing)})", vfs)
+    return vfs
 
 
 def write_atomically(vfs: Vfs, path: str, parts: Iterable[Sequence[Buffer]], *, durable: bool = True) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
+from llamay_kv import arguments
 from llamay_kv.identity import Identity
 from llamay_kv.storage.crypto import Key
 from llamay_kv.storage.vfs import Buffer, Vfs
@@ -49,6 +50,8 @@ class BlockStore:
         durable: bool = True,
         vfs: Vfs | None = None,
     ) -> None:
+        arguments.instance("identity", identity, Identity)
+        label = b"llamay block root 1\0" + identity.digest + arguments.text("tenant", tenant).encode()
         self._files = ChunkFiles(
             directory,
             budget_bytes=budget_bytes,
@@ -58,11 +61,15 @@ class BlockStore:
             durable=durable,
             vfs=vfs,
         )
-        label = b"llamay block root 1\0" + identity.digest + tenant.encode()
         self._root = hmac.digest(self._files.secret, label, "sha256")
 
-    def _link(self, key: bytes) -> Link:
-        return Link(hmac.digest(self._files.secret, self._root + key, "sha256"))
+    def _link(self, key: bytes, name: str = "key") -> Link:
+        return Link(hmac.digest(self._files.secret, self._root + arguments.data(name, key), "sha256"))
+
+    def _links(self, keys: Iterable[bytes]) -> Iterator[Link]:
+        if not isinstance(keys, Iterable) or isinstance(keys, str | arguments.Bytes):
+            arguments.refuse("keys", "a collection of keys, each of them bytes", keys)
+        return (self._link(key, "keys: a key") for key in keys)
 
     def put(self, blocks: Mapping[bytes, Buffer] | Iterable[tuple[bytes, Buffer]]) -> set[bytes]:
         """Write blocks together; return the keys of the blocks that are stored now.
@@ -71,11 +78,15 @@ class BlockStore:
         the rest is left out. Raises OSError; a block is then stored whole or not at all.
         """
         items = blocks.items() if isinstance(blocks, Mapping) else blocks
+        if not isinstance(items, Iterable) or isinstance(items, str | arguments.Bytes):
+            arguments.refuse("blocks", "a mapping from keys to blocks, or pairs of these", blocks)
         stored: set[bytes] = set()
         new: dict[Link, tuple[bytes, Buffer]] = {}
-        for key, data in items:
-            link = self._link(key)
-            if self._files.size(link) == memoryview(data).nbytes:
+        for block in items:
+            key, data = arguments.pair("blocks: an entry", block)
+            link = self._link(key, "blocks: a key")
+            data = arguments.buffer("blocks: a block", data)
+            if self._files.size(link) == data.nbytes:
                 self._files.touch(link)
                 stored.add(key)
             else:
@@ -98,7 +109,7 @@ class BlockStore:
     def get_into(self, key: bytes, out: Buffer) -> bool:
         """Fill a writable buffer with a block of exactly its length; without one return False and leave the buffer."""
         block = self.get(key)
-        target = memoryview(out).cast("B")
+        target = arguments.buffer("out", out, writable=True)
         if block is None or block.nbytes != target.nbytes:
             return False
         target[:] = block
@@ -112,8 +123,8 @@ class BlockStore:
 
     def touch(self, keys: Iterable[bytes]) -> None:
         """Record a use of blocks now."""
-        for key in keys:
-            self._files.touch(self._link(key))
+        for link in self._links(keys):
+            self._files.touch(link)
 
     def pin(self, key: bytes) -> bool:
         """Keep this process from evicting a block until `unpin`; False if the block is not there."""
@@ -126,8 +137,8 @@ class BlockStore:
 
     def remove(self, keys: Iterable[bytes]) -> None:
         """Remove blocks; a missing block is no error."""
-        for key in keys:
-            self._files.drop(self._link(key))
+        for link in self._links(keys):
+            self._files.drop(link)
 
     @property
     def used_bytes(self) -> int:

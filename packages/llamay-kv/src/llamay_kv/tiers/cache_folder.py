@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from llamay_kv import arguments
+from llamay_kv._kv import token_ids
 from llamay_kv.errors import SnapshotError
 from llamay_kv.identity import Identity
 from llamay_kv.ids import known
 from llamay_kv.layout import Layout
 from llamay_kv.snapshots.format import CHUNK
 from llamay_kv.storage.crypto import Key
-from llamay_kv.storage.vfs import TEMPORARY, Listed, LocalVfs, Vfs
+from llamay_kv.storage.vfs import TEMPORARY, Listed, Vfs, given_vfs
 from llamay_kv.tiers import chunk
 from llamay_kv.tiers.chunk import DamagedError, Link
 
@@ -102,8 +104,8 @@ class CacheFolder:
     def __init__(
         self, directory: str | os.PathLike[str], *, key: Key | None = None, vfs: Vfs | None = None
     ) -> None:
-        self._vfs, self._directory = vfs or LocalVfs(), os.fspath(directory)
-        self._key = key
+        self._vfs, self._directory = given_vfs(vfs), arguments.path("directory", directory)
+        self._key = arguments.optional("key", key, Key)
 
     def survey(self) -> Survey:
         """Count the files, without opening them."""
@@ -154,6 +156,11 @@ class CacheFolder:
         Unfinished files without a write for ten minutes are removed in any case.
 
         """
+        if budget_bytes is not None:
+            budget_bytes = arguments.whole("budget_bytes", budget_bytes)
+        if older_than is not None:
+            older_than = arguments.seconds("older_than", older_than)
+        damaged = arguments.flag("damaged", damaged)
         now = time.time()
         goes = {
             file.name: file.size
@@ -182,7 +189,10 @@ class CacheFolder:
         tenant: str = "",
     ) -> FolderMiss:
         """Say how many of the tokens a `DiskCache` on this folder has, and why it has no more."""
-        ids, secret = known(np.asarray(tokens, np.int32)), self._secret()
+        arguments.instance("layout", layout, Layout)
+        arguments.optional("identity", identity, Identity)
+        arguments.text("tenant", tenant)
+        ids, secret = known(token_ids(tokens)), self._secret()
         names = {file.name for file in self._chunks()}
         link = Link.root(secret, layout, identity or Identity(), tenant)
         for i in range(len(ids) // CHUNK):

@@ -10,9 +10,10 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from llamay_kv import arguments
 from llamay_kv.errors import SnapshotError
 from llamay_kv.storage.crypto import Key
-from llamay_kv.storage.vfs import TEMPORARY, Batch, Buffer, LocalVfs, Vfs, write_atomically
+from llamay_kv.storage.vfs import TEMPORARY, Batch, Buffer, Vfs, given_vfs, write_atomically
 from llamay_kv.tiers import chunk
 from llamay_kv.tiers.chunk import DamagedError, Link
 
@@ -55,10 +56,13 @@ class ChunkFiles:
         durable: bool = True,
         vfs: Vfs | None = None,
     ) -> None:
-        self.vfs = vfs or LocalVfs()
-        self.directory = os.fspath(directory)
-        self._budget, self._floor, self._ram_budget = budget_bytes, min_free_bytes, ram_bytes
-        self._durable = durable
+        self.vfs = given_vfs(vfs)
+        self.directory = arguments.path("directory", directory)
+        self._budget = arguments.whole("budget_bytes", budget_bytes)
+        self._floor = arguments.whole("min_free_bytes", min_free_bytes)
+        self._ram_budget = arguments.whole("ram_bytes", ram_bytes)
+        self._durable = arguments.flag("durable", durable)
+        arguments.optional("key", key, Key)
         self._lock = threading.RLock()
         self._index: dict[str, _Stored] = {}
         self._total = 0

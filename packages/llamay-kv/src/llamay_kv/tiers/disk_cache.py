@@ -13,7 +13,8 @@ from typing import Self
 
 import numpy as np
 
-from llamay_kv._kv import OutOfPagesError, hold_rows
+from llamay_kv import arguments
+from llamay_kv._kv import OutOfPagesError, hold_rows, token_ids
 from llamay_kv.context import Context, Pool
 from llamay_kv.identity import Identity
 from llamay_kv.ids import known
@@ -62,6 +63,7 @@ class DiskCache:
         durable: bool = True,
         vfs: Vfs | None = None,
     ) -> None:
+        waiting = arguments.whole("queue_contexts", queue_contexts, 1)
         self._files = ChunkFiles(
             directory,
             budget_bytes=budget_bytes,
@@ -72,7 +74,7 @@ class DiskCache:
             vfs=vfs,
         )
         self._seconds_per_byte = 0.0
-        self._queue: queue.Queue[tuple[Context, Identity, str] | None] = queue.Queue(queue_contexts)
+        self._queue: queue.Queue[tuple[Context, Identity, str] | None] = queue.Queue(waiting)
         self._writer = threading.Thread(target=self._write_all, name="llamay-kv disk cache", daemon=True)
         self._writer.start()
 
@@ -85,6 +87,9 @@ class DiskCache:
         Of a context with recurrent groups the chunks are written up to the last one that ends where there is a state:
         the end of the context or a checkpoint. A layout without groups has no chunks.
         """
+        arguments.instance("context", context, Context)
+        arguments.instance("identity", identity, Identity)
+        arguments.text("tenant", tenant)
         if not self._writer.is_alive() or not context.pool.layout.groups:
             return False
         frozen = context.fork()
@@ -188,7 +193,13 @@ class DiskCache:
                 speed of earlier loads, is declined. Chunks in the memory tier cost nothing.
 
         """
-        ids = known(np.asarray(tokens, np.int32))
+        arguments.instance("pool", pool, Pool)
+        arguments.instance("identity", identity, Identity)
+        arguments.text("tenant", tenant)
+        arguments.optional("onto", onto, Context)
+        if seconds_per_token is not None:
+            seconds_per_token = arguments.seconds("seconds_per_token", seconds_per_token)
+        ids = known(token_ids(tokens))
         _held = hold_rows(ids)  # the caller may let go of them meanwhile
         have = 0 if onto is None else len(onto)
         layout = pool.layout
