@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -16,77 +15,16 @@ import numpy as np
 
 import llamay_kernels as kernels
 from llamay_models import gguf
-from llamay_models.errors import LlamayError
 from llamay_models.gguf import FORMATS, GGUFFile, TensorData, TensorInfo
-from llamay_models.quantization.recipe import MIXES, Mix, Place, fitting, format_of
+from llamay_models.quantization.decisions import Decision, QuantizeError, decide, mix_of
+from llamay_models.quantization.recipe import Mix
 
 _PIECE = 1 << 20
 """Values that are converted at a time; a few pieces in flight are all that is ever in memory."""
-_FLOATS = ("F32", "F16", "BF16")
 _VERSION = 2
 """Of the quantization formats, as `general.quantization_version` counts them."""
 
 Progress = Callable[[str, int, int], None]
-
-
-class QuantizeError(LlamayError):
-    """A model cannot be quantized as asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The decision for one tensor."""
-
-    name: str
-    shape: tuple[int, ...]
-    source: str
-    target: str
-    source_bytes: int
-    target_bytes: int
-
-
-def decide(
-    file: GGUFFile,
-    kind: str,
-    *,
-    pure: bool = False,
-    output: str | None = None,
-    embedding: str | None = None,
-    requantize: bool = False,
-) -> list[Decision]:
-    """Return the format of every tensor, in the file's order. Arguments as for `quantize_file`."""
-    mix = _mix(kind)
-    for name in (output, embedding):
-        if name is not None:
-            _known_format(name)
-    tied = "output.weight" not in file.tensors
-    sizes = {name: size for name, (size, _) in kernels.FORMATS.items()} | {"F16": 1}
-    places = _places(file)
-    decisions = []
-    for name, info in file.tensors.items():
-        target = info.format
-        if _is_weight(info):
-            place = places.get(name, Place(0, 1, 1))
-            target = mix.base if pure else format_of(mix, name, place, tied=tied)
-            is_output = name == "output.weight" or (tied and name == "token_embd.weight")
-            if output is not None and is_output:
-                target = output
-            elif embedding is not None and name == "token_embd.weight":
-                target = embedding
-            target = fitting(_known_format(target), info.shape[-1], sizes)
-            if target != info.format and info.format not in _FLOATS and not requantize:
-                raise QuantizeError(
-                    f"{file.path}: the tensor {name} is {info.format} already, and quantizing it again loses"
-                    f" more than quantizing the original; use the F16, BF16 or F32 file, or allow it"
-                )
-            if info.format not in kernels.FORMATS and target != info.format:
-                raise QuantizeError(
-                    f"{file.path}: the tensor {name} has the format {info.format}, which cannot be read;"
-                    f" the formats are {', '.join(sorted(kernels.FORMATS))}"
-                )
-        nbytes = FORMATS[target].nbytes(info.shape)
-        decisions.append(Decision(name, info.shape, info.format, target, info.nbytes, nbytes))
-    return decisions
 
 
 def quantize_file(
@@ -103,9 +41,10 @@ def quantize_file(
 ) -> list[Decision]:
     """Write a copy of a model whose matrices are in other formats; return the decision for each tensor.
 
-    Tensors are read, converted and written in pieces, so that memory does not grow with the model. Vectors,
-    norms, tables of positions and tensors that are in the wanted format already are copied as they are. The
-    file appears under its name when it is complete, and replaces one that is there.
+    Tensors are read, converted and written in pieces, so that memory does not grow with the model. Only matrices
+    that engines multiply or look rows up in are quantized, experts each by itself; vectors, routers, kernels of
+    convolutions, whatever else engines read by element, and what no rule knows are copied as they are. The file
+    appears under its name when it is complete, and replaces one that is there.
 
     Args:
         source: a GGUF file, of a split model any part; the target is one file.
@@ -118,8 +57,8 @@ def quantize_file(
         threads: how many convert; None takes as many as this process may use.
         progress: called as progress("quantizing", bytes done, bytes in all); raising from it stops.
 
-    Raises QuantizeError for a kind, format, source or value that cannot be; GGUFError for a damaged source;
-    OSError where a file cannot be read or written, or the disk has too little room.
+    Raises QuantizeError for a kind, format, architecture, source or value that cannot be; GGUFError for a damaged
+    source; OSError where a file cannot be read or written, or the disk has too little room.
 
     """
     destination = Path(target)
@@ -132,7 +71,7 @@ def quantize_file(
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         with ThreadPoolExecutor(threads or workers, thread_name_prefix="llamay quantize") as pool:
             tensors = [_tensor(file, d, pool, work) for d in decisions]
-            metadata = _metadata(file, _mix(kind))
+            metadata = _metadata(file, mix_of(kind))
             gguf.write(destination, metadata, tensors, alignment=file.alignment, check=file.check_unchanged)
     return decisions
 
@@ -147,44 +86,6 @@ class _Work:
         self._done += nbytes
         if self._progress is not None:
             self._progress("quantizing", self._done, self._total)
-
-
-def _mix(kind: str) -> Mix:
-    if kind not in MIXES:
-        raise QuantizeError(f"there is no type {kind!r}; the types are {', '.join(MIXES)}")
-    return MIXES[kind]
-
-
-def _known_format(name: str) -> str:
-    if name not in kernels.FORMATS:
-        raise QuantizeError(
-            f"there is no format {name!r} to write; the formats are {', '.join(sorted(kernels.FORMATS))}"
-        )
-    return name
-
-
-def _is_weight(info: TensorInfo) -> bool:
-    """Whether it is one of the matrices that make a model large.
-
-    Tensors that are small, or read by position and not multiplied, keep their precision.
-    """
-    kept = ("_norm.weight", "position_embd.weight", "token_types.weight", "ffn_gate_inp.weight")
-    return info.name.endswith("weight") and len(info.shape) >= 2 and not info.name.endswith(kept)
-
-
-def _places(file: GGUFFile) -> dict[str, Place]:
-    """Return where each matrix of a layer stands."""
-    layers: dict[str, int] = {}
-    for name in file.tensors:
-        part = name.split(".")
-        if part[0] == "blk" and len(part) > 2 and part[1].isdigit():
-            layers[name] = int(part[1])
-    count = 1 + max(layers.values(), default=0)
-    prefix = file.metadata.get("general.architecture", "")
-    heads = file.metadata.get(f"{prefix}.attention.head_count", 1)
-    kv_heads = file.metadata.get(f"{prefix}.attention.head_count_kv", heads)
-    shared = heads // kv_heads if isinstance(heads, int) and isinstance(kv_heads, int) and kv_heads else 1
-    return {name: Place(layer, count, shared) for name, layer in layers.items()}
 
 
 def _room(target: Path, nbytes: int) -> None:

@@ -1,65 +1,30 @@
 """Which format each tensor of a quantized model gets: llama.cpp's mixes, as data.
 
 A mix spends more bits where rounding hurts most: the output matrix, the values of attention, the way down
-from the MLP, and the first and last layers. Names, numbers and choices are those of llama.cpp's
-`llama-quantize` for models without experts, quantized without an importance matrix.
+from the MLP, and the first and last layers; and in a model of eight experts more for attention, which is small
+beside them. Names, numbers and choices are those of llama.cpp's `llama-quantize` without an importance matrix. Which
+tensors are quantized at all is not said here but in `matrices`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a matrix stands: `layer` of `layers`, and how many query heads share a key/value head."""
-
-    layer: int
-    layers: int
-    shared: int
-
-    @property
-    def early(self) -> bool:
-        """Whether it is in the first eighth of the layers."""
-        return self.layer < self.layers // 8
-
-    @property
-    def outer(self) -> bool:
-        """Whether it is in the first or last eighth, or every third layer between."""
-        eighth = self.layers // 8
-        return self.early or self.layer >= 7 * self.layers // 8 or (self.layer - eighth) % 3 == 2
-
-
-Choice = str | Callable[[Place], str | None]
-"""A format, or a rule that gives one; None leaves the mix's base."""
-
-
-def outer(more: str) -> Choice:
-    """Return the rule that gives `more` to outer layers."""
-    return lambda place: more if place.outer else None
-
-
-def early(more: str) -> Choice:
-    """Return the rule that gives `more` to early layers."""
-    return lambda place: more if place.early else None
-
-
-def first(count: int, more: str, rest: str | None = None) -> Choice:
-    """Return the rule that gives `more` to the first `count` layers, `rest` to the others."""
-    return lambda place: more if place.layer < count else rest
-
-
-def sixteenth(more: str, rest: str) -> Choice:
-    """Return the rule that gives `more` to the first sixteenth of the layers, `rest` to the others."""
-    return lambda place: more if place.layer < place.layers // 16 else rest
-
-
-def grouped(more: str, rest: str | None = None) -> Choice:
-    """Return the rule that gives `more` where four or more query heads share a key/value head."""
-    return lambda place: more if place.shared >= 4 else rest
+from llamay_models.quantization.matrices import EXPERTS, read_name
+from llamay_models.quantization.rules import (
+    Choice,
+    Place,
+    chosen,
+    early,
+    eight_experts,
+    first,
+    grouped,
+    in_70b,
+    in_falcon,
+    outer,
+    sixteenth,
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +37,7 @@ class Mix:
         rules: by the role of a matrix, such as "attn_v".
         output: the matrix of logits; of a tied model, its embedding table.
         embedding: the table of an untied model.
+        beside_experts: the format of whatever is no expert in a model with experts; None where the rules say it.
 
     """
 
@@ -80,63 +46,104 @@ class Mix:
     rules: MappingProxyType[str, Choice]
     output: str
     embedding: str
+    beside_experts: str | None = None
 
 
 def _mix(
-    file_type: int, base: str, *, output: str = "Q6_K", embedding: str | None = None, **rules: Choice
+    file_type: int,
+    base: str,
+    *,
+    output: str = "Q6_K",
+    embedding: str | None = None,
+    beside_experts: str | None = None,
+    **rules: Choice,
 ) -> Mix:
-    return Mix(file_type, base, MappingProxyType(rules), output, embedding or base)
+    """Return a mix; of eight experts, keys and values are Q8_0, which costs little beside the experts."""
+    rules["attn_v"] = eight_experts("Q8_0", in_70b(base, rules.get("attn_v")))
+    rules["attn_kv_b"] = rules["attn_v"]
+    rules["attn_qkv"] = eight_experts("Q8_0", rules.get("attn_qkv"))
+    rules["attn_k"] = eight_experts("Q8_0", rules.get("attn_k"))
+    return Mix(file_type, base, MappingProxyType(rules), output, embedding or base, beside_experts)
 
 
 def _plain(file_type: int, name: str) -> Mix:
-    return _mix(file_type, name, output=name)
+    return Mix(file_type, name, MappingProxyType({}), name, name)
 
 
-_fewest: Any = {
-    "output": "Q5_K",
-    "embedding": "Q2_K",
-    "attn_v": grouped("Q4_K", "Q2_K"),
-    "ffn_down": early("Q2_K"),
-}
-_few: Any = {
-    "output": "Q5_K",
-    "embedding": "IQ3_S",
-    "attn_v": grouped("Q4_K", "IQ3_S"),
-    "ffn_down": early("IQ3_S"),
-    "attn_output": "IQ3_S",
-}
+def _smallest(file_type: int, base: str, *, few: str, attn_output: Choice | None = None) -> Mix:
+    """Return a mix of less than three bits; `few` is what it has in place of Q4_K and Q5_K where those are too much."""
+
+    def values(place: Place) -> str:
+        return "Q4_K" if place.shared >= 4 or place.experts >= 4 else few
+
+    rules: dict[str, Choice] = {
+        **dict.fromkeys(("attn_v", "attn_qkv", "attn_kv_b"), values),
+        "attn_k": eight_experts("Q4_K"),
+        "ffn_down": early(few),
+        "attn_output": eight_experts("Q5_K", attn_output),
+    }
+    return Mix(file_type, base, MappingProxyType(rules), "Q5_K", few)
+
+
+_sparing = in_falcon(None, eight_experts("Q5_K"))
 
 MIXES: dict[str, Mix] = {
     "F32": _plain(0, "F32"),
     "F16": _plain(1, "F16"),
     "BF16": _plain(32, "BF16"),
-    "Q8_0": _plain(7, "Q8_0"),
+    "Q8_0": _mix(7, "Q8_0", output="Q8_0"),
     "Q4_0": _mix(2, "Q4_0"),
     "Q4_1": _mix(3, "Q4_1"),
     "Q5_0": _mix(8, "Q5_0"),
     "Q5_1": _mix(9, "Q5_1"),
-    "Q2_K": _mix(10, "Q2_K", attn_v=grouped("Q4_K", "Q3_K"), ffn_down="Q3_K", attn_output="Q3_K"),
-    "Q3_K_S": _mix(11, "Q3_K"),
+    "Q2_K": _mix(
+        10,
+        "Q2_K",
+        attn_v=grouped("Q4_K", "Q3_K"),
+        ffn_down="Q3_K",
+        attn_output=in_falcon(None, eight_experts("Q5_K", "Q3_K")),
+    ),
+    "Q3_K_S": _mix(11, "Q3_K", attn_output=_sparing),
     "Q3_K_M": _mix(
         12,
         "Q3_K",
         attn_v=first(2, "Q5_K", "Q4_K"),
-        ffn_down=sixteenth("Q5_K", "Q4_K"),
-        attn_output="Q4_K",
+        ffn_down=in_falcon(sixteenth("Q5_K", outer("Q4_K")), sixteenth("Q5_K", "Q4_K")),
+        attn_output=in_falcon(None, eight_experts("Q5_K", "Q4_K")),
         attn_qkv="Q4_K",
     ),
-    "Q3_K_L": _mix(13, "Q3_K", attn_v="Q5_K", ffn_down="Q5_K", attn_output="Q5_K", attn_qkv="Q4_K"),
-    "Q4_K_S": _mix(14, "Q4_K", attn_v=first(4, "Q5_K"), ffn_down=early("Q5_K")),
-    "Q4_K_M": _mix(15, "Q4_K", attn_v=outer("Q6_K"), ffn_down=outer("Q6_K"), attn_qkv="Q5_K"),
+    "Q3_K_L": _mix(
+        13,
+        "Q3_K",
+        attn_v="Q5_K",
+        ffn_down=in_falcon("Q4_K", "Q5_K"),
+        attn_output=in_falcon("Q4_K", eight_experts(None, "Q5_K")),
+        attn_qkv="Q4_K",
+    ),
+    "Q4_K_S": _mix(
+        14,
+        "Q4_K",
+        attn_v=first(4, "Q5_K"),
+        ffn_down=in_falcon(None, early("Q5_K")),
+        attn_output=_sparing,
+    ),
+    "Q4_K_M": _mix(
+        15,
+        "Q4_K",
+        attn_v=outer("Q6_K"),
+        ffn_down=in_falcon(sixteenth("Q6_K", outer("Q5_K")), outer("Q6_K")),
+        attn_output=_sparing,
+        attn_qkv="Q5_K",
+    ),
     "Q5_K_S": _mix(16, "Q5_K"),
     "Q5_K_M": _mix(17, "Q5_K", attn_v=outer("Q6_K"), ffn_down=outer("Q6_K"), attn_qkv="Q6_K"),
     "Q6_K": _mix(18, "Q6_K"),
-    "IQ1_S": _mix(24, "IQ1_S", **_fewest, attn_output="IQ2_XXS"),
-    "IQ1_M": _mix(31, "IQ1_M", **_fewest, attn_output="IQ2_XXS"),
-    "IQ2_XXS": _mix(19, "IQ2_XXS", **_fewest),
-    "IQ2_XS": _mix(20, "IQ2_XS", **_fewest),
-    "IQ2_S": _mix(28, "IQ2_XS", **_few),
-    "IQ2_M": _mix(29, "IQ2_S", **_few),
+    "IQ1_S": _smallest(24, "IQ1_S", few="Q2_K", attn_output="IQ2_XXS"),
+    "IQ1_M": _smallest(31, "IQ1_M", few="Q2_K", attn_output="IQ2_XXS"),
+    "IQ2_XXS": _smallest(19, "IQ2_XXS", few="Q2_K"),
+    "IQ2_XS": _smallest(20, "IQ2_XS", few="Q2_K"),
+    "IQ2_S": _smallest(28, "IQ2_XS", few="IQ3_S", attn_output="IQ3_S"),
+    "IQ2_M": _smallest(29, "IQ2_S", few="IQ3_S", attn_output="IQ3_S"),
     "IQ3_XXS": _mix(
         23,
         "IQ3_XXS",
@@ -144,16 +151,32 @@ MIXES: dict[str, Mix] = {
         embedding="IQ3_S",
         attn_v=grouped("Q4_K", "IQ3_S"),
         ffn_down=lambda place: "Q4_K" if place.early else "Q3_K",
-        attn_output="IQ3_S",
+        attn_output=in_falcon(None, eight_experts("Q5_K", "IQ3_S")),
     ),
-    "IQ3_S": _mix(26, "IQ3_S", attn_v=grouped("Q4_K")),
-    "IQ4_NL": _mix(25, "IQ4_NL", attn_v=grouped("Q5_K"), ffn_down=early("Q5_K")),
-    "IQ4_XS": _mix(30, "IQ4_XS", attn_v=grouped("Q5_K"), ffn_down=early("Q5_K")),
+    "IQ3_S": _mix(26, "IQ3_S", attn_v=grouped("Q4_K"), attn_output=_sparing),
+    "IQ4_NL": _mix(
+        25,
+        "IQ4_NL",
+        attn_v=grouped("Q5_K"),
+        ffn_down=early("Q5_K"),
+        attn_output=_sparing,
+    ),
+    "IQ4_XS": _mix(
+        30,
+        "IQ4_XS",
+        attn_v=grouped("Q5_K"),
+        ffn_down=early("Q5_K"),
+        attn_output=_sparing,
+    ),
     "TQ1_0": _mix(36, "TQ1_0", embedding="Q4_K"),
     "TQ2_0": _mix(37, "TQ2_0", embedding="Q4_K"),
-    "MXFP4": _mix(38, "MXFP4", output="Q8_0"),
+    "MXFP4": _mix(38, "MXFP4", output="Q8_0", beside_experts="Q8_0"),
 }
 """The mixes by llama.cpp's names."""
+
+OUTPUT = "output.weight"
+TABLE = "token_embd.weight"
+TABLES = (TABLE, "per_layer_token_embd.weight")
 
 _NARROWER = {
     "Q2_K": "IQ4_NL",
@@ -168,6 +191,24 @@ _NARROWER = {
 }
 
 
+_ROLES = {
+    **{f"ffn_down{kind}": "ffn_down" for kind in ("_exps", "_chexps", "_shexp", ".*")},
+    **{f"cross_attn_{name}": f"attn_{name}" for name in "qkv"},
+    "vis_attn_qkv": "attn_qkv",
+    "vis_attn_output": "attn_output",
+    "indexer.attn_k": "attn_k",
+}
+"""Whose rules a matrix follows, where no rule has its own name."""
+VALUES = ("attn_v", "attn_qkv", "attn_kv_b")
+"""The roles that make values of attention, whose layers are counted among themselves."""
+
+
+def role_of(name: str) -> str:
+    """Return the role of a matrix, which rules are told by: "attn_v" for "blk.3.attn_v.weight"."""
+    stem = read_name(name).stem
+    return _ROLES.get(stem, stem)
+
+
 def fitting(name: str, columns: int, block_sizes: dict[str, int]) -> str:
     """Return the format, or the one that stands in for it where rows are not whole blocks of it.
 
@@ -180,9 +221,13 @@ def fitting(name: str, columns: int, block_sizes: dict[str, int]) -> str:
 
 def format_of(mix: Mix, name: str, place: Place, *, tied: bool) -> str:
     """Return the format of a matrix, by the name of its tensor; `tied`: the embedding table gives logits too."""
-    if name == "output.weight" or (tied and name == "token_embd.weight"):
-        return mix.output
-    if name == "token_embd.weight":
+    is_table = name in TABLES
+    if name == OUTPUT or (tied and is_table):
+        is_falcon = place.architecture == "falcon" and mix.rules
+        return "Q8_0" if is_falcon else mix.output
+    role = role_of(name)
+    if mix.beside_experts and place.experts and read_name(name).stem not in EXPERTS:
+        return mix.beside_experts
+    if is_table:
         return mix.embedding
-    rule = mix.rules.get(name.removesuffix(".weight").rpartition(".")[2])
-    return (rule(place) if callable(rule) else rule) or mix.base
+    return chosen(mix.rules.get(role), place) or mix.base
