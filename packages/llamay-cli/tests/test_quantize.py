@@ -53,15 +53,52 @@ def test_json_names_every_tensor(llamay: Llamay, source: Path, tmp_path: Path) -
         "from": "F16",
         "to": "Q8_0",
         "bytes": 8704,
+        "is": "matrix",
     }
+    assert (document["kept"], document["unknown"]) == (1, [])
 
 
 def test_a_dry_run_writes_nothing(llamay: Llamay, source: Path, tmp_path: Path) -> None:
     result = llamay("quantize", str(source), str(tmp_path / "no.gguf"), "--type", "Q8_0", "--dry-run")
 
     assert result.exit_code == 0
-    assert "tensors: Q8_0 2, F32 1" in result.stdout
+    assert "tensors: Q8_0 2, F32 1\nkept as they are: vector 1\n" in result.stdout
     assert [p.name for p in tmp_path.glob("*.gguf")] == ["model.gguf"]
+
+
+def of_names(path: Path, names: list[str], architecture: str = "llama") -> Path:
+    """Write a model of square matrices of zeros."""
+    values = np.zeros((256, 256), np.float16)
+    tensors = [TensorData(name, "F16", values.shape, values) for name in names]
+    write(path, {"general.architecture": architecture}, tensors)
+    return path
+
+
+def test_the_report_says_what_is_kept_and_names_what_no_rule_knows(llamay: Llamay, tmp_path: Path) -> None:
+    names = ["token_embd.weight", "blk.0.ffn_gate_inp.weight", "blk.0.ssm_conv1d.weight"]
+    model = of_names(tmp_path / "m.gguf", [*names, *(f"blk.{i}.odd.weight" for i in range(6))])
+    command = ("quantize", str(model), str(tmp_path / "q.gguf"), "--type", "Q8_0")
+
+    lines = llamay(*command).stdout.splitlines()
+
+    assert lines[1:] == [
+        "tensors: F16 8, Q8_0 1",
+        "kept as they are: router 1, kernel of a convolution 1",
+        "kept because no rule knows them: 6 (blk.0.odd.weight, blk.1.odd.weight, blk.2.odd.weight,"
+        " blk.3.odd.weight, and 2 more)",
+    ]
+    document = json.loads(llamay(*command, "--dry-run", "--json").stdout)
+    assert (document["kept"], document["unknown"]) == (8, [f"blk.{i}.odd.weight" for i in range(6)])
+
+
+def test_an_architecture_without_rules_is_refused_by_name(llamay: Llamay, tmp_path: Path) -> None:
+    model = of_names(tmp_path / "m.gguf", ["token_embd.weight"], "brandnew")
+
+    result = llamay("quantize", str(model), str(tmp_path / "q.gguf"), "--type", "Q8_0", "--pure", "--force")
+
+    assert result.exit_code == 1
+    assert "there are no rules for the architecture 'brandnew'" in result.stderr
+    assert not (tmp_path / "q.gguf").exists()
 
 
 def test_a_file_that_is_there_is_replaced_only_by_force(llamay: Llamay, source: Path, tmp_path: Path) -> None:

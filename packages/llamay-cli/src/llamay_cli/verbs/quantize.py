@@ -18,6 +18,9 @@ from ..options.shared import offline_option, progress_option, read_format, read_
 if TYPE_CHECKING:
     from llamay_models.quantization import Decision
 
+_NAMED = 4
+"""Unknown tensors that the report names; --json names all."""
+
 
 @click.command()
 @click.argument("source", shell_complete=complete_model)
@@ -72,8 +75,9 @@ def quantize(
       TQ1_0 TQ2_0 MXFP4                 for models that were trained for them
       F16 BF16 F32                      not quantized
 
-    The source should be F16, BF16 or F32. Memory does not grow with the model, and TARGET appears only
-    when it is complete.
+    The source should be F16, BF16 or F32. Only matrices that engines multiply are quantized; the report says
+    what is kept as it is, and names tensors that no rule knows. Memory does not grow with the model, and
+    TARGET appears only when it is complete.
 
     \b
     Example:
@@ -128,8 +132,11 @@ def _document(target: str, kind: str, decisions: list[Decision]) -> dict[str, ob
         "bytes": sum(d.target_bytes for d in decisions),
         "source_bytes": sum(d.source_bytes for d in decisions),
         "tensors": [
-            {"name": d.name, "from": d.source, "to": d.target, "bytes": d.target_bytes} for d in decisions
+            {"name": d.name, "from": d.source, "to": d.target, "bytes": d.target_bytes, "is": d.reason}
+            for d in decisions
         ],
+        "kept": sum(d.kept for d in decisions),
+        "unknown": [d.name for d in decisions if not d.known],
     }
 
 
@@ -139,10 +146,20 @@ def _summary(target: str, decisions: list[Decision]) -> list[str]:
     formats = Counter(d.target for d in decisions)
     listed = ", ".join(f"{name} {count}" for name, count in formats.most_common())
     bits = 8 * after / max(1, values)
-    return [
+    lines = [
         f"{target}: {before / 1e6:,.1f} MB became {after / 1e6:,.1f} MB, {bits:.2f} bits a weight",
         f"tensors: {listed}",
     ]
+    kept = Counter(d.reason for d in decisions if d.kept and d.known)
+    if kept:
+        lines.append(
+            f"kept as they are: {', '.join(f'{reason} {count}' for reason, count in kept.most_common())}"
+        )
+    unknown = [d.name for d in decisions if not d.known]
+    if unknown:
+        more = f", and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+        lines.append(f"kept because no rule knows them: {len(unknown)} ({', '.join(unknown[:_NAMED])}{more})")
+    return lines
 
 
 def _values(decision: Decision) -> int:
