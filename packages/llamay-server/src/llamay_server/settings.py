@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import os
 import re
 import tomllib
@@ -23,7 +24,10 @@ def parse_bytes(text: str) -> int:
     if not (match := _BYTES.fullmatch(text.strip())):
         raise ValueError(f"{text!r} is not a size; write 512, 64k, 1.5GiB")
     power = "kmgt".index(match[2].lower()) + 1 if match[2] else 0
-    return int(float(match[1]) * 1024**power)
+    size = float(match[1]) * 1024**power
+    if not math.isfinite(size):
+        raise ValueError(f"{text[:40]!r} is too large a size")
+    return int(size)
 
 
 def parse_seconds(text: str) -> float:

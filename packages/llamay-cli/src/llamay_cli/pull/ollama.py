@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -20,15 +19,13 @@ import httpx
 from ..errors import CliError, IntegrityError, NotFoundError
 from ..store import Incoming, Store
 from ..store.gguf_header import has_template
+from ..store.ollama_manifest import DIGEST, LAYER, MAX_BYTES, TEXTS
 from ..store.sources import REGISTRY, Ollama
 from . import download
 from .limits import Limits
 from .records import Fetched, Options, Progress
 
-_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
-_LAYER = "application/vnd.ollama.image."
-_TEXTS = {"template", "system", "license", "params", "messages"}
-_MAX_TEXT, _MAX_LAYERS, _MAX_MANIFEST = 512 << 10, 64, 1 << 20
+_MAX_TEXT, _MAX_LAYERS = 512 << 10, 64
 _ACCEPT = "application/vnd.docker.distribution.manifest.v2+json"
 
 
@@ -50,7 +47,7 @@ def fetch(source: Ollama, store: Store, folder: Path, options: Options, progress
     url = f"{base}/manifests/{source.tag}"
     with download.client(insecure=options.insecure, headers={"Accept": _ACCEPT}) as http:
         try:
-            manifest, _ = download.document(http, url, Limits(document=_MAX_MANIFEST))
+            manifest, _ = download.document(http, url, Limits(document=MAX_BYTES))
         except NotFoundError:
             raise NotFoundError(f"pull model manifest: file does not exist ({source})") from None
         layers = _layers(manifest, url)
@@ -61,7 +58,7 @@ def fetch(source: Ollama, store: Store, folder: Path, options: Options, progress
         options.limits.check(sum(size for _, _, size in layers), store, str(source))
         own: dict[str, Any] = {}
         for kind, digest, size in layers:
-            if kind in _TEXTS:
+            if kind in TEXTS:
                 _keep(own, kind, _text(http, f"{base}/blobs/{digest}", digest, size))
         _, digest, size = weights[0]
         got = download.Download(
@@ -101,12 +98,13 @@ def _layers(manifest: Any, url: str) -> list[tuple[str, str, int]]:
             if isinstance(layer, Mapping)
             else (None,) * 3
         )
-        if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        match = DIGEST.fullmatch(digest) if isinstance(digest, str) else None
+        if match is None:
             raise IntegrityError(f"{url} lists a digest that is not a SHA-256: {str(digest)[:80]!r}")
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 1 << 62:
             raise IntegrityError(f"{url} gives {digest} a size of {str(size)[:40]}")
-        if isinstance(kind, str) and kind.startswith(_LAYER):
-            found.append((kind.removeprefix(_LAYER), digest, size))
+        if isinstance(kind, str) and kind.startswith(LAYER):
+            found.append((kind.removeprefix(LAYER), f"sha256:{match[1]}", size))
     return found
 
 

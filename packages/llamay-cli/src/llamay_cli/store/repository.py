@@ -12,7 +12,6 @@ from .sources import HuggingFace
 
 PREFERRED = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q4_1", "Q5_K_M", "Q8_0", "BF16", "F16", "F32")
 """Quantizations in the order in which they are taken when the user names none."""
-_SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -31,12 +30,14 @@ class RepositoryFile:
 
 def choose(remote: Sequence[RepositoryFile], source: HuggingFace) -> list[RepositoryFile]:
     """Return the file that `source` names (path, name, quantization) or the preferred one, with all parts."""
+    from llamay_models.gguf.split import parts_of
+
     models = [
         f
         for f in remote
         if f.path.lower().endswith(".gguf") and not f.name.lower().startswith(("mmproj", "imatrix"))
     ]
-    first = [f for f in models if not (m := _SPLIT.search(f.name)) or int(m[1]) == 1]
+    first = [f for f in models if parts_of(f.path)[0] == f.path]
     if not first:
         raise NotFoundError(
             f"{source.owner}/{source.repo} has no GGUF file", "look for a repository whose name ends in -GGUF"
@@ -54,12 +55,8 @@ def choose(remote: Sequence[RepositoryFile], source: HuggingFace) -> list[Reposi
     else:
         ranked = [f for quant in PREFERRED for f in first if quantization(f.name) == quant.casefold()]
         pick = (ranked or sorted(first, key=lambda f: f.size))[0]
-    match = _SPLIT.search(pick.name)
-    if not match:
-        return [pick]
-    stem = pick.path[: -len(match[0])]
     by_path = {f.path: f for f in models}
-    wanted_parts = [f"{stem}-{i:05d}-of-{match[2]}{pick.path[-5:]}" for i in range(1, int(match[2]) + 1)]
+    wanted_parts = parts_of(pick.path)
     if missing := [path for path in wanted_parts if path not in by_path]:
         raise IntegrityError(f"{source.owner}/{source.repo} lacks {missing[0]}, a part of the model")
     return [by_path[path] for path in wanted_parts]
@@ -67,6 +64,8 @@ def choose(remote: Sequence[RepositoryFile], source: HuggingFace) -> list[Reposi
 
 def quantization(name: str) -> str:
     """Return the quantization that a file name ends in, in lower case; "" where it names none."""
-    stem = _SPLIT.sub("", name) if _SPLIT.search(name) else re.sub(r"(?i)\.gguf$", "", name)
-    match = re.search(r"(?i)(?:^|[-._])((?:i?q\d[a-z0-9_]*|tq\d_\d|mxfp4|bf16|f16|f32|fp16|fp32))$", stem)
+    from llamay_models.gguf.split import model_stem
+
+    form = r"(?i)(?:^|[-._])((?:i?q\d[a-z0-9_]*|tq\d_\d|mxfp4|bf16|f16|f32|fp16|fp32))$"
+    match = re.search(form, model_stem(name))
     return match[1].casefold() if match else ""

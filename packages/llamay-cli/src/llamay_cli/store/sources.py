@@ -22,7 +22,6 @@ _HF_URL = re.compile(
 )
 REGISTRY, LIBRARY = "registry.ollama.ai", "library"
 _NAME_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-_SPLIT_SUFFIX = re.compile(r"-\d{5}-of-\d{5}$")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
@@ -220,5 +219,6 @@ def _local(path: Path) -> Local:
 
 def _slug(file: str) -> str:
     """Return a store name made of a file name: without ending, split number and unsafe letters."""
-    stem = _SPLIT_SUFFIX.sub("", re.sub(r"(?i)\.gguf$", "", file))
-    return _UNSAFE.sub("-", stem).strip("._+-") or "model"
+    from llamay_models.gguf.split import model_stem
+
+    return _UNSAFE.sub("-", model_stem(file)).strip("._+-") or "model"

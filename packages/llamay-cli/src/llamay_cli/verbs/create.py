@@ -142,13 +142,10 @@ def _plain(name: str) -> str:
 
 
 def _parts(path: Path) -> list[Path]:
-    """Return a file, or all parts of a split one whose first part it is."""
-    match = re.fullmatch(r"(.*)-(\d{5})-of-(\d{5})(\.gguf)", path.name, re.IGNORECASE)
-    if match is None:
-        return [path]
-    return [
-        path.with_name(f"{match[1]}-{i:05d}-of-{match[3]}{match[4]}") for i in range(1, int(match[3]) + 1)
-    ]
+    """Return a file, or all parts of the split model that it is a part of."""
+    from llamay_models.gguf.split import parts_of
+
+    return [path.with_name(name) for name in parts_of(path.name)]
 
 
 def _copy_into(store: Store, paths: list[Path], name: str | None = None) -> dict[str, str]:

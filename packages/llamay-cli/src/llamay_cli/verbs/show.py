@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import click
 
+from ..console.progress import Report, reporting
 from ..errors import CliError, IntegrityError, NotFoundError, printable
 from ..models import Resolved
 from ..options.completion import complete_model
-from ..store import Store
+from ..store import File, Store
+from ..store.hashing import chunks_of, sha256_of
 
 _LISTED = 8
 """Elements of an array that are shown."""
@@ -216,27 +219,23 @@ def _without_tags(page: str) -> str:
 
 def _check(resolved: Resolved) -> None:
     """Compare every byte in the store with the digest that names it."""
-    import hashlib
-
-    from ..console.progress import reporting
-
     if resolved.entry is None:
         raise CliError(f"{resolved.name} is not in the store, so there is no digest to compare it with")
     store = Store()
     with reporting(unit="bytes") as report:
         for file in resolved.entry.manifest.files:
-            digest, done = hashlib.sha256(), 0
-            with store.blob(file).open("rb") as data:
-                while chunk := data.read(1 << 20):
-                    digest.update(chunk)
-                    done += len(chunk)
-                    report(f"checking {file.name}", done, file.size)
-            if f"sha256-{digest.hexdigest()}" != file.digest:
+            sha256 = _sha256(store.blob(file), file, report)
+            if f"sha256-{sha256}" != file.digest:
                 raise IntegrityError(
-                    f"{file.name} is damaged: its SHA-256 is {digest.hexdigest()}, not {file.digest[7:]}",
+                    f"{file.name} is damaged: its SHA-256 is {sha256}, not {file.digest[7:]}",
                     f"`llamay rm {resolved.name}`, then pull it again",
                 )
     click.echo(f"{resolved.name}: every byte is as it was pulled", err=True)
+
+
+def _sha256(path: Path, file: File, report: Report) -> str:
+    with path.open("rb") as data:
+        return sha256_of(chunks_of(data), lambda done: report(f"checking {file.name}", done, file.size))
 
 
 def _formats(formats: dict[str, int]) -> str:

@@ -1,20 +1,58 @@
-"""Models that are split over several files: finding the parts and checking that they belong together."""
+"""Models that are split over several files: names of parts, finding them, checking that they belong together."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import _native
 from ..errors import GGUFError
 
-_PART = re.compile(r"(?P<prefix>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+# Names differ in case where a file system or a user changed it: such a model is split all the same.
+_PART = re.compile(r"(.*)-([0-9]{5})(-of-)([0-9]{5})(\.gguf)", re.IGNORECASE | re.DOTALL)
+_ENDING = re.compile(r"\.gguf\Z", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class PartName:
+    """The name, path or address of one part of a split model, taken apart; `number` counts from 1."""
+
+    prefix: str
+    number: int
+    count: int
+    of: str = "-of-"
+    ending: str = ".gguf"
+
+    def of_part(self, number: int) -> str:
+        """Return the name of another part, written as this one is."""
+        return f"{self.prefix}-{number:05d}{self.of}{self.count:05d}{self.ending}"
 
 
 def part_path(prefix: str, number: int, count: int) -> str:
     """Return the name of part `number` (from 1) of `count`, as every tool writes it."""
-    return f"{prefix}-{number:05d}-of-{count:05d}.gguf"
+    return PartName(prefix, number, count).of_part(number)
+
+
+def part_name(name: str) -> PartName | None:
+    """Return what a name, a path or an address says of a part of a split model; None where it names no part."""
+    match = _PART.fullmatch(name)
+    return match and PartName(match[1], int(match[2]), int(match[4]), match[3], match[5])
+
+
+def parts_of(name: str) -> list[str]:
+    """Return the names of all parts of the model that `name` is a part of, in order; `name` alone for another file."""
+    part = part_name(name)
+    if part is None or not 1 <= part.number <= part.count:
+        return [name]
+    return [part.of_part(number) for number in range(1, part.count + 1)]
+
+
+def model_stem(name: str) -> str:
+    """Return a file's name without `.gguf`, and without the number and the count of a part."""
+    part = part_name(name if _ENDING.search(name) else f"{name}.gguf")
+    return _ENDING.sub("", name) if part is None else part.prefix
 
 
 def part_count(file: _native.File) -> int:
@@ -30,26 +68,26 @@ def sibling_paths(path: Path, file: _native.File) -> list[Path]:
 
     """
     count = part_count(file)
-    match = _PART.fullmatch(path.name)
-    if match is None:
+    part = part_name(path.name)
+    if part is None:
         raise GGUFError(
             f"this is a part of a model in {count} files, but is not named like one",
             f"name the parts {part_path('NAME', 1, count)} and so on",
             path=path,
         )
-    if int(match["count"]) != count:
+    if part.count != count:
         raise GGUFError(
-            f"the name says {int(match['count'])} parts, but the file says {count}",
+            f"the name says {part.count} parts, but the file says {count}",
             "give the parts their original names",
             path=path,
         )
-    if not 1 <= int(match["number"]) <= count:
+    if not 1 <= part.number <= count:
         raise GGUFError(
-            f"the name says part {int(match['number'])} of {count}",
+            f"the name says part {part.number} of {count}",
             "give the parts their original names",
             path=path,
         )
-    paths = [path.with_name(part_path(match["prefix"], n, count)) for n in range(1, count + 1)]
+    paths = [path.with_name(name) for name in parts_of(path.name)]
     missing = [p.name for p in paths if not p.exists()]
     if missing:
         shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")

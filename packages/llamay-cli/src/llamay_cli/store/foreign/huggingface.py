@@ -25,6 +25,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 
 def models() -> Iterator[ForeignModel]:
     """Yield every GGUF file, the first one of a split model."""
+    from llamay_models.gguf.split import parts_of
+
     try:
         folders = sorted(_hub().glob("models--*--*"))
     except OSError:
@@ -33,7 +35,7 @@ def models() -> Iterator[ForeignModel]:
         owner, _, repo = folder.name.removeprefix("models--").partition("--")
         commit = _commit(folder, "main")
         for file in _ggufs(folder / "snapshots" / commit) if commit else ():
-            if not re.search(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", file.name, re.IGNORECASE):
+            if parts_of(file.name)[0] == file.name:
                 path = file.relative_to(folder / "snapshots" / str(commit)).as_posix()
                 yield _cached_file(f"hf.co/{owner}/{repo}:{path}", file, file.stat().st_size)
 

@@ -11,19 +11,15 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...errors import IntegrityError
 from ...paths import expand
+from ..ollama_manifest import DIGEST, LAYER, MAX_BYTES, TEXTS
 from ..sources import LIBRARY, REGISTRY, ollama_name
 from .files import MAX_FILES, is_file, read_bounded, walk
 from .model import ForeignModel
-
-_DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
-_LAYER = "application/vnd.ollama.image."
-_MAX_MANIFEST = 1 << 20
 
 
 def models(warn: Callable[[str], None]) -> Iterator[ForeignModel]:
@@ -72,7 +68,7 @@ def _read(root: Path, manifest: Path) -> ForeignModel:
         name = f"{namespace}/{name}" if host == REGISTRY else f"{host}/{namespace}/{name}"
     where = f"{name} in Ollama's store"
     try:
-        text = read_bounded(manifest, _MAX_MANIFEST)
+        text = read_bounded(manifest, MAX_BYTES)
         layers = json.loads(text)["layers"]
         kinds = [(str(each["mediaType"]), str(each["digest"]), int(each["size"])) for each in layers]
         modified = manifest.stat().st_mtime
@@ -82,13 +78,13 @@ def _read(root: Path, manifest: Path) -> ForeignModel:
         ) from None
     files: list[tuple[str, Path, int]] = []
     for kind, digest, size in kinds:
-        if not kind.startswith(_LAYER):
+        if not kind.startswith(LAYER):
             continue
-        match = _DIGEST.fullmatch(digest)
+        match = DIGEST.fullmatch(digest)
         if match is None:
             raise IntegrityError(f"{where} has a layer with an invalid digest: {digest[:80]!r}")
         blob = root / "blobs" / f"sha256-{match[1]}"
-        files.append((kind.removeprefix(_LAYER), blob, size))
+        files.append((kind.removeprefix(LAYER), blob, size))
     weights = [(blob, size) for kind, blob, size in files if kind == "model"]
     if len(weights) != 1 or any(kind == "adapter" for kind, _, _ in files):
         what = "an adapter" if len(weights) == 1 else f"{len(weights)} files of weights"
@@ -96,9 +92,7 @@ def _read(root: Path, manifest: Path) -> ForeignModel:
     for blob, size in weights:
         if not is_file(blob) or blob.stat().st_size != size:
             raise IntegrityError(f"{where} is not whole: {blob.name} is missing or cut short")
-    texts = tuple(
-        (kind, b) for kind, b, _ in files if kind in ("template", "system", "license", "params", "messages")
-    )
+    texts = tuple((kind, blob) for kind, blob, _ in files if kind in TEXTS)
     identity = hashlib.sha256(text.encode()).hexdigest()
     return ForeignModel(
         name, weights[0][0], sum(size for _, _, size in files), identity, modified, "ollama", texts
