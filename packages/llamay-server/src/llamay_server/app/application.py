@@ -136,7 +136,8 @@ def create_app(
         logging_config=None,
     )
     app.state["services"] = services
-    return Application(Gate(app, config, keys, metrics), app, services)
+    paths = frozenset(route.path for route in app.routes if "{" not in route.path_format)
+    return Application(Gate(app, config, keys, metrics, paths), app, services)
 
 
 async def _sweep(services: Services) -> None:

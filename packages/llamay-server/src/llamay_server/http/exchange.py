@@ -18,6 +18,16 @@ _KEY = "llamay.exchange"
 
 
 @dataclass(slots=True)
+class Spent:
+    """What generations took for one request: tokens, and when the first one came, in `time.monotonic()` seconds."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    first_token: float | None = None
+
+
+@dataclass(slots=True)
 class Exchange:
     """One request and its answer: its owner, its dialect, and the phase of its work.
 
@@ -36,6 +46,8 @@ class Exchange:
     """Writes the frame with which this answer's stream fails, where that is not the usual one of its dialect."""
     body: Body | None = None
     """The body of a streamed answer that is under way; frames may be written to it past the framework."""
+    spent: Spent = field(default_factory=Spent)
+    """What the request took, for the log; complete when its generations have ended."""
     notes: dict[str, str] = field(default_factory=dict)
     """Headers of the answer that are known while it is made, such as a warning about tools that were left out."""
 

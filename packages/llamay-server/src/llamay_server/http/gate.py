@@ -20,6 +20,7 @@ from llamay_server.http.exchange import Exchange, attach, dialect_of
 from llamay_server.http.frames import error_frame
 from llamay_server.http.origins import CORS_METHODS, Origins
 from llamay_server.http.receiving import discard, disconnected, read_body, replay
+from llamay_server.http.request_log import NO_ROUTE, log_request
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
@@ -40,10 +41,13 @@ _OPEN_PATHS = frozenset(("/", "/health", "/v1/health", "/favicon.ico"))
 
 
 class Gate:
-    """The outermost ASGI application."""
+    """The outermost ASGI application. `paths` are the routes without parameters."""
 
-    def __init__(self, app: ASGIApp, config: Config, keys: Keys, metrics: Metrics) -> None:
+    def __init__(
+        self, app: ASGIApp, config: Config, keys: Keys, metrics: Metrics, paths: frozenset[str] = frozenset()
+    ) -> None:
         self.app, self.config, self.keys, self.metrics = app, config, keys, metrics
+        self._paths = paths
         self.draining = False
         self.active: set[asyncio.Task[None]] = set()
         self.exchanges: dict[asyncio.Task[None], Exchange] = {}
@@ -90,6 +94,10 @@ class Gate:
             await answer.refuse(error)
             if error.kind == "too_large":
                 await discard(receive)
+        finally:
+            # The path of the route, without what the client put into it.
+            known = path if path in self._paths else NO_ROUTE
+            log_request(scope["method"], scope.get("path_template") or known, answer.status, exchange)
 
     async def _run(
         self, scope: Scope, receive: Receive, answer: _Answer, exchange: Exchange, *, watch: bool
@@ -161,10 +169,11 @@ class _Answer:
         request_id = exchange.request_id.encode()
         self.headers = [(b"x-request-id", request_id), (b"request-id", request_id), *_SECURITY_HEADERS]
         self.started = self.ended = False
+        self.status: int | None = None
 
     async def __call__(self, message: Any) -> None:
         if message["type"] == "http.response.start":
-            self.started = True
+            self.started, self.status = True, message["status"]
             self._metrics.requests.labels(self._exchange.dialect.value, str(message["status"])).inc()
             notes = [
                 (k.encode(), v.encode())

@@ -25,12 +25,13 @@ class _Lines(logging.Formatter):
 class _Objects(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One event as a JSON object."""
-        out = {
+        out: dict[str, object] = {
             "time": _when(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
+        out |= getattr(record, "fields", {})
         if record.exc_info:
             out["exception"] = self.formatException(record.exc_info)
         return json.dumps(out, ensure_ascii=True)

@@ -133,6 +133,7 @@ class Run:
             # The answer is complete: a client that leaves now interrupts nothing.
             exchange.phase = None
         finally:
+            self._note_spent()
             for generation in self.generations:
                 if generation.finish_reason is None:
                     generation.cancel()
@@ -204,6 +205,14 @@ class Run:
             usage__cache_read__input_tokens=cached,
             usage__output_tokens=generated,
         )
+
+    def _note_spent(self) -> None:
+        """Add what the generations took, also those that are cut short, to the exchange."""
+        if self.generations:
+            now, spent = self.totals_now(), self.exchange.spent
+            spent.prompt_tokens += now.prompt_tokens
+            spent.cached_tokens += now.cached_tokens
+            spent.completion_tokens += now.completion_tokens
 
     # -- before the generations
 
@@ -300,6 +309,8 @@ class Run:
             self._decoding = True
             exchange.phase = "decode"
             self._prefill_seconds = now - self._began
+            if exchange.spent.first_token is None:
+                exchange.spent.first_token = now
             self.totals.prefill += self._prefill_seconds
             self.metrics.first_token.labels(self.model.info.name).observe(now - exchange.started)
             if alone and self._write is not None:
