@@ -113,8 +113,10 @@ class PrefixTree(_kv.PrefixTree):
 
 def _place(identity: Identity, tenant: str) -> tuple[bytes, bytes]:
     """Return the names under which the tree files what belongs to an identity and a tenant."""
-    arguments.instance("identity", identity, Identity)
-    return identity.digest, arguments.text("tenant", tenant).encode()
+    if not isinstance(identity, Identity) or not isinstance(tenant, str):  # every request asks
+        arguments.instance("identity", identity, Identity)
+        arguments.text("tenant", tenant)
+    return identity.digest, tenant.encode()
 
 
 class Pin:
