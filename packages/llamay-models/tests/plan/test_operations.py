@@ -408,9 +408,12 @@ def test_a_text_is_pooled_in_place_of_the_rows_that_want_an_output(kind):
     [
         ({"texts": [2, 2]}, "texts of [2, 2] rows do not make up 6 rows"),
         ({"types": [0]}, "there are 1 types for 6 rows"),
-        ({"positions": np.zeros((5, 2))}, "there are 5 positions for 6 rows"),
-        ({"wanted": [6]}, "wanted must name rows from 0 to 5, not [6]"),
-        ({"vectors": {-1: np.zeros(3)}}, "vectors must name rows from 0 to 5, not [-1]"),
+        ({"positions": np.zeros((5, 2), int)}, "there are 5 positions for 6 rows"),
+        ({"wanted": [6]}, "each row that wanted names must be a whole number from 0 to 5, not 6"),
+        (
+            {"vectors": {-1: np.zeros(3)}},
+            "each row that vectors names must be a whole number from 0 to 5, not -1",
+        ),
     ],
 )
 def test_rows_that_do_not_fit_each_other_are_refused(how, message):
@@ -421,7 +424,7 @@ def test_rows_that_do_not_fit_each_other_are_refused(how, message):
 def test_a_position_has_the_axes_that_are_asked_for():
     rope = Rope(6, 100.0)
     with pytest.raises(PlanError, match="positions have 2 axes; there is no axis 2"):
-        result(lambda g, x: g.rope(x, 2, rope, axes=[0, 1, 2]), Rows(TOKENS, positions=np.zeros((6, 2))))
+        result(lambda g, x: g.rope(x, 2, rope, axes=[0, 1, 2]), Rows(TOKENS, positions=np.zeros((6, 2), int)))
 
 
 # -- what does not fit

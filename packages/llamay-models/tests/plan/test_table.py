@@ -11,13 +11,16 @@ import pytest
 
 from llamay_models.architectures import ARCHITECTURES
 from llamay_models.errors import PlanError
+from llamay_models.kv_cache.layout import cache_layout
 from llamay_models.plan import (
     MEANINGS,
     REWRITES,
     TABLE,
     Program,
     Record,
+    RowByRow,
     Trace,
+    memories,
     operation,
     operations,
     validate,
@@ -160,6 +163,34 @@ def test_a_wrong_width_is_refused_by_the_table():
     two = program(wide, total, widths=(8, 9, 8), tensors=(tensor(20, 8), tensor(8, 9)))
     with pytest.raises(PlanError, match="record 2: add: v0 has 8 values but v1 has 9"):
         validate(two)
+
+
+def attended(layer, value, **attrs):
+    """Attention over value 0; `value` is its output."""
+    attrs = {
+        "heads": 2,
+        "kv_heads": 2,
+        "k_dim": 4,
+        "v_dim": 4,
+        "scale": 1.0,
+        "window": 0,
+        "softcap": 0.0,
+        **attrs,
+    }
+    return Record("attention", (value,), (0, 0, 0), (), {"layer": layer, **attrs})
+
+
+def test_a_layer_that_two_operations_keep_is_refused_by_the_table():
+    validate(program(attended(0, 1), attended(1, 2)))
+    validate(program(attended(0, 1), attended(0, 2, mask="full")))
+    message = re.escape("record 2, attention (v2): layer 0 is kept by record 1, attention (v1) already")
+    for twice in (
+        program(attended(0, 1), attended(0, 2)),
+        program(attended(0, 1), attended(0, 2, window=3)),
+    ):
+        for use in (validate, memories, RowByRow, lambda p: cache_layout(p, "f16")):
+            with pytest.raises(PlanError, match=message):
+                use(twice)
 
 
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))

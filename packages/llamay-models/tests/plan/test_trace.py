@@ -101,7 +101,8 @@ def test_a_rotation_larger_than_the_head_is_refused():
 
 def test_heads_that_do_not_match_are_refused():
     def build(g):
-        q, k = embedded(g, 24), g.linear(embedded(g, 24), Matrix("k.weight", 10, 24), 10)
+        q = embedded(g, 24)
+        k = g.linear(q, Matrix("k.weight", 10, 24), 10)
         g.attention(0, q, k, k, heads=4, kv_heads=2, scale=1.0)
 
     check_error("attention: a query head has 6 values but a key head has 5", build)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 import llamay_kv
-from llamay_models.errors import PlanError
 from llamay_models.plan import Memory, Program, memories
 
 Precision = Literal["f16", "f32", "vq8", "q8"]
@@ -18,7 +17,7 @@ def cache_layout(program: Program, precision: Precision) -> llamay_kv.Layout:
 
     Groups that keep all positions come first, then windows from the narrowest on, latent rows, and states. States are
     F32 whatever the precision of K and V; latent rows, whose values are a part of their keys, are F16 where only values
-    would be int8. Raises PlanError where a layer keeps two things of one kind.
+    would be int8. Raises PlanError where two operations keep values that cannot share a layer.
     """
     kept: dict[tuple[int, int], list[Memory]] = {}
     for memory in memories(program):
@@ -46,10 +45,5 @@ def _states(members: Iterable[Memory]) -> list[llamay_kv.Layer]:
     sizes: dict[int, tuple[int, int]] = {}
     for m in members:
         k_dim, v_dim = sizes.get(m.layer, (0, 0))
-        if (m.k_dim and k_dim) or (m.v_dim and v_dim):
-            what = "convolutions" if m.k_dim else "scans"
-            raise PlanError(
-                f"layer {m.layer} has two {what}; a layer's state is one convolution and one scan"
-            )
         sizes[m.layer] = (k_dim + m.k_dim, v_dim + m.v_dim)
     return [llamay_kv.Layer(layer, 1, k_dim, v_dim) for layer, (k_dim, v_dim) in sizes.items()]

@@ -43,6 +43,16 @@ class Attr:
         least = "" if self.low is None else f" from {self.low:g} on"
         return _KINDS[self.kind] + least + ("" if self.above is None else f" above {self.above:g}")
 
+    def plain(self, value: Any) -> Any:
+        """Return an allowed value as records have it: numbers are Python's, and whole numbers in a list are a tuple."""
+        if value is None:
+            return None
+        if self.kind == "whole":
+            return int(value)
+        if self.kind == "real":
+            return float(value)
+        return tuple(int(entry) for entry in value) if self.kind == "wholes" else value
+
     def _fits(self, value: object) -> bool:
         if self.kind == "text":
             return isinstance(value, str) and (not self.choices or value in self.choices)

@@ -43,7 +43,7 @@ class Needs(Trace):
         self.wanted: dict[str, tuple[int, int]] = {}
         self.problems: list[str] = []
 
-    def _expect(self, op: str, w: Tensor, rows: int, cols: int, stack: int = 1) -> Tensor:
+    def _fit(self, op: str, w: Tensor, rows: int, cols: int, stack: int) -> Tensor:
         """Note the wanted tensor, and return it as if it were there."""
         known, needed = self.wanted.setdefault(w.name, (rows, cols)), shape_text(rows, cols, stack)
         if known != (rows, cols):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from llamay_models.arguments import text, whole
 from llamay_models.errors import PlanError
 
 Floats = npt.NDArray[np.float32]
@@ -47,13 +48,42 @@ class Tensor(Protocol):
         """Return the values, float32 of shape (rows, cols)."""
 
 
+_MEMBERS = ("name", "format", "rows", "cols", "nbytes", "dequantize")
+
+
+def check_tensor(where: str, w: Any, error: type[Exception] = PlanError) -> Tensor:
+    """Return a weight that has all members of `Tensor`, its name a string and its shape whole numbers.
+
+    Raises `error` that begins with `where`.
+    """
+    if missing := [member for member in _MEMBERS if not hasattr(w, member)]:
+        raise error(
+            f"{where}: a weight must be a Tensor, such as ArrayTensor(name, values), but this "
+            f"{type(w).__name__} has no {' and no '.join(missing)}"
+        )
+    tensor: Tensor = w
+    name = text(f"{where}: a weight's name", tensor.name, error=error)
+    for size, value in (("rows", tensor.rows), ("cols", tensor.cols)):
+        whole(f"{where}: {size} of {name}", value, 0, error=error)
+    return tensor
+
+
 @dataclass
 class ArrayTensor:
-    """A tensor of float32 values in memory, of one dimension or more; all but the last are rows."""
+    """A tensor of float32 values in memory, of one dimension or more; all but the last are rows.
+
+    `values` may be whatever numpy makes an array of real numbers of; they are rounded to float32. Raises PlanError for
+    other values, for one number without a dimension, and for numbers beyond float32.
+    """
 
     name: str
     values: Floats
     format: str = "F32"
+
+    def __post_init__(self) -> None:
+        text("the name of an ArrayTensor", self.name, error=PlanError)
+        text(f"the format of {self.name}", self.format, error=PlanError)
+        self.values = _floats(self.name, self.values)
 
     @property
     def rows(self) -> int:
@@ -73,6 +103,23 @@ class ArrayTensor:
     def dequantize(self) -> Floats:
         """Return the values, float32 of shape (rows, cols)."""
         return self.values.reshape(self.rows, self.cols)
+
+
+def _floats(name: str, values: Any) -> Floats:
+    """Return values as float32. Raises PlanError for values that are no real numbers, or that float32 cannot have."""
+    try:
+        given = np.asarray(values)
+    except ValueError:
+        raise PlanError(f"the values of {name} make no array: the lengths of its rows differ") from None
+    if given.dtype.kind not in "iuf":
+        raise PlanError(f"the values of {name} must be real numbers, not {given.dtype}")
+    if not given.ndim:
+        raise PlanError(f"the values of {name} must have one dimension or more, not be one number")
+    with np.errstate(over="ignore"):
+        rounded: Floats = given.astype(np.float32, copy=False)
+    if given.dtype != np.float32 and np.any(np.isinf(rounded) & np.isfinite(given)):
+        raise PlanError(f"the values of {name} have a number that is too large for float32")
+    return rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +227,14 @@ class Value:
     """A traced value: its number, its width in F32 numbers a row, and a name for people.
 
     The name comes from the weight that made it (`blk.3.attn_q`) or from the operation and its argument
-    (`blk.3.attn_q.rope`). Nothing is computed from it.
+    (`blk.3.attn_q.rope`). Nothing is computed from it. `owner` identifies the recorder, which takes
+    its own values only.
     """
 
     id: int
     width: int
     name: str
+    owner: object = field(default=None, repr=False, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

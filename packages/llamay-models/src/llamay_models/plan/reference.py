@@ -47,7 +47,9 @@ class Reference(Trace):
         values = super()._record(op, outs, args, weights, **attrs)
         arrays = [a.array for a in args if isinstance(a, Computed)]
         made = apply(self.records[-1], self._rows, arrays, [self.tensors[i] for i in weights])
-        return tuple(Computed(v.id, v.width, v.name, a) for v, a in zip(values, made, strict=True))
+        return tuple(
+            Computed(v.id, v.width, v.name, a, owner=v.owner) for v, a in zip(values, made, strict=True)
+        )
 
 
 class Watch(Reference):

@@ -44,6 +44,30 @@ class Memory:
     v_dim: int = 0
     window: int = 0
 
+    def shares_layer(self, other: Memory) -> bool:
+        """Return whether both fit into one layer: only the two parts of a state do."""
+        states = self.kind == other.kind == "state"
+        return states and not (self.k_dim and other.k_dim) and not (self.v_dim and other.v_dim)
+
+
+class Layers:
+    """The operations that keep values of each layer: of one layer an attention, or a convolution and a scan."""
+
+    def __init__(self) -> None:
+        self._keepers: dict[int, list[tuple[Memory, str]]] = {}
+
+    def add(self, number: int, op: str, value: str, memory: Memory) -> None:
+        """Add a record, by its number and its value's name. Raises PlanError where its layer is another's already."""
+        keeper = f"record {number}, {op} ({value})"
+        others = self._keepers.setdefault(memory.layer, [])
+        for other, name in others:
+            if not memory.shares_layer(other):
+                raise PlanError(
+                    f"{keeper}: layer {memory.layer} is kept by {name} already; a layer has one attention, or "
+                    "one convolution and one scan"
+                )
+        others.append((memory, keeper))
+
 
 # -- inputs of a step
 
@@ -211,6 +235,10 @@ class Operation:
             )
 
         return {name: value for name, value in attrs.items() if not says_nothing(name, value)}
+
+    def plain(self, attrs: Attrs) -> Attrs:
+        """Return checked attributes as records have them (see `Attr.plain`)."""
+        return {name: self.attrs[name].plain(value) for name, value in attrs.items()}
 
     def check_record(self, record: Record) -> None:
         """Check the counts and the attributes of a record. Raises PlanError."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from llamay_models.errors import PlanError
 from llamay_models.plan.operations import TABLE
 from llamay_models.plan.records import Program, Record, Value
-from llamay_models.plan.schema import Call, Inputs, Memory, Operation
+from llamay_models.plan.schema import Call, Inputs, Layers, Memory, Operation
 
 
 def operation(name: str) -> Operation:
@@ -29,7 +29,7 @@ def call_of(program: Program, record: Record) -> Call:
 
 
 def validate(program: Program) -> None:
-    """Check every record against the table, and that it reads values of earlier records.
+    """Check every record against the table, that it reads values of earlier records, and that layers are kept once.
 
     Raises PlanError that names the record and the problem.
     """
@@ -52,12 +52,22 @@ def validate(program: Program) -> None:
         except PlanError as error:
             raise PlanError(f"record {index}: {error}") from None
         made.update(record.outs)
+    memories(program)
 
 
 def memories(program: Program) -> list[Memory]:
-    """Return the values that the program's operations keep of their layers, in the order of the records."""
-    kept = (operation(r.op).memory(call_of(program, r)) for r in program.records)
-    return [memory for memory in kept if memory is not None]
+    """Return the values that the program's operations keep of their layers, in the order of the records.
+
+    Raises PlanError, which names both records, where two operations keep values that cannot share a layer: two
+    attentions, two convolutions, two scans, or an attention and one of these.
+    """
+    kept, layers = list[Memory](), Layers()
+    for number, record in enumerate(program.records):
+        memory = operation(record.op).memory(call_of(program, record))
+        if memory is not None:
+            layers.add(number, record.op, program.names[record.outs[0]], memory)
+            kept.append(memory)
+    return kept
 
 
 def inputs(program: Program) -> Inputs:

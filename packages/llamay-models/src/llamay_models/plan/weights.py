@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from llamay_models.errors import TensorError
-from llamay_models.plan.records import Tensor
+from llamay_models.plan.records import Tensor, check_tensor
 
 Key = str | tuple[int, str] | tuple[int, str, str]
 
@@ -23,9 +23,16 @@ def tensor_name(key: Key) -> str:
 
 
 class Weights:
-    """A view of named tensors that remembers the names asked for, so that unused tensors can be reported."""
+    """A view of named tensors that remembers the names asked for, so that unused tensors can be reported.
+
+    Raises TensorError for an entry that is no Tensor.
+    """
 
     def __init__(self, tensors: Mapping[str, Tensor], missing: Callable[[str], Tensor] | None = None) -> None:
+        if not isinstance(tensors, Mapping):
+            raise TensorError(f"weights must be a mapping of names to tensors, not {type(tensors).__name__}")
+        for name, tensor in tensors.items():
+            check_tensor(f"weights[{name!r}]", tensor, TensorError)
         self._tensors = tensors
         self._missing = missing
         self.asked: set[str] = set()

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from llamay_models import arguments
 from llamay_models.errors import PlanError
 from llamay_models.plan.attributes import real, text, whole
 from llamay_models.plan.recorder import Recorder
@@ -38,13 +39,15 @@ class Attention(Recorder):
         Vaswani et al. 2017, https://arxiv.org/abs/1706.03762; latent keys: DeepSeek-AI 2024,
         https://arxiv.org/abs/2405.04434.
         """
-        if heads < 1 or kv_heads < 1 or heads % kv_heads:
+        self._counts("attention", heads=heads, kv_heads=kv_heads)
+        arguments.whole("attention: v_from_k", v_from_k, 0, error=PlanError)
+        if heads % kv_heads:
             raise PlanError(f"attention: {heads} query heads do not divide among {kv_heads} key/value heads")
         if (v is None) != (v_from_k > 0):
             raise PlanError("attention: values come either as v or as the first v_from_k numbers of the keys")
         for value, count in ((q, heads), (k, kv_heads), (v, kv_heads)):
-            if value is not None and value.width % count:
-                raise PlanError(f"attention: {value.name} has {value.width} values for {count} heads")
+            if value is not None:
+                self._parts("attention", value, count)
         k_dim = k.width // kv_heads
         v_dim = v_from_k if v is None else v.width // kv_heads
         if q.width != heads * k_dim:
@@ -61,9 +64,9 @@ class Attention(Recorder):
             kv_heads=kv_heads,
             k_dim=k_dim,
             v_dim=v_dim,
-            scale=float(scale),
-            window=int(window),
-            softcap=float(softcap),
+            scale=scale,
+            window=window,
+            softcap=softcap,
             mask=mask,
             v_from_k=v_from_k,
         )

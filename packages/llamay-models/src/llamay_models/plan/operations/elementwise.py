@@ -83,7 +83,7 @@ class Elementwise(Recorder):
 
     def scale(self, x: Value, by: float) -> Value:
         """`x * by`."""
-        return self._emit("scale", x.width, f"{x.name}.scale", [x], by=float(by))
+        return self._emit("scale", x.width, f"{x.name}.scale", [x], by=by)
 
     def affine(self, x: Value, w: Tensor | None, b: Tensor | None = None, parts: int | None = None) -> Value:
         """`x * w + b`, where w or b may be left out.
@@ -116,7 +116,7 @@ class Elementwise(Recorder):
 
     def softcap(self, x: Value, cap: float) -> Value:
         """`cap * tanh(x / cap)`."""
-        return self._emit("softcap", x.width, f"{x.name}.softcap", [x], cap=float(cap))
+        return self._emit("softcap", x.width, f"{x.name}.softcap", [x], cap=cap)
 
 
 def _by_parts(x: Doubles, parts: Doubles) -> Doubles:

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from llamay_models import arguments
+from llamay_models.errors import PlanError
 from llamay_models.plan.attributes import real, text, whole
 from llamay_models.plan.operations.elementwise import ACT, UNARY, sigmoid, softplus
 from llamay_models.plan.recorder import Recorder, stem
@@ -49,8 +51,8 @@ class Experts(Recorder):
             k=k,
             groups=groups,
             groups_used=groups_used,
-            norm=int(norm),
-            scale=float(scale),
+            norm=int(arguments.flag("route: norm", norm, error=PlanError)),
+            scale=scale,
         )
         return ids, shares
 
@@ -72,6 +74,7 @@ class Experts(Recorder):
         Without a gate the hidden values are `act(up[e] @ x)`. `gate`, `up`: (experts, hidden, x's width) and `down`:
         (experts, x's width, hidden); the matrices of all experts are stacked in one.
         """
+        self._counts("experts", experts=experts, hidden=hidden)
         matrices = [] if gate is None else [self._stacked("experts", gate, experts, hidden, x.width)]
         matrices.append(self._stacked("experts", up, experts, hidden, x.width))
         matrices.append(self._stacked("experts", down, experts, x.width, hidden))

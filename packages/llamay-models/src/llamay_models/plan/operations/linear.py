@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from llamay_models.arguments import whole
+from llamay_models.errors import PlanError
 from llamay_models.plan.attributes import Attr
 from llamay_models.plan.operations.elementwise import ACT, UNARY
 from llamay_models.plan.recorder import Recorder, stem
@@ -30,6 +32,8 @@ class Linear(Recorder):
 
         `w`: (sum of widths, x's width), `bias`: (sum of widths,). Each matrix is recorded as a `linear` with its rows.
         """
+        for number, width in enumerate(widths):
+            whole(f"linear_split: widths[{number}]", width, 1, error=PlanError)
         total, begin, values = sum(widths), 0, []
         for number, width in enumerate(widths):
             part = range(begin, begin + width)

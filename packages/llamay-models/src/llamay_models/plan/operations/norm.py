@@ -28,10 +28,11 @@ class Norm(Recorder):
             name, weights, usual = f"{x.name}.rms_norm", [], 1
         else:
             length = x.width if own else size
-            name, weights = stem(w.name), [self._weight("rms_norm", w, 1, length)]
+            weights = [self._weight("rms_norm", w, 1, length)]
+            name = stem(w.name)
             usual = x.width // length
         groups = None if heads == usual else heads
-        return self._emit("rms_norm", x.width, name, [x], weights, eps=float(eps), groups=groups)
+        return self._emit("rms_norm", x.width, name, [x], weights, eps=eps, groups=groups)
 
     def layer_norm(self, x: Value, w: Tensor | None, bias: Tensor | None, eps: float) -> Value:
         """`(x - mean(x)) / sqrt(variance(x) + eps) * w + bias`; `w`, `bias`: (x's width,), or None.
@@ -43,7 +44,7 @@ class Norm(Recorder):
         vectors = [v for v in (w, bias) if v is not None]
         weights = [self._weight("layer_norm", v, 1, x.width) for v in vectors]
         name = f"{x.name}.layer_norm" if w is None else stem(w.name)
-        return self._emit("layer_norm", x.width, name, [x], weights, eps=float(eps))
+        return self._emit("layer_norm", x.width, name, [x], weights, eps=eps)
 
 
 # -- meanings

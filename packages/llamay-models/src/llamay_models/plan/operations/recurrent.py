@@ -19,6 +19,7 @@ class Recurrent(Recorder):
         Rows before the text's first row are zeros. `w`: (x's width, taps), `bias`: (x's width,). The layer keeps the
         last `taps - 1` inputs.
         """
+        self._counts("conv", taps=taps)
         if taps < 2:
             raise PlanError(f"conv: a convolution of {taps} taps keeps nothing; use affine")
         weights = [self._weight("conv", w, x.width, taps)]
@@ -53,7 +54,8 @@ class Recurrent(Recorder):
         (https://arxiv.org/abs/2503.14456).
         """
         groups = heads if groups is None else groups
-        if groups < 1 or heads < 1 or heads % groups:
+        self._counts("scan", heads=heads, groups=groups)
+        if heads % groups:
             raise PlanError(f"scan: {heads} heads do not divide among {groups} groups")
         if (a is None) != (b is None):
             raise PlanError("scan: a and b come together or not at all")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from llamay_models import arguments
 from llamay_models.errors import PlanError
 from llamay_models.plan.attributes import Attr, real, text, whole
 from llamay_models.plan.operations.norm import RMS, check_norm, rms
@@ -39,9 +40,13 @@ class Rotation(Recorder):
         head_dim = self._parts("rope", x, heads)
         if rope is None:
             return x
+        if not isinstance(rope, Rope):
+            raise PlanError(f"rope: the rotation must be a Rope or None, not {rope!r}")
+        arguments.whole("rope: offset", offset, error=PlanError)
         if offset < 0 or rope.dims + offset > head_dim:
             at = f" from {offset} on" if offset else ""
             raise PlanError(f"rope: rotates {rope.dims} dimensions{at} but a head of {x.name} has {head_dim}")
+        turned_by = None if axes is None else _axes(axes, rope.dims // 2)
         frequencies = rope.frequencies(self._constant("rope", factors, rope.dims // 2))
         return self._emit(
             "rope",
@@ -53,8 +58,17 @@ class Rotation(Recorder):
             freqs=frequencies,
             factor=rope.factor,
             offset=offset,
-            axes=tuple(axes) if axes is not None and any(axes) else None,
+            axes=turned_by if turned_by is not None and any(turned_by) else None,
         )
+
+
+def _axes(axes: Sequence[int], pairs: int) -> tuple[int, ...]:
+    """Return the axis of each pair. Raises PlanError."""
+    if not isinstance(axes, Sequence | np.ndarray):
+        raise PlanError(f"rope: axes must be a sequence of whole numbers, not {axes!r}")
+    if len(axes) != pairs:
+        raise PlanError(f"rope: axes has {len(axes)} entries for {pairs} pairs")
+    return tuple(arguments.whole(f"rope: axes[{i}]", axis, 0, error=PlanError) for i, axis in enumerate(axes))
 
 
 def rotate(rows: Rows, x: Doubles, a: Attrs) -> Doubles:

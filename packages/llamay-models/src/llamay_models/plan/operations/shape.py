@@ -14,6 +14,7 @@ class Shape(Recorder):
 
     def columns(self, x: Value, start: int, width: int, heads: int = 1) -> Value:
         """Return the `width` values from `start` on of each of `heads` equal parts of x."""
+        self._counts("columns", width=width, heads=heads)
         name = f"{x.name}.{start}"
         return self._emit("columns", heads * width, name, [x], start=start, width=width, heads=heads)
 
