@@ -1,6 +1,7 @@
 """The backend is used through one table, so that another one can take its place."""
 
 import ast
+import inspect
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -40,6 +41,20 @@ def test_a_backend_fills_the_whole_table(made: Backend):
     assert flag.on
     flag.set(False)
     assert not flag.on
+
+
+def test_a_backend_shows_its_name_only():
+    assert repr(CPU) == "<Backend cpu>"
+    assert "backend: 'Backend' = <Backend cpu>" in str(inspect.signature(load))
+
+
+@pytest.mark.parametrize("wrong", ["cpu", None, Backend, object()])
+def test_what_is_no_backend_is_refused_before_the_file_is_opened(wrong):
+    with pytest.raises(
+        ValueError, match=r"backend must be a llamay_models.backend.Backend, such as CPU"
+    ) as error:
+        load("missing.gguf", backend=wrong)
+    assert repr(wrong) in str(error.value)
 
 
 def test_a_file_is_loaded_by_the_backend_that_it_is_given(shared_data):

@@ -2,7 +2,8 @@
 
 Everything between a file's tensors and the tokens that come out of a step is in the table: preparing weights and plans,
 running steps, drawing tokens, filling masks. Nothing else in this package knows the device. `CPU` is llamay_kernels.
-docs/engine.md states the rules for backends, and `tests/standin` has one in numpy that passes the engine's tests.
+docs/engine.md states the rules for backends, and `packages/llamay-models/tests/standin` has one in numpy that passes
+the engine's tests.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ if TYPE_CHECKING:
     Ids: TypeAlias = npt.NDArray[np.int32]
     Mask: TypeAlias = npt.NDArray[np.uint32]
 
-Inputs: TypeAlias = "Mapping[str, Any]"
+RowInputs: TypeAlias = "Mapping[str, Any]"
 """The inputs of a text's rows other than tokens; an entry is absent where it does not apply.
 
 "vectors": (int32 (m,), numbers of rows counted from the text's first, increasing; float32 (m, width)): rows that are
 vectors handed in. "types": int32 (n,). "positions": int32 (n, axes).
 """
 
-Given: TypeAlias = "tuple[object, Sequence[int], int, int] | tuple[object, Sequence[int], int, int, Inputs]"
+Given: TypeAlias = (
+    "tuple[object, Sequence[int], int, int] | tuple[object, Sequence[int], int, int, RowInputs]"
+)
 """The rows of a text in a step: the lease on its K/V and states (None where a plan keeps nothing), the tokens (0 where
 the row is a vector), the position of the first, how many of the last rows want an output, and the other inputs."""
 
@@ -202,7 +205,7 @@ class Packed:
     read: Callable[..., Weight]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Backend:
     """A device's functions.
 
@@ -237,6 +240,9 @@ class Backend:
     memory: Callable[[], object] | None = None
     packed: Packed | None = None
 
+    def __repr__(self) -> str:
+        return f"<Backend {self.name}>"
+
 
 # The native module's types name each other where the protocols name protocols.
 CPU = Backend(
@@ -270,10 +276,10 @@ __all__ = [
     "Drawn",
     "Flag",
     "Given",
-    "Inputs",
     "Limits",
     "Packed",
     "Plan",
+    "RowInputs",
     "Sampler",
     "Threads",
     "Weight",

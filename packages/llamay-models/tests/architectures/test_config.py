@@ -9,7 +9,7 @@ import pytest
 
 from llamay_models.architectures import ARCHITECTURES, Experts, Keys, find
 from llamay_models.errors import ArchitectureError, MetadataError
-from llamay_models.plan import Linear, Llama3, Yarn, memories
+from llamay_models.plan import LinearScaling, Llama3Scaling, YarnScaling, memories
 
 from ..architecture_names import DENSE
 
@@ -330,17 +330,19 @@ def test_a_wrong_value_is_named_with_what_it_must_be(how, message):
 
 
 def test_scaling_is_read_in_every_form():
-    assert read(rope__scaling__type="linear", rope__scaling__factor=2.0).blocks[0].rope.scaling == Linear(2.0)
-    assert read(rope__scale_linear=4.0).blocks[0].rope.scaling == Linear(4.0)
+    assert read(rope__scaling__type="linear", rope__scaling__factor=2.0).blocks[
+        0
+    ].rope.scaling == LinearScaling(2.0)
+    assert read(rope__scale_linear=4.0).blocks[0].rope.scaling == LinearScaling(4.0)
     assert read(rope__scaling__type="none", rope__scaling__factor=2.0).blocks[0].rope.scaling is None
     yarn = read(
         rope__scaling__type="yarn", rope__scaling__factor=4.0, rope__scaling__original_context_length=1024
     )
-    assert yarn.blocks[0].rope.scaling == Yarn(4.0, 1024, 32.0, 1.0, 0.0)
+    assert yarn.blocks[0].rope.scaling == YarnScaling(4.0, 1024, 32.0, 1.0, 0.0)
     llama3 = read(
         rope__scaling__type="llama3", rope__scaling__factor=8.0, rope__scaling__original_context_length=8192
     )
-    assert llama3.blocks[0].rope.scaling == Llama3(8.0, 8192, 1.0, 4.0)
+    assert llama3.blocks[0].rope.scaling == Llama3Scaling(8.0, 8192, 1.0, 4.0)
 
 
 def test_an_unknown_architecture_lists_the_known_ones():
@@ -414,14 +416,14 @@ class TestGemma3:
 
     def test_scaling_stretches_global_layers_only(self):
         c = read("gemma3", rope__scaling__type="linear", rope__scaling__factor=8.0)
-        assert {b.rope.scaling for b in c.blocks} == {Linear(8.0)}  # all are global
+        assert {b.rope.scaling for b in c.blocks} == {LinearScaling(8.0)}  # all are global
         keys = {
             "rope__scaling__type": "linear",
             "rope__scaling__factor": 8.0,
             "attention__sliding_window": 64,
         }
         c = read("gemma3", **keys)
-        assert [b.rope.scaling for b in c.blocks[4:6]] == [None, Linear(8.0)]
+        assert [b.rope.scaling for b in c.blocks[4:6]] == [None, LinearScaling(8.0)]
 
     def test_the_largest_model_scales_by_its_width(self):
         c = read(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llamay_models.architectures.keys import Keys
 from llamay_models.errors import MetadataError
-from llamay_models.plan import Linear, Llama3, Rope, Style, Yarn
+from llamay_models.plan import LinearScaling, Llama3Scaling, Rope, Style, YarnScaling
 
 
 def read_rope(keys: Keys, style: Style, head_dim: int) -> Rope:
@@ -25,17 +25,17 @@ def read_base(keys: Keys, key: str = "rope.freq_base") -> float:
     return base
 
 
-def _read_scaling(keys: Keys) -> Linear | Yarn | Llama3 | None:
+def _read_scaling(keys: Keys) -> LinearScaling | YarnScaling | Llama3Scaling | None:
     # Files without a type but with a factor are older ones, and mean linear.
     kind = keys.text("rope.scaling.type", "linear")
     factor = keys.real("rope.scaling.factor", None) or keys.real("rope.scale_linear", None)
     if kind == "none" or factor is None or (factor == 1.0 and kind == "linear"):
         return None
     if kind == "linear":
-        return Linear(factor)
+        return LinearScaling(factor)
     original = keys.integer("rope.scaling.original_context_length", None) or keys.integer("context_length")
     if kind == "yarn":
-        return Yarn(
+        return YarnScaling(
             factor,
             original,
             keys.real("rope.scaling.yarn_beta_fast", 32.0),
@@ -49,6 +49,6 @@ def _read_scaling(keys: Keys) -> Linear | Yarn | Llama3 | None:
             raise MetadataError(
                 f"{keys.name('rope.scaling.high_freq_factor')} must be more than {low}, not {high}"
             )
-        return Llama3(factor, original, low, high)
+        return Llama3Scaling(factor, original, low, high)
     known = "none, linear, yarn, llama3"
     raise MetadataError(f"{keys.name('rope.scaling.type')} must be one of {known}, not {kind!r}")

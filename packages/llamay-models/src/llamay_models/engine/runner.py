@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import llamay_kv as kv
-from llamay_models.backend import Backend, Begun, Draw, Flag, Given, Inputs, Plan, Threads
+from llamay_models.backend import Backend, Begun, Draw, Flag, Given, Plan, RowInputs, Threads
 from llamay_models.plan.records import Floats
 
 
@@ -23,7 +23,7 @@ class StepRows:
     tokens: Sequence[int]
     position: int
     wanted: int
-    inputs: Inputs | None = None
+    inputs: RowInputs | None = None
 
     def commit_all(self) -> None:
         """Commit all rows to the context."""

@@ -213,6 +213,11 @@ def _check_arguments(
             whole(name, value, *_BOUNDS[name], error=ValueError)
     if kv not in PRECISIONS:
         raise ValueError(f"kv must be one of {', '.join(PRECISIONS)}, not {kv!r}")
+    if not isinstance(backend, Backend):
+        raise ValueError(
+            f"backend must be a llamay_models.backend.Backend, such as CPU of that module, not {backend!r}; "
+            "leave it out to compute on the CPU"
+        )
     if packed_cache is not None and backend.packed is None:
         raise ValueError(
             f"packed_cache is given, but the backend {backend.name} keeps no weights in files; load without it"

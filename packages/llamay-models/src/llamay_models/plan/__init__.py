@@ -25,7 +25,7 @@ from llamay_models.plan.records import (
     Value,
 )
 from llamay_models.plan.reference import Computed, Reference, Watch
-from llamay_models.plan.rotary import Linear, Llama3, Rope, Style, Yarn
+from llamay_models.plan.rotary import LinearScaling, Llama3Scaling, Rope, Style, YarnScaling
 from llamay_models.plan.row_by_row import RowByRow
 from llamay_models.plan.rows import Rows
 from llamay_models.plan.schema import Call, Inputs, Memory, Operation
@@ -45,8 +45,8 @@ __all__ = [
     "Explain",
     "Floats",
     "Inputs",
-    "Linear",
-    "Llama3",
+    "LinearScaling",
+    "Llama3Scaling",
     "Memory",
     "Needs",
     "Operation",
@@ -65,7 +65,7 @@ __all__ = [
     "Value",
     "Watch",
     "Weights",
-    "Yarn",
+    "YarnScaling",
     "adapt",
     "apply",
     "call_of",

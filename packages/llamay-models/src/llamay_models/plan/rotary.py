@@ -23,7 +23,7 @@ _TWO_PI = 2 * Decimal("3.1415926535897932384626433832795028841971693993751058209
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearScaling:
     """Position interpolation (Chen et al. 2023, https://arxiv.org/abs/2306.15595): frequencies divided by `factor`."""
 
     factor: float
@@ -38,7 +38,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Yarn:
+class YarnScaling:
     """YaRN (Peng et al. 2023, https://arxiv.org/abs/2309.00071).
 
     Fast pairs keep their frequency, and slow pairs have it divided by `factor`; between `beta_fast` and `beta_slow`
@@ -83,7 +83,7 @@ class Yarn:
 
 
 @dataclass(frozen=True)
-class Llama3:
+class Llama3Scaling:
     """Llama 3.1's rule (Grattafiori et al. 2024, https://arxiv.org/abs/2407.21783): slow pairs divided by `factor`.
 
     Fast pairs keep their frequency; between `low_frequency_factor` and `high_frequency_factor` turns in the original
@@ -123,7 +123,7 @@ class Rope:
     dims: int
     base: float
     style: Style = "half"
-    scaling: Linear | Yarn | Llama3 | None = None
+    scaling: LinearScaling | YarnScaling | Llama3Scaling | None = None
     length: float = 1.0
     factor: float = field(init=False)
 

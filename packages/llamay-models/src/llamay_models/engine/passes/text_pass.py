@@ -7,7 +7,7 @@ from typing import Literal
 
 import llamay_kv as kv
 from llamay_models.arguments import text
-from llamay_models.backend import Inputs
+from llamay_models.backend import RowInputs
 from llamay_models.errors import PromptError
 from llamay_models.plan import Floats
 
@@ -46,7 +46,7 @@ class TextPass:
         first: int,
         on_outputs: Callable[[int, Floats], None],
         tenant: str | None = "",
-        inputs: Inputs | None = None,
+        inputs: RowInputs | None = None,
     ) -> None:
         self.kind = kind
         self.inputs = inputs

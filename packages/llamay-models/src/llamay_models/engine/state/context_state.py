@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import llamay_kv as kv
-from llamay_models.backend import Inputs
+from llamay_models.backend import RowInputs
 from llamay_models.engine.sampling import Sampling
 from llamay_models.engine.state.vectors import Vectors, describe
 from llamay_models.errors import ContextError
@@ -83,7 +83,7 @@ class State:
         self.has_vectors = True
         self.append(list(vectors.ids))
 
-    def describe(self, ids: list[int]) -> tuple[list[int], int, Inputs | None]:
+    def describe(self, ids: list[int]) -> tuple[list[int], int, RowInputs | None]:
         """Return the rows after the computed ones as a step takes them: tokens, the first position, inputs.
 
         Raises ContextError for a row whose vector is not in memory.

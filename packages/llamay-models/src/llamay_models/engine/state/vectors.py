@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 import llamay_kv as kv
-from llamay_models.backend import Inputs
+from llamay_models.backend import RowInputs
 from llamay_models.errors import ContextError, PromptError
 from llamay_models.plan import Floats
 
@@ -107,7 +107,7 @@ def _positions(given: npt.ArrayLike, n: int, axes: int) -> Ints:
 
 def describe(
     vectors: Sequence[Vectors], begin: int, ids: Sequence[int]
-) -> tuple[list[int], int, Inputs | None]:
+) -> tuple[list[int], int, RowInputs | None]:
     """Return the rows from `begin` on as a step takes them: tokens, the position of the first, and inputs.
 
     Raises ContextError for a row whose vector is not in memory.
