@@ -16,7 +16,7 @@ from .standin import STANDIN
 
 SOURCES = Path(llamay_models.__file__).parent
 # Files' formats are the same for every backend, and so is which interface the package was written for.
-MAY = {"backend.py", "tensors.py", "interfaces.py", "quantization/file.py"}
+MAY = {"backend.py", "tensors.py", "interfaces.py", "quantization/decisions.py", "quantization/file.py"}
 
 
 def test_nothing_else_knows_the_kernels():
