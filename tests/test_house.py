@@ -1,6 +1,7 @@
 """Imports go down only: cli -> server -> models -> kernels, kv, grammar; the ground floor stands alone."""
 
 import ast
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "llamay_server": {"llamay_models", "llamay_kv", "llamay_grammar"},
     "llamay_cli": {"llamay_server", "llamay_models", "llamay_kernels", "llamay_kv", "llamay_grammar"},
 }
+
+# What lies at the top of a package's folder.
+ENTRIES = {"CMakeLists.txt", "README.md", "cpp", "pyproject.toml", "src", "tests"}
+MORE_ENTRIES = {"llamay-models": {"fuzz"}}
 
 
 def imported(path: Path) -> set[str]:
@@ -43,3 +48,18 @@ def test_native_code_crosses_packages_only_by_the_shared_headers(package: str) -
         for line in path.read_text().splitlines():
             if line.startswith("#include") and "packages/" in line:
                 pytest.fail(f"{path.relative_to(ROOT)} reaches into another package: {line}")
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_a_package_folder_holds_nothing_else(package: str) -> None:
+    """A file that does not belong there, such as the output of a tool, would be published with the package."""
+    folder = "packages/" + package.replace("_", "-")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", folder], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("needs a git checkout")
+    found = {name.split("/")[2] for name in listed.stdout.split("\0") if name}
+
+    known = ENTRIES | MORE_ENTRIES.get(folder.partition("/")[2], set())
+    assert found <= known, f"{folder} holds {', '.join(sorted(found - known))}"

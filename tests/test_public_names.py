@@ -56,6 +56,18 @@ def test_a_package_offers_exactly_the_listed_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LISTS)
+def test_every_class_and_function_has_a_docstring_of_its_own(name: str) -> None:
+    module = importlib.import_module(name)
+
+    for each in public(module):
+        value = getattr(module, each)
+        if inspect.isclass(value):
+            assert vars(value).get("__doc__"), f"{name}.{each}"
+        elif inspect.isroutine(value):
+            assert value.__doc__, f"{name}.{each}"
+
+
+@pytest.mark.parametrize("name", LISTS)
 def test_no_function_has_the_name_of_a_module(name: str) -> None:
     """Else an import of the one gives the other, now or after the next import."""
     module = importlib.import_module(name)
@@ -97,7 +109,8 @@ def test_what_the_documentation_shows_is_listed(dotted: str) -> None:
     assert name in listed or f"{found.__name__}.{name}" in LISTS
 
 
-def test_dir_shows_what_is_meant() -> None:
-    import llamay
+@pytest.mark.parametrize("name", PACKAGES)
+def test_dir_shows_what_is_meant(name: str) -> None:
+    module = importlib.import_module(name)
 
-    assert dir(llamay) == sorted(llamay.__all__)
+    assert [each for each in dir(module) if not each.startswith("__")] == public(module)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -210,6 +212,16 @@ def test_rooms_import_downwards_only(package: str) -> None:
     ]
 
     assert not upward
+
+
+def test_the_table_of_the_server_names_its_rooms_from_the_top() -> None:
+    page = (ROOT / "packages/llamay-server/README.md").read_text()
+    rows = re.findall(r"^\| ((?:`\w+` ?)+)\|", page, re.MULTILINE)
+    named = [re.findall(r"\w+", row) for row in rows]
+    heights = [sorted(ROOMS["llamay_server"].index(name) for name in row) for row in named]
+
+    assert sorted(name for row in named for name in row) == sorted({*ROOMS["llamay_server"]} - {"version"})
+    assert all(below[-1] < above[0] for above, below in pairwise(heights))
 
 
 @pytest.mark.parametrize("package", ROOMS)

@@ -13,8 +13,8 @@ import pytest
 from fake_engine import FakeModel
 
 from llamay_server.http.bodies import decode_json
-from llamay_server.http.described import KEY
 from llamay_server.http.errors import ApiError
+from llamay_server.http.route_description import KEY
 
 USER = [{"role": "user", "content": "hi"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}

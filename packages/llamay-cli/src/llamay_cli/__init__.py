@@ -29,6 +29,10 @@ def main() -> NoReturn:
         raise
 
 
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+
+
 def _leave(code: object) -> None:
     """End the process without destroying its objects one by one, which takes a tenth of a short answer.
 

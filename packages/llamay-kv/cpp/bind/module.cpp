@@ -22,10 +22,14 @@ NB_MODULE(_kv, m) {
   m.def(
       "kv_view_version", [] { return std::make_tuple(LLAMAY_KV_VIEW_MAJOR, LLAMAY_KV_VIEW_MINOR); },
       "Major and minor version of abi/llamay/kv_view.h as this module was compiled with it.");
-  nb::exception<OutOfPagesError>(m, "OutOfPagesError", PyExc_MemoryError);
-  nb::exception<ContextBusyError>(m, "ContextBusyError", PyExc_RuntimeError);
-  nb::exception<PagesLostError>(m, "PagesLostError", PyExc_RuntimeError);
-  nb::exception<ClosedError>(m, "ClosedError", PyExc_ValueError);
+  nb::exception<OutOfPagesError>(m, "OutOfPagesError", PyExc_MemoryError).doc() =
+      "The budget of the pool does not suffice. The call that raises it has changed nothing.";
+  nb::exception<ContextBusyError>(m, "ContextBusyError", PyExc_RuntimeError).doc() =
+      "The context is in use: it has an open lease, or another thread is at work on it.";
+  nb::exception<PagesLostError>(m, "PagesLostError", PyExc_RuntimeError).doc() =
+      "Spilled pages could not be read back. The context that needed them was closed.";
+  nb::exception<ClosedError>(m, "ClosedError", PyExc_ValueError).doc() =
+      "A context or a lease was used after its end.";
 
   m.def(
       "crc64",

@@ -11,16 +11,22 @@ def kv_view_version() -> tuple[int, int]:
     """
 
 class OutOfPagesError(MemoryError):
-    pass
+    """
+    The budget of the pool does not suffice. The call that raises it has changed nothing.
+    """
 
 class ContextBusyError(RuntimeError):
-    pass
+    """
+    The context is in use: it has an open lease, or another thread is at work on it.
+    """
 
 class PagesLostError(RuntimeError):
-    pass
+    """
+    Spilled pages could not be read back. The context that needed them was closed.
+    """
 
 class ClosedError(ValueError):
-    pass
+    """A context or a lease was used after its end."""
 
 def crc64(data: bytes | bytearray | memoryview | numpy.ndarray, previous: int = 0) -> int:
     """

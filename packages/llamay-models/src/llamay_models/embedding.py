@@ -107,7 +107,7 @@ def pooled(
     names = names or [f"text {i + 1} of {len(texts)}" for i in range(len(texts))]
     for i, text in enumerate(texts):
         try:
-            tokens = model.engine.check(model.encode(text) if isinstance(text, str) else text)
+            tokens = model.engine.checked_tokens(model.encode(text) if isinstance(text, str) else text)
         except PromptError as error:
             if len(texts) > 1:
                 error.args = (f"{names[i]}: {error}",)

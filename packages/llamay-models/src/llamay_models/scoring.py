@@ -88,7 +88,7 @@ def score(
     if isinstance(given, str):
         before = model.encode(given) if given else []
     elif len(given):
-        before = list(model.engine.check(given))
+        before = list(model.engine.checked_tokens(given))
     after: list[int] = []
     if isinstance(text, str):
         # The first text begins with the beginning token, whose probability is not asked for.
@@ -98,7 +98,7 @@ def score(
             before = [words.bos]
         after = model.encode(text, add_special=False, continuation=goes_on)
     elif len(text):
-        after = list(model.engine.check(text))
+        after = list(model.engine.checked_tokens(text))
     tokens = [*before, *after]
     if not after:
         raise PromptError("there is no text to score; give at least one token")
@@ -114,7 +114,7 @@ def score(
             logprobs[at - n], best = logprobs_of(row, tokens[at], top)
             tops[at - n] = tuple(best)
 
-    ids = model.engine.check(tokens)[:-1]
+    ids = model.engine.checked_tokens(tokens)[:-1]
     if ids:
         model.pass_runner.run([TextPass("logits", ids, first, take, tenant)], None)
     if progress is not None:
@@ -129,7 +129,7 @@ def logits(model: ScoringModel, tokens: Sequence[int], first: int = 0) -> Iterat
     does not have, OutOfMemoryError.
     """
     model.engine.check_writes()
-    ids = model.engine.check(tokens)
+    ids = model.engine.checked_tokens(tokens)
     most = max(1, min(model.engine.runner.max_rows, _LOGITS // (4 * model.vocab_size)))
     with model.pool.context() as context:
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from llamay_server.http.exchange import Exchange
     from llamay_server.models.registry import Models
     from llamay_server.observability.metrics import Metrics
-    from llamay_server.pipeline.admission import Admission
+    from llamay_server.pipeline.admission import AdmissionControl
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Services:
     config: Config
     models: Models
     metrics: Metrics
-    admission: Admission
+    admission: AdmissionControl
     contexts: Contexts
     responses: KeptAnswers
     threads: KeptAnswers

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-Status = Callable[[Mapping[str, Any]], None]
-"""Called with one status line of a pull, in Ollama's words; raising from it ends the pull."""
+
+class Status(Protocol):
+    """The function that a store calls with each status line of a pull or a creation."""
+
+    def __call__(self, line: Mapping[str, Any], /) -> None:
+        """Take one line, with Ollama's fields: `status`, and `digest`, `total` and `completed` of a download.
+
+        An exception that it raises ends the work.
+        """
 
 
 class StoreError(Exception):

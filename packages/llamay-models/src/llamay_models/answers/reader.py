@@ -7,7 +7,7 @@ from collections.abc import Collection, Generator, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from .arriving import Arriving, Begun
+from .arriving import Arriving, CallStart
 from .calls import Found
 from .envelopes import Envelope, envelope
 from .events import ArgumentsPart, CallBegun, Event, Finished, Reasoning, Text, ToolCall
@@ -45,7 +45,7 @@ class Reader:
         reasoning: the marks around reasoning, as `reasoning_of` tells them.
         prompted: whether the prompt ended with the beginning that the format has for every answer.
         known_ids: those of the conversation's calls; a model that makes up one of these again is not followed.
-        bound: whether a grammar of this format binds the text, so that a begun call will be a call. Where the
+        bound: whether a grammar of this format binds the text, so that a call that begins will be a call. Where the
             format allows it, calls then come in parts: `CallBegun` when the name is known and the arguments begin,
             `ArgumentsPart`s, and `ToolCall` when all has been told. Where the text ends inside the arguments, that
             `ToolCall` is not `complete`.
@@ -142,8 +142,8 @@ class Reader:
         while not waits:
             if self._arriving is not None:
                 waits = yield from self._arrive(self._arriving, final=final)
-            elif self._mode == "call" and (begun := self._begun()) is not None:
-                yield self._tell(begun)
+            elif self._mode == "call" and (call_start := self._call_start()) is not None:
+                yield self._tell(call_start)
             elif self._mode == "call":
                 call = self._call(final=final)
                 waits = call == "wait"
@@ -247,17 +247,17 @@ class Reader:
         self._ids.add(given)
         return number, given
 
-    def _begun(self) -> Begun | None:
+    def _call_start(self) -> CallStart | None:
         """The call at the start of the buffer, where its arguments can be told from here on."""
         if not self._bound:
             return None
-        found = self._way.begun(self._buffer, first=self._first, certain=self._told)
-        return found if isinstance(found, Begun) and found.name in self._tools else None
+        found = self._way.call_start(self._buffer, first=self._first, certain=self._told)
+        return found if isinstance(found, CallStart) and found.name in self._tools else None
 
-    def _tell(self, begun: Begun) -> CallBegun:
-        self._arriving, self._buffer = Arriving(begun), self._buffer[begun.at :]
-        number, self._call_id = self._count(begun.id)
-        return CallBegun(self.index, number, self._call_id, begun.name)
+    def _tell(self, call_start: CallStart) -> CallBegun:
+        self._arriving, self._buffer = Arriving(call_start), self._buffer[call_start.at :]
+        number, self._call_id = self._count(call_start.id)
+        return CallBegun(self.index, number, self._call_id, call_start.name)
 
     def _arrive(self, arriving: Arriving, *, final: bool) -> Generator[Event, None, bool]:
         """More of the call that is being told; gives whether more text is needed."""
@@ -275,7 +275,7 @@ class Reader:
             self.index,
             number,
             self._call_id,
-            arriving.begun.name,
+            arriving.call_start.name,
             arriving.arguments,
             in_parts=True,
             complete=arriving.whole,

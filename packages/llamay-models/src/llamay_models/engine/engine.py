@@ -14,7 +14,7 @@ from llamay_models.engine.decoding.draft_model import DraftModel
 from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.decoding.sequence_factory import SequenceFactory
 from llamay_models.engine.decoding.vocabulary import Vocabulary
-from llamay_models.engine.passes.prefill import prefill, prefill_all
+from llamay_models.engine.passes.prefill import prefill_all, prefill_one
 from llamay_models.engine.requests.channel import Channel
 from llamay_models.engine.requests.generation import Generation
 from llamay_models.engine.requests.request import ContinuedContext, Request
@@ -146,7 +146,7 @@ class Engine:
             owns_context = False
             channel.cached_tokens = len(state) - len(state.pending)
         else:
-            tokens = self.check(request.prompt)
+            tokens = self.checked_tokens(request.prompt)
             if not tokens:
                 raise PromptError("the prompt is empty; give at least one token")
             state, release, owns_context = State(self.pool.context(), request.tenant), _nothing, True
@@ -178,7 +178,7 @@ class Engine:
         Blocks. The context is released at the end. Raises the error of the engine, or what `progress` raised; the
         tokens that were not computed are then still pending.
         """
-        prefill(self._loop, state, channel, release, progress)
+        prefill_one(self._loop, state, channel, release, progress)
 
     def prefill_all(self, sequences: Sequence[EngineSequence]) -> None:
         """Compute the pending tokens of several sequences, all from the same step on. Blocks.
@@ -213,7 +213,7 @@ class Engine:
         """Make the engine's thread look for changes, such as a cancelled generation."""
         self._loop.wake.set()
 
-    def check(self, tokens: Sequence[int]) -> list[int]:
+    def checked_tokens(self, tokens: Sequence[int]) -> list[int]:
         """Return the tokens as a list of plain integers.
 
         Raises PromptError for one outside the vocabulary, PromptTooLongError.

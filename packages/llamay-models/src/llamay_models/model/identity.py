@@ -1,4 +1,4 @@
-"""`identity`: everything that a model's K/V depends on, as the fields that snapshots store and compare."""
+"""`kv_identity`: everything that a model's K/V depends on, as the fields that snapshots store and compare."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llamay_models.plan import Program, digest_memories, digest_operations
 _FIRST = frozenset({"gemma3", "gpt2", "llama", "qwen2", "qwen3"})
 
 
-def identity(parts: Parts, sha256: str) -> llamay_kv.Identity:
+def kv_identity(parts: Parts, sha256: str) -> llamay_kv.Identity:
     """Return the identity of the K/V of a model of these parts; `sha256` is its file's, in hexadecimal.
 
     PrefixCache in memory and on disk are found under all of its fields. Snapshots of the first form, which lack the

@@ -42,8 +42,11 @@ class Model:
         engine: the engine that runs everything; `engine.submit` takes a `Request`.
         context_size: the most tokens that a context may have here; `context_length` is the number that the model was
             trained for.
+        pool: the pool whose pages hold the K/V of all contexts.
         writes: whether the model writes text. An encoder makes embeddings only, of texts that are one step each.
-        pools: how an encoder pools the states of a text by itself, as its file says; None where it does not.
+        pools: the pooling that is part of an encoder's plan, as its file names it; None where the plan has none.
+        rank_head: the head of a reranker, which turns a state into a score; None in other models.
+        pass_runner: computes hidden states and logits of whole texts beside generations, for embeddings and scores.
         backend: the backend that computes.
         threads: the number of threads that compute.
         n_parameters: the number of values in the weights; a tied table counts once.
@@ -401,9 +404,9 @@ class Model:
     @property
     def identity(self) -> kv.Identity:
         """Everything that the K/V depends on; a snapshot of another identity is refused."""
-        from llamay_models.model.identity import identity
+        from llamay_models.model.identity import kv_identity
 
-        return identity(self._opened(), self.sha256)
+        return kv_identity(self._opened(), self.sha256)
 
     def close(self) -> None:
         """End all generations, close every context, and free everything. A second call does nothing."""

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 
-class Words(Protocol):
+class TableTokenizer(Protocol):
     """A tokenizer, as the table is made of it; `Tokenizer` is one."""
 
     @property
@@ -42,12 +42,12 @@ class TokenTable(NamedTuple):
     end: tuple[int, ...]
 
 
-def token_table(words: Words, size: int | None = None) -> TokenTable:
+def token_table(tokenizer: TableTokenizer, size: int | None = None) -> TokenTable:
     """Return the tokens of a model with `size` outputs (`Model.vocab_size`), which may be more than it has tokens."""
-    known = range(words.vocab_size)
-    spare = range(words.vocab_size, words.vocab_size if size is None else size)
+    known = range(tokenizer.vocab_size)
+    spare = range(tokenizer.vocab_size, tokenizer.vocab_size if size is None else size)
     return TokenTable(
-        [*map(words.token_bytes, known), *(b"" for _ in spare)],
-        {t: words.token_text(t) for t in known if words.is_special(t)} | dict.fromkeys(spare, ""),
-        tuple(words.eog),
+        [*map(tokenizer.token_bytes, known), *(b"" for _ in spare)],
+        {t: tokenizer.token_text(t) for t in known if tokenizer.is_special(t)} | dict.fromkeys(spare, ""),
+        tuple(tokenizer.eog),
     )

@@ -19,9 +19,9 @@ from llamay_server.chat.kept import KeptAnswer
 from llamay_server.chat.run import ChatRun
 from llamay_server.http.answers import StreamedAnswer, WholeAnswer
 from llamay_server.http.bodies import read_json
-from llamay_server.http.described import EVENTS, described
 from llamay_server.http.exchange import Exchange, exchange_of
 from llamay_server.http.frames import sse
+from llamay_server.http.route_description import EVENTS, described
 from llamay_server.services import Services, services
 
 if TYPE_CHECKING:

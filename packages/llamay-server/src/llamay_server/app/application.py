@@ -29,7 +29,7 @@ from llamay_server.http.keys import Keys
 from llamay_server.http.refusals import from_engine
 from llamay_server.models.registry import Models
 from llamay_server.observability.metrics import Metrics
-from llamay_server.pipeline.admission import Admission
+from llamay_server.pipeline.admission import AdmissionControl
 from llamay_server.services import Services
 from llamay_server.version import VERSION
 
@@ -97,7 +97,7 @@ def create_app(
         config=config,
         models=registry,
         metrics=metrics,
-        admission=Admission(config.max_queue, config.max_streams, metrics),
+        admission=AdmissionControl(config.max_queue, config.max_streams, metrics),
         contexts=Contexts(config, registry, metrics),
         responses=responses,
         threads=threads,

@@ -11,9 +11,9 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.types import ASGIApp
 
 from llamay_server.http.answers import WholeAnswer
-from llamay_server.http.described import KEY, described
 from llamay_server.http.errors import Dialect
 from llamay_server.http.exchange import dialect_of
+from llamay_server.http.route_description import KEY, described
 from llamay_server.services import services
 
 _PLAIN = described()[KEY]

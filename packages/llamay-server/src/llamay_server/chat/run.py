@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from llamay_server.chat.request import ChatRequest
     from llamay_server.engine.protocol import Context, Model, Progress
     from llamay_server.http.exchange import Exchange
-    from llamay_server.pipeline.admission import Admission
+    from llamay_server.pipeline.admission import AdmissionControl
 
 
 class ChatRun:
@@ -46,7 +46,9 @@ class ChatRun:
 
     """
 
-    def __init__(self, model: Model, request: ChatRequest, exchange: Exchange, admission: Admission) -> None:
+    def __init__(
+        self, model: Model, request: ChatRequest, exchange: Exchange, admission: AdmissionControl
+    ) -> None:
         self.model, self.request, self.exchange, self.admission = model, request, exchange, admission
         self.totals = Totals()
         self.rendered: Rendered | None = None

@@ -28,10 +28,10 @@ from llamay_server.engine.blocking import release
 from llamay_server.engine.formats import answer_format, reader
 from llamay_server.http.answers import StreamedAnswer, WholeAnswer
 from llamay_server.http.bodies import read_json
-from llamay_server.http.described import EVENTS, described
 from llamay_server.http.errors import ApiError, invalid
 from llamay_server.http.exchange import Exchange, exchange_of
 from llamay_server.http.frames import sse
+from llamay_server.http.route_description import EVENTS, described
 from llamay_server.openai.objects import usage
 from llamay_server.openai.tools import openai_choice, openai_tools
 from llamay_server.pipeline.constraints import output_constraint

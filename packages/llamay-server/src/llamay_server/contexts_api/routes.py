@@ -25,9 +25,9 @@ from llamay_server.contexts_api.schema import (
 )
 from llamay_server.http.answers import WholeAnswer
 from llamay_server.http.bodies import decode_json, read_json
-from llamay_server.http.described import described
 from llamay_server.http.errors import ApiError, invalid
 from llamay_server.http.exchange import Exchange, exchange_of
+from llamay_server.http.route_description import described
 from llamay_server.pipeline.prefill import forks
 from llamay_server.services import Services, services
 

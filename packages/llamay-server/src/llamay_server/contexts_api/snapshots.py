@@ -22,9 +22,9 @@ from llamay_server.contexts_api.routes import named_of
 from llamay_server.engine.blocking import release
 from llamay_server.http.answers import WholeAnswer
 from llamay_server.http.bodies import read_json
-from llamay_server.http.described import described
 from llamay_server.http.errors import ApiError, invalid
 from llamay_server.http.exchange import exchange_of
+from llamay_server.http.route_description import described
 from llamay_server.http.uploads import receive_upload
 from llamay_server.services import Services, services
 

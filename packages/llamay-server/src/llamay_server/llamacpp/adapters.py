@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from llamay_server.http.answers import WholeAnswer
 from llamay_server.http.bodies import read_json
-from llamay_server.http.described import described
 from llamay_server.http.errors import invalid
 from llamay_server.http.exchange import exchange_of
+from llamay_server.http.route_description import described
 from llamay_server.models.lora import AdapterScale, read_scales
 from llamay_server.services import services
 

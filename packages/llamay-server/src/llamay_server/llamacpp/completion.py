@@ -11,8 +11,8 @@ from litestar.types import ASGIApp
 
 from llamay_server.http.answers import StreamedAnswer, WholeAnswer
 from llamay_server.http.bodies import read_json
-from llamay_server.http.described import EVENTS, described
 from llamay_server.http.exchange import Exchange, exchange_of
+from llamay_server.http.route_description import EVENTS, described
 from llamay_server.llamacpp.reading import read_completions, read_infill
 from llamay_server.llamacpp.schema import InfillRequest, NativeRequest
 from llamay_server.llamacpp.writing import NativeWriter, native_frames, native_parts

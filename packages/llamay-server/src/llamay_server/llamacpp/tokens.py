@@ -12,8 +12,8 @@ from llamay_server.chat.conversation import Conversation, render
 from llamay_server.chat.profile import behind_profile
 from llamay_server.http.answers import WholeAnswer
 from llamay_server.http.bodies import read_json
-from llamay_server.http.described import described
 from llamay_server.http.exchange import exchange_of
+from llamay_server.http.route_description import described
 from llamay_server.openai.messages import ChatMessage, read_messages
 from llamay_server.openai.tools import openai_choice, openai_tools
 from llamay_server.pipeline.prompts import read_prompts

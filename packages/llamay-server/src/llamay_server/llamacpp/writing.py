@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from llamay_server.http.exchange import Exchange
     from llamay_server.llamacpp.reading import NativeCompletion
     from llamay_server.llamacpp.schema import NativeRequest
-    from llamay_server.pipeline.admission import Admission
+    from llamay_server.pipeline.admission import AdmissionControl
 
 
 class NativeWriter:
@@ -32,7 +32,7 @@ class NativeWriter:
         name: str,
         model: Model,
         exchange: Exchange,
-        admission: Admission,
+        admission: AdmissionControl,
     ) -> None:
         """`name` is the model's name in the answer."""
         self.data, self.model, self.name = data, model, name

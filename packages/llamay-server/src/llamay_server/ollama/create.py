@@ -14,10 +14,10 @@ from litestar.types import ASGIApp
 
 from llamay_server.http.answers import StreamedAnswer, WholeAnswer
 from llamay_server.http.bodies import read_json
-from llamay_server.http.described import described
 from llamay_server.http.errors import ApiError, invalid
 from llamay_server.http.exchange import exchange_of
 from llamay_server.http.frames import ndjson
+from llamay_server.http.route_description import described
 from llamay_server.http.uploads import receive_upload
 from llamay_server.ollama.models import ask_store, managed_store
 from llamay_server.ollama.recipes import CreateRequest, digest_of, recipe_of

@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from llamay_server.http.answers import StreamedAnswer, WholeAnswer
 from llamay_server.http.bodies import read_json
-from llamay_server.http.described import LINES, described
 from llamay_server.http.errors import ApiError, invalid
 from llamay_server.http.exchange import exchange_of
 from llamay_server.http.frames import ndjson
+from llamay_server.http.route_description import LINES, described
 from llamay_server.ollama.modelfiles import modelfile, parameter_lines
 from llamay_server.ollama.pulls import Pulls
 from llamay_server.pipeline.infill import can_fill

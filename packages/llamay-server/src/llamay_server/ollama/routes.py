@@ -15,9 +15,9 @@ from llamay_server.chat.run import ChatRun
 from llamay_server.engine.protocol import Prompt
 from llamay_server.http.answers import StreamedAnswer, WholeAnswer
 from llamay_server.http.bodies import read_json
-from llamay_server.http.described import LINES, described
 from llamay_server.http.errors import ApiError, invalid, unsupported
 from llamay_server.http.exchange import Exchange, exchange_of
+from llamay_server.http.route_description import LINES, described
 from llamay_server.ollama.reading import keep_alive_seconds, profile_messages, read_chat, read_request
 from llamay_server.ollama.schema import GenerateRequest, OllamaChatRequest
 from llamay_server.ollama.writing import OllamaWriter, now

@@ -21,9 +21,9 @@ from llamay_server.chat.decisions import (
 )
 from llamay_server.http.answers import WholeAnswer
 from llamay_server.http.bodies import read_json
-from llamay_server.http.described import described
 from llamay_server.http.errors import invalid
 from llamay_server.http.exchange import exchange_of
+from llamay_server.http.route_description import described
 from llamay_server.openai.objects import PromptCacheOptions
 from llamay_server.openai.responses.items import read_input
 from llamay_server.pipeline.admission import run_on_texts

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Admission:
+class AdmissionControl:
     """Counts the generations that wait for their first token and those that run, and refuses one too many."""
 
     def __init__(self, max_queue: int, max_streams: int, metrics: Metrics) -> None:
@@ -48,7 +48,7 @@ class Admission:
         self.metrics.running.set(self.running)
 
 
-async def run_on_texts(admission: Admission, exchange: Exchange, work: Callable[[Progress], T]) -> T:
+async def run_on_texts(admission: AdmissionControl, exchange: Exchange, work: Callable[[Progress], T]) -> T:
     """Blocking work on whole texts (embedding, scoring, ranking): admitted as one generation that runs.
 
     The work is cancelled when the client leaves. Exceptions of the engine become `ApiError`s.

@@ -12,7 +12,7 @@ from llamay_server.pipeline.prompts import read_native_prompts
 if TYPE_CHECKING:
     from llamay_server.engine.protocol import Floats, Model
     from llamay_server.http.exchange import Exchange
-    from llamay_server.pipeline.admission import Admission
+    from llamay_server.pipeline.admission import AdmissionControl
 
 MAX_TEXTS = 2048
 """Texts in one request, as at OpenAI."""
@@ -45,7 +45,11 @@ def _content_text(value: Any, where: str) -> Any:
 
 
 async def embed(
-    admission: Admission, exchange: Exchange, model: Model, texts: Sequence[Sequence[int]], **options: Any
+    admission: AdmissionControl,
+    exchange: Exchange,
+    model: Model,
+    texts: Sequence[Sequence[int]],
+    **options: Any,
 ) -> tuple[Floats, int]:
     """One embedding of each text, float32 (n, dimensions), and the number of tokens in all.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from llamay_server.engine.protocol import Context, Model, Progress
     from llamay_server.http.exchange import Exchange
     from llamay_server.observability.metrics import GapHistogram
-    from llamay_server.pipeline.admission import Admission
+    from llamay_server.pipeline.admission import AdmissionControl
     from llamay_server.pipeline.delivery import Delivery
 
 RunEvent = TextDelta | ChoiceEnd | PrefillProgress
@@ -52,7 +52,7 @@ class Run:
         request: Request,
         delivery: Delivery,
         exchange: Exchange,
-        admission: Admission,
+        admission: AdmissionControl,
         totals: Totals | None = None,
         *,
         contexts: Sequence[Context] | None = None,

@@ -10,8 +10,8 @@ from msgspec import Meta, Struct
 
 from llamay_server.http.answers import WholeAnswer
 from llamay_server.http.bodies import read_json
-from llamay_server.http.described import described
 from llamay_server.http.exchange import exchange_of
+from llamay_server.http.route_description import described
 from llamay_server.pipeline.embedding import check_dimensions, embed, read_texts
 from llamay_server.services import services
 

@@ -9,8 +9,8 @@ from litestar import Request, get
 from litestar.types import ASGIApp
 
 from llamay_server.http.answers import WholeAnswer
-from llamay_server.http.described import described
 from llamay_server.http.errors import ApiError
+from llamay_server.http.route_description import described
 from llamay_server.services import services
 
 _TYPES = {

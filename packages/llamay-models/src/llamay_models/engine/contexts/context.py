@@ -154,7 +154,7 @@ class Context:
         """
         if isinstance(more, str):
             more = self.model.encode(more, add_special=False, continuation=self._ends_in_text())
-        tokens = self.model.engine.check(more)
+        tokens = self.model.engine.checked_tokens(more)
         if not tokens:
             self._acquire(None)
             self._release()

@@ -47,7 +47,7 @@ class ContextEngine(Protocol):
     def end_tokens(self) -> frozenset[int]:
         """The tokens that end a text."""
 
-    def check(self, tokens: Sequence[int]) -> list[int]:
+    def checked_tokens(self, tokens: Sequence[int]) -> list[int]:
         """Return the tokens as a list of plain integers. Raises PromptError, PromptTooLongError."""
 
     def vectors(

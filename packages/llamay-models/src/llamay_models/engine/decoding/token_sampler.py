@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from llamay_models.backend import Backend, Draw, SampleBatch, Sampler, Threads
 from llamay_models.engine.decoding.constraint_state import ConstraintState
-from llamay_models.engine.decoding.dry_breakers import Words, token_sequences
+from llamay_models.engine.decoding.dry_breakers import BreakerTokenizer, token_sequences
 from llamay_models.engine.requests.results import TokenScore
 from llamay_models.engine.requests.token_constraint import Mask
 from llamay_models.engine.sampling import Sampling
@@ -46,7 +46,7 @@ class TokenSampler:
         state: State,
         vocab: int,
         forbidden: frozenset[int],
-        words: Words | None = None,
+        tokenizer: BreakerTokenizer | None = None,
         *,
         backend: Backend,
     ) -> None:
@@ -63,7 +63,9 @@ class TokenSampler:
         options["logit_bias"] = {**s.logit_bias, **dict.fromkeys(forbidden, -math.inf)}
         breaks = s.dry_multiplier > 0 and not s.mirostat
         options["dry_sequence_breakers"] = (
-            token_sequences(words, vocab, s.dry_sequence_breakers) if breaks and words is not None else ()
+            token_sequences(tokenizer, vocab, s.dry_sequence_breakers)
+            if breaks and tokenizer is not None
+            else ()
         )
         self._make, self._logprobs_of = backend.sampler, backend.logprobs
         self._sampler = self._make(sequence=state.random_stream, **options)

@@ -12,7 +12,7 @@ from llamay_models.errors import PromptError
 from llamay_models.progress import Progress
 
 
-def prefill(
+def prefill_one(
     loop: Loop, state: State, channel: Channel, release: Callable[[], None], progress: Progress | None
 ) -> None:
     """Compute the pending tokens of a context, and the logits after them; see `Engine.prefill`."""

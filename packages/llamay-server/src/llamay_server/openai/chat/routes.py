@@ -11,8 +11,8 @@ from litestar.types import ASGIApp
 from llamay_server.chat.run import ChatRun
 from llamay_server.http.answers import StreamedAnswer, WholeAnswer
 from llamay_server.http.bodies import read_json
-from llamay_server.http.described import EVENTS, described
 from llamay_server.http.exchange import Exchange, exchange_of
+from llamay_server.http.route_description import EVENTS, described
 from llamay_server.openai.chat.reading import read_request
 from llamay_server.openai.chat.schema import ChatCompletionRequest
 from llamay_server.openai.chat.writing import ChatWriter

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from llamay_server.http.exchange import Exchange
     from llamay_server.openai.completions.reading import Completion
     from llamay_server.openai.completions.schema import CompletionRequest
-    from llamay_server.pipeline.admission import Admission
+    from llamay_server.pipeline.admission import AdmissionControl
 
 
 class CompletionWriter:
@@ -38,7 +38,7 @@ class CompletionWriter:
         name: str,
         model: Model,
         exchange: Exchange,
-        admission: Admission,
+        admission: AdmissionControl,
     ) -> None:
         """`name` is the model's in the answer."""
         self.data, self.model, self.exchange, self.admission = data, model, exchange, admission

@@ -17,10 +17,10 @@ from llamay_server.chat.kept import KeptAnswer
 from llamay_server.chat.run import ChatRun
 from llamay_server.http.answers import StreamedAnswer, WholeAnswer
 from llamay_server.http.bodies import read_json
-from llamay_server.http.described import EVENTS, described
 from llamay_server.http.errors import ApiError, invalid, unsupported
 from llamay_server.http.exchange import Exchange, exchange_of
 from llamay_server.http.refusals import from_engine
+from llamay_server.http.route_description import EVENTS, described
 from llamay_server.openai.responses.items import read_input
 from llamay_server.openai.responses.reading import read_request
 from llamay_server.openai.responses.schema import ResponsesRequest
