@@ -125,6 +125,31 @@ def test_an_operation_is_one_file(tmp_path: Path) -> None:
     run(COPY_FIRST + block("plan.md", "import numpy as np\nfrom llamay_models.errors"), copy.parent)
 
 
+def test_an_operation_in_the_kernels_is_quoted_as_it_stands() -> None:
+    """Each piece of the page's C++, between empty lines, is in the file that a comment before it names."""
+    (quoted,) = examples("plan.md", "To add an operation", "cpp")
+    parts = re.split(r"^// (packages/\S+)\n", quoted, flags=re.M)
+    assert not parts[0]
+    assert len(parts) == 7
+    for name, pieces in zip(parts[1::2], parts[2::2], strict=True):
+        source = (DOCS.parent / name).read_text("utf-8")
+        for piece in pieces.strip("\n").split("\n\n"):
+            assert f"\n{piece}\n" in source, f"{name} has not\n{piece}"
+
+
+def test_the_guides_name_tests_and_places_that_are_there() -> None:
+    tests = DOCS.parent / "packages" / "llamay-models" / "tests"
+    page = (DOCS / "plan.md").read_text("utf-8")
+    for test in re.findall(r"`(test_\w+)(?:\[clip\])?`", page):
+        assert f"def {test}(" in (tests / "architectures" / "test_kernels.py").read_text("utf-8"), test
+    conftest = (tests / "conftest.py").read_text("utf-8")
+    assert 'params=[CPU, STANDIN], ids=["cpu", "standin"]' in conftest.partition("def backend(")[0]
+    for page_name in ("plan.md", "architectures.md"):
+        text = (DOCS / page_name).read_text("utf-8")
+        for path in re.findall(r"`(packages/[\w./-]+?)`", text):
+            assert (DOCS.parent / path).exists(), path
+
+
 def test_a_backend_goes_through_the_records(tmp_path: Path) -> None:
     backend = block("plan.md", "import numpy as np\nfrom llamay_models.plan import Rows")
     run(backend + block("plan.md", "from llamay_models.plan import ArrayTensor, Trace"), tmp_path)

@@ -112,18 +112,26 @@ def test_its_range_and_unknown_names_are_refused(program: Path) -> None:
         left(program, [0, 1], 0.5, name="top_b")
 
 
-def test_the_guide_names_every_file_that_knows_an_option() -> None:
-    """`typical_p` is known wherever options are told, and in no other file."""
-    page = (DOCS / "sampling.md").read_text("utf-8").partition(f"## {TITLE}")[2]
-    folders = [*DOCS.parent.glob("packages/*/src"), KERNELS / "cpp", DOCS.parent / "src"]
-    known = {
+def files_with(option: str) -> set[str]:
+    """The sources and pages that name an option. The page of samplers, and programs of tests, are left out."""
+    folders = [*DOCS.parent.glob("packages/*/src"), KERNELS / "cpp", DOCS.parent / "src", DOCS]
+    return {
         str(path.relative_to(DOCS.parent))
         for folder in folders
         for path in folder.rglob("*")
-        if path.suffix in (".py", ".pyi", ".cpp", ".hpp")
+        if path.suffix in (".py", ".pyi", ".cpp", ".hpp", ".md")
         if path.parent.name != "tests"
-        if re.search(r"\btypical_p\b", path.read_text("utf-8"))
+        if path.name != "sampling.md"
+        if re.search(rf"\b{option}\b", path.read_text("utf-8"))
     }
-    named = set(re.findall(r"`(packages/[^`]+\.(?:pyi?|cpp|hpp))`", page))
 
-    assert named - {"packages/llamay-kernels/tests/sampling_reference.py"} == known
+
+def test_the_guide_names_every_file_that_knows_an_option() -> None:
+    """`typical_p` is known wherever all options are told, `min_p` in every place that tells some; nowhere else."""
+    page = (DOCS / "sampling.md").read_text("utf-8").partition(f"## {TITLE}")[2]
+    everywhere, _, common = page.partition("Other places tell the commonest options only")
+    file = r"`((?:packages|docs)/[^`]+\.(?:pyi?|cpp|hpp|md))`"
+    named = set(re.findall(file, everywhere)) - {"packages/llamay-kernels/tests/sampling_reference.py"}
+
+    assert named == files_with("typical_p")
+    assert set(re.findall(file, common)) == files_with("min_p") - named

@@ -1,6 +1,6 @@
 """The architectures, one file each: a pure function of (g, config, weights), and a reader of its config.
 
-To add one, write its file and add a line to `ARCHITECTURES`.
+To add one, write its file, and name it here twice: among the imports and in `ARCHITECTURES` (docs/architectures.md).
 """
 
 from __future__ import annotations
