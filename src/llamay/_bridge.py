@@ -93,7 +93,7 @@ def constraint(
     answer: Mapping[str, Any] | bool | None = None,
     format: str | None = None,  # noqa: A002 - the word of llamay_grammar
     reasoning: bool = False,
-    canonical_escapes: bool = False,
+    free_form: bool = False,
     strict: bool = True,
 ) -> Matcher:
     """Return a constraint for `generate`: only text that fits is ever written.
@@ -119,7 +119,9 @@ def constraint(
         format: the format of calls, a name in `llamay_grammar.tool_formats()`; None takes that of the chat template.
         reasoning: whether reasoning may come before a document or calls, where the model's chat template knows any.
             Needs a context, whose end says whether the prompt has opened it.
-        canonical_escapes: the strings of a schema write every character in one way. Calls always do.
+        free_form: a document under a schema may be written in any of its forms. By default it is written in one form,
+            as calls always are: members in the schema's order, one space after ``,`` and ``:`` and no other whitespace,
+            each character of a string in one way. Models come to the end of it sooner, and no value is excluded.
         strict: refuse what cannot be enforced to the letter.
 
     Raises:
@@ -145,7 +147,7 @@ def constraint(
         answer=answer,
         format=format,
         reasoning=reasoning,
-        canonical_escapes=canonical_escapes,
+        free_form=free_form,
         strict=strict,
     )
     return cast("Matcher", compiled.matcher())

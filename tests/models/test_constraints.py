@@ -55,21 +55,20 @@ def tools_of(function: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"type": "function", "function": function}]
 
 
+ONE_FORM: dict[str, Any] = {"whitespace": "spaced", "property_order": "schema", "canonical_escapes": True}
 # What each call is short for.
 LONG = {
-    "schema": lambda v: lg.compile_json_schema(SCHEMA, v),
-    "text": lambda v: lg.compile_json_schema(json.dumps(SCHEMA), v),
-    "true": lambda v: lg.compile_json_schema(True, v),
-    "escapes": lambda v: lg.compile_json_schema(SCHEMA, v, canonical_escapes=True),
+    "schema": lambda v: lg.compile_json_schema(SCHEMA, v, **ONE_FORM),
+    "text": lambda v: lg.compile_json_schema(json.dumps(SCHEMA), v, **ONE_FORM),
+    "true": lambda v: lg.compile_json_schema(True, v, **ONE_FORM),
+    "free": lambda v: lg.compile_json_schema(SCHEMA, v),
     "regex": lambda v: lg.compile_regex("a+b", v, whole=True),
     "grammar": lambda v: lg.compile_gbnf('root ::= "a"', v),
     "tools": lambda v: lg.compile_tools(
         tools_of({"name": "get", "parameters": CLOSED}),
         v,
         format="hermes",
-        whitespace="spaced",
-        property_order="schema",
-        canonical_escapes=True,
+        **ONE_FORM,
     ),
     "forced": lambda v: lg.compile_tools(
         tools_of({"name": "get", "parameters": CLOSED}),
@@ -77,24 +76,20 @@ LONG = {
         format="llama3",
         choice="get",
         parallel=False,
-        whitespace="spaced",
-        property_order="schema",
-        canonical_escapes=True,
+        **ONE_FORM,
     ),
     "answer": lambda v: lg.compile_tools(
         tools_of({"name": "get", "parameters": CLOSED}),
         v,
         answer=SCHEMA,
-        whitespace="spaced",
-        property_order="schema",
-        canonical_escapes=True,
+        **ONE_FORM,
     ),
 }
 SHORT: dict[str, dict[str, Any]] = {
     "schema": {"schema": SCHEMA},
     "text": {"schema": json.dumps(SCHEMA)},
     "true": {"schema": True},
-    "escapes": {"schema": SCHEMA, "canonical_escapes": True},
+    "free": {"schema": SCHEMA, "free_form": True},
     "regex": {"regex": "a+b"},
     "grammar": {"grammar": 'root ::= "a"'},
     "tools": {"tools": [TOOL]},
@@ -127,7 +122,7 @@ def test_reasoning_comes_first_where_the_template_knows_it(kind: str, begun: boo
     given = constraints.compile_constraint(model, lg, **SHORT[kind], reasoning=("<think>", "</think>", begun))
     assert matcher.grammar is given
     if kind == "schema":
-        again = lg.compile_json_schema(SCHEMA, llamay.vocabulary(model), reasoning=marks)
+        again = lg.compile_json_schema(SCHEMA, llamay.vocabulary(model), reasoning=marks, **ONE_FORM)
         assert matcher.grammar.digest == again.digest
     assert matcher.allows(257) is not begun
     without = llamay.constraint(context, **SHORT[kind])
@@ -175,7 +170,7 @@ def test_what_cannot_be_enforced_is_refused_or_told() -> None:
         ({"schema": {}, "parallel": False}, "parallel goes with tools"),
         ({"schema": {}, "answer": {}}, "answer goes with tools"),
         ({"grammar": "x", "format": "hermes"}, "format goes with tools, not with grammar"),
-        ({"regex": "a", "canonical_escapes": True}, "canonical_escapes goes with schema, not with regex"),
+        ({"regex": "a", "free_form": True}, "free_form goes with schema, not with regex"),
         ({"regex": "a", "reasoning": True}, "not before regex"),
         ({"schema": {}, "reasoning": True}, "give the context instead of the model"),
         ({"tools": {"name": "get"}}, "tools must be a list"),
@@ -261,7 +256,8 @@ def test_generate_takes_a_schema(model_file: Any) -> None:
             llamay.Sampling(temperature=0),
         )
         text = context.generate(likely, schema=closed, max_tokens=200).text
-        assert isinstance(json.loads(text)["age"], int)
+        age = json.loads(text)["age"]
+        assert age == int(age), "10.0 is an integer, too"
         bound = llamay.constraint(fork, schema=closed)
         assert fork.generate(likely, constraint=bound, max_tokens=200).text == text
         assert model.context("Say yes: ").generate(regex="yes|no").text in ("yes", "no")

@@ -75,7 +75,7 @@ SHARED = {
     ("structured_outputs", "grammar"): "text",
     ("structured_outputs", "choice"): "list",
     ("structured_outputs", "json_object"): "boolean",
-    ("structured_outputs", "canonical_escapes"): "boolean",
+    ("structured_outputs", "free_form"): "boolean",
 }
 FORMAT = {("type",): "text", ("json_schema",): "object", ("json_schema", "schema"): "object boolean"}
 FLAT = {("type",): "text", ("schema",): "object boolean"}
@@ -212,7 +212,7 @@ ANTHROPIC_TOOL = {"name": "look", "input_schema": SCHEMA}
     ("route", "base", "path"),
     [
         ("/v1/chat/completions", MESSAGES | TOOLS, ("tools", 0, "function", "strict")),
-        ("/v1/chat/completions", MESSAGES, ("structured_outputs", "canonical_escapes")),
+        ("/v1/chat/completions", MESSAGES, ("structured_outputs", "free_form")),
         ("/v1/chat/completions", MESSAGES, ("structured_outputs", "json_object")),
         ("/v1/chat/completions", MESSAGES, ("chat_template_kwargs", "enable_thinking")),
         ("/v1/chat/completions", MESSAGES, ("chat_template_kwargs", "thinking")),

@@ -349,22 +349,22 @@ def test_oa25_structured_output_is_what_was_asked_and_told_when_cut(start):
     assert chat(server).status_code == 200  # the next request works
 
 
-def test_canonical_escapes_go_with_whatever_asks_for_json(start):
+def test_a_free_form_goes_with_whatever_asks_for_json(start):
     from llamay_server.pipeline.constraints import output_constraint
     from llamay_server.pipeline.sampling import SamplingFields
 
     for fields, form in (
-        (SamplingFields(structured_outputs={"json": {"const": 1}, "canonical_escapes": True}), None),
+        (SamplingFields(structured_outputs={"json": {"const": 1}, "free_form": True}), None),
         (
-            SamplingFields(structured_outputs={"canonical_escapes": True}),
+            SamplingFields(structured_outputs={"free_form": True}),
             {"type": "json_schema", "json_schema": {"schema": {"const": 1}}},
         ),
     ):
         found = output_constraint(fields, form)
         assert found is not None
-        assert (found.kind, found.value, found.canonical_escapes) == ("json_schema", {"const": 1}, True)
-    assert output_constraint(SamplingFields(structured_outputs={"canonical_escapes": True})) is None
-    r = chat(start(), structured_outputs={"canonical_escapes": "yes"})
+        assert (found.kind, found.value, found.free_form) == ("json_schema", {"const": 1}, True)
+    assert output_constraint(SamplingFields(structured_outputs={"free_form": True})) is None
+    r = chat(start(), structured_outputs={"free_form": "yes"})
     assert r.status_code == 400
 
 

@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     from llamay_models import Model, TokenConstraint
 
 
-def build_constraint(
-    model: Model, kind: str, text: str, *, canonical_escapes: bool = False
-) -> TokenConstraint:
+def build_constraint(model: Model, kind: str, text: str, *, free_form: bool = False) -> TokenConstraint:
     """Return the constraint of `--schema`, `--grammar` (GBNF) or `--regex`; refuses one that cannot be exact."""
     read = {"schema": _schema, "grammar": _grammar}.get(kind)
     source: dict[str, Any] = {kind: read(text) if read is not None else text}
     fault = WrongUsageError if source[kind] is text else CliError
     try:
-        grammar = compile_constraint(model, llamay_grammar, canonical_escapes=canonical_escapes, **source)
+        grammar = compile_constraint(model, llamay_grammar, free_form=free_form, **source)
     except llamay_grammar.CompileError as error:
         raise fault(f"--{kind}: {error}") from None
     except ValueError as error:

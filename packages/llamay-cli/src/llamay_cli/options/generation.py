@@ -26,9 +26,9 @@ def generation_options(command: F) -> F:
                 "--schema", metavar="JSON|FILE", help="Answer with JSON that fits this JSON Schema."
             ),
             click.option(
-                "--canonical-escapes",
+                "--free-form",
                 is_flag=True,
-                help="With --schema: escape only the characters that JSON demands.",
+                help="With --schema: JSON in any form, members in any order.",
             ),
             click.option("--grammar", metavar="FILE", help="Answer with a sentence of this GBNF grammar."),
             click.option("--regex", metavar="PATTERN", help="Answer with text that matches all of PATTERN."),
@@ -46,15 +46,15 @@ def take_generation(options: dict[str, Any], model: Model) -> dict[str, Any]:
         raise click.UsageError(f"--{' and --'.join(asked)} exclude each other")
     if options["ignore_eos"] and asked:
         raise click.UsageError(f"--ignore-eos would break what --{next(iter(asked))} promises")
-    canonical = options.pop("canonical_escapes")
-    if canonical and "schema" not in asked:
-        raise click.UsageError("--canonical-escapes says how the JSON of --schema is written; give one")
+    free_form = options.pop("free_form")
+    if free_form and "schema" not in asked:
+        raise click.UsageError("--free-form says how the JSON of --schema is written; give one")
     constraint = None
     if asked:
         from .constraint import build_constraint
 
         kind, text = next(iter(asked.items()))
-        constraint = build_constraint(model, kind, text, canonical_escapes=canonical)
+        constraint = build_constraint(model, kind, text, free_form=free_form)
     return {
         "max_tokens": options.pop("max_tokens"),
         "stop": tuple(options.pop("stop")),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Marks = tuple[str, str, bool]
 """The marks that open and close a model's reasoning, and whether the prompt has opened it already."""
 
+_ONE_FORM = {"whitespace": "spaced", "property_order": "schema", "canonical_escapes": True}
+"""The options of the compiler by which each value is written in one form."""
 _KINDS = ("schema", "regex", "grammar", "tools")
 
 
@@ -32,7 +34,7 @@ def compile_constraint(
     answer: Mapping[str, Any] | bool | None = None,
     format: str | None = None,  # noqa: A002 - the word of llamay_grammar
     reasoning: bool | Marks = False,
-    canonical_escapes: bool = False,
+    free_form: bool = False,
     strict: bool = True,
 ) -> Compiled:
     """Compile a constraint on the text of a model. Its `matcher()` is a constraint for `generate`.
@@ -53,7 +55,9 @@ def compile_constraint(
         format: the format of calls, a name in `tool_formats`; None takes that of the chat template.
         reasoning: whether reasoning may come first, where the model's chat template knows any. Whether the prompt has
             opened it is seen at the end of a context; the marks may also be given.
-        canonical_escapes: the strings of a schema write every character in one way. Calls always do.
+        free_form: a document under a schema may be written in any of its forms. By default it is written in one form,
+            as calls always are: members in the schema's order, one space after ``,`` and ``:`` and no other whitespace,
+            each character of a string in one way. Models come to the end of it sooner, and no value is excluded.
         strict: refuse a keyword that cannot be enforced to the letter. Otherwise it is left out, and listed in
             `warnings`.
 
@@ -74,8 +78,8 @@ def compile_constraint(
     for name, value in of_tools.items():
         if value is not None and kind != "tools":
             raise ValueError(f"{name} goes with tools, not with {kind}")
-    if canonical_escapes and kind not in ("schema", "tools"):
-        raise ValueError(f"canonical_escapes goes with schema, not with {kind}")
+    if free_form and kind != "schema":
+        raise ValueError(f"free_form goes with schema, not with {kind}")
     if reasoning and kind not in ("schema", "tools"):
         raise ValueError(f"reasoning may come before a schema or tools, not before {kind}")
 
@@ -93,7 +97,8 @@ def compile_constraint(
     if tools is None:
         subject: Any = schema
         compile_it: Callable[..., Any] = compiler.compile_json_schema
-        options["canonical_escapes"] = canonical_escapes
+        if not free_form:
+            options |= _ONE_FORM
     else:
         subject = closed_tools(tools)
         compile_it = compiler.compile_tools
@@ -102,10 +107,8 @@ def compile_constraint(
             "choice": "auto" if choice is None else choice,
             "parallel": parallel is not False,
             "answer": answer,
-            # One way to write a call, so that its replay in a later turn is the text that was generated.
-            "whitespace": "spaced",
-            "property_order": "schema",
-            "canonical_escapes": True,
+            # The replay of a call in a later turn is then the text that was generated.
+            **_ONE_FORM,
         }
     try:
         found = compile_it(subject, tokens, **options)

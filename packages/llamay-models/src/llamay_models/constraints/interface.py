@@ -43,6 +43,8 @@ class Compiler(Hashable, Protocol):
         /,
         *,
         mode: Mode = ...,
+        whitespace: Literal["flexible", "spaced", "compact"] = ...,
+        property_order: Literal["any", "schema"] = ...,
         canonical_escapes: bool = ...,
         reasoning: Any = ...,
     ) -> Any:

@@ -21,7 +21,7 @@ class OutputConstraint:
             a schema that can be enforced in part only is refused; `answer`, a schema for an answer without a call, or
             None.
         param: the path of the field, for errors.
-        canonical_escapes: whether JSON strings are escaped only where they must be.
+        free_form: whether JSON may be written in any of its forms, instead of one.
         reasoning: for a model that reasons before it answers, the two marks around its reasoning, and whether the
             prompt has opened it. The reasoning is then not constrained; the text after it is.
 
@@ -30,7 +30,7 @@ class OutputConstraint:
     kind: Kind
     value: Any
     param: str
-    canonical_escapes: bool = False
+    free_form: bool = False
     reasoning: tuple[str, str, bool] | None = None
 
     @property

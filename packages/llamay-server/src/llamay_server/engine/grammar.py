@@ -51,7 +51,7 @@ def _arguments(wanted: OutputConstraint) -> dict[str, Any]:
         case kind:
             arguments = {kind: wanted.value}
     if wanted.kind in JSON_KINDS:
-        arguments["canonical_escapes"] = wanted.canonical_escapes
+        arguments["free_form"] = wanted.free_form
     if wanted.reasoning is not None:
         arguments["reasoning"] = wanted.reasoning
     return arguments

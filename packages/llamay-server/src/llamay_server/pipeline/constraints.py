@@ -39,7 +39,7 @@ def output_constraint(
     if fields.guided_grammar:
         found.append(OutputConstraint("grammar", fields.guided_grammar, "guided_grammar"))
     structured = fields.structured_outputs or {}
-    canonical = boolean(structured, "canonical_escapes", "structured_outputs")
+    free_form = boolean(structured, "free_form", "structured_outputs")
     found += _structured(structured)
     if (form := format_constraint(response_format, param)) is not None:
         found.append(form)
@@ -50,7 +50,7 @@ def output_constraint(
         )
     if not found:
         return None
-    return replace(found[0], canonical_escapes=canonical is True and found[0].kind in JSON_KINDS)
+    return replace(found[0], free_form=free_form is True and found[0].kind in JSON_KINDS)
 
 
 def _structured(given: dict[str, Any]) -> list[OutputConstraint]:
@@ -58,7 +58,7 @@ def _structured(given: dict[str, Any]) -> list[OutputConstraint]:
     found = []
     for key, value in given.items():
         where = f"structured_outputs.{key[:40]}"
-        if value is None or key == "canonical_escapes":
+        if value is None or key == "free_form":
             continue
         match key:
             case "json":
