@@ -1,4 +1,4 @@
-"""What needs a model and the grammar package: neither imports the other, and this package has both."""
+"""Functions that need a model and the grammar package: neither imports the other, and this package has both."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ enum class Format : uint32_t {
   MXFP4 = 39,
 };
 
-/// How activations are stored for products with a format: as float32, or as bytes with one scale for each
-/// block.
+/// The form of activations that are stored for products with a format: as float32, or as bytes with one scale
+/// for each block.
 enum class ActivationKind : uint32_t { f32, q8_32, q8_256 };
 
 struct FormatTraits {

@@ -1,4 +1,4 @@
-// How a plan learns the speed of its threads: each gets as much as it reads in the time of the others.
+// A plan learns the speed of its threads: each gets as much as it reads in the time of the others.
 #include <cmath>
 
 #include "check.hpp"

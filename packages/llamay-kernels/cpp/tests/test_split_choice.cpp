@@ -1,4 +1,4 @@
-// How a plan learns to split work: it uses the faster split, and notices when another one becomes faster.
+// A plan learns to split work: it uses the faster split, and notices when another one becomes faster.
 #include "check.hpp"
 #include "cpu/partition/split_choice.hpp"
 

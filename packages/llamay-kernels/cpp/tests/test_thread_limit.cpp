@@ -1,4 +1,4 @@
-// How a pool learns its best number of threads: all threads unless fewer are faster, measured again when that
+// A pool learns its best number of threads: all threads unless fewer are faster, measured again when that
 // changes.
 #include <algorithm>
 #include <cstdint>

@@ -62,7 +62,7 @@ class Threads {
   /// them.
   bool forked() const;
 
-  /// How many threads a job of `work` multiplications should use at the moment.
+  /// Return how many threads a job of `work` multiplications should use at the moment.
   unsigned useful(uint64_t work) const;
   /// Records the time of a job of `work` multiplications, and how much of it the caller waited: where other
   /// processes need the processors, fewer threads may be faster.

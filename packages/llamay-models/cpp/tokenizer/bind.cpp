@@ -182,7 +182,7 @@ nb::bytes decode(const Tokenizer& self, const Ids& ids, bool skip_special, bool 
   return nb::bytes(out.data(), out.size());
 }
 
-/// Which of `names` are token texts, without building a vocabulary first.
+/// Return those of `names` that are token texts, without building a vocabulary first.
 nb::dict find_tokens(const gguf::File& file, const std::vector<std::string>& names) {
   std::unordered_map<std::string_view, uint32_t> wanted;
   bool first[256] = {};

@@ -7,7 +7,7 @@
 namespace llamay::tokenizer {
 namespace {
 
-// How darts-clone packs a node into 32 bits.
+// The layout of a node of darts-clone in 32 bits.
 uint32_t offset_of(uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }
 uint32_t label_of(uint32_t unit) { return unit & (1u << 31 | 0xFF); }
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }

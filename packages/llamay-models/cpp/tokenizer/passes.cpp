@@ -43,16 +43,16 @@ constexpr Range kWideSigns[] = {{0x2014, 0x2014}, {0x2018, 0x2019}, {0x201C, 0x2
                                 {0x2026, 0x2026}, {0x3001, 0x303F}, {0xFE30, 0xFE4F},
                                 {0xFF01, 0xFF01}, {0xFF0C, 0xFF0C}, {0xFF1A, 0xFF1B}};
 constexpr Range kBopomofo[] = {{0x3105, 0x312F}};
-/// What \b takes for part of a word besides letters, marks and digits: connector punctuation, numerals that
-/// are letters, circled letters, and, as the regular expression library of the original does, Latin-1's
-/// fractions and superscripts.
+/// Characters that \b takes for parts of a word besides letters, marks and digits: connector punctuation,
+/// numerals that are letters, circled letters, and, as the regular expression library of the original does,
+/// Latin-1's fractions and superscripts.
 constexpr Range kWordSigns[] = {
     {'_', '_'},         {0xB2, 0xB3},       {0xB9, 0xB9},       {0xBC, 0xBE},       {0x16EE, 0x16F0},
     {0x203F, 0x2040},   {0x2054, 0x2054},   {0x2160, 0x2182},   {0x2185, 0x2188},   {0x24B6, 0x24E9},
     {0x3007, 0x3007},   {0x3021, 0x3029},   {0x3038, 0x303A},   {0xA6E6, 0xA6EF},   {0xFE33, 0xFE34},
     {0xFE4D, 0xFE4F},   {0xFF3F, 0xFF3F},   {0x10140, 0x10174}, {0x10341, 0x10341}, {0x1034A, 0x1034A},
     {0x103D1, 0x103D5}, {0x12400, 0x1246E}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
-/// What ends a word for Bloom, besides white space.
+/// Characters that end a word for Bloom, besides white space.
 constexpr Range kBloomStops[] = {{'!', '!'},       {'(', ')'},       {',', ','},       {'.', '.'},
                                  {'?', '?'},       {'|', '|'},       {0x060C, 0x060C}, {0x06D4, 0x06D4},
                                  {0x0964, 0x0964}, {0x2026, 0x2026}, {0x3001, 0x3002}, {0xFF0C, 0xFF0C}};

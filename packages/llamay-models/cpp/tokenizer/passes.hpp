@@ -6,7 +6,7 @@
 
 namespace llamay::tokenizer::passes {
 
-/// What a rule finds at a position: the end of its match, or the position itself where there is none.
+/// A rule. It returns the end of its match at a position, or the position itself where there is none.
 using Match = uint32_t (*)(const Characters& text, uint32_t at, uint32_t end);
 
 /// Cut out every match, leftmost first; what lies between matches is one piece each.
@@ -62,7 +62,7 @@ void number_groups(const Characters&, uint32_t begin, uint32_t end, Ends& out);
 /// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 uint32_t gpt2(const Characters&, uint32_t, uint32_t);
 
-/// What varies between the descendants of GPT-4's pattern.
+/// The options by which the descendants of GPT-4's pattern differ.
 struct Options {
   bool contractions = true;  ///< (?i:'s|'t|'re|'ve|'m|'ll|'d) as a piece of its own, or a word's ending
   uint32_t max_numbers = 3;  ///< \p{N}{1,max}

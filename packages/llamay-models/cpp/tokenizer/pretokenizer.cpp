@@ -25,7 +25,7 @@ const std::vector<Pass> kLines{isolate<lines>};
 
 using Table = std::map<std::string_view, PreTokenizer>;
 
-/// Which names mean which pattern: the names are those that llama.cpp's converter writes.
+/// Return the patterns by their names, which are those that llama.cpp's converter writes.
 Table make_table() {
   Table table;
   const auto add = [&](std::initializer_list<std::string_view> names, const PreTokenizer& p) {

@@ -8,14 +8,14 @@
 
 namespace llamay::tokenizer {
 
-/// Where the pieces of a text end, as character positions in increasing order; the last is the end of the
+/// The ends of the pieces of a text, as character positions in increasing order; the last is the end of the
 /// text.
 using Ends = std::vector<uint32_t>;
 
 /// One step of a pre-tokenizer: cuts the piece [begin, end) further and appends where its parts end.
 using Pass = void (*)(const Characters& text, uint32_t begin, uint32_t end, Ends& out);
 
-/// How a file's `tokenizer.ggml.pre` says that text is cut before BPE: merges never cross a cut.
+/// The way to cut text before BPE, by a file's `tokenizer.ggml.pre`: merges never cross a cut.
 struct PreTokenizer {
   std::string_view name{};
   std::vector<Pass> passes{};

@@ -1,5 +1,5 @@
 #pragma once
-// What the passes share: sets of code points, and runs of them.
+// Sets of code points, and runs of them, which the passes share.
 
 #include <algorithm>
 #include <cstdint>

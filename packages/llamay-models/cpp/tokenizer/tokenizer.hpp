@@ -21,7 +21,7 @@ struct Encoding {
   MergeScratch scratch{};
 };
 
-/// How text without special tokens becomes ids.
+/// An algorithm that makes ids of text without special tokens.
 class Algorithm {
  public:
   virtual ~Algorithm() = default;

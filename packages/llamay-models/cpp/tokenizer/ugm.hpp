@@ -8,7 +8,7 @@
 
 namespace llamay::tokenizer {
 
-/// What a file says about a unigram vocabulary.
+/// A unigram vocabulary as a file describes it.
 struct UgmOptions {
   uint32_t unknown = kNoToken;
   bool add_space_prefix = true;

@@ -12,7 +12,7 @@ namespace llamay::tokenizer {
 
 inline constexpr uint32_t kNoToken = UINT32_MAX;
 
-/// What a token is, as GGUF's token_type says; a token may be several things once special names are known.
+/// The kinds of tokens of GGUF's token_type; a token may be of several kinds once special names are known.
 enum Attribute : uint8_t {
   kNormal = 1 << 0,
   kUnknown = 1 << 1,
@@ -24,7 +24,7 @@ enum Attribute : uint8_t {
   kStripRight = 1 << 7,  ///< white space after it in the text belongs to it
 };
 
-/// How the texts of tokens are to be read.
+/// The way to read the texts of tokens.
 enum class Spelling : uint8_t {
   kByteLevel,      ///< GPT-2's alphabet, one printable character a byte
   kSentencePiece,  ///< UTF-8 with U+2581 for space, <0xAB> for bytes
@@ -53,7 +53,7 @@ class Vocabulary {
   uint32_t find(std::string_view text) const;
   /// Token that merging arrives at for this key (see key()), or kNoToken.
   uint32_t find_key(std::string_view key) const;
-  /// What a token is found by: its bytes where it is spelled byte by byte, else its text.
+  /// The key by which a token is found: its bytes where it is spelled byte by byte, else its text.
   std::string_view key(uint32_t id) const { return spelling_ == Spelling::kByteLevel ? bytes(id) : text(id); }
   /// Token for one byte, or kNoToken.
   uint32_t byte_token(uint8_t byte) const { return byte_token_[byte]; }

@@ -71,8 +71,8 @@ uint32_t words_with_spaces(const Characters& t, uint32_t at, uint32_t end) {
   return at;
 }
 
-/// Where a word of GPT-4o's pattern ends that starts at `from`: [upper]*[lower]+ if `with_lower`, else
-/// [upper]+[lower]*. Letters without case and marks count as both. `counts` further restricts what is a
+/// Return the end of the word of GPT-4o's pattern that starts at `from`: [upper]*[lower]+ if `with_lower`,
+/// else [upper]+[lower]*. Letters without case and marks count as both. `counts` further restricts what is a
 /// letter.
 template <class Counts>
 uint32_t cased_word(const Characters& t, uint32_t from, uint32_t end, bool with_lower, Counts counts) {
@@ -115,7 +115,8 @@ uint32_t signs_of(const Characters& t, uint32_t at, uint32_t end, const Options&
   return signs(t, at, end, classes, 0, is_newline);
 }
 
-/// What follows words in GPT-4's pattern and its descendants: numbers, signs, white space.
+/// Return the end of a piece that is no word in GPT-4's pattern and its descendants: numbers, signs, white
+/// space.
 uint32_t after_words(const Characters& t, uint32_t at, uint32_t end, const Options& o) {
   if (t.is(at, kNumber)) return t.run(at, o.max_numbers < end - at ? at + o.max_numbers : end, kNumber);
   if (const uint32_t stop = signs_of(t, at, end, o); stop > at) return stop;

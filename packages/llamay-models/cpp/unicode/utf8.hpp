@@ -7,7 +7,7 @@
 
 namespace llamay::unicode {
 
-/// What decode() reports for a byte that starts no well-formed character.
+/// The value that decode() returns for a byte that starts no well-formed character.
 inline constexpr uint32_t kInvalid = 0xFFFFFFFF;
 
 struct Decoded {

@@ -49,7 +49,7 @@ class Branch:
 
     @property
     def depth(self) -> int:
-        """How many branches are before it."""
+        """The number of branches before it."""
         return 0 if self.parent is None else self.parent.depth + 1
 
     @property
@@ -251,7 +251,7 @@ def _logprobs(beam: _Beam, forbidden: frozenset[int]) -> Doubles:
 
 
 def _top(logprobs: Doubles, n: int) -> list[int]:
-    """The likeliest tokens, of equal ones those with the lowest ids."""
+    """Return the likeliest tokens, of equal ones those with the lowest ids."""
     n = min(n, len(logprobs))
     cut = np.partition(logprobs, len(logprobs) - n)[len(logprobs) - n]
     candidates = np.flatnonzero((logprobs >= cut) & (logprobs > -np.inf))
@@ -331,7 +331,7 @@ def _expand(
 
 
 def _over(branch: Branch) -> bool:
-    """Whether a text has ended, or may go no further."""
+    """Return whether a text has ended, or may go no further."""
     engine = branch.context.model.engine
     if branch.finish_reason == "stop" and engine.ends(branch.tokens):
         return True

@@ -179,7 +179,7 @@ class RankHead:
     output_bias: Floats | None
 
     def score(self, state: Doubles) -> float:
-        """The logit of the first class; of several, its probability."""
+        """Return the logit of the first class; of several, its probability."""
         x = state
         if self.dense is not None:
             x = np.tanh(_matrix(self.dense, self.dense_bias, x))
@@ -257,7 +257,7 @@ def rerank(
 
 
 def _pair(model: EmbeddingModel, query: str, document: str) -> tuple[list[int], list[int]]:
-    """The tokens that a rank head reads, in two parts where tokens have types: of the query, and of the document.
+    """Return the tokens that a rank head reads, in two parts where tokens have types: query and document.
 
     The file's template for it, in which only the template holds control tokens; without one llama.cpp's:
     query, end, separator, document, end, as far as the vocabulary has those. BERT's own has one separator.

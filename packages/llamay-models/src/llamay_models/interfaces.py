@@ -1,4 +1,4 @@
-"""Which interfaces this package offers, and which of others it uses, checked when it is imported."""
+"""The interfaces that this package offers, and those of others that it uses, checked when it is imported."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def _quotas(root: Path) -> Iterator[int]:
 def _groups(
     root: Path, controller: str, v2: Callable[[Path], int | None], v1: Callable[[Path], int | None]
 ) -> Iterator[int]:
-    """Every limit of one controller that this process is under."""
+    """Yield every limit of one controller that this process is under."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":

@@ -154,7 +154,7 @@ def logits(model: ScoringModel, tokens: Sequence[int], first: int = 0) -> Iterat
 
 
 def log_softmax(values: Floats) -> Doubles:
-    """Natural-log probabilities of rows of logits, in float64."""
+    """Return the natural logarithms of the probabilities of rows of logits, in float64."""
     x = values.astype(np.float64)
     x -= x.max(-1, keepdims=True)
     x -= np.log(np.exp(x).sum(-1, keepdims=True))

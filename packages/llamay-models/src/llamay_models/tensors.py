@@ -31,12 +31,12 @@ class FileTensor:
 
     @property
     def name(self) -> str:
-        """As the file has it."""
+        """The name that the tensor has in the file."""
         return self.info.name
 
     @property
     def format(self) -> str:
-        """Such as `Q4_K`."""
+        """The name of the format, such as `Q4_K`."""
         return self.info.format
 
     @property

@@ -18,7 +18,7 @@ class ConfigError(ValueError):
 def _setting(
     default: Any, text: str, *, env: tuple[str, ...] = (), secret: bool = False, unit: str = ""
 ) -> Any:
-    """A field, with the metadata for its flag, its variable and `--show-config`."""
+    """Return a field, with the metadata for its flag, its variable and `--show-config`."""
     meta = {"help": text, "env": env, "secret": secret, "unit": unit}
     return field(default=default, metadata=meta)
 
@@ -201,7 +201,7 @@ class Config:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name is a loopback one."""
+    """Return whether an address or name is a loopback one."""
     name = host.strip("[]").lower().rstrip(".")
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -212,7 +212,7 @@ def is_loopback(host: str) -> bool:
 
 
 def read_keys(config: Config) -> dict[str, str]:
-    """The API keys, each with its owner. Raises `ConfigError` for a key file that other users may read."""
+    """Return the API keys, each with its owner. Raises `ConfigError` for a key file that other users may read."""
     lines = list(config.api_keys)
     if config.api_key_file:
         path = Path(config.api_key_file)

@@ -48,15 +48,15 @@ class Services:
     started: float
 
     def snapshot_owner(self, exchange: Exchange) -> str | None:
-        """The owner of a snapshot that this request writes or reads; None, for anybody, where there are no keys."""
+        """Return the owner of a snapshot that this request writes or reads; None, for anybody, without keys."""
         return exchange.owner if self.keyed else None
 
     def tenant(self, exchange: Exchange, salt: str | None = None) -> str:
-        """The namespace within which computed prefixes are shared: one owner's, narrowed by a `cache_salt`."""
+        """Return the namespace within which computed prefixes are shared: one owner's, narrowed by a `cache_salt`."""
         return f"{exchange.owner}\x00{salt}" if salt else exchange.owner
 
 
 def services(request: Request[Any, Any, Any]) -> Services:
-    """The services of the application that received a request."""
+    """Return the services of the application that received a request."""
     found: Services = request.app.state["services"]
     return found

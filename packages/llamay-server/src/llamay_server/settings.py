@@ -1,4 +1,4 @@
-"""Where settings come from: flags, before environment variables, before one TOML file, before defaults."""
+"""Reading the settings: flags, before environment variables, before one TOML file, before defaults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECONDS = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?")
 
 
 def parse_bytes(text: str) -> int:
-    """`512`, `64k`, `1.5GiB` as a number of bytes."""
+    """Return `512`, `64k`, `1.5GiB` as a number of bytes. Raises ValueError for a text that is no size."""
     if not (match := _BYTES.fullmatch(text.strip())):
         raise ValueError(f"{text!r} is not a size; write 512, 64k, 1.5GiB")
     power = "kmgt".index(match[2].lower()) + 1 if match[2] else 0
@@ -31,7 +31,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """`30`, `500ms`, `5m`, `1h30m`, `-1` as seconds, as Ollama and Go write durations."""
+    """Return `30`, `500ms`, `5m`, `1h30m`, `-1` in seconds; Ollama and Go write durations so. Raises ValueError."""
     total, rest = 0.0, text.strip()
     factor = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
     if not rest:
@@ -47,7 +47,7 @@ def parse_seconds(text: str) -> float:
 
 
 def _parse(spec: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
-    """One raw value, text or TOML, as the type of its field. Raises ValueError."""
+    """Return one raw value, text or TOML, as the type of its field. Raises ValueError."""
     if typing.get_origin(hint) is tuple:
         if isinstance(value, str):
             value = [part.strip() for part in value.split(",") if part.strip()]
@@ -99,7 +99,7 @@ def load_config(
     env: Mapping[str, str] | None = None,
     file: str | Path | None = None,
 ) -> tuple[Config, dict[str, str]]:
-    """The configuration and, for each setting, its origin.
+    """Return the configuration and, for each setting, its origin.
 
     `flags` holds only what was given; the file is `file`, else `$LLAMAY_CONFIG`, else
     `$XDG_CONFIG_HOME/llamay/server.toml` where it exists. Raises `ConfigError` naming the setting and the origin.
@@ -149,7 +149,7 @@ def load_config(
 
 
 def show_config(config: Config, origin: Mapping[str, str]) -> str:
-    """The settings in force as TOML, each with its origin; of secrets only the number is shown."""
+    """Return the settings in force as TOML, each with its origin; of secrets only the number is shown."""
     lines = []
     for spec in dataclasses.fields(config):
         value = getattr(config, spec.name)
@@ -196,7 +196,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def from_namespace(args: argparse.Namespace) -> tuple[Config, dict[str, str]]:
-    """The configuration for the parsed flags of `add_flags`, and the origin of each setting; see `load_config`."""
+    """Return the configuration for the parsed flags of `add_flags`, and each setting's origin; see `load_config`."""
     names = {spec.name for spec in dataclasses.fields(Config)}
     flags = {name: value for name, value in vars(args).items() if name in names}
     return load_config(flags, file=args.config)

@@ -73,10 +73,10 @@ class Store(Protocol):
     """A model store. All calls may block; the server makes them off its loop."""
 
     def find(self, name: str) -> Path | None:
-        """The file of a model, or None."""
+        """Return the file of a model, or None."""
 
     def list(self) -> Sequence[StoredModel]:
-        """All models, newest first."""
+        """Return all models, newest first."""
 
     def copy(self, source: str, destination: str) -> None:
         """Give a model a second name."""
@@ -88,19 +88,19 @@ class Store(Protocol):
         """Fetch a model."""
 
     def profile(self, name: str) -> Profile | None:
-        """The profile of a name; None where the name has only its file."""
+        """Return the profile of a name; None where the name has only its file."""
 
     def adapters(self, name: str) -> Sequence[Path]:
-        """The LoRA adapters that a model is used with."""
+        """Return the LoRA adapters that a model is used with."""
 
     def create(self, name: str, recipe: Recipe, status: Status) -> None:
         """Create a model; one that has the name already is replaced."""
 
     def has_blob(self, sha256: str) -> bool:
-        """Whether the blob with this digest is in the store."""
+        """Return whether the blob with this digest is in the store."""
 
     def receiving(self) -> AbstractContextManager[Path]:
-        """A temporary file for an upload, on the store's disk; `keep_blob` keeps it."""
+        """Return a temporary file for an upload, on the store's disk; `keep_blob` keeps it."""
 
     def keep_blob(self, path: Path, sha256: str) -> None:
         """Keep a file of `receiving` whose digest has been verified."""

@@ -1,4 +1,4 @@
-"""How every error ends: one line on stderr, perhaps a hint, and the exit code that belongs to it."""
+"""Every error ends here: as one line on stderr, perhaps with a hint, and with the exit code that belongs to it."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ _KV = "Precision of keys and values.  [default: f16]"
 
 @dataclass(frozen=True)
 class Loading:
-    """How to load a model."""
+    """The options for loading a model."""
 
     ctx_size: int | None
     threads: int | None

@@ -119,7 +119,7 @@ class UserSettings:
 
 @cache
 def shared_options() -> frozenset[str]:
-    """Names of the options that several verbs take, which may stand at the top of the file."""
+    """Return the names of the options that several verbs take, which may stand at the top of the file."""
     from .generation import generation_options
     from .loading import engine_options, model_options
     from .sampling import sampling_options
@@ -142,7 +142,7 @@ def configurable(command: click.Command) -> Iterator[click.Option]:
 
 
 def _options_of(command: click.Command) -> Iterator[tuple[str, click.Option]]:
-    """Every long flag that a file may set, as `_name` writes it."""
+    """Yield every long flag that a file may set, as `_name` writes it."""
     for option in configurable(command):
         for flag in option.opts:
             if flag.startswith("--"):

@@ -1,4 +1,4 @@
-"""Which file of a repository is meant: by path, by name, by quantization, or the preferred one."""
+"""Choosing a file of a repository: by path, by name, by quantization, or the preferred one."""
 
 from __future__ import annotations
 

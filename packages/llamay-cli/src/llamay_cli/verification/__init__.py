@@ -1,4 +1,4 @@
-"""Whether a model is exact on this machine: every way to the same logits must give the same bits.
+"""Checking that a model is exact on this machine: every way to the same logits must give the same bits.
 
 A check observes the same tokens in two ways and compares the logits bit for bit. So that no check can pass
 by accident, each one is also run with one token of one side changed: a check that finds no difference then fails

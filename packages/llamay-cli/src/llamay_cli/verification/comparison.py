@@ -25,7 +25,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far two observations are apart.
+    """The distance between two observations.
 
     `largest` is the largest absolute difference of a logit, infinite where they cannot be subtracted;
     `equal` says that every bit is the same; `places` counts what was compared.

@@ -29,7 +29,7 @@ GENERATED = 8
 
 @dataclass(frozen=True)
 class Setup:
-    """How a model is loaded. Nothing here may change its results."""
+    """The way a model is loaded. Nothing here may change its results."""
 
     threads: int | None = None
     page_tokens: int = 64

@@ -48,7 +48,7 @@ class SharedPages {
  private:
   const KvPages& pages(uint32_t lease, std::size_t i) const { return leases_[lease].pages[attentions_[i]]; }
 
-  /// How many of the first n pages are the same.
+  /// Return how many of the first n pages are the same.
   static uint32_t same(const KvPages& p, const KvPages& q, uint32_t n) {
     if (p.block_shift != q.block_shift) return 0;
     const uint32_t block_pages = 1u << p.block_shift;

@@ -17,8 +17,8 @@ struct ThreadContext;
 struct Prepared;
 struct Stage;
 
-/// How the CPU computes a kind of node: the part of an operation that belongs to this backend. It has either
-/// `rows`, which a thread computes by itself, or `share`, whose pieces all threads share.
+/// The CPU's way to compute a kind of node: the part of an operation that belongs to this backend. It has
+/// either `rows`, which a thread computes by itself, or `share`, whose pieces all threads share.
 struct CpuWork {
   Primitive primitive;  // the first member: nodes point to it
   /// Prepares everything that does not change from step to step. Null: the node's config is used as it is.

@@ -32,7 +32,7 @@ struct Step {
   const float* const* vectors = nullptr;  // one for each row, null for a token; null: all rows are tokens
 };
 
-/// Where a run's time went, in nanoseconds of the calling thread.
+/// The time of a run and of its parts, in nanoseconds of the calling thread.
 struct Profile {
   explicit Profile(std::size_t records) : record_ns(records) {}
   std::vector<uint64_t> record_ns;

@@ -4,9 +4,9 @@
 
 namespace llamay {
 
-/// How the threads share the work of one stage. A CpuWork declares the pieces, the same ones in every thread,
-/// and each piece is computed by one thread. The number of pieces may depend on the step alone, never on
-/// values that were computed: a thread that comes late, when all pieces are done, may find other values in
+/// The sharing of one stage's work among the threads. A CpuWork declares the pieces, the same ones in every
+/// thread, and each piece is computed by one thread. The number of pieces may depend on the step alone, never
+/// on values that were computed: a thread that comes late, when all pieces are done, may find other values in
 /// their place.
 class Sharing {
  public:

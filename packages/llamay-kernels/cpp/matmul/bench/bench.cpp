@@ -4,7 +4,7 @@
 //   bench [--format Q4_K] [--shape 2048x8192] [--rows 1] [--threads 2] [--isa
 //   avx2] [--passes 5] [--clock cpu] [--mib 192]
 //
-// Not part of the package. Build it with the objects of the kernel sets: docs/kernels.md.
+// This is no part of the package. Build it with the objects of the kernel sets: docs/kernels.md.
 #include <algorithm>
 #include <atomic>
 #include <chrono>

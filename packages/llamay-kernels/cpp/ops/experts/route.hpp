@@ -16,8 +16,8 @@ inline constexpr const char* kRouteNames[] = {"softmax", "sigmoid", "softmax_cho
 /// The most experts that a row may be routed among; a kernel keeps their scores on its stack.
 constexpr size_t kMaxExperts = 4096;
 
-/// How a row chooses k of n experts and weighs them. 1 <= k <= n <= kMaxExperts; groups divides n, 1 <=
-/// groups_used <= groups and k <= groups_used * (n / groups): the creator of a Route checks this.
+/// The rule by which a row chooses k of n experts and weighs them. 1 <= k <= n <= kMaxExperts; groups divides
+/// n, 1 <= groups_used <= groups and k <= groups_used * (n / groups): the creator of a Route checks this.
 struct Route {
   RouteKind kind;
   size_t experts, k;

@@ -97,7 +97,7 @@ class Arriving:
         return "".join(self._parts)
 
     def feed(self, text: str, *, final: bool) -> tuple[str, int, bool]:
-        """A part of the arguments, how much of `text` is done with, and whether the call has ended."""
+        """Return a part of the arguments, how much of `text` is done with, and whether the call has ended."""
         part, at = "", 0
         if not self.whole:
             part, at = self._compact.feed(text)

@@ -86,7 +86,7 @@ def read_head(steps: Sequence[Step], text: str, final: bool) -> Head | Literal["
 
 
 def pass_tails(steps: Sequence[Step], text: str, at: int, *, final: bool) -> int | Literal["wait"]:
-    """Where a call ends whose arguments end at `at`; a mark behind them that is not there is not missed."""
+    """Return the end of a call whose arguments end at `at`; the marks behind them may be missing."""
     for _, literal in steps:
         start = skip(text, at)
         found = starts(text, start, (literal,))
@@ -100,7 +100,7 @@ def pass_tails(steps: Sequence[Step], text: str, at: int, *, final: bool) -> int
 def read_call(
     steps: Sequence[Step], text: str, final: bool, tails: Sequence[str], tags: Tags | Literals | None
 ) -> Found | Literal["wait"] | None:
-    """The call at the start of `text`, if its steps are there; "wait" where more text decides.
+    """Return the call at the start of `text`, if its steps are there; "wait" where more text decides.
 
     `tails` are the ends of a call of the format: JSON that is broken in front of one stays broken.
     """
@@ -149,7 +149,7 @@ def read_call(
 
 
 def _named(value: Any) -> tuple[str, dict[str, Any], str | None] | None:
-    """Name, arguments and id of a call that is one object, as the formats vary it."""
+    """Return the name, the arguments and the id of a call that is one object, as the formats vary it."""
     if not isinstance(value, dict):
         return None
     name = value.get("name", value.get("tool_name"))

@@ -24,7 +24,7 @@ _LONGEST_ESCAPE = 12
 
 
 def compact(value: Any) -> str:
-    """A value as compact JSON."""
+    """Return a value as compact JSON."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return _LONE.sub(lambda lone: f"\\u{ord(lone[0]):04x}", text)
 
@@ -109,7 +109,7 @@ class Compact:
 
 
 def _number(text: str) -> str:
-    """A number (or a word of JSON) as Python writes it."""
+    """Return a number (or a word of JSON) as Python writes it."""
     try:
         if _INTEGER.fullmatch(text):
             return str(int(text))

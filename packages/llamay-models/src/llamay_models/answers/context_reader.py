@@ -108,6 +108,6 @@ class ContextReader(Reader):
 
 
 def control_tokens(model: ContextModel, names: Sequence[str]) -> list[int]:
-    """The ids of those names that are tokens of their own in a model's vocabulary, for ``generate(special=...)``."""
+    """Return the ids of the names that are tokens of a model's vocabulary, for ``generate(special=...)``."""
     ids = (model.encode(name, add_special=False, parse_special=True) for name in names)
     return [found[0] for found in ids if len(found) == 1]

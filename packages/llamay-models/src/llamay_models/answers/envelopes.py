@@ -52,7 +52,7 @@ class Envelope:
     """How the model writes calls of its own accord, where that is another way than the one that a grammar binds."""
 
     def visible(self, reasoning: tuple[str, str] | None, *, calls: bool) -> tuple[str, ...]:
-        """The control tokens that have to be in the text so that reasoning with these marks, and calls, can be read."""
+        """Return the control tokens without which reasoning with these marks, and calls, cannot be read."""
         marks = (part for mark in reasoning or () for part in (mark, *_CONTROL.findall(mark)))
         return tuple(dict.fromkeys((*(self.specials if calls or self.marks else ()), *marks)))
 
@@ -63,7 +63,7 @@ class Envelope:
         return self
 
     def within(self) -> Braces | Inside | Bracketed:
-        """The pattern by which open arguments are recognised."""
+        """Return the pattern by which open arguments are recognised."""
         match self.tags:
             case Tags():
                 return Inside(self.tags)
@@ -72,7 +72,7 @@ class Envelope:
         return Braces()
 
     def read(self, text: str, *, first: bool, final: bool) -> Found | Literal["wait"] | None:
-        """A call at the start of `text`. None where there is none, "wait" where more text decides."""
+        """Return a call at the start of `text`. None where there is none, "wait" where more text decides."""
         waits = False
         for before in self.before if first else ("",):
             for form in self.forms:
@@ -84,7 +84,7 @@ class Envelope:
         return WAIT if waits else None
 
     def call_start(self, text: str, *, first: bool, certain: bool) -> CallStart | Literal["wait"] | None:
-        """A call at the start of `text`, up to its arguments, in text that a grammar has bound.
+        """Return a call at the start of `text`, up to its arguments, in text that a grammar has bound.
 
         None where arguments cannot be told in parts, or where it may still be text: where nothing stands in front of
         the arguments that free text cannot have, unless the text is known to be a call for `certain`.
@@ -121,7 +121,7 @@ class Envelope:
         return (at, True) if found else (0, False)
 
     def example(self) -> str:
-        """A call as it is written, in words for a model whose template describes no tools."""
+        """Return a call as it is written, in words for a model whose template describes no tools."""
         text, (steps, *_) = self.before[-1], self.forms
         for kind, literal in steps:
             match kind:
@@ -147,7 +147,7 @@ _CONTROL = re.compile(r"<[^<>\s]+>")
 
 @functools.lru_cache(maxsize=256)
 def envelope(name: str, formats: Formats) -> Envelope:
-    """The format of this name. Raises KeyError where there is none."""
+    """Return the format of this name. Raises KeyError where there is none."""
     return _envelope(name, formats.tool_formats()[name])
 
 
@@ -204,7 +204,7 @@ def _envelope(name: str, form: Mapping[str, Any]) -> Envelope:
 
 
 def _waits(row: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a call written so has to be whole before it can be told."""
+    """Return whether a call written so has to be whole before it can be told."""
     kinds = [next((k for k in ("arguments", "parameters", "name", "id") if k in piece), "") for piece in row]
     if "arguments" not in kinds or "parameters" in kinds:
         return True

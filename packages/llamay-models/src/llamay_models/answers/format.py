@@ -20,7 +20,7 @@ _TAIL = 64
 
 @dataclass(frozen=True, slots=True)
 class AnswerFormat:
-    """How a model writes its answers.
+    """The form in which a model writes its answers.
 
     Attributes:
         name: the name of the format of calls, as `llamay_grammar.tool_formats` has it.
@@ -34,27 +34,27 @@ class AnswerFormat:
     reasoning: tuple[str, str] | None
 
     def in_reasoning(self, prompt: str) -> bool:
-        """Whether a prompt (its end suffices) has already opened the reasoning of the answer."""
+        """Return whether a prompt (its end suffices) has already opened the reasoning of the answer."""
         return begins_in_reasoning(prompt, self.reasoning)
 
     def prompted(self, prompt: str) -> bool:
-        """Whether a prompt (its end suffices) ends with the text that begins every answer in the format of calls."""
+        """Return whether a prompt (its end suffices) ends with the beginning that every answer with calls has."""
         return bool(self.calls.prompted) and prompt.endswith(self.calls.prompted)
 
     def visible(self, *, calls: bool) -> tuple[str, ...]:
-        """The control tokens that have to be in the text so that reasoning, and calls, can be read."""
+        """Return the control tokens that have to be in the text so that reasoning, and calls, can be read."""
         return self.calls.visible(self.reasoning, calls=calls)
 
 
 @functools.lru_cache(maxsize=64)
 def answer_format(template: str | None, formats: Formats) -> AnswerFormat:
-    """The format of the answers of a model with this chat template; without one, the default format of calls."""
+    """Return the format of the answers of a model with this chat template; without one, the default format of calls."""
     name = format_of(template)
     return AnswerFormat(name, envelope(name, formats), reasoning_of(template, formats))
 
 
 def answer_format_of(model: ContextModel, formats: Formats) -> AnswerFormat:
-    """The format of a model's answers."""
+    """Return the format of a model's answers."""
     template = model.chat_template
     return answer_format(None if template is None else str(template.source), formats)
 
@@ -64,5 +64,5 @@ class _Decoder(Protocol):
 
 
 def prompt_end(model: _Decoder, tokens: Sequence[int]) -> str:
-    """The text at the end of a prompt, as far as the answer's format depends on it."""
+    """Return the text at the end of a prompt, as far as the answer's format depends on it."""
     return model.decode(tokens[-_TAIL:])

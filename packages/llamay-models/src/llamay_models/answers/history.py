@@ -57,7 +57,7 @@ def _check(message: Any, where: str) -> None:
 
 
 def for_template(messages: Sequence[Message], template: str, formats: Formats) -> list[Message]:
-    """The messages in the form that this template takes; those it takes as they are stay the same objects."""
+    """Return the messages in the form that this template takes; those it takes as they are stay the same objects."""
     out = list(messages)
     if not any(m.get("tool_calls") for m in out):
         return out

@@ -45,7 +45,7 @@ class _UnfinishedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Literals:
-    """How a format writes names and literals.
+    """The form in which a format writes names and literals.
 
     Attributes:
         assign: between a name and its value.
@@ -63,12 +63,12 @@ class Literals:
 
     @staticmethod
     def of(about: Mapping[str, Any]) -> Literals:
-        """From an envelope's data."""
+        """Return the form that an envelope's data describe."""
         quotes = tuple(piece.get("special") or piece["text"] for piece in about["quotes"])
         return Literals(about["assign"], about["opens"], quotes, bool(about.get("escapes")))
 
     def read(self, text: str, at: int) -> tuple[dict[str, Any], int] | Literal["wait"] | None:
-        """The arguments from `at` on, and where their closing bracket ends; None where they are none."""
+        """Return the arguments from `at` on, and where their closing bracket ends; None where they are none."""
         try:
             return self._members(text, at, _BRACKETS[self.opens], self.assign, 0)
         except _UnfinishedError:
@@ -77,7 +77,7 @@ class Literals:
             return None
 
     def string_end(self, text: str, at: int, quote: str) -> tuple[bool, int]:
-        """Where the quote stands that ends a string; where there is none so far, from where on to look for it."""
+        """Return whether a string is closed, and the place of its closing quote, or where to go on looking."""
         while True:
             found = text.find(quote, at)
             escape = text.find("\\", at, found if found >= 0 else None) if self.escapes else -1
@@ -190,7 +190,7 @@ def _meant(escape: re.Match[str]) -> str:
 
 
 class Bracketed:
-    """Whether the arguments are open in text that comes in parts: until they are closed, there is no use in reading."""
+    """Text that comes in parts, followed for its open brackets: arguments are read when theirs are closed."""
 
     def __init__(self, literals: Literals) -> None:
         self.broken = False

@@ -10,14 +10,14 @@ WAIT: Literal["wait"] = "wait"
 
 
 def skip(text: str, at: int) -> int:
-    """Where white space from `at` on ends."""
+    """Return the end of the white space that begins at `at`, which may be none."""
     while at < len(text) and text[at].isspace():
         at += 1
     return at
 
 
 def starts(text: str, at: int, literals: Sequence[str]) -> bool | Literal["wait"]:
-    """Whether one of the literals stands there; "wait" where the text ends inside one."""
+    """Return whether one of the literals begins at `at`; "wait" where the text ends inside one."""
     if any(text.startswith(literal, at) for literal in literals):
         return True
     rest = text[at:]
@@ -25,5 +25,5 @@ def starts(text: str, at: int, literals: Sequence[str]) -> bool | Literal["wait"
 
 
 def length(text: str, at: int, literals: Sequence[str]) -> int:
-    """How long the longest of the literals is that stands there."""
+    """Return the length of the longest literal that begins at `at`; one of them must."""
     return max(len(literal) for literal in literals if text.startswith(literal, at))

@@ -1,4 +1,4 @@
-"""Whether something is open in text that comes in parts: until it is closed, there is no use in reading it."""
+"""Text that comes in parts, followed for what is open in it: a call is read when its arguments are closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OUTSIDE = frozenset(' \t\n\r{}[]:,"+-.0123456789' + string.ascii_letters)
 
 
 class Braces:
-    """Whether an object is open in JSON that comes in parts, and whether it can still become one."""
+    """JSON that comes in parts, followed for whether an object is open, and whether it can still become one."""
 
     def __init__(self) -> None:
         self.broken = False
@@ -48,7 +48,7 @@ class Braces:
 
 
 class Inside:
-    """Whether an argument is open in text that comes in parts: until it is closed, there is no use in reading it."""
+    """Text that comes in parts, followed for whether an argument between tags is open."""
 
     def __init__(self, tags: Tags) -> None:
         self.broken = False

@@ -17,7 +17,7 @@ PARTS = ("before", "call", "between", "after", "say", "then")
 
 
 def rows(pieces: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
-    """The ways to go through pieces of which some are optional and some have alternatives; the shortest first."""
+    """Yield the ways to go through pieces of which some are optional and some have alternatives; the shortest first."""
     ways: list[list[list[Mapping[str, Any]]]] = []
     for piece in pieces:
         if "optional" in piece:
@@ -59,7 +59,7 @@ def _is_text(piece: Mapping[str, Any]) -> bool:
 
 
 def steps_of(row: Iterable[Mapping[str, Any]]) -> tuple[Step, ...]:
-    """A way to write a call, with neighbouring texts as one."""
+    """Return a way to write a call, with neighbouring texts as one."""
     steps: list[list[str]] = []
     for piece in row:
         kind = next(k for k in _KINDS if k in piece)

@@ -23,7 +23,7 @@ NO_TOOLS: Mapping[str, Any] = MappingProxyType({})
 
 
 def new_call_id(prefix: str = "call_") -> str:
-    """An id for a call that the model gave none."""
+    """Return an id for a call that the model gave none."""
     return prefix + secrets.token_hex(12)
 
 
@@ -109,7 +109,7 @@ class Reader:
     def feed(
         self, text: str, scores: tuple[TokenScore, ...] = (), tokens: tuple[int, ...] = ()
     ) -> Iterator[Event]:
-        """The events that became certain with this text.
+        """Yield the events that became certain with this text.
 
         `scores` and `tokens` are those that the text was made of; they come back with the words that they end up in.
         """
@@ -125,7 +125,7 @@ class Reader:
         yield from self._advance(final=False)
 
     def finish(self, reason: str, stop_sequence: str | None) -> Iterator[Event]:
-        """The rest, and the end: `reason` and `stop_sequence` as the engine gave them."""
+        """Yield the rest, and the end: `reason` and `stop_sequence` as the engine gave them."""
         yield from self._advance(final=True)
         if self._buffer or self._scores or self._tokens:
             if self._mode == "think":
@@ -157,7 +157,7 @@ class Reader:
                 waits = yield from self._words(final=final)
 
     def _words(self, *, final: bool) -> Generator[Event, None, bool]:
-        """Text or reasoning up to the next tag; gives whether more text is needed."""
+        """Yield the text or the reasoning up to the next tag; return whether more text is needed."""
         if self._trim:
             self._buffer = self._buffer.lstrip()
             if not self._buffer:
@@ -210,7 +210,7 @@ class Reader:
         self._within.feed(self._buffer)
 
     def _call(self, *, final: bool) -> ToolCall | str | None:
-        """The call at the start of the buffer, "wait", or text that turned out to be no call."""
+        """Return the call at the start of the buffer, "wait", or text that turned out to be no call."""
         form = self._way
         # A closing mark ends broken JSON; in a string, or a text between tags, it is a part of that.
         ended = self._within.broken and any(tail in self._buffer for tail in form.tails)
@@ -238,7 +238,7 @@ class Reader:
         return ToolCall(self.index, number, given, found.name, self._arguments(found))
 
     def _count(self, given: str | None) -> tuple[int, str]:
-        """The number and the id of a call that was found."""
+        """Return the number and the id of a call that was found."""
         self._gap = self._prompted = ""
         self._drop_tokens()
         number, self.calls = self.calls, self.calls + 1
@@ -248,7 +248,7 @@ class Reader:
         return number, given
 
     def _call_start(self) -> CallStart | None:
-        """The call at the start of the buffer, where its arguments can be told from here on."""
+        """Return the call at the start of the buffer, where its arguments can be told from here on."""
         if not self._bound:
             return None
         found = self._way.call_start(self._buffer, first=self._first, certain=self._told)
@@ -316,7 +316,7 @@ class Reader:
         return (*self._marks, *calls, *((self._think,) if self._thinks else ()))
 
     def _possible_tag(self, tags: tuple[str, ...]) -> int:
-        """How many characters at the end may be the beginning of a tag (and white space before a call)."""
+        """Return how many characters at the end may be the beginning of a tag (and white space before a call)."""
         text, best = self._buffer, 0
         for tag in tags:
             for size in range(min(len(tag) - 1, len(text)), 0, -1):

@@ -21,7 +21,7 @@ _TYPED = ("true", "false")
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """How a format writes one argument. White space between the literals does not matter."""
+    """The form in which a format writes one argument. White space between the literals does not matter."""
 
     before: str
     """In front of the name."""
@@ -36,7 +36,7 @@ class Tags:
 
     @staticmethod
     def of(about: Mapping[str, Any]) -> Tags:
-        """From an envelope's data."""
+        """Return the form that an envelope's data describe."""
         opening = list(about["open"])
         at = next(i for i, piece in enumerate(opening) if piece.get("key"))
         close = _text(about["close"])
@@ -59,7 +59,7 @@ class Tags:
         )
 
     def read(self, text: str, at: int) -> tuple[Pairs, int] | Literal["wait"] | None:
-        """The arguments from `at` on, and where they end; None where a tag is broken."""
+        """Return the arguments from `at` on, and where they end; None where a tag is broken."""
         pairs: list[tuple[str, str, bool | None]] = []
         while True:
             start = skip(text, at)
@@ -100,14 +100,14 @@ class Tags:
             pairs.append((key, text[start:end], string))
 
     def example(self) -> str:
-        """An argument in words."""
+        """Return an argument in words."""
         inner = "".join(self.typed[0] if part is None else part for part in self.after)
         first, last = ("\n" if line else "" for line in self.lines)
         return f"{self.before}its name{inner}{first}its value{last}{self.stop}\n"
 
 
 def arguments(pairs: Pairs, schema: Any, formats: Formats) -> str:
-    """The arguments of a function with this schema as compact JSON; the last one counts of those with the same name."""
+    """Return the arguments of a function with this schema as compact JSON; of equal names the last one counts."""
     types = formats.argument_types(schema)
     out: dict[str, Any] = {}
     for name, text, string in pairs:
@@ -125,5 +125,5 @@ def _text(pieces: Iterable[Mapping[str, Any]]) -> str:
 
 
 def tags_in(pieces: Sequence[Mapping[str, Any]]) -> Tags | None:
-    """The tags of a call's pieces, if its arguments stand between some."""
+    """Return the tags of a call's pieces, if its arguments stand between some."""
     return next((Tags.of(piece["parameters"]) for piece in pieces if "parameters" in piece), None)

@@ -57,7 +57,7 @@ _REASONING_MARKS = (
 
 @functools.lru_cache(maxsize=64)
 def format_of(template: str | None) -> str:
-    """The name of the format that a chat template speaks; one that writes no calls is told of Hermes' in words."""
+    """Return the name of the format that a chat template speaks: Hermes' for one that writes no calls."""
     if not writes_calls(template):
         return DEFAULT
     assert template is not None
@@ -72,7 +72,7 @@ def format_of(template: str | None) -> str:
 
 
 def writes_calls(template: str | None) -> bool:
-    """Whether a template has a place for calls in the turns of the assistant, or at least for tools."""
+    """Return whether a template has a place for calls in the turns of the assistant, or at least for tools."""
     return template is not None and any(
         word in template.lower() for word in ("tools", "tool_calls", "toolcalls")
     )
@@ -80,7 +80,7 @@ def writes_calls(template: str | None) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def reasoning_of(template: str | None, formats: Formats) -> tuple[str, str] | None:
-    """The marks around the reasoning of a model with this template; None for a model without reasoning."""
+    """Return the marks around the reasoning of a model with this template; None for a model without reasoning."""
     if template is None:
         return None
     if (marks := envelope(format_of(template), formats).reasoning) is not None:
@@ -89,5 +89,5 @@ def reasoning_of(template: str | None, formats: Formats) -> tuple[str, str] | No
 
 
 def begins_in_reasoning(prompt: str, marks: tuple[str, str] | None) -> bool:
-    """Whether a prompt (its end suffices) has already opened the reasoning of the answer."""
+    """Return whether a prompt (its end suffices) has already opened the reasoning of the answer."""
     return marks is not None and prompt.rstrip().endswith(marks[0].rstrip())

@@ -16,7 +16,7 @@ def openai_tools(tools: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def schemas_of(tools: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The schema of the arguments of each tool by its name; one that says nothing of them takes an object."""
+    """Return the schema of the arguments of each tool by its name; one that says nothing of them takes an object."""
     return {each["name"]: each.get("parameters", {"type": "object"}) for each in _functions(tools)}
 
 
@@ -32,7 +32,7 @@ def listed(what: str, value: Any, each: str) -> list[Any]:
 
 
 def _functions(tools: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Name, description and parameters. Raises ValueError for another value, and for a tool without a name."""
+    """Yield the function of each tool. Raises ValueError for another value, and for a tool without a name."""
     for number, tool in enumerate(listed("tools", tools, _TOOL)):
         if not isinstance(tool, Mapping):
             raise ValueError(f"tool {number} is a {type(tool).__name__}, not an object with a name")

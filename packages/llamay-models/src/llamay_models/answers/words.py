@@ -57,7 +57,7 @@ def prepared(
 def tools_in_words(
     messages: Sequence[Message], tools: Iterable[Mapping[str, Any]], form: str, formats: Formats
 ) -> list[Message]:
-    """The conversation with a system message that tells of the tools, or with more in the one that it has."""
+    """Return the conversation with a system message that tells of the tools, or with more in the one that it has."""
     out = list(messages)
     text = system_text(tools, form, formats)
     if out and out[0]["role"] == "system":
@@ -68,7 +68,7 @@ def tools_in_words(
 
 
 def calls_in_words(messages: Sequence[Message]) -> list[Message]:
-    """The conversation with calls and their results as text."""
+    """Return the conversation with calls and their results as text."""
     out: list[Message] = []
     for message in messages:
         if message.get("tool_calls"):
@@ -88,7 +88,7 @@ def calls_in_words(messages: Sequence[Message]) -> list[Message]:
 
 
 def system_text(tools: Iterable[Mapping[str, Any]], form: str, formats: Formats) -> str:
-    """The tools in words; calls in the format `form`."""
+    """Return the tools in words; calls in the format `form`."""
     lines = "\n".join(json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)
     return (
         "You may call functions to help with the request. These are the functions, one JSON description a line:\n"
@@ -98,7 +98,7 @@ def system_text(tools: Iterable[Mapping[str, Any]], form: str, formats: Formats)
 
 
 def call_text(name: str, arguments: Any) -> str:
-    """A call as the model itself would have written it; one canonical form, so that replays find their prefix."""
+    """Return a call as the model itself would have written it: in one form, so that replays find their prefix."""
     if isinstance(arguments, str):
         with suppress(ValueError, RecursionError):  # arguments that are no JSON are shown as they are
             arguments = json.loads(arguments or "{}")

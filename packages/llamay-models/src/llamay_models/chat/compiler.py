@@ -1,4 +1,4 @@
-"""How templates become Python: Jinja's compiler, made to mark the template's own text and to count steps."""
+"""Translation of templates into Python: Jinja's compiler, made to mark the template's own text and to count steps."""
 
 # ruff: noqa: N802 - the names by which Jinja finds what visits a node
 

@@ -62,12 +62,12 @@ _SYSTEM = (
 
 
 def as_jinja(source: str) -> str:
-    """The Jinja of a template of either kind. Raises `ChatTemplateError` naming the line that cannot be translated."""
+    """Return the Jinja of a template of either kind. `ChatTemplateError` names a line that cannot be translated."""
     return to_jinja(source) if is_go_template(source) else source
 
 
 def is_go_template(source: str) -> bool:
-    """Whether a template is Go's and not Jinja: an action begins with a field, a variable or a word of Go's."""
+    """Return whether a template is Go's and not Jinja: an action begins with a field, a variable or a word of Go's."""
     return bool(_GO.search(source))
 
 
@@ -102,7 +102,7 @@ class _Piece(NamedTuple):
 
 
 def _split(source: str) -> list[_Piece]:
-    """A template in pieces, white space trimmed as its dashes say."""
+    """Return a template in pieces, white space trimmed as its dashes say."""
     pieces: list[_Piece] = []
     at, trim = 0, False
     for match in _ACTION.finditer(source):
@@ -163,7 +163,7 @@ class _Writer:
         self.silent = False
 
     def write(self) -> str:
-        """The whole template."""
+        """Return the whole template."""
         for piece in self.pieces:
             self.line = piece.line
             if piece.action:
@@ -356,7 +356,7 @@ class _Writer:
         raise self._error(f"{word!r} is not expected here")
 
     def _closing(self, words: list[tuple[str, str]]) -> int:
-        """Where the parenthesis closes that the words begin with."""
+        """Return the index of the parenthesis that closes the one with which the words begin."""
         depth = 0
         for at, each in enumerate(words):
             depth += (each == ("op", "(")) - (each == ("op", ")"))

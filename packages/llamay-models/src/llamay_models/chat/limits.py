@@ -112,7 +112,7 @@ class Budget:
 
 
 class _Weight:
-    """Of a list that grows; see `Budget.weigh`."""
+    """The weight of a list that grows; see `Budget.weigh`."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget

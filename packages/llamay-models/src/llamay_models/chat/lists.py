@@ -41,24 +41,24 @@ class OwnList(list[Any]):
         self.held = False
 
     def append(self, value: Any, /) -> None:
-        """As list.append."""
+        """Work as list.append does."""
         self._put((value,))
         super().append(value)
 
     def extend(self, values: Iterable[Any], /) -> None:
-        """As list.extend, for values with a length."""
+        """Work as list.extend does, for values with a length."""
         if not isinstance(values, (list, tuple)):
             raise ChatTemplateError("the chat template extends a list by something that is no list")
         self._put(values)
         super().extend(values)
 
     def insert(self, index: SupportsIndex, value: Any, /) -> None:
-        """As list.insert."""
+        """Work as list.insert does."""
         self._put((value,))
         super().insert(index, value)
 
     def pop(self, index: SupportsIndex = -1, /) -> Any:
-        """As list.pop."""
+        """Work as list.pop does."""
         self._check_free()
         value = super().pop(index)
         self.weight.take(value)

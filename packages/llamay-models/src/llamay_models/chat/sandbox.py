@@ -158,7 +158,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
 
 class _Namespace(Namespace):
-    """Not shown with all that is in it: namespaces that hold each other twice are small and endless on paper."""
+    """A namespace whose members are not shown: the text of namespaces that hold each other would have no end."""
 
     def __repr__(self) -> str:
         return "<Namespace>"
@@ -282,7 +282,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """As Hugging Face defines it: plain JSON, with nothing escaped for HTML."""
+    """Return a value as plain JSON: Hugging Face defines the filter so, and nothing is escaped for HTML."""
     if isinstance(indent, int):
         indent = max(0, min(indent, 16))
     elif isinstance(indent, str) and len(indent) > 16:
@@ -305,7 +305,7 @@ def _tojson(
 
 
 def _listed(value: Any) -> list[Any]:
-    """The result of `map` and `select`, which templates for other engines put straight into `tojson`."""
+    """Return the result of `map` and `select`, which templates for other engines put straight into `tojson`."""
     if isinstance(value, Iterator):
         return list(value)
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")

@@ -68,7 +68,7 @@ class Traced(str):
     __rmul__ = __mul__
 
     def join(self, parts: Iterable[str], /) -> Traced:
-        """As str.join."""
+        """Work as str.join does."""
         joined: list[str] = []
         total = 0
         for part in parts:
@@ -102,7 +102,7 @@ class Traced(str):
         return concat(parts)
 
     def format_with(self, formatter: Formatter, args: Any, kwargs: Any) -> Traced:
-        """As str.format, with fields looked up and formatted by `formatter`."""
+        """Work as str.format does, with fields looked up and formatted by `formatter`."""
         parts: list[str] = []
         automatic = 0
         for literal, name, specification, conversion in formatter.parse(self):
@@ -156,23 +156,23 @@ class Traced(str):
         return (self._cut(i, i + 1) for i in range(len(self)))
 
     def lstrip(self, characters: str | None = None, /) -> Traced:
-        """As str.lstrip."""
+        """Work as str.lstrip does."""
         return self._cut(len(self) - len(str.lstrip(self, characters)), len(self))
 
     def rstrip(self, characters: str | None = None, /) -> Traced:
-        """As str.rstrip."""
+        """Work as str.rstrip does."""
         return self._cut(0, len(str.rstrip(self, characters)))
 
     def strip(self, characters: str | None = None, /) -> Traced:
-        """As str.strip."""
+        """Work as str.strip does."""
         return self.lstrip(characters).rstrip(characters)
 
     def removeprefix(self, prefix: str, /) -> Traced:
-        """As str.removeprefix."""
+        """Work as str.removeprefix does."""
         return self._cut(len(prefix), len(self)) if self.startswith(prefix) else self
 
     def removesuffix(self, suffix: str, /) -> Traced:
-        """As str.removesuffix."""
+        """Work as str.removesuffix does."""
         return self._cut(0, len(self) - len(suffix)) if suffix and self.endswith(suffix) else self
 
     def _pieces(self, plain: list[str]) -> list[str]:
@@ -186,14 +186,14 @@ class Traced(str):
         return result
 
     def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
-        """As str.split."""
+        """Work as str.split does."""
         if sep is None:
             return self._pieces(_checked_list(str.split(self, None, _bounded(maxsplit))))
         _check_count(self, sep, maxsplit)
         return self._between(str.split(self, sep, maxsplit), len(sep))
 
     def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
-        """As str.rsplit."""
+        """Work as str.rsplit does."""
         if sep is None:
             return self._pieces(_checked_list(str.rsplit(self, None, _bounded(maxsplit))))
         _check_count(self, sep, maxsplit)
@@ -208,7 +208,7 @@ class Traced(str):
         return result
 
     def splitlines(self, keepends: bool = False) -> list[str]:
-        """As str.splitlines."""
+        """Work as str.splitlines does."""
         whole = self._between(_checked_list(str.splitlines(self, keepends=True)), 0)
         if keepends:
             return whole
@@ -216,7 +216,7 @@ class Traced(str):
         return [Traced(p, ())[:0] + w[: len(p)] for p, w in zip(plain, whole, strict=True)]
 
     def partition(self, sep: str, /) -> tuple[str, str, str]:
-        """As str.partition."""
+        """Work as str.partition does."""
         at = self.find(sep)
         if not sep or at < 0:
             str.partition(self, sep)
@@ -224,7 +224,7 @@ class Traced(str):
         return self._cut(0, at), self._cut(at, at + len(sep)), self._cut(at + len(sep), len(self))
 
     def rpartition(self, sep: str, /) -> tuple[str, str, str]:
-        """As str.rpartition."""
+        """Work as str.rpartition does."""
         at = self.rfind(sep)
         if not sep or at < 0:
             str.rpartition(self, sep)
@@ -232,7 +232,7 @@ class Traced(str):
         return self._cut(0, at), self._cut(at, at + len(sep)), self._cut(at + len(sep), len(self))
 
     def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> Traced:
-        """As str.replace."""
+        """Work as str.replace does."""
         n = str.count(self, old)
         limit = count.__index__()
         n = n if limit < 0 else min(n, limit)
@@ -254,47 +254,47 @@ class Traced(str):
         return Traced(text, self.spans if len(text) == len(self) else ())
 
     def upper(self) -> Traced:
-        """As str.upper."""
+        """Work as str.upper does."""
         return self._mapped(str.upper(self))
 
     def lower(self) -> Traced:
-        """As str.lower."""
+        """Work as str.lower does."""
         return self._mapped(str.lower(self))
 
     def title(self) -> Traced:
-        """As str.title."""
+        """Work as str.title does."""
         return self._mapped(str.title(self))
 
     def capitalize(self) -> Traced:
-        """As str.capitalize."""
+        """Work as str.capitalize does."""
         return self._mapped(str.capitalize(self))
 
     def swapcase(self) -> Traced:
-        """As str.swapcase."""
+        """Work as str.swapcase does."""
         return self._mapped(str.swapcase(self))
 
     def center(self, width: SupportsIndex, fill: str = " ", /) -> Traced:
-        """As str.center."""
+        """Work as str.center does."""
         check_characters(width.__index__())
         return Traced(str.center(self, width, fill))
 
     def ljust(self, width: SupportsIndex, fill: str = " ", /) -> Traced:
-        """As str.ljust."""
+        """Work as str.ljust does."""
         check_characters(width.__index__())
         return self + Traced(str.ljust(self, width, fill)[len(self) :])
 
     def rjust(self, width: SupportsIndex, fill: str = " ", /) -> Traced:
-        """As str.rjust."""
+        """Work as str.rjust does."""
         check_characters(width.__index__())
         return Traced(str.rjust(self, width, fill)[: max(0, width.__index__() - len(self))]) + self
 
     def zfill(self, width: SupportsIndex, /) -> Traced:
-        """As str.zfill."""
+        """Work as str.zfill does."""
         check_characters(width.__index__())
         return Traced(str.zfill(self, width))
 
     def expandtabs(self, tabsize: SupportsIndex = 8) -> Traced:
-        """As str.expandtabs."""
+        """Work as str.expandtabs does."""
         check_characters(len(self) + str.count(self, "\t") * abs(tabsize.__index__()))
         return Traced(str.expandtabs(self, tabsize))
 

@@ -1,4 +1,4 @@
-"""Where a model meets a grammar compiler: its tokens, its chat template and its format of calls.
+"""The meeting of a model and a grammar compiler: its tokens, its chat template and its format of calls.
 
 The compiler is handed in, as constraints are, and never imported: `llamay_grammar` is one, and a package above both
 passes the module (the server, the command) or names it once for the process (`use_compiler`, which `import

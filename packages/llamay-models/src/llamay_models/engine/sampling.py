@@ -22,7 +22,7 @@ _MAX_BREAKERS, _MAX_BREAKER = 64, 40
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen. Raises SamplingError, naming the option, if one is out of range.
+    """The options by which the next token is chosen. Raises SamplingError, naming the option, if one is out of range.
 
     Attributes:
         seed: of the random numbers; the same seed gives the same text, alone or in a batch. None draws

@@ -174,7 +174,7 @@ class GGUFFile:
 
     @property
     def states(self) -> tuple[os.stat_result, ...]:
-        """What each file was when it was opened: its size, its inode and the times of its last changes."""
+        """The state of each file when it was opened: its size, its inode and the times of its last changes."""
         return tuple(part.state for part in self._parts)
 
     def close(self) -> None:

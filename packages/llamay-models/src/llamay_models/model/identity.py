@@ -50,7 +50,7 @@ def _of_adapters(parts: Parts) -> dict[str, bytes]:
 
 
 def _digest(program: Program, *ops: str) -> bytes:
-    """Of the attributes of these operations, layer by layer: frequencies, factors, windows, scales."""
+    """Return the digest of the attributes of these operations by layer: frequencies, factors, windows, scales."""
     total = hashlib.sha256()
     for record in program.records:
         if record.op in ops:

@@ -77,7 +77,7 @@ def quantize_file(
 
 
 class _Work:
-    """How far it has come."""
+    """The progress of the work."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._done, self._total, self._progress = 0, total, progress

@@ -1,4 +1,4 @@
-"""Which tokens begin, end and structure a text: ids in a file's metadata, and names that many files rely on.
+"""The tokens that begin, end and structure a text: ids in a file's metadata, names that many files rely on.
 
 Files often leave out that a token ends generation, or mark it as an ordinary one. The names below are those
 that llama.cpp takes for such tokens; engines that do not know them generate past the end of an answer.

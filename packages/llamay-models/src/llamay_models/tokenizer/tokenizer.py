@@ -64,7 +64,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens there are."""
+        """The number of tokens."""
         return len(self._native)
 
     @property

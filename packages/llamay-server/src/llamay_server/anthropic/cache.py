@@ -30,7 +30,7 @@ _REASONS = {
 
 
 def last_breakpoint(data: MessagesRequest) -> tuple[int, CacheControl] | None:
-    """The last breakpoint of a request: how many of its messages are before it, and its `cache_control`."""
+    """Return the last breakpoint of a request: how many of its messages are before it, and its `cache_control`."""
     found: tuple[int, CacheControl] | None = None
     for tool in data.tools or ():
         if isinstance(mark := tool.get("cache_control"), Mapping):
@@ -48,7 +48,7 @@ def last_breakpoint(data: MessagesRequest) -> tuple[int, CacheControl] | None:
 
 
 def marked_tokens(run: ChatRun, data: MessagesRequest, count: int) -> int:
-    """The number of the prompt's tokens that come from its first `count` messages (blocking: it renders them)."""
+    """Return the number of tokens that the first `count` messages of a prompt have (blocking: it renders them)."""
     conversation, rendered = run.request.conversation, run.rendered
     assert rendered is not None
     messages, tokens = conversation.messages, rendered.prompt.tokens
@@ -64,7 +64,7 @@ def marked_tokens(run: ChatRun, data: MessagesRequest, count: int) -> int:
 
 
 def miss_reason(miss: CacheMiss | None) -> dict[str, Any] | None:
-    """The `cache_miss_reason` of a miss, with the place of the first token that differs."""
+    """Return the `cache_miss_reason` of a miss, with the place of the first token that differs."""
     if miss is None:
         return None
     reason = _REASONS.get(miss.part)

@@ -26,7 +26,7 @@ _BILLING = "x-anthropic-billing-header:"
 def read_messages(
     messages: Sequence[InputMessage], system: str | list[TextBlock] | None, call_ids: Iterable[str] = ()
 ) -> list[Message]:
-    """Anthropic's messages in no dialect: results become tool messages, in the order of their blocks.
+    """Return Anthropic's messages in no dialect: results become tool messages, in the order of their blocks.
 
     `call_ids` are the ids of calls made before these messages. Raises a 400 with the path of the field that is wrong.
     """
@@ -57,7 +57,7 @@ def _join(texts: Any) -> str:
 
 
 def assistant_message(blocks: Sequence[Block], where: str, known: set[str]) -> Message:
-    """Anthropic's blocks as one assistant message. The ids of its calls are added to `known`."""
+    """Return Anthropic's blocks as one assistant message. The ids of its calls are added to `known`."""
     texts, reasoning, calls = [], [], []
     for i, block in enumerate(blocks):
         match block:

@@ -47,7 +47,7 @@ class MessageInput:
 def read_input(
     data: CountTokensRequest, profile: Profile, service: Services, exchange: Exchange
 ) -> MessageInput:
-    """The conversation of a body. Raises a 400 for a wrong field, and a 404 for a thread that is not kept."""
+    """Return the conversation of a body. Raises a 400 for a wrong field, and a 404 for a thread that is not kept."""
     thread = _thread(data, service, exchange)
     if not data.messages:
         raise invalid("messages: at least one message is required", "messages")
@@ -77,7 +77,7 @@ def read_request(
     service: Services,
     exchange: Exchange,
 ) -> ChatRequest:
-    """The request in no dialect, for a body whose conversation has been read."""
+    """Return the request in no dialect, for a body whose conversation has been read."""
     thinking = data.thinking
     budget = None
     if thinking and thinking.type == "enabled" and thinking.budget_tokens and model.info.template_thinks:
@@ -157,7 +157,7 @@ def _choice(value: dict[str, Any] | None, tools: Sequence[Tool]) -> Toolbox:
 
 
 def _thread(data: CountTokensRequest, service: Services, exchange: Exchange) -> KeptAnswer | None:
-    """The kept conversation that a request continues; None for one that continues none."""
+    """Return the kept conversation that a request continues; None for one that continues none."""
     thread = data.thread
     if thread is None or thread.type == "create":
         return None

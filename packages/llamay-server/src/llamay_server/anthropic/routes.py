@@ -71,7 +71,7 @@ def _prepare(
 async def _frames(
     service: Services, data: MessagesRequest, exchange: Exchange, entry: Entry, model: Model
 ) -> AsyncGenerator[bytes, None]:
-    """The frames of a message, which is kept before its last frame is sent."""
+    """Yield the frames of a message, which is kept before its last frame is sent."""
     writer = _prepare(service, data, exchange, entry, model)
     async with contextlib.aclosing(writer.frames()) as frames:
         async for frame in frames:

@@ -104,7 +104,7 @@ class InputMessage(Struct):
 
 
 class Thinking(Struct):
-    """Whether the model reasons before it answers, the limit of tokens for the reasoning, and how it is shown."""
+    """The request's wishes for reasoning: whether the model reasons, with how many tokens, and how that is shown."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: Count | None = None

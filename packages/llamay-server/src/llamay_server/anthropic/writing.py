@@ -98,7 +98,7 @@ class MessageWriter:
         return {"stop_reason": reason, "stop_sequence": end.stop_sequence}
 
     async def whole(self) -> dict[str, Any]:
-        """The complete message."""
+        """Return the complete message."""
         await self._diagnose()
         end = Finished(0, "stop")
         async with contextlib.aclosing(self.run.answer_events()) as events:
@@ -126,13 +126,13 @@ class MessageWriter:
                 content.append(_tool_block(event, given))
 
     def shown(self) -> list[dict[str, Any]]:
-        """The content as the client gets it: without the text of the reasoning where the request omits it."""
+        """Return the content as the client gets it: without the text of the reasoning where the request omits it."""
         if self.shows_thinking:
             return self.content
         return [b | {"thinking": ""} if b["type"] == "thinking" else b for b in self.content]
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
-        """The message as events."""
+        """Yield the message as events."""
         await self._diagnose()
         opened: str | None = None
         index = -1

@@ -66,7 +66,7 @@ def create_app(
     loader: Loader | None = None,
     store: Store | None = None,
 ) -> Application:
-    """An ASGI application that serves models.
+    """Return an ASGI application that serves models.
 
     Args:
         models: loaded ones, files, or NAME=FILE; the models of `config.models` come after them.
@@ -187,5 +187,5 @@ class _Refusal:
         self.app = app
 
     def to_asgi_response(self, **_: Any) -> ASGIApp:
-        """The ASGI application that sends the error."""
+        """Return the ASGI application that sends the error."""
         return self.app

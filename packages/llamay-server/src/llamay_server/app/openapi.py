@@ -49,14 +49,14 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reference(body: Any) -> dict[str, Any]:
-    """The reference to the schema of a body: of a struct, or of a list of structs."""
+    """Return the reference to the schema of a body: of a struct, or of a list of structs."""
     if get_origin(body) is list:
         return {"type": "array", "items": _reference(get_args(body)[0])}
     return {"$ref": f"#/components/schemas/{body.__name__}"}
 
 
 def _operation(handler: HTTPRouteHandler, verb: str, path: str) -> dict[str, Any]:
-    """The operation object of a route."""
+    """Return the operation object of a route."""
     about = handler.opt.get(KEY, _PLAIN)
     text = " ".join((handler.fn.__doc__ or "").split())
     media = about["media"]
@@ -97,7 +97,7 @@ def _operation(handler: HTTPRouteHandler, verb: str, path: str) -> dict[str, Any
 
 
 def _content(body: Any) -> dict[str, Any]:
-    """The content of a request body: JSON of a struct, or a file of a media type."""
+    """Return the content of a request body: JSON of a struct, or a file of a media type."""
     if isinstance(body, str):
         return {body: {"schema": {"type": "string", "format": "binary"}}}
     return {"application/json": {"schema": _reference(body)}}
@@ -105,7 +105,7 @@ def _content(body: Any) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=8)
 def document(app: Litestar, version: str) -> dict[str, Any]:
-    """The OpenAPI 3.1 document of an application."""
+    """Return the OpenAPI 3.1 document of an application."""
     paths: dict[str, Any] = {}
     structs: dict[Any, None] = {}
     for route in app.routes:

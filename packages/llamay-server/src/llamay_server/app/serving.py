@@ -77,7 +77,7 @@ class Server(uvicorn.Server):
         log.info("serving %s on %s", names, where)
 
     def url(self) -> str:
-        """The URL at which the server listens, with the port that the system gave it."""
+        """Return the URL at which the server listens, with the port that the system gave it."""
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         scheme = "https" if self.config.is_ssl else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
@@ -103,7 +103,7 @@ class Server(uvicorn.Server):
 
 
 def make_server(application: Application) -> Server:
-    """A server for an application, set up as its configuration says; it does not listen yet."""
+    """Return a server for an application, set up as its configuration says; it does not listen yet."""
     config = application.services.config
     if config.uds:
         _clear_socket(Path(config.uds))

@@ -72,7 +72,7 @@ class Rendered:
 
 
 def render(model: Model, conversation: Conversation) -> Rendered:
-    """The prompt of a conversation (blocking). Raises a 400 without messages, and `PromptError` from the template."""
+    """Return the prompt of a conversation (blocking). Raises a 400 without messages, the template's `PromptError`."""
     messages, box = conversation.messages, conversation.toolbox
     if not messages:
         raise invalid("messages: it is empty; send at least one message", "messages")
@@ -101,7 +101,7 @@ def render(model: Model, conversation: Conversation) -> Rendered:
 
 
 def fit(model: Model, conversation: Conversation) -> Rendered:
-    """`render`, and drop the oldest turns of a conversation that is too long where it allows that.
+    """Render a conversation as `render` does, and drop its oldest turns if it is too long and allows that.
 
     System messages and the last turn stay. Raises `PromptTooLongError` where the rest is still too long.
     """
@@ -127,7 +127,7 @@ def fit(model: Model, conversation: Conversation) -> Rendered:
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two sequences have in common from their start."""
+    """Return how many tokens two sequences have in common from their start."""
     n = min(len(a), len(b))
     if list(a[:n]) == list(b[:n]):
         return n
@@ -135,7 +135,7 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def template_options(value: Mapping[str, Any] | None, where: str = "chat_template_kwargs") -> dict[str, Any]:
-    """A client's options for the template. Raises a 400 for one that a client may not set."""
+    """Return a client's options for the template. Raises a 400 for one that a client may not set."""
     given = {key: each for key, each in (value or {}).items() if each is not None}
     for key, each in given.items():
         if key not in TEMPLATE_OPTIONS:

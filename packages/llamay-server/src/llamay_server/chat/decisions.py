@@ -36,7 +36,7 @@ class Question:
     options: Sequence[tuple[str, str | None]]
 
     def text(self, keys: Sequence[str]) -> str:
-        """The question as the model reads it, with a key for each option."""
+        """Return the question as the model reads it, with a key for each option."""
         lines = [
             f"{key}: {label}" + (f" ({about})" if about else "")
             for key, (label, about) in zip(keys, self.options, strict=False)
@@ -63,7 +63,7 @@ class Decisions:
 def decide(
     model: Model, messages: Sequence[Message], questions: Sequence[Question], tenant: str
 ) -> Callable[[Progress], Decisions]:
-    """The blocking work of answering questions about a conversation. Raises a 400, `PromptTooLongError`."""
+    """Return the blocking work of answering questions about a conversation. Raises a 400, `PromptTooLongError`."""
     keys = option_keys(model, max(len(q.options) for q in questions))
     names = [key for key, _ in keys]
     prompts = [_prompt(model, messages, q.text(names)) for q in questions]
@@ -125,7 +125,7 @@ def _candidates() -> Iterator[str]:
 
 
 def next_probabilities(context: Context, tokens: Sequence[int]) -> list[float]:
-    """The probability of each of these tokens as the next one (blocking)."""
+    """Return the probability of each of these tokens as the next one (blocking)."""
     logits = context.logits.astype(np.float64)
     weights = np.exp(logits - logits.max())
     found: list[float] = (weights[np.asarray(tokens, np.intp)] / weights.sum()).tolist()
@@ -133,7 +133,7 @@ def next_probabilities(context: Context, tokens: Sequence[int]) -> list[float]:
 
 
 def _prompt(model: Model, messages: Sequence[Message], question: str) -> list[int]:
-    """The tokens of the conversation with the question at its end, up to where the answer begins."""
+    """Return the tokens of the conversation with the question at its end, up to where the answer begins."""
     if model.info.chat_template is None:
         said = "\n\n".join(m["content"] or "" for m in messages)
         return model.encode(f"{said}\n\n{question}\nAnswer:", add_special=True, parse_special=False)
@@ -147,15 +147,15 @@ def _prompt(model: Model, messages: Sequence[Message], question: str) -> list[in
 
 
 def best(chances: Sequence[float]) -> int:
-    """The index of the likeliest option."""
+    """Return the index of the likeliest option."""
     return max(range(len(chances)), key=chances.__getitem__)
 
 
 def expected(chances: Sequence[float]) -> float:
-    """The expected level of a scale, counted from 0."""
+    """Return the expected level of a scale, counted from 0."""
     return sum(i * p for i, p in enumerate(chances))
 
 
 def as_text(value: Any) -> str:
-    """A text as it is, any other value as JSON."""
+    """Return a text as it is, any other value as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

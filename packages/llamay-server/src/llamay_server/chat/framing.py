@@ -1,4 +1,4 @@
-"""How the output of a chat request is constrained, and how it is parsed."""
+"""The constraint of a chat request's output, and its parser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """How the output of a chat request is constrained, and how it is parsed.
+    """The constraint of a chat request's output, and its parser.
 
     Attributes:
         toolbox: the tools that may be called.
@@ -44,7 +44,7 @@ class Framing:
 
     @classmethod
     def of(cls, request: ChatRequest, rendered: Rendered, written: AnswerFormat) -> Framing:
-        """The framing of a request whose prompt is rendered."""
+        """Return the framing of a request whose prompt is rendered."""
         conversation, delivery = request.conversation, request.delivery
         marks = written.reasoning
         # A template may open the reasoning whether the request asks for it or not.
@@ -68,7 +68,7 @@ class Framing:
         )
 
     def parser(self, index: int) -> Reader:
-        """The parser of one choice's text."""
+        """Return the parser of one choice's text."""
         return reader(
             self.toolbox.schemas,
             form=self.written.name,
@@ -86,7 +86,7 @@ class Framing:
 def constraint_of(
     request: ChatRequest, written: AnswerFormat, reasoning: tuple[str, str, bool] | None = None
 ) -> OutputConstraint | None:
-    """The constraint of a request's output, with calls as the model writes them; see `Toolbox.constraint`."""
+    """Return the constraint of a request's output, with calls as the model writes them; see `Toolbox.constraint`."""
     # A constraint of calls in one format would forbid the calls of a model that has a format of its own.
     optional = request.delivery.bind_calls and written.calls.own is None
     answer = request.delivery.constraint

@@ -65,14 +65,14 @@ class KeptAnswers:
             _release_context(oldest)
 
     def find(self, answer_id: str, owner: str) -> KeptAnswer | None:
-        """As `get`, but None where there is no such answer."""
+        """Return the answer as `get` does, but None where there is none."""
         try:
             return self.get(answer_id, owner)
         except ApiError:
             return None
 
     def get(self, answer_id: str, owner: str, *, param: str | None = None) -> KeptAnswer:
-        """An answer of this owner. Another owner's answer is as unknown as one that never was: both are a 404."""
+        """Return an answer of this owner. Raises the same 404 for another owner's answer as for one that never was."""
         kept = self._kept.get(answer_id)
         if kept is None or kept.owner != owner:
             code = "previous_response_not_found" if param else "response_not_found"
@@ -91,7 +91,7 @@ class KeptAnswers:
             kept.task.cancel()
 
     def item(self, item_id: str, owner: str) -> Mapping[str, Any] | None:
-        """An input or output item of any answer of this owner."""
+        """Return an input or output item of any answer of this owner."""
         for kept in reversed(self._kept.values()):
             if kept.owner == owner:
                 for item in (*kept.response["output"], *kept.items):

@@ -28,19 +28,19 @@ def fill_from_profile(fields: Fields, profile: Profile) -> Fields:
 
 
 def profile_stop(profile: Profile) -> list[str] | None:
-    """The profile's stop strings."""
+    """Return the profile's stop strings."""
     value = profile.parameters.get("stop")
     return [value] if isinstance(value, str) else None if value is None else list(value)
 
 
 def profile_max_tokens(profile: Profile) -> int | None:
-    """The profile's limit of tokens; None for no limit."""
+    """Return the profile's limit of tokens; None for no limit."""
     value = profile.parameters.get("num_predict")
     return value if isinstance(value, int) and value >= 0 else None
 
 
 def behind_profile(messages: Sequence[Message], profile: Profile) -> list[Message]:
-    """The conversation behind the profile's own messages and system prompt."""
+    """Return the conversation behind the profile's own messages and system prompt."""
     own = [{**m, "content": m.get("content")} for m in profile.messages]
     has_system = any(m["role"] == "system" for m in (*own[:1], *messages[:1]))
     if profile.system and not has_system:

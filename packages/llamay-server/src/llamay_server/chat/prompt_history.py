@@ -63,13 +63,13 @@ class PromptHistory:
             self._seen.popitem(last=False)
 
     def find(self, answer_id: str, owner: str) -> SeenPrompt | None:
-        """A prompt of this owner. Another owner's prompt is as unknown as one that never was."""
+        """Return a prompt of this owner. Another owner's prompt is as unknown as one that never was."""
         seen = self._seen.get(answer_id)
         return seen if seen is not None and seen.owner == owner else None
 
 
 def compare(before: SeenPrompt, now: SeenPrompt, model: Model, tokens: list[int]) -> CacheMiss | None:
-    """The miss of `now`, whose prompt is `tokens`, against `before`; None where it continues it (blocking: renders)."""
+    """Return the miss of `now`, whose prompt is `tokens`, after `before`, or None (blocking: it renders)."""
     if before.model != now.model:
         return CacheMiss("model", before.prompt_tokens, 0)
     part = _difference(before, now)

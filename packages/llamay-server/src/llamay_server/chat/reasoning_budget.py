@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 async def within_budget(
     request: ChatRequest, run: Run, framing: Framing, parser: Reader, prompt: Sequence[int], totals: Totals
 ) -> AsyncGenerator[Event, None]:
-    """The events of one choice whose reasoning is closed once `run` has written as many tokens as the budget allows.
+    """Yield the events of one choice; its reasoning is closed once `run` has written the tokens that the budget allows.
 
     The prompt, the tokens generated so far, and the mark that closes the reasoning are then the prompt of a second
     generation, which writes the answer.
@@ -90,6 +90,6 @@ async def within_budget(
 
 
 def _rest(run: Run, prompt: list[int], max_tokens: int | None) -> Request:
-    """The run's request for the answer after the reasoning, with the remaining time."""
+    """Return the run's request for the answer after the reasoning, with the remaining time."""
     timeout = None if run.deadline is None else max(0.0, run.deadline - time.monotonic())
     return replace(run.request, prompt=prompt, max_tokens=max_tokens, timeout=timeout)

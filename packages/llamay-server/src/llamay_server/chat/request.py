@@ -24,6 +24,6 @@ class ChatRequest:
 
     @property
     def logprobs(self) -> int | None:
-        """How many alternatives each token's score has; None where the request asks for no scores."""
+        """The number of alternatives in each token's score; None where the request asks for no scores."""
         sampling = self.generation.sampling
         return None if sampling is None else sampling.logprobs

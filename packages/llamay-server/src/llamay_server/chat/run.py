@@ -129,7 +129,7 @@ class ChatRun:
                 release(context)
 
     def answer_events(self) -> AsyncGenerator[Event, None]:
-        """`events` of a delivery without progress."""
+        """Return the `events` of a delivery without progress."""
         return cast("AsyncGenerator[Event, None]", self.events())
 
     async def _parsed(self, run: Run) -> AsyncGenerator[Event | PrefillProgress, None]:
@@ -184,19 +184,19 @@ class ChatRun:
         self._context, self._cached = fork, same
 
     def take_context(self) -> Context | None:
-        """The context that holds prompt and answer, once; the caller then closes it."""
+        """Return the context that holds prompt and answer, once; the caller then closes it."""
         context, self._context = self._context, None
         return context
 
     def prompt_usage(self) -> tuple[int, int]:
-        """Tokens of the prompt, and how many of them were computed before; known from the first event on."""
+        """Return the number of the prompt's tokens, and of those computed before; known from the first event on."""
         if self.totals.prompt_tokens:
             return self.totals.prompt_tokens, self.totals.cached_tokens
         prompt = len(self.rendered.prompt.tokens) if self.rendered is not None else 0
         return prompt, self.run.cached_tokens() if self.run is not None else 0
 
     def context_full(self) -> bool:
-        """Whether the model's context, rather than the client's limit, ended the answer."""
+        """Return whether the model's context, rather than the client's limit, ended the answer."""
         used = self.totals.prompt_tokens + self.totals.completion_tokens
         limit = self.request.generation.max_tokens
         full = used >= self.model.info.context_length

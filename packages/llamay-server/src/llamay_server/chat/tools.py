@@ -27,7 +27,7 @@ class Tool:
     """Whether a schema that cannot be enforced exactly is refused, rather than enforced in part with a warning."""
 
     def as_openai(self) -> dict[str, Any]:
-        """The tool in OpenAI's form, which chat templates read."""
+        """Return the tool in OpenAI's form, which chat templates read."""
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": function}
 
@@ -58,7 +58,7 @@ class Toolbox:
         reasoning: tuple[str, str, bool] | None = None,
         optional: bool = False,
     ) -> OutputConstraint | None:
-        """The constraint of the output; None where the output is free.
+        """Return the constraint of the output; None where the output is free.
 
         A demanded call is constrained. An optional call is constrained where a tool is strict, or where an answer
         without a call has a schema of its own.
@@ -106,7 +106,7 @@ class Toolbox:
 
 
 def make_tool(name: Any, description: Any, parameters: Any, where: str, strict: Any = False) -> Tool:
-    """A tool from its parts. Raises a 400 with the path, below `where`, of a part that is wrong."""
+    """Return a tool from its parts. Raises a 400 with the path, below `where`, of a part that is wrong."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise invalid(
             f"{where}.name: a tool's name has 1 to 256 letters, digits, and _ . / : -", f"{where}.name"
@@ -123,7 +123,7 @@ def make_tool(name: Any, description: Any, parameters: Any, where: str, strict: 
 def choose(
     tools: Sequence[Tool], mode: Mode, names: Sequence[str] | None, parallel: bool, where: str
 ) -> Toolbox:
-    """The toolbox for a choice of tools. `names` narrows it to some of the offered ones.
+    """Return the toolbox for a choice of tools. `names` narrows it to some of the offered ones.
 
     Raises a 400 for a name that is not offered, for two tools of one name, and for a demanded call without tools.
     """
@@ -143,7 +143,7 @@ def choose(
 
 
 def read_arguments(value: Any, where: str) -> dict[str, Any]:
-    """The arguments of a call as clients replay them: a JSON text or an object. Other text is kept whole, as `_raw`."""
+    """Return the arguments of a replayed call: JSON text or an object. Other text is kept whole, as `_raw`."""
     if isinstance(value, dict):
         return value
     if value is None or (isinstance(value, str) and not value.strip()):

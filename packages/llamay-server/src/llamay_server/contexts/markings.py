@@ -43,7 +43,7 @@ class Markings:
         self._encrypts = bool(config.ctx_key)
 
     def of(self, owner: str) -> Collection[str]:
-        """The markings that an owner handles."""
+        """Return the markings that an owner handles."""
         if not self._strict:
             return _All()
         return self._everybody | self._of.get(owner, set())
@@ -59,7 +59,7 @@ class Markings:
             )
 
     def labels(self, owner: str | None, marking: str) -> Labels:
-        """The labels of a snapshot. Raises a 403 for a marked context that could not be encrypted."""
+        """Return the labels of a snapshot. Raises a 403 for a marked context that could not be encrypted."""
         if marking and self._strict and not self._encrypts:
             raise ApiError(
                 "permission",

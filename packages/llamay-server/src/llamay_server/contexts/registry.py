@@ -53,7 +53,7 @@ class NamedContext:
     """Cancels the generation that writes to the context."""
 
     def view(self) -> dict[str, Any]:
-        """The object that clients get."""
+        """Return the object that clients get."""
         return {
             "id": self.id,
             "object": "context",
@@ -116,7 +116,7 @@ class Contexts:
         return named
 
     def get(self, context_id: str, owner: str) -> NamedContext:
-        """A context of this owner. Another owner's context is as unknown as one that never was: both are a 404."""
+        """Return a context of this owner. Raises the same 404 for another owner's context as for one that never was."""
         named = self._named.get(context_id)
         if named is not None and named.owner == owner:
             named.last_used = time.time()
@@ -130,7 +130,7 @@ class Contexts:
         raise ApiError("not_found", f"There is no context {context_id[:64]!r}.", code="context_not_found")
 
     def for_model(self, context_id: str, owner: str, model: str) -> Context:
-        """A context of this owner, for a request to continue: the tokens that both share are not computed again."""
+        """Return a context of this owner, for a request to continue; tokens that both share are not computed again."""
         named = self.get(context_id, owner)
         if named.model != model:
             message = f"context: {context_id} belongs to model {named.model}, not {model}"
@@ -138,7 +138,7 @@ class Contexts:
         return named.context
 
     def of(self, owner: str) -> Iterator[NamedContext]:
-        """The contexts of an owner, oldest first."""
+        """Return the contexts of an owner, oldest first."""
         return iter(list(self._by_owner.get(owner, {}).values()))
 
     def drop(self, named: NamedContext, reason: str) -> None:
@@ -160,7 +160,7 @@ class Contexts:
 
     @contextlib.asynccontextmanager
     async def writing(self, named: NamedContext, what: str) -> AsyncIterator[ContextWrite]:
-        """A fork to write to. `commit` makes it the context; without that, the context stays as it was."""
+        """Yield a fork to write to. `commit` makes it the context; without that, the context stays as it was."""
         if named.writing:
             raise ApiError(
                 "conflict",
@@ -183,7 +183,7 @@ class Contexts:
         self._moved[named.id] = {"server": server, "id": new_id}
 
     def is_live(self, named: NamedContext) -> bool:
-        """Whether a context has not been dropped."""
+        """Return whether a context has not been dropped."""
         return self._named.get(named.id) is named
 
     def sweep(self) -> None:

@@ -115,7 +115,7 @@ class _Generating:
             service.contexts.check_room(exchange.owner, self.n, self.n * len(named.context))
 
     async def events(self) -> AsyncGenerator[Event | dict[str, Any], None]:
-        """The events of all choices, and then the complete answer as a dict."""
+        """Yield the events of all choices, and then the complete answer as a dict."""
         service, named, data = self.service, self.named, self.data
         async with service.contexts.writing(named, "generate") as write:
             if data.prompt is not None or data.tokens is not None or data.messages is not None:
@@ -188,7 +188,7 @@ class _Generating:
         yield self._commit(write, contexts, choices)
 
     def _commit(self, write: ContextWrite, contexts: list[Context], choices: _Choices) -> dict[str, Any]:
-        """The complete answer, after the kept choices have become the context, or contexts of their own."""
+        """Return the complete answer, after the kept choices have become the context, or contexts of their own."""
         data, named, n = self.data, self.named, self.n
         answer: dict[str, Any] = {"object": "context.generation", "choices": choices.answers}
         if not self.service.contexts.is_live(named):

@@ -33,7 +33,7 @@ class Target:
 
 
 def check_target(url: str, allowed: tuple[str, ...]) -> str:
-    """The target as the operator wrote it. Raises a 403 for a server that is not listed."""
+    """Return the target as the operator wrote it. Raises a 403 for a server that is not listed."""
     wanted = url.rstrip("/")
     for candidate in allowed:
         if candidate.rstrip("/") == wanted:

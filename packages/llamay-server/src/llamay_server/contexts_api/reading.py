@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def given_tokens(data: PromptFields | GenerateFromContext, model: Model, *, first: bool) -> list[int] | None:
-    """The ids of `prompt` or `tokens`; None where the body has neither. `first` says whether nothing is before them."""
+    """Return the ids of `prompt` or `tokens`, or None; `first` says whether nothing is before them."""
     given = [name for name in ("prompt", "tokens", "messages") if getattr(data, name) is not None]
     if len(given) > 1:
         raise invalid(
@@ -48,7 +48,7 @@ def given_tokens(data: PromptFields | GenerateFromContext, model: Model, *, firs
 def read_conversation(
     data: PromptFields | GenerateFromContext, earlier: Sequence[Message] = ()
 ) -> Conversation:
-    """The conversation of a body, behind earlier messages."""
+    """Return the conversation of a body, behind earlier messages."""
     messages = [*earlier, *read_messages(data.messages or [])]
     parallel = getattr(data, "parallel_tool_calls", None)
     box = openai_choice(data.tool_choice, openai_tools(data.tools), parallel)
@@ -126,7 +126,7 @@ async def prefill_more(
 
 
 def _messages_so_far(named: NamedContext, model: Model) -> list[Message]:
-    """The messages that a context was made from, and the text that the model has generated after them."""
+    """Return the messages that a context was made from, and the text that the model has generated after them."""
     messages = named.messages or []
     said = model.decode(list(named.context.tokens)[named.prompt_length :])
     eos = model.info.eos_token
@@ -137,7 +137,7 @@ def _messages_so_far(named: NamedContext, model: Model) -> list[Message]:
 def _turns_alone(
     data: PromptFields | GenerateFromContext, model: Model, held: Sequence[int]
 ) -> tuple[list[int], int]:
-    """The tokens of new turns after a conversation of which only the tokens are known, and how many of those are kept.
+    """Return the tokens of new turns after a conversation of known tokens alone, and how many of those are kept.
 
     The template writes a stand-in conversation twice, alone and with the new turns behind it: the tokens that only
     the second has are the tokens of the new turns.

@@ -243,7 +243,7 @@ def _number(text: str, name: str, least: int, most: int) -> int:
 
 
 def named_of(request: Request[Any, Any, Any], service: Services, exchange: Exchange) -> NamedContext:
-    """The context that a request's path names. Raises a 404."""
+    """Return the context that a request's path names. Raises a 404."""
     return service.contexts.get(str(request.path_params["context_id"]), exchange.owner)
 
 

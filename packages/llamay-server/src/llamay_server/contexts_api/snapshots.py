@@ -40,7 +40,7 @@ _CHUNK = 1 << 20
 
 @contextlib.asynccontextmanager
 async def _scratch(service: Services) -> AsyncIterator[Path]:
-    """A temporary file that only this user may read."""
+    """Yield a temporary file that only this user may read."""
     try:
         handle, name = tempfile.mkstemp(prefix="llamay-", suffix=".ctx", dir=service.config.ctx_dir or None)
     except OSError as e:

@@ -47,7 +47,7 @@ async def in_thread(work: Callable[[Progress], T]) -> T:
 async def in_thread_watched(
     work: Callable[[Progress], T], result: list[T]
 ) -> AsyncGenerator[tuple[int, int], None]:
-    """`in_thread`, yielding each report (done, total) of progress. The result of the work is appended to `result`."""
+    """Do as `in_thread`, and yield each report (done, total) of progress; the work's result is appended to `result`."""
     loop = asyncio.get_running_loop()
     reports: asyncio.Queue[tuple[int, int] | None] = asyncio.Queue()
 

@@ -15,7 +15,7 @@ def _formats() -> answers.Formats:
 
 
 def answer_format(template: str | None) -> answers.AnswerFormat:
-    """How a model with this template writes calls, and the marks around its reasoning."""
+    """Return the way in which a model with this template writes calls, and the marks around its reasoning."""
     return answers.answer_format(template, _formats())
 
 
@@ -27,7 +27,7 @@ def prepared(
     takes_tools: bool,
     offered: bool,
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]] | None]:
-    """A conversation and its tools in the form that a template takes."""
+    """Return a conversation and its tools in the form that a template takes."""
     return answers.prepared(messages, tools, template, _formats(), takes_tools=takes_tools, offered=offered)
 
 
@@ -44,7 +44,7 @@ def reader(
     known_ids: Collection[str] = (),
     bound: bool = False,
 ) -> answers.Reader:
-    """The parser of one choice's text; `schemas` are the tools that may be called, with the schemas of arguments."""
+    """Return the parser of one choice's text; `schemas` has the arguments' schema of each tool that may be called."""
     return answers.Reader(
         schemas,
         formats=_formats(),

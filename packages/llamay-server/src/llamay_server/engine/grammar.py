@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def compile_output(model: llamay_models.Model, wanted: OutputConstraint) -> Compiled:
-    """The grammar of `wanted` over the model's vocabulary (blocking).
+    """Return the grammar of `wanted` over the model's vocabulary (blocking).
 
     Raises `UnsupportedConstraintError` where the output cannot be constrained exactly, and for a model without a
     tokenizer.
@@ -39,7 +39,7 @@ def compile_output(model: llamay_models.Model, wanted: OutputConstraint) -> Comp
 
 
 def _arguments(wanted: OutputConstraint) -> dict[str, Any]:
-    """The arguments of `compile_constraint` that stand for a constraint."""
+    """Return the arguments of `compile_constraint` that stand for a constraint."""
     match wanted.kind:
         case "json_schema":
             # The compiler refuses null as a schema, where None would stand for an absent one.

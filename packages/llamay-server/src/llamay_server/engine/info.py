@@ -40,7 +40,7 @@ def _tensors(path: Path) -> list[tuple[str, str, tuple[int, ...]]]:
 
 
 def model_info(model: llamay_models.Model) -> ModelInfo:
-    """A model's facts and abilities, from its file."""
+    """Return a model's facts and abilities, from its file."""
     metadata, words = model.metadata, model.tokenizer
     source = metadata.get("tokenizer.chat_template")
     source = source if isinstance(source, str) and words is not None else None

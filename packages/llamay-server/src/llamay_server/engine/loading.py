@@ -14,7 +14,7 @@ from llamay_server.engine.snapshot_key import read_key
 
 
 def load(config: Config) -> Loader:
-    """A loader with this configuration's settings. Raises `ConfigError` where they cannot be used."""
+    """Return a loader with this configuration's settings. Raises `ConfigError` where they cannot be used."""
     key = read_key(config.ctx_key) if config.ctx_key else None
     try:
         llamay_models.engine.Stall.parse(config.max_stall)

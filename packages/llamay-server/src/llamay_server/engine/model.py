@@ -50,7 +50,7 @@ class ServedModel:
         self._template: ChatTemplate | None = None
 
     def _over(self, model: llamay_models.Model) -> ServedModel:
-        """The same served model over the same weights with other adapter scales; its template stays set."""
+        """Return the same served model over the same weights with other adapter scales; its template stays set."""
         made = copy.copy(self)
         made.model = model
         return made
@@ -71,7 +71,7 @@ class ServedModel:
             self._scales.default = tuple(scales)
 
     def adapted(self, scales: Sequence[float] | None = None) -> ServedModel:
-        """The model with these scales (blocking). Raises `QueueFullError` where too many other scales are in use."""
+        """Return the model with these scales (blocking). Raises `QueueFullError` where too many others are in use."""
         if self._scales is None:
             return self
         return self._scales.at(None if scales is None else tuple(scales))
@@ -79,20 +79,20 @@ class ServedModel:
     # -- text and tokens
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        """Text to ids."""
+        """Return the ids of a text."""
         return self.model.encode(text, add_special=add_special, parse_special=parse_special)
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that a token stands for, empty for control tokens."""
+        """Return the bytes that a token stands for, empty for control tokens."""
         words = self.model.tokenizer
         return b"" if words is None or words.is_special(token) else words.token_bytes(token)
 
     def token_name(self, token: int) -> str:
-        """A token as the vocabulary spells it."""
+        """Return a token as the vocabulary spells it."""
         return "" if self.model.tokenizer is None else self.model.tokenizer.token_text(token)
 
     def control_tokens(self, names: Sequence[str]) -> list[int]:
-        """The ids of those names that are control tokens. The output has other names as plain text anyway."""
+        """Return the ids of those names that are control tokens. The output has other names as plain text anyway."""
         words = self.model.tokenizer
         if words is None or not names:
             return []
@@ -114,7 +114,7 @@ class ServedModel:
         continue_final: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> Prompt:
-        """A conversation as the model's template writes it."""
+        """Return a conversation as the model's template writes it."""
         if self.info.chat_template is None:
             raise PromptError(f"{self.info.name} has no chat template; use a completions route instead.")
         more = dict(options or {})
@@ -162,7 +162,7 @@ class ServedModel:
     # -- generations and contexts
 
     def compile(self, wanted: OutputConstraint) -> Compiled:
-        """A constraint, compiled for the model's vocabulary (blocking)."""
+        """Return a constraint, compiled for the model's vocabulary (blocking)."""
         return compile_output(self.model, wanted)
 
     def submit(self, request: llamay_models.Request) -> llamay_models.Generation:
@@ -210,7 +210,7 @@ class ServedModel:
         dimensions: int | None = None,
         progress: Progress | None = None,
     ) -> Floats:
-        """An embedding of each text (blocking), pooled as the file says, else the last token's."""
+        """Return an embedding of each text (blocking), pooled as the file says, else the last token's."""
         return self.model.embed(
             texts, normalize=normalize, dimensions=dimensions, tenant=None, progress=progress
         )
@@ -218,7 +218,7 @@ class ServedModel:
     def score(
         self, tokens: Sequence[int], *, top: int = 0, progress: Progress | None = None
     ) -> list[llamay_models.TokenScore]:
-        """The model's own log-probabilities (blocking), before any sampling."""
+        """Return the model's own log-probabilities (blocking), before any sampling."""
         found = self.model.score(tokens, top=top, tenant=None, progress=progress)
         each = zip(found.tokens, found.logprobs.tolist(), found.top, strict=True)
         return [llamay_models.TokenScore(token, logprob, best) for token, logprob, best in each]
@@ -233,7 +233,7 @@ class ServedModel:
     # -- operation
 
     def stats(self) -> Mapping[str, float]:
-        """The engine's gauges and counters, summed over all scales of its adapters."""
+        """Return the engine's gauges and counters, summed over all scales of its adapters."""
         return engine_counts(self.model) if self._scales is None else self._scales.counts()
 
     def durations(self) -> Mapping[str, DurationHistogram]:

@@ -139,10 +139,10 @@ class Context(Protocol):
     """Tokens whose K/V was found in the prefix cache when the context was made."""
 
     def __len__(self) -> int:
-        """The number of tokens."""
+        """Return the number of tokens."""
 
     def fork(self) -> Self:
-        """A context that shares all pages with this one and continues exactly as this one would."""
+        """Return a context that shares all pages with this one and continues exactly as this one would."""
 
     def truncate(self, n: int) -> object:
         """Keep the first n tokens."""
@@ -169,22 +169,22 @@ class Model(Protocol):
         """Set the scales for requests that ask for none, one for each adapter."""
 
     def adapted(self, scales: Sequence[float] | None = None) -> Model:
-        """The model with these scales of its adapters, or with the ones that `set_scales` set (blocking).
+        """Return the model with these scales of its adapters, or with the ones that `set_scales` set (blocking).
 
         Raises `QueueFullError` where too many other scales are in use.
         """
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        """Text to ids; control tokens that are written out in the text count as such only with `parse_special`."""
+        """Return the ids of a text; control tokens spelled out in it are plain text without `parse_special`."""
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that a token stands for, empty for control tokens."""
+        """Return the bytes that a token stands for, empty for control tokens."""
 
     def token_name(self, token: int) -> str:
-        """A token as the vocabulary spells it."""
+        """Return a token as the vocabulary spells it."""
 
     def control_tokens(self, names: Sequence[str]) -> list[int]:
-        """The ids of those names that are control tokens of the vocabulary; other names are left out."""
+        """Return the ids of those names that are control tokens of the vocabulary; other names are left out."""
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Ids to text, control tokens spelled out."""
@@ -198,7 +198,7 @@ class Model(Protocol):
         continue_final: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> Prompt:
-        """A conversation as the model's chat template writes it. Raises `PromptError` where the template refuses it.
+        """Return a conversation as the model's template writes it. Raises `PromptError` where the template refuses it.
 
         `continue_final` leaves the last message open, so that the model continues it.
         """
@@ -210,7 +210,7 @@ class Model(Protocol):
         """Write conversations with this Jinja template from now on. Raises `PromptError` for one that is faulty."""
 
     def compile(self, wanted: OutputConstraint) -> Compiled:
-        """A constraint, compiled for the model's vocabulary (blocking). Its `matcher()` constrains one text.
+        """Return a constraint, compiled for the model's vocabulary (blocking). Its `matcher()` constrains one text.
 
         Its `warnings` name the parts that are not enforced.
         Raises `UnsupportedConstraintError`, with one sentence that names the keyword, where it cannot be enforced
@@ -253,23 +253,23 @@ class Model(Protocol):
         dimensions: int | None = None,
         progress: Progress | None = None,
     ) -> Floats:
-        """An embedding of each text (blocking): float32 (n, dimensions). Raises `PlanError` where it has none."""
+        """Return an embedding of each text (blocking): float32 (n, dimensions). Raises `PlanError` without one."""
 
     def score(
         self, tokens: Sequence[int], *, top: int = 0, progress: Progress | None = None
     ) -> list[TokenScore]:
-        """The log-probability of each token after those before it (blocking); NaN for the first."""
+        """Return the log-probability of each token after those before it (blocking); NaN for the first."""
 
     def rerank(
         self, query: str, documents: Sequence[str], *, progress: Progress | None = None
     ) -> list[float]:
-        """How well each document answers the query, the higher the better (blocking)."""
+        """Return how well each document answers the query, the higher the better (blocking)."""
 
     def stats(self) -> Mapping[str, float]:
         """Gauges and counters for /metrics; the names of counters end in `_total`."""
 
     def durations(self) -> Mapping[str, DurationHistogram]:
-        """The engine's histograms of durations by name: queue, first token, between tokens, step."""
+        """Return the engine's histograms of durations by name: queue, first token, between tokens, step."""
 
     def close(self) -> None:
         """Unload the model."""
@@ -286,7 +286,7 @@ class Loader(Protocol):
         draft: Path = ...,
         adapters: Sequence[tuple[Path, float]] = ...,
     ) -> Model:
-        """The loaded model. `draft` and LoRA `adapters` with their scales are given only where there are any.
+        """Return the loaded model. `draft` and LoRA `adapters` with their scales are given only where there are any.
 
         Raises what `llamay_models.load` raises: `ArchitectureError` and other errors of `llamay_models.errors`,
         ValueError for settings that do not fit the file, and OSError where a file cannot be read.

@@ -12,7 +12,7 @@ from llamay_server.config import ConfigError
 
 
 def read_key(path: str) -> llamay_kv.Key:
-    """The key in a file of 32 to 1024 bytes, or of 64 hexadecimal digits or more.
+    """Return the key in a file of 32 to 1024 bytes, or of 64 hexadecimal digits or more.
 
     Its name, a digest, tells it from other keys without revealing it. Raises `ConfigError` for a file that cannot be
     read, that other users may read, or that is too short or too long.

@@ -30,7 +30,7 @@ def engine_durations(model: llamay_models.Model) -> dict[str, DurationHistogram]
 
 
 def sum_counts(all_counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The sums of the counters and gauges of several engines."""
+    """Return the sums of the counters and gauges of several engines."""
     out: dict[str, float] = {}
     for counts in all_counts:
         for name, value in counts.items():
@@ -41,7 +41,7 @@ def sum_counts(all_counts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def sum_durations(
     all_durations: Iterable[Mapping[str, DurationHistogram]],
 ) -> dict[str, DurationHistogram]:
-    """The histograms of several engines, whose bounds are the same, added up."""
+    """Return the histograms of several engines, whose bounds are the same, added up."""
     out: dict[str, DurationHistogram] = {}
     for durations in all_durations:
         for name, more in durations.items():

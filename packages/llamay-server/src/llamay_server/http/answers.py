@@ -58,12 +58,12 @@ class StreamedAnswer:
 
     @classmethod
     async def events(cls, frames: Frames, interval: float, *, ping: bytes = PING) -> StreamedAnswer:
-        """A stream of server-sent events, with keep-alives after `interval` seconds of silence; see `start`."""
+        """Return a stream of server-sent events, with keep-alives after `interval` seconds of silence; see `start`."""
         return await cls.start(frames, media="text/event-stream", ping=ping, interval=interval)
 
     @classmethod
     async def lines(cls, frames: Frames) -> StreamedAnswer:
-        """A stream of NDJSON lines; see `start`."""
+        """Return a stream of NDJSON lines; see `start`."""
         return await cls.start(frames, media="application/x-ndjson", ping=None, interval=0)
 
     @classmethod

@@ -19,7 +19,7 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 async def read_json(request: Request[Any, Any, Any], kind: type[T]) -> T:
-    """The body as `kind`, whatever its Content-Type says. Raises a 400 that names the field."""
+    """Return the body as `kind`, whatever its Content-Type says. Raises a 400 that names the field."""
     return decode_json(await request.body(), kind)
 
 
@@ -49,7 +49,7 @@ def decode_json(data: bytes, kind: type[T]) -> T:
 
 
 def boolean(given: Mapping[str, Any], name: str, where: str) -> bool | None:
-    """The boolean `name` of an object without a struct; None where it is absent.
+    """Return the boolean `name` of an object without a struct; None where it is absent.
 
     Raises a 400 for any other value: a number or a text that is taken for true or false is a mistake of the client.
     """
@@ -60,7 +60,7 @@ def boolean(given: Mapping[str, Any], name: str, where: str) -> bool | None:
 
 
 def mapping(given: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
-    """The object `name` of an object without a struct; an empty one where it is absent.
+    """Return the object `name` of an object without a struct; an empty one where it is absent.
 
     Raises a 400 for any other value.
     """

@@ -42,7 +42,7 @@ class Body:
 
 
 def body_of(scope: Mapping[str, Any]) -> Body | None:
-    """The body of the answer to a request; None under a server that offers no direct writing."""
+    """Return the body of the answer to a request; None under a server that offers no direct writing."""
     cycle: RequestResponseCycle | None = scope.get("extensions", {}).get(_EXTENSION)
     return None if cycle is None or cycle.scope["method"] == "HEAD" else Body(cycle)
 
@@ -94,5 +94,5 @@ class Protocol(H11Protocol):
 
 
 def protocol(head_timeout: float) -> type[Protocol]:
-    """The class of connections whose heads must arrive within so many seconds."""
+    """Return the class of connections whose heads must arrive within so many seconds."""
     return type("Protocol", (Protocol,), {"head_timeout": head_timeout})

@@ -89,22 +89,22 @@ class ApiError(Exception):
             self.headers.setdefault("retry-after", "1")
 
     def status(self, dialect: Dialect) -> int:
-        """The HTTP status in this dialect."""
+        """Return the HTTP status in this dialect."""
         return _STATUS_EXCEPTIONS.get((dialect, self.kind), _KINDS[self.kind][0])
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """A 400 that names the field at `param`."""
+    """Return a 400 that names the field at `param`."""
     return ApiError("invalid", message, param=param, code=code)
 
 
 def unsupported(name: str, why: str = "this server does not support it") -> ApiError:
-    """A 400 for a field that is known and cannot be honoured."""
+    """Return a 400 for a field that is known and cannot be honoured."""
     return ApiError("invalid", f"{name}: {why}; leave it out.", param=name, code="unsupported_parameter")
 
 
 def body(error: ApiError, dialect: Dialect, request_id: str = "") -> dict[str, Any]:
-    """The JSON object that goes out, as answer or, in most dialects, as a frame of a stream."""
+    """Return the JSON object that goes out, as answer or, in most dialects, as a frame of a stream."""
     _, openai_type, anthropic_type = _KINDS[error.kind]
     if dialect is Dialect.ANTHROPIC:
         message = error.message

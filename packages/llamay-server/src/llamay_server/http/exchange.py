@@ -19,7 +19,7 @@ _KEY = "llamay.exchange"
 
 @dataclass(slots=True)
 class Spent:
-    """What generations took for one request: tokens, and when the first one came, in `time.monotonic()` seconds."""
+    """The cost of one request's generations: tokens, and the time of the first one, in `time.monotonic()` seconds."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -63,13 +63,13 @@ def attach(scope: Any, exchange: Exchange) -> None:
 
 
 def exchange_of(scope: Mapping[str, Any]) -> Exchange:
-    """The exchange that an ASGI scope belongs to."""
+    """Return the exchange that an ASGI scope belongs to."""
     exchange: Exchange = scope[_KEY]
     return exchange
 
 
 def dialect_of(path: str, headers: Mapping[bytes, bytes]) -> Dialect:
-    """The dialect of the clients that use a path; on shared paths, Anthropic's clients send a version header."""
+    """Return the dialect of the clients that use a path; on shared paths, Anthropic's clients send a version header."""
     if path.startswith("/v1/contexts"):
         return Dialect.OWN
     if path.startswith("/v1/messages"):

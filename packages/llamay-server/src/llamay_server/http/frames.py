@@ -20,7 +20,7 @@ _HOLE = "\0hole\0"
 
 
 def sse(data: Any, event: str | None = None) -> bytes:
-    r"""One server-sent event, ended by `\n\n` (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+    r"""Return one server-sent event, with its `\n\n` (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
     payload = encode(data)
     if event is None:
         return b"data: %b\n\n" % payload
@@ -35,17 +35,17 @@ class EventTemplate:
         self._before, self._after = sse(make(_HOLE)).split(encode(_HOLE))
 
     def fill(self, text: str) -> bytes:
-        """The event with this text, byte for byte as `sse` makes it of the same data."""
+        """Return the event with this text, byte for byte as `sse` makes it of the same data."""
         return self._before + encode(text) + self._after
 
 
 def ndjson(data: Any) -> bytes:
-    """One line of NDJSON (https://github.com/ndjson/ndjson-spec)."""
+    """Return one line of NDJSON (https://github.com/ndjson/ndjson-spec)."""
     return encode(data) + b"\n"
 
 
 def error_frame(error: ApiError, exchange: Exchange) -> bytes:
-    """The frame that tells an error after the first byte of a stream, as the dialect's clients notice it."""
+    """Return the frame that tells an error after the first byte of a stream, as the dialect's clients notice it."""
     if exchange.fail_frame is not None:
         return exchange.fail_frame(error)
     content = body(error, exchange.dialect, exchange.request_id)

@@ -210,7 +210,7 @@ class _Answer:
 
 
 def is_open(path: str, *, metrics_open: bool) -> bool:
-    """Whether a path answers without a key: health, the static files of the web chat, and metrics where allowed."""
+    """Return whether a path needs no key: health, the static files of the web chat, and metrics where allowed."""
     path = path.rstrip("/") or "/"
     return (
         path in _OPEN_PATHS
@@ -221,7 +221,7 @@ def is_open(path: str, *, metrics_open: bool) -> bool:
 
 
 def streams_body(method: str, path: str) -> bool:
-    """Whether the route reads its body itself, because the body may be larger than memory."""
+    """Return whether the route reads its body itself, because the body may be larger than memory."""
     return method in ("POST", "PUT") and (
         path.rstrip("/") == "/v1/contexts/restore" or path.startswith("/api/blobs/")
     )

@@ -20,7 +20,7 @@ class Keys:
         return len(self._digests)
 
     def owner(self, headers: Mapping[bytes, bytes]) -> str | None:
-        """The owner of the key that a request carries; None for a wrong key or none.
+        """Return the owner of the key that a request carries; None for a wrong key or none.
 
         Every key is compared, so that the time taken tells nothing about which one matched.
         """

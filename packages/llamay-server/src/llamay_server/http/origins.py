@@ -72,7 +72,7 @@ class Origins:
         return preflight, allowed
 
     def _is_own(self, origin: str, scheme: str, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether a page came from this server: same scheme, name and port, and a name that cannot be rebound."""
+        """Return whether a page came from this server: by scheme, name and port, and a name that cannot be rebound."""
         parts = urlsplit(origin)
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host_name(host)
@@ -81,7 +81,7 @@ class Origins:
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header: lower case, without port, brackets and the root's dot; empty where malformed."""
+    """Return the name in a Host header in lower case, without port, brackets and the root's dot; "" if malformed."""
     if any(c in host for c in "/@\\ ,"):
         return ""
     name, _, port = host.partition("]")[::1] if host.startswith("[") else host.partition(":")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 async def read_body(
     headers: Mapping[bytes, bytes], receive: Receive, *, limit: int, timeout: float
 ) -> bytes | None:
-    """The whole body, unpacked; None where the client left before it was whole.
+    """Return the whole body, unpacked; None where the client left before it was whole.
 
     Raises a 413 for more than `limit` bytes, and a 408 where a part takes longer than `timeout` seconds.
     """
@@ -50,7 +50,7 @@ async def read_body(
 
 
 def unpack(body: bytes, encoding: str, limit: int) -> bytes:
-    """A body as it was before its `Content-Encoding`. Unpacking stops at `limit` bytes."""
+    """Return a body as it was before its `Content-Encoding`. Unpacking stops at `limit` bytes."""
     try:
         if encoding in ("gzip", "x-gzip", "deflate"):
             stream = zlib.decompressobj(wbits=47 if encoding != "deflate" else 15)
@@ -94,7 +94,7 @@ def _too_large(limit: int) -> ApiError:
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that returns a body which was read before."""
+    """Return a `receive` that returns a body which was read before."""
     pending: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Any:

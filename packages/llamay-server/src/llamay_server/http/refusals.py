@@ -10,7 +10,7 @@ from llamay_server.http.errors import ApiError
 
 
 def from_engine(exc: BaseException, hide: Path | None = None) -> ApiError:
-    """The error that a client gets for an exception of an engine.
+    """Return the error that a client gets for an exception of an engine.
 
     `hide` is a file whose path is left out of the message: clients must not learn paths on the server.
     An unforeseen exception becomes a 500 without internals.
@@ -53,7 +53,7 @@ def from_engine(exc: BaseException, hide: Path | None = None) -> ApiError:
 
 
 def prompt_too_long(tokens: int, limit: int) -> ApiError:
-    """A 400 for a prompt of `tokens` tokens, in the words that the dialects' clients look for."""
+    """Return a 400 for a prompt of `tokens` tokens, in the words that the dialects' clients look for."""
     return ApiError(
         "overflow",
         f"This model's maximum context length is {limit} tokens, but the request has {tokens} tokens: "
@@ -65,7 +65,7 @@ def prompt_too_long(tokens: int, limit: int) -> ApiError:
 
 
 def from_load(exc: BaseException, name: str, paths: Sequence[Path]) -> ApiError:
-    """The error that a client gets for a model that cannot be loaded.
+    """Return the error that a client gets for a model that cannot be loaded.
 
     `paths` are the model's own file first, then those that it is used with; the message names files, not folders.
     The statuses keep clients from repeating a request that would fail again.
@@ -99,7 +99,7 @@ def from_load(exc: BaseException, name: str, paths: Sequence[Path]) -> ApiError:
 
 
 def _file(exc: OSError, name: str, paths: Sequence[Path]) -> str:
-    """The file that could not be read, as the message names it."""
+    """Return the file that could not be read, as the message names it."""
     beside = [path for path in paths[1:] if exc.filename is not None and str(path) == str(exc.filename)]
     return (
         f"The file {beside[0].name} that model {name!r} is used with"
@@ -109,7 +109,7 @@ def _file(exc: OSError, name: str, paths: Sequence[Path]) -> str:
 
 
 def _without_folders(text: str, paths: Sequence[Path]) -> str:
-    """A message in which files are named by their names alone."""
+    """Return a message in which files are named by their names alone."""
     known = sorted(
         {str(each): each for path in paths for each in (path, path.resolve())}.items(), reverse=True
     )

@@ -17,7 +17,7 @@ def described(
     query: Sequence[dict[str, Any]] = (),
     hidden: bool = False,
 ) -> dict[str, Any]:
-    """The `opt` of a route handler.
+    """Return the `opt` of a route handler.
 
     Args:
         body: the struct of the request's JSON body, or a list of one, or a media type for a body that is a file.

@@ -54,7 +54,7 @@ async def _serve(request: Request[Any, Any, Any], data: NativeRequest) -> ASGIAp
 def _writers(
     service: Services, data: NativeRequest, exchange: Exchange, entry: Entry, model: Model
 ) -> list[NativeWriter]:
-    """A writer for each prompt."""
+    """Return a writer for each prompt."""
     if isinstance(data, InfillRequest):
         read = [read_infill(data, entry.profile, model, service, exchange)]
     else:

@@ -45,7 +45,7 @@ class NativeCompletion:
 def read_completions(
     data: NativeRequest, profile: Profile, model: Model, service: Services, exchange: Exchange
 ) -> list[NativeCompletion]:
-    """One completion for each prompt. Raises a 400 for a field that is wrong or cannot be honoured."""
+    """Return one completion for each prompt. Raises a 400 for a field that is wrong or cannot be honoured."""
     prompts = read_native_prompts(data.prompt, model)
     if len(prompts) > service.config.max_n:
         raise invalid(f"prompt: at most {service.config.max_n} prompts, not {len(prompts)}", "prompt")
@@ -64,7 +64,7 @@ def read_completions(
 def read_infill(
     data: InfillRequest, profile: Profile, model: Model, service: Services, exchange: Exchange
 ) -> NativeCompletion:
-    """The completion that fills the gap. Raises a 400 as `read_completions`, and a 501 for a model that cannot fill."""
+    """Return the completion that fills the gap. Raises a 400 as `read_completions`, a 501 for a model that cannot."""
     limit = data.n_predict if data.n_predict is not None else data.max_tokens
     if not isinstance(data.prompt, str):
         raise invalid("prompt: it must be a text here", "prompt")
@@ -84,7 +84,7 @@ def read_infill(
 def _read(
     data: NativeRequest, profile: Profile, model: Model, service: Services, exchange: Exchange
 ) -> NativeCompletion:
-    """The completion of a body, whose prompt is still to be set."""
+    """Return the completion of a body, whose prompt is still to be set."""
     fill_from_profile(data, profile)
     most = data.n_predict if data.n_predict is not None else data.max_tokens
     if most is None:

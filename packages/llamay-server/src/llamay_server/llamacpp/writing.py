@@ -47,7 +47,7 @@ class NativeWriter:
         self.run = Run(model, completion.request, completion.delivery, exchange, admission, self.totals)
 
     def final(self) -> dict[str, Any]:
-        """The whole object. At the end of a stream it does not repeat the text of the parts."""
+        """Return the whole object. At the end of a stream it does not repeat the text of the parts."""
         end, streamed = self.end, bool(self.data.stream)
         text = "".join(self.parts)
         tokens = [] if streamed else self.tokens
@@ -78,7 +78,7 @@ class NativeWriter:
         return out
 
     def _settings(self) -> dict[str, Any]:
-        """The settings of the generation. A bias of null bans a token; `ignore_eos` bans the end tokens."""
+        """Return the settings of the generation. A bias of null bans a token; `ignore_eos` bans the end tokens."""
         biases = dict(self.options.get("logit_bias", {}))
         if self.data.ignore_eos:
             end = self.model.encode(self.model.info.eos_token, add_special=False, parse_special=True)
@@ -95,7 +95,7 @@ class NativeWriter:
         }
 
     def _full(self) -> bool:
-        """Whether the model's context, rather than the request's limit, ended the text."""
+        """Return whether the model's context, rather than the request's limit, ended the text."""
         generated = self.totals.completion_tokens
         full = self.totals.prompt_tokens + generated >= self.model.info.context_length
         return self.end.reason == "length" and full and (self.n_predict < 0 or generated < self.n_predict)
@@ -112,7 +112,7 @@ class NativeWriter:
         return [{**_probable(e), "top_probs": [_probable(top) for top in e["top_logprobs"]]} for e in entries]
 
     def part(self, event: RunEvent) -> dict[str, Any] | None:
-        """The partial object of an event; None for the end of the text."""
+        """Return the partial object of an event; None for the end of the text."""
         if isinstance(event, ChoiceEnd):
             self.end = event
             return None
@@ -140,7 +140,7 @@ class NativeWriter:
 
 
 async def native_frames(writers: list[NativeWriter]) -> AsyncGenerator[bytes, None]:
-    """A frame for each event, and one for the whole object of each prompt at the end."""
+    """Yield a frame for each event, and one for the whole object of each prompt at the end."""
     if len(writers) == 1:
         writers[0].run.write_with(lambda delta: sse(writers[0].part(delta)))
     async with contextlib.aclosing(native_parts(writers)) as parts:
@@ -149,7 +149,7 @@ async def native_frames(writers: list[NativeWriter]) -> AsyncGenerator[bytes, No
 
 
 async def native_parts(writers: list[NativeWriter]) -> AsyncGenerator[dict[str, Any], None]:
-    """A partial object for each event, and the whole one of each prompt at the end."""
+    """Yield a partial object for each event, and the whole one of each prompt at the end."""
     async with contextlib.aclosing(merged_events([writer.run for writer in writers])) as events:
         async for event in events:
             if (part := writers[event.index].part(event)) is not None:

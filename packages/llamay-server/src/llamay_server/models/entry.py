@@ -51,7 +51,7 @@ class Entry:
 
     @property
     def modified(self) -> float:
-        """When its file was last changed, in epoch seconds; 0 where that is not known."""
+        """The time of the last change of its file, in epoch seconds; 0 where that is not known."""
         try:
             return 0.0 if self.path is None else self.path.stat().st_mtime
         except OSError:
@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def expires(self) -> float | None:
-        """When it is unloaded if nobody uses it from now on, in epoch seconds; None for never."""
+        """The time at which it is unloaded if nobody uses it from now on, in epoch seconds; None for never."""
         status = self.status
         if status.pinned or status.keep_alive < 0:
             return None

@@ -31,7 +31,7 @@ def adapter_files(settings: Sequence[str]) -> list[tuple[Path, float]]:
 
 
 async def adapted(model: Model, wanted: Sequence[AdapterScale] | None) -> Model:
-    """The model with the scales that a request asks for, else with the default scales.
+    """Return the model with the scales that a request asks for, else with the default scales.
 
     Raises a 400 that names the field.
     """
@@ -45,7 +45,7 @@ async def adapted(model: Model, wanted: Sequence[AdapterScale] | None) -> Model:
 
 
 def read_scales(model: Model, wanted: Sequence[AdapterScale], where: str) -> tuple[float, ...]:
-    """One scale for each adapter, 0 for those that are not named. Raises a 400 that names the field."""
+    """Return one scale for each adapter, 0 for those that are not named. Raises a 400 that names the field."""
     scales = [0.0] * len(model.adapters)
     for n, each in enumerate(wanted):
         if each.id >= len(scales):

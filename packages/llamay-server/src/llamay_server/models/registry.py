@@ -31,7 +31,7 @@ log = logging.getLogger("llamay.server")
 
 
 def _named(text: str) -> tuple[str, str]:
-    """Name and path of `NAME=PATH`; the name is empty for a path alone."""
+    """Return the name and the path of `NAME=PATH`; the name is empty for a path alone."""
     name, equals, path = text.partition("=")
     return (name, path) if equals else ("", text)
 
@@ -90,7 +90,7 @@ class Models:
         return entry
 
     def find(self, name: str | None) -> Entry:
-        """The entry of a name as clients write it. Raises 404."""
+        """Return the entry of a name as clients write it. Raises 404."""
         if not self.entries and not (self.store and name):
             raise ApiError("not_found", "No model is served here.", param="model", code="model_not_found")
         if not name or (self.config.single_model and name not in self.entries):
@@ -113,7 +113,7 @@ class Models:
     async def use(
         self, name: str | None, exchange: Exchange | None = None, lora: Sequence[AdapterScale] | None = None
     ) -> AsyncIterator[tuple[Entry, Model]]:
-        """The loaded model of a name, with the adapter scales of `lora`; it stays loaded while the block runs."""
+        """Yield the loaded model of a name, with the adapter scales of `lora`; it stays loaded while the block runs."""
         entry = self.find(name)
         self._loop = asyncio.get_running_loop()
         lease = self.pool.lease(entry.name)
@@ -131,7 +131,7 @@ class Models:
         make: Callable[[Entry, Model], AsyncGenerator[bytes, None]],
         lora: Sequence[AdapterScale] | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The frames that `make` yields with the model of a name, which stays loaded while they come; see `use`."""
+        """Yield the frames of `make` with the model of a name, which stays loaded while they come; see `use`."""
         async with (
             self.use(name, exchange, lora) as (entry, model),
             contextlib.aclosing(make(entry, model)) as frames,
@@ -156,7 +156,7 @@ class Models:
         return cast("Model", lease.model)
 
     def hold(self, name: str) -> Lease:
-        """A lease that keeps a loaded model loaded until it is released."""
+        """Return a lease that keeps a loaded model loaded until it is released."""
         return self.pool.lease(name)
 
     def _load(self, path: Path, *, progress: Progress, entry: Entry) -> Any:
@@ -178,7 +178,7 @@ class Models:
         return model
 
     def _files(self, entry: Entry) -> list[Path]:
-        """The model's file, and those that are loaded beside it."""
+        """Return the model's file, and those that are loaded beside it."""
         from llamay_models.errors import ModelError
 
         try:
@@ -189,7 +189,7 @@ class Models:
         return [entry.path or Path(), *([beside["draft"]] if "draft" in beside else []), *adapters]
 
     def _beside(self, entry: Entry) -> dict[str, Any]:
-        """The files loaded beside a model, as arguments of the loader: its draft model and its LoRA adapters."""
+        """Return the files loaded beside a model, as arguments of the loader: its draft model and its LoRA adapters."""
         from llamay_models.errors import ModelError
 
         first = entry is next(iter(self.entries.values()))
@@ -266,12 +266,12 @@ class Models:
                     pass
 
     def stats(self) -> Mapping[str, Mapping[str, float]]:
-        """The counters and gauges of each loaded engine, by model."""
+        """Return the counters and gauges of each loaded engine, by model."""
         loaded = [(name, entry.model) for name, entry in list(self.entries.items())]
         return {name: model.stats() for name, model in loaded if model is not None}
 
     def durations(self) -> Mapping[str, Mapping[str, DurationHistogram]]:
-        """The histograms of durations of each loaded engine, by model."""
+        """Return the histograms of durations of each loaded engine, by model."""
         loaded = [(name, entry.model) for name, entry in list(self.entries.items())]
         return {name: model.durations() for name, model in loaded if model is not None}
 

@@ -11,20 +11,20 @@ from llamay_server.config import Config
 
 
 def clean(text: str) -> str:
-    """Text with control characters escaped, so that it can neither steer a terminal nor forge a line."""
+    """Return a text with control characters escaped, so that it can neither steer a terminal nor forge a line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """One event as text; a traceback keeps its own lines."""
+        """Return one event as text; a traceback keeps its own lines."""
         line = f"{_when(record)} {record.levelname.lower():7} {clean(record.getMessage())}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class _Objects(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """One event as a JSON object."""
+        """Return one event as a JSON object."""
         out: dict[str, object] = {
             "time": _when(record),
             "level": record.levelname.lower(),

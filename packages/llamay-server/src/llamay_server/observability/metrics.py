@@ -57,7 +57,7 @@ class Metrics:
         self.models_loaded = Gauge("llamay_models_loaded", "Models in memory", registry=registry)
 
     def gaps(self, model: str) -> GapHistogram:
-        """The histogram of a model's times between two pieces of text of one choice."""
+        """Return the histogram of a model's times between two pieces of text of one choice."""
         return self._gaps.setdefault(model, GapHistogram())
 
     def watch_engines(
@@ -70,11 +70,11 @@ class Metrics:
         self.registry.register(_Engines(stats, durations))
 
     def text(self) -> bytes:
-        """The exposition text."""
+        """Return the exposition text."""
         return generate_latest(self.registry) + self._as_llamacpp()
 
     def _as_llamacpp(self) -> bytes:
-        """The numbers over all models under llama.cpp's names, for dashboards that read those."""
+        """Return the numbers over all models under llama.cpp's names, for dashboards that read those."""
         computed, cached = _sum(self.prompt_tokens) - _sum(self.cached_tokens), _sum(self.cached_tokens)
         generated, choices = _sum(self.generated_tokens), _sum(self.generations)
         prefill, decode = _sum(self.prompt_seconds), _sum(self.generated_seconds)
@@ -126,7 +126,7 @@ class Metrics:
 
 
 def _sum(metric: Counter | Gauge) -> float:
-    """The sum over all labels."""
+    """Return the sum over all labels."""
     samples = (sample for family in metric.collect() for sample in family.samples)
     return sum(sample.value for sample in samples if not sample.name.endswith("_created"))
 
@@ -153,7 +153,7 @@ class _Gaps:
         self._gaps = gaps
 
     def collect(self) -> Iterator[Metric]:
-        """One histogram, labelled by model."""
+        """Yield one histogram, labelled by model."""
         family = HistogramMetricFamily(
             "llamay_time_between_pieces_seconds", "Between two pieces of text of one choice", labels=["model"]
         )
@@ -182,7 +182,7 @@ class _Engines:
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """One family per number, labelled by model."""
+        """Yield one family per number, labelled by model."""
         families: dict[str, Metric] = {}
         for model, numbers in self._stats().items():
             for name, value in numbers.items():

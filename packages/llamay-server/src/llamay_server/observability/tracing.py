@@ -15,7 +15,7 @@ _span: Callable[[], Any] | None = None
 
 
 def traced(application: Any, endpoint: str) -> tuple[Any, Callable[[], None]]:
-    """The application with tracing around it, and a function that sends the last spans at the end.
+    """Return the application with tracing around it, and a function that sends the last spans at the end.
 
     `endpoint` is where an OTLP/HTTP collector takes traces, such as http://127.0.0.1:4318/v1/traces. Raises
     `ConfigError` where the extra is not installed.

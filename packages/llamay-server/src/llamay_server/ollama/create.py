@@ -62,7 +62,7 @@ async def _frames(service: Services, store: Store, name: str, recipe: Recipe) ->
 async def _lines(
     service: Services, store: Store, name: str, recipe: Recipe
 ) -> AsyncGenerator[Mapping[str, Any], None]:
-    """The status lines of creating a model.
+    """Yield the status lines of creating a model.
 
     The creation is finished even if the client leaves, so that the store is never changed in part.
     """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_messages(messages: Sequence[OllamaMessage]) -> list[Message]:
-    """Ollama's messages in no dialect. Raises a 400 with the path of the field that is wrong."""
+    """Return Ollama's messages in no dialect. Raises a 400 with the path of the field that is wrong."""
     out: list[Message] = []
     for n, m in enumerate(messages):
         where = f"messages[{n}]"

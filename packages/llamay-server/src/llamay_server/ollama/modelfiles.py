@@ -18,12 +18,12 @@ def _pairs(parameters: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def parameter_lines(parameters: Mapping[str, Any]) -> str:
-    """One line for each value, with the names in a column: the `parameters` of /api/show."""
+    """Return one line for each value, with the names in a column: the `parameters` of /api/show."""
     return "\n".join(f"{name:<30} {value}" for name, value in _pairs(parameters))
 
 
 def modelfile(source: str, profile: Profile, adapters: Sequence[str] = ()) -> str:
-    """The Modelfile from which the model would be created again."""
+    """Return the Modelfile from which the model would be created again."""
     lines = [f"FROM {source}", *(f"ADAPTER {path}" for path in adapters)]
     if profile.template is not None:
         lines.append(f"TEMPLATE {_quoted(profile.template)}")

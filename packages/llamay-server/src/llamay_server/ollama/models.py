@@ -56,7 +56,7 @@ def _when(seconds: float) -> str:
 
 
 def parameter_size(n: int) -> str:
-    """A count as 135M or 1.2B."""
+    """Return a count as 135M or 1.2B."""
     return (
         f"{n / 1e9:.1f}B"
         if n >= 1e9
@@ -173,7 +173,7 @@ class Named(Struct, kw_only=True):
     insecure: bool | None = None
 
     def which(self) -> str:
-        """The name. Raises a 400 where there is none."""
+        """Return the name. Raises a 400 where there is none."""
         if not (name := self.model or self.name):
             raise invalid("model is required", "model")
         return name
@@ -218,7 +218,7 @@ async def show(request: Request[Any, Any, Any]) -> ASGIApp:
 
 
 def managed_store(service: Services) -> Store:
-    """The store that clients may change. Raises a 403 or 501 where there is none."""
+    """Return the store that clients may change. Raises a 403 or 501 where there is none."""
     if not service.config.manages_models:
         raise ApiError("permission", "Clients may not change this server's models.")
     if service.models.store is None:

@@ -23,7 +23,7 @@ class Pulls:
     async def follow(
         self, store: Store, name: str, insecure: bool
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        """The status lines of a pull, which is begun or joined; it ends when the last of its followers leaves."""
+        """Yield the status lines of a pull, which is begun or joined; it ends when the last of its followers leaves."""
         queue: asyncio.Queue[Any] = asyncio.Queue()
         running = self._running.get(name)
         if running is None:

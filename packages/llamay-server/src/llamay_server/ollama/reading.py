@@ -48,7 +48,7 @@ _SAMPLED = [
 def read_chat(
     data: OllamaChatRequest, entry: Entry, model: Model, service: Services, exchange: Exchange
 ) -> ChatRequest:
-    """The request of /api/chat in no dialect. Raises a 400 for a field that is wrong or cannot be honoured."""
+    """Return the request of /api/chat in no dialect. Raises a 400 for a field that is wrong or cannot be honoured."""
     messages = read_messages(data.messages or [])
     has_system = bool(messages) and messages[0]["role"] == "system"
     messages = [*profile_messages(entry, "" if has_system else None), *messages]
@@ -66,7 +66,7 @@ def read_request(
     *,
     toolbox: Toolbox | None = None,
 ) -> ChatRequest:
-    """The request for these messages in no dialect; without messages, one whose prompt is still to be set."""
+    """Return the request for these messages in no dialect; without messages, one whose prompt is still to be set."""
     options = _options(entry, data.options)
     fields = SamplingFields(
         **{name: getattr(options, name) for name in _SAMPLED if getattr(options, name) is not None},
@@ -101,7 +101,7 @@ def read_request(
 
 
 def _options(entry: Entry, given: Options | None) -> Options:
-    """The model's own parameters, overridden by the request's options."""
+    """Return the model's own parameters, overridden by the request's options."""
     own = msgspec.convert(dict(entry.profile.parameters), Options)
     for name in Options.__struct_fields__:
         if given is not None and (value := getattr(given, name)) is not None:
@@ -110,7 +110,7 @@ def _options(entry: Entry, given: Options | None) -> Options:
 
 
 def profile_messages(entry: Entry, system: str | None) -> list[Message]:
-    """The messages of the model's profile before a conversation; None for `system` takes its system prompt."""
+    """Return the messages of the model's profile before a conversation; None for `system` takes its system prompt."""
     system = entry.profile.system if system is None else system
     own = read_messages(msgspec.convert(list(entry.profile.messages), list[OllamaMessage]))
     if system and not (own and own[0]["role"] == "system"):

@@ -43,7 +43,7 @@ class RecipeError(ValueError):
 
 
 def read_recipe(body: Mapping[str, Any]) -> Recipe:
-    """The checked recipe of a body of `/api/create`. Raises `RecipeError`."""
+    """Return the checked recipe of a body of `/api/create`. Raises `RecipeError`."""
     try:
         return recipe_of(msgspec.convert(dict(body), CreateRequest))
     except msgspec.ValidationError as e:
@@ -53,7 +53,7 @@ def read_recipe(body: Mapping[str, Any]) -> Recipe:
 
 
 def recipe_of(data: CreateRequest) -> Recipe:
-    """The checked recipe of a request. Raises a 400 naming the field."""
+    """Return the checked recipe of a request. Raises a 400 naming the field."""
     if data.modelfile:
         raise invalid("modelfile: not supported here; send from or files", "modelfile")
     if bool(data.from_) == bool(data.files):
@@ -101,7 +101,7 @@ def _parameters(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _file_name(name: str, field: str) -> str:
-    """A file name without a folder. Raises a 400 for any other."""
+    """Return a file name without a folder. Raises a 400 for any other."""
     plain = PurePosixPath(name).name == name and not set(name) & set("/\\:\0") and name.isprintable()
     if not plain or name.startswith(".") or len(name) > 200:
         raise invalid(f"{field}: {name[:60]!r} is no plain file name", field)
@@ -109,7 +109,7 @@ def _file_name(name: str, field: str) -> str:
 
 
 def digest_of(text: str, param: str) -> str:
-    """The 64 hex digits of `sha256:...`. Raises a 400 that names `param`."""
+    """Return the 64 hex digits of `sha256:...`. Raises a 400 that names `param`."""
     if (match := _DIGEST.fullmatch(text)) is None:
         raise invalid(f"{param}: {text[:80]!r} is no digest; write sha256: and 64 hex digits", param)
     return match[1]

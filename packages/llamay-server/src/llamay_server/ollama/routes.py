@@ -62,7 +62,7 @@ async def _serve(
 async def _writing(
     service: Services, data: GenerateRequest | OllamaChatRequest, exchange: Exchange
 ) -> AsyncGenerator[OllamaWriter, None]:
-    """The writer of an answer, whose model stays loaded while the block runs."""
+    """Yield the writer of an answer, whose model stays loaded while the block runs."""
     began = time.monotonic()
     async with service.models.use(data.model, exchange) as (entry, model):
         load = time.monotonic() - began if exchange.phase == "load" else 0.0
@@ -93,7 +93,7 @@ async def _frames(
 def _generate_run(
     service: Services, data: GenerateRequest, entry: Entry, model: Model, exchange: Exchange
 ) -> ChatRun:
-    """The run of /api/generate: from a conversation of one turn, or without a template from ids."""
+    """Return the run of /api/generate: from a conversation of one turn, or without a template from ids."""
     if data.images:
         raise invalid("images: this model reads text only", "images")
     if data.suffix and not can_fill(model):

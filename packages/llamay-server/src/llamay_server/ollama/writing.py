@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def now() -> str:
-    """The time as Ollama writes it: RFC 3339, UTC, nanoseconds."""
+    """Return the time as Ollama writes it: RFC 3339, UTC, nanoseconds."""
     seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
     return (
         datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
@@ -46,7 +46,7 @@ class OllamaWriter:
         return {"response": text, **more}
 
     def _event_line(self, event: Event) -> dict[str, Any] | None:
-        """The line of an event, where it has one."""
+        """Return the line of an event, where it has one."""
         match event:
             case Text():
                 self.tokens += event.tokens
@@ -70,7 +70,7 @@ class OllamaWriter:
         return None
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
-        """The lines as they go out."""
+        """Yield the lines as they go out."""
 
         def frame(event: Event) -> bytes:
             line = self._event_line(event)
@@ -82,7 +82,7 @@ class OllamaWriter:
                 yield ndjson(line)
 
     async def lines(self) -> AsyncGenerator[dict[str, Any], None]:
-        """The lines as dicts."""
+        """Yield the lines as dicts."""
         end = Finished(0, "stop")
         async with contextlib.aclosing(self.run.answer_events()) as events:
             async for event in events:
@@ -107,7 +107,7 @@ class OllamaWriter:
         return numbers
 
     async def whole(self) -> dict[str, Any]:
-        """All lines as one object."""
+        """Return all lines as one object."""
         texts: list[str] = []
         reasoning: list[str] = []
         calls: list[Any] = []

@@ -118,7 +118,7 @@ async def decisions(request: Request[Any, Any, Any]) -> ASGIApp:
 
 
 def _instructions(value: Any, where: str) -> str:
-    """The text of instructions, which may come in parts of text and JSON."""
+    """Return the text of instructions, which may come in parts of text and JSON."""
     if isinstance(value, str):
         return value
     messages, _ = read_input([{"role": "user", "content": _texts(value, where)}], lambda _: None)

@@ -19,7 +19,7 @@ def _finite(value: float) -> float:
 
 
 def _spelled(raw: bytes, name: str) -> str:
-    """A token as text; where its bytes are no whole characters, an escape that tells the bytes."""
+    """Return a token as text; where its bytes are no whole characters, an escape that tells the bytes."""
     if not raw:
         return name
     try:
@@ -29,7 +29,7 @@ def _spelled(raw: bytes, name: str) -> str:
 
 
 def chat_logprobs(scores: Sequence[TokenScore], model: Model) -> dict[str, Any]:
-    """`choices[].logprobs` of chat/completions."""
+    """Return `choices[].logprobs` of chat/completions."""
 
     def entry(token: int, logprob: float) -> dict[str, Any]:
         raw = model.token_bytes(token)
@@ -44,7 +44,7 @@ def chat_logprobs(scores: Sequence[TokenScore], model: Model) -> dict[str, Any]:
 
 
 def legacy_logprobs(scores: Sequence[TokenScore], model: Model, offset: int, count: int) -> dict[str, Any]:
-    """`choices[].logprobs` of completions; `offset` is where the first token's text begins.
+    """Return `choices[].logprobs` of completions; `offset` is where the first token's text begins.
 
     A token without a probability, as the first of a prompt is, has null.
     """
@@ -69,7 +69,7 @@ def legacy_logprobs(scores: Sequence[TokenScore], model: Model, offset: int, cou
 
 
 def prompt_logprobs(scores: Sequence[TokenScore], model: Model) -> list[dict[str, Any] | None]:
-    """VLLM's `prompt_logprobs`: for each token of a prompt, it and the likeliest alternatives; null for the first.
+    """Return vLLM's `prompt_logprobs`: each token of a prompt with its likeliest alternatives; null for the first.
 
     The rank of a token that is not among these alternatives is null.
     """

@@ -68,7 +68,7 @@ class ChatMessage(Struct):
 
 
 def read_messages(messages: Sequence[ChatMessage]) -> list[Message]:
-    """OpenAI's messages in no dialect. Raises a 400 with the path of the field that is wrong."""
+    """Return OpenAI's messages in no dialect. Raises a 400 with the path of the field that is wrong."""
     out: list[Message] = []
     for n, m in enumerate(messages):
         where = f"messages[{n}]"

@@ -22,7 +22,7 @@ class StreamOptions(Struct):
 
 
 class PromptCacheOptions(Struct):
-    """How a request uses the prefix cache.
+    """The way a request uses the prefix cache.
 
     In the mode "explicit" only a prompt with a breakpoint is looked up and kept. `prewarm` prefills the prompt and
     generates nothing. `comparison_response_id` asks why the prompt does not continue that response's.
@@ -34,7 +34,7 @@ class PromptCacheOptions(Struct):
 
 
 def usage(totals: Totals) -> dict[str, Any]:
-    """OpenAI's usage object."""
+    """Return OpenAI's usage object."""
     return {
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,
@@ -48,7 +48,7 @@ def usage(totals: Totals) -> dict[str, Any]:
 
 
 def timings(totals: Totals) -> dict[str, Any]:
-    """llama.cpp's timings object, in milliseconds.
+    """Return llama.cpp's timings object, in milliseconds.
 
     The rate of generation does not count the first token, which the last step of the prefill gives.
     """
@@ -70,7 +70,7 @@ def timings(totals: Totals) -> dict[str, Any]:
 
 
 def prompt_progress(report: PrefillProgress) -> dict[str, Any]:
-    """llama.cpp's prompt_progress object."""
+    """Return llama.cpp's prompt_progress object."""
     return {
         "total": report.total,
         "cache": report.cached,
@@ -80,7 +80,7 @@ def prompt_progress(report: PrefillProgress) -> dict[str, Any]:
 
 
 def prefill_timings(report: PrefillProgress) -> dict[str, Any]:
-    """llama.cpp's timings object during the prefill."""
+    """Return llama.cpp's timings object during the prefill."""
     return timings(
         Totals(prompt_tokens=report.processed, cached_tokens=report.cached, prefill=report.seconds)
     )

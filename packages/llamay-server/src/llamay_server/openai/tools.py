@@ -13,7 +13,7 @@ from llamay_server.http.errors import ApiError, invalid
 def openai_tools(
     tools: Sequence[Mapping[str, Any]] | None, functions: Sequence[Mapping[str, Any]] | None = None
 ) -> list[Tool]:
-    """The tools of chat/completions, or its legacy functions. Raises a 400 with the path of the wrong field."""
+    """Return the tools of chat/completions, or its legacy functions. Raises a 400 with the path of the wrong field."""
     out = []
     for n, item in enumerate(tools or ()):
         where = f"tools[{n}]"
@@ -45,7 +45,7 @@ def openai_tools(
 def openai_choice(
     value: Any, tools: Sequence[Tool], parallel: bool | None, where: str = "tool_choice"
 ) -> Toolbox:
-    """The tools that a request offers, as its `tool_choice` says. Raises a 400 with the path of the wrong field."""
+    """Return the tools that a request offers by its `tool_choice`. Raises a 400 with the path of the wrong field."""
     several = parallel is not False
     if value is None or value == "auto":
         return choose(tools, "auto", None, several, where)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def output_constraint(
     fields: SamplingFields, response_format: Any = None, param: str = "response_format"
 ) -> OutputConstraint | None:
-    """The one constraint that a request asks for; a request that asks for two is refused.
+    """Return the one constraint that a request asks for; a request that asks for two is refused.
 
     `response_format` is OpenAI's, and `param` the path of its field.
     """
@@ -54,7 +54,7 @@ def output_constraint(
 
 
 def _structured(given: dict[str, Any]) -> list[OutputConstraint]:
-    """The constraints of vLLM's `structured_outputs`."""
+    """Return the constraints of vLLM's `structured_outputs`."""
     found = []
     for key, value in given.items():
         where = f"structured_outputs.{key[:40]}"
@@ -78,14 +78,14 @@ def _structured(given: dict[str, Any]) -> list[OutputConstraint]:
 
 
 def _choice(choices: Any, where: str) -> OutputConstraint:
-    """One of several texts, as a regular expression."""
+    """Return one of several texts, as a regular expression."""
     if not isinstance(choices, list) or not choices or not all(isinstance(c, str) and c for c in choices):
         raise invalid(f"{where}: it must be a list of texts, none empty", where)
     return OutputConstraint("regex", "|".join(escape_regex(c) for c in choices), where)
 
 
 def format_constraint(form: Any, param: str = "response_format") -> OutputConstraint | None:
-    """OpenAI's response_format, or text.format of Responses, as a constraint; None for free text."""
+    """Return OpenAI's response_format, or text.format of Responses, as a constraint; None for free text."""
     if form is None:
         return None
     kind = form.get("type") if isinstance(form, dict) else None
@@ -117,7 +117,7 @@ def format_constraint(form: Any, param: str = "response_format") -> OutputConstr
 
 
 def _schema(value: Any, where: str, *, text: bool = True) -> dict[str, Any] | bool:
-    """A JSON schema; `text` says whether it may be given as JSON text. Raises a 400 for what is none."""
+    """Return a JSON schema; `text` says whether it may be given as JSON text. Raises a 400 for what is none."""
     if text and isinstance(value, str):
         try:
             value = msgspec.json.decode(value)
@@ -129,5 +129,5 @@ def _schema(value: Any, where: str, *, text: bool = True) -> dict[str, Any] | bo
 
 
 def escape_regex(text: str) -> str:
-    """A regular expression that matches just this text."""
+    """Return a regular expression that matches just this text."""
     return "".join("\\" + c if c in r"\^$.|?*+()[]{}/" else c for c in text)

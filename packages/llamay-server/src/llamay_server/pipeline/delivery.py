@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How the server delivers what a `Request` generates.
+    """The way the server delivers the output of a `Request`.
 
     Attributes:
         choices: how many texts are generated from the prompt. Choice i is the text of a request with seed + i.
@@ -59,7 +59,7 @@ def generation_request(
     reuse: bool = True,
     tenant: str = "",
 ) -> Request:
-    """The engine's request for sampling fields, whose prompt is still to be set.
+    """Return the engine's request for sampling fields, whose prompt is still to be set.
 
     Args:
         fields: the sampling fields of the body.

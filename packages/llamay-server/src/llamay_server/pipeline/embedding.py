@@ -19,7 +19,7 @@ MAX_TEXTS = 2048
 
 
 def read_texts(value: Any, model: Model, where: str) -> list[list[int]]:
-    """Texts as ids, in which control tokens that a text spells out are plain text."""
+    """Return the ids of texts, in which control tokens that a text spells out are plain text."""
     many = isinstance(value, list) and not any(isinstance(v, int) for v in value)
     if many and len(value) > MAX_TEXTS:
         raise invalid(f"{where}: at most {MAX_TEXTS} texts in one request, not {len(value)}", where)
@@ -29,7 +29,7 @@ def read_texts(value: Any, model: Model, where: str) -> list[list[int]]:
 
 
 def _content_text(value: Any, where: str) -> Any:
-    """The text of an object with parts of `content`, which llama.cpp takes beside texts; other values as they are."""
+    """Return the text of an object with `content`, which llama.cpp takes beside texts; other values as they are."""
     if not isinstance(value, dict) or "content" not in value:
         return value
     where = f"{where}.content"
@@ -51,7 +51,7 @@ async def embed(
     texts: Sequence[Sequence[int]],
     **options: Any,
 ) -> tuple[Floats, int]:
-    """One embedding of each text, float32 (n, dimensions), and the number of tokens in all.
+    """Return one embedding of each text, float32 (n, dimensions), and the number of tokens in all.
 
     `options` are those of `Model.embed`. Raises a 400 for a text that is longer than the model's context.
     """

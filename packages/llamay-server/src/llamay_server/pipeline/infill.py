@@ -21,7 +21,7 @@ class Extra(Struct):
 
 
 def can_fill(model: Model) -> bool:
-    """Whether a model has the tokens that mark prefix, suffix and middle."""
+    """Return whether a model has the tokens that mark prefix, suffix and middle."""
     return all(role in model.info.fill_tokens for role in _NEEDED)
 
 
@@ -35,7 +35,7 @@ def fill_prompt(
     reserve: int = 0,
     exchange: Exchange | None = None,
 ) -> list[int]:
-    """The prompt after which a model writes the middle, in llama.cpp's order: other files, prefix, suffix.
+    """Return the prompt after which a model writes the middle, in llama.cpp's order: other files, prefix, suffix.
 
     Where it does not fit beside `reserve` tokens, the text furthest from the gap is left out, with a warning: first of
     the other files, then of prefix and suffix, three to one.

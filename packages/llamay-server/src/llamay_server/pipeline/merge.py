@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def merged(sources: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
-    """The items of all sources as they come.
+    """Yield the items of all sources as they come.
 
     An exception of a source is raised here. All sources are closed in any case.
     """

@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 
 def prefill_tenant(tenant: str, *, reuse: bool) -> str:
-    """The tenant of a prefill; without `reuse`, a new tenant whose prefix cache is empty."""
+    """Return the tenant of a prefill; without `reuse`, a new tenant whose prefix cache is empty."""
     return tenant if reuse else f"{tenant}\x00{secrets.token_hex(16)}"
 
 
 def forks(context: Context, n: int) -> list[Context]:
-    """`n` forks, each of which continues exactly as the context would.
+    """Return `n` forks, each of which continues exactly as the context would.
 
     They are forked one by one: the engine gives each of several forks made at once a random stream of its own, but the
     choices of a request already have different seeds.

@@ -98,7 +98,7 @@ class Run:
         return True
 
     async def events(self) -> AsyncGenerator[RunEvent, None]:
-        """The events of all choices as they happen; each choice ends with `ChoiceEnd`. Closing this frees everything.
+        """Yield the events of all choices as they happen; each ends with `ChoiceEnd`. Closing this frees everything.
 
         `PrefillProgress` comes only where the delivery asks for it.
         """
@@ -146,13 +146,13 @@ class Run:
             self.metrics.end_to_end.labels(name).observe(time.monotonic() - exchange.started)
 
     def text_events(self) -> AsyncGenerator[TextDelta | ChoiceEnd, None]:
-        """`events` of a delivery without progress."""
+        """Return the `events` of a delivery without progress."""
         return cast("AsyncGenerator[TextDelta | ChoiceEnd, None]", self.events())
 
     # -- numbers
 
     def cached_tokens(self) -> int:
-        """Tokens of the prompt that were computed before."""
+        """Return the number of the prompt's tokens that were computed before."""
         if self._cached is not None:
             return self._cached
         if self._owned:
@@ -160,7 +160,7 @@ class Run:
         return self.generations[0].usage.cached_tokens if self.generations else 0
 
     def totals_now(self) -> Totals:
-        """The numbers so far."""
+        """Return the numbers so far."""
         usages = [generation.usage for generation in self.generations]
         return Totals(
             prompt_tokens=usages[0].prompt_tokens if usages else 0,
@@ -171,7 +171,7 @@ class Run:
         )
 
     def usage(self) -> Usage:
-        """The first choice's token counts so far."""
+        """Return the first choice's token counts so far."""
         return self.generations[0].usage
 
     def cancel(self) -> None:
@@ -217,7 +217,7 @@ class Run:
     # -- before the generations
 
     async def _compile(self) -> list[Any]:
-        """A token constraint for each choice."""
+        """Return a token constraint for each choice."""
         wanted, n = self.delivery.constraint, self.delivery.choices
         if wanted is None:
             return [None] * n
@@ -237,7 +237,7 @@ class Run:
         return matchers
 
     async def _prompts(self) -> Sequence[Sequence[int] | Context]:
-        """A prompt for each choice. Several choices fork one context, so that their prompt is computed once."""
+        """Return a prompt for each choice. Several choices fork one context, so that their prompt is computed once."""
         if self._contexts is not None:
             return self._contexts
         prompt = self.request.prompt
@@ -353,5 +353,5 @@ class Run:
 
 
 def merged_events(runs: Sequence[Run]) -> AsyncGenerator[RunEvent, None]:
-    """The events of several runs at once, as they happen."""
+    """Return the events of several runs at once, as they happen."""
     return runs[0].events() if len(runs) == 1 else merged([run.events() for run in runs])

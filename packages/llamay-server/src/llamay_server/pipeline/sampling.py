@@ -130,7 +130,7 @@ OPENAI_DEFAULTS: Mapping[str, Any] = {
 def sampling_options(
     fields: SamplingFields, model: Model, defaults: Mapping[str, Any] = OPENAI_DEFAULTS
 ) -> dict[str, Any]:
-    """The fields of `llamay_models.Sampling` that a request's fields stand for, with a seed, drawn where none is given.
+    """Return the fields of `llamay_models.Sampling` for a request's fields; a seed is drawn where none is given.
 
     `defaults` are the dialect's. Raises a 400 that names a field which cannot be honoured.
     """
@@ -217,7 +217,7 @@ def _logit_bias(value: LogitBias | None, model: Model) -> dict[int, float]:
 
 
 def _is_number(text: str) -> bool:
-    """Whether a text spells a whole number in ASCII; other digits, as ², are characters of a text."""
+    """Return whether a text spells a whole number in ASCII; other digits, as ², are characters of a text."""
     return re.fullmatch(r"\s*-?[0-9]+\s*", text, re.ASCII) is not None
 
 

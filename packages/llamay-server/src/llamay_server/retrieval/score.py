@@ -29,7 +29,7 @@ class ScoreRequest(Struct, kw_only=True):
 
 
 def _pairs(data: ScoreRequest) -> list[tuple[str, list[str]]]:
-    """Each first text with the texts that it is compared with."""
+    """Return each first text with the texts that it is compared with."""
     first = [data.text_1] if isinstance(data.text_1, str) else data.text_1
     second = [data.text_2] if isinstance(data.text_2, str) else data.text_2
     for where, texts in (("text_1", first), ("text_2", second)):

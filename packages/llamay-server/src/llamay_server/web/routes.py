@@ -24,7 +24,7 @@ _POLICY += "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 
 
 def _load() -> dict[str, tuple[bytes, str]]:
-    """All files by name. Only these are served: a name from a client is a key of this mapping, never a path."""
+    """Return all files by name. Only these are served: a name from a client is a key of this mapping, never a path."""
     folder = resources.files(__package__) / "static"
     return {
         item.name: (item.read_bytes(), _TYPES[item.name.rsplit(".", 1)[-1]])

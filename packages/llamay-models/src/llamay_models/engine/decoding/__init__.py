@@ -1,1 +1,1 @@
-"""How one sequence becomes text: constraint, sampler, speculation, detokenizer and stop strings."""
+"""The way of one sequence to its text: constraint, sampler, speculation, detokenizer and stop strings."""

@@ -12,7 +12,7 @@ from llamay_models.engine.requests.results import TokenScore
 
 
 class GenerationState:
-    """How a sequence generates once its prompt is computed.
+    """The state of a sequence that generates, once its prompt is computed.
 
     Attributes:
         sampler: chooses the tokens.

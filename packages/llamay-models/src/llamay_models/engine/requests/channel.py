@@ -126,7 +126,7 @@ HeldWakes: TypeAlias = "dict[asyncio.AbstractEventLoop, _Arrivals]"
 
 
 def hold_wakes() -> HeldWakes:
-    """From now on gather the coroutines that this thread wakes: one call into an event loop for a whole step.
+    """Gather the coroutines that this thread wakes from now on: one call into an event loop for a whole step.
 
     Each call costs a write to a socket, and hands the interpreter to the loop's thread in the middle of the step.
     Returns the collection, for `wake_held`.

@@ -73,7 +73,7 @@ class Generation:
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """Why it ended; None while it runs.
+        """The reason why it ended; None while it runs.
 
         "stop": an end token, a stop string, or a finished constraint; "length": max_tokens, or the context
         is full; "timeout": the request's time was up; "cancelled"; "error".

@@ -1,4 +1,4 @@
-"""Which tokens are drawn with a step, and which wait for the mask of their constraint."""
+"""The choice of tokens that are drawn with a step; the others wait for the mask of their constraint."""
 
 from __future__ import annotations
 

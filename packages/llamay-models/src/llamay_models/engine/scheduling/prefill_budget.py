@@ -13,7 +13,7 @@ _STALL = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(x|ms|s)")
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """How long a step with prompt rows may take while texts decode.
+    """The time that a step with prompt rows may take while texts decode.
 
     `times` as long as a step that only decodes, or `seconds`, whichever is more.
     """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def read_request(
     data: ChatCompletionRequest, profile: Profile, model: Model, service: Services, exchange: Exchange
 ) -> ChatRequest:
-    """The request in no dialect. Raises a 400 for a field that is wrong or cannot be honoured."""
+    """Return the request in no dialect. Raises a 400 for a field that is wrong or cannot be honoured."""
     fill_from_profile(data, profile)
     if data.stop is None:
         data.stop = profile_stop(profile)
@@ -117,7 +117,7 @@ def _conversation(data: ChatCompletionRequest, profile: Profile) -> Conversation
 
 
 def uses_cache(options: PromptCacheOptions | None, marked: bool) -> bool:
-    """Whether the prefix cache may be used: in the mode "explicit" only for a prompt with a breakpoint."""
+    """Return whether the prefix cache may be used: in the mode "explicit" only for a prompt with a breakpoint."""
     return marked or options is None or options.mode != "explicit"
 
 

@@ -34,7 +34,7 @@ class ChatWriter:
         self.base["system_fingerprint"] = f"llamay-{run.model.info.fingerprint}"
 
     async def whole(self) -> dict[str, Any]:
-        """The complete object."""
+        """Return the complete object."""
         run, n = self.run, self.run.request.delivery.choices
         texts: list[list[str]] = [[] for _ in range(n)]
         reasoning: list[list[str]] = [[] for _ in range(n)]
@@ -92,7 +92,7 @@ class ChatWriter:
         return out
 
     async def _score_prompt(self) -> list[TokenScore] | None:
-        """The scores of the prompt's own tokens, where the request asks for them."""
+        """Return the scores of the prompt's own tokens, where the request asks for them."""
         run, top = self.run, self.data.prompt_logprobs
         if top is None:
             return None
@@ -113,7 +113,7 @@ class ChatWriter:
         beside: Mapping[str, Any] = MappingProxyType({}),
         **more: Any,
     ) -> bytes:
-        """One choice's chunk; `more` are members of the choice, and `beside` members of the chunk."""
+        """Return one choice's chunk; `more` are members of the choice, and `beside` members of the chunk."""
         return sse(self._object(index, delta, reason, beside=beside, **more))
 
     def _object(
@@ -132,7 +132,7 @@ class ChatWriter:
         return out
 
     def _template(self, index: int) -> EventTemplate:
-        """The chunks of a choice's text, which differ in nothing but the text."""
+        """Return the chunks of a choice's text, which differ in nothing but the text."""
         if index not in self._templates:
             self._templates[index] = EventTemplate(lambda text: self._object(index, {"content": text}))
         return self._templates[index]
@@ -151,7 +151,7 @@ class ChatWriter:
         return bool(options and options.include_usage)
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
-        """The chunks as server-sent events."""
+        """Yield the chunks as server-sent events."""
         run = self.run
         opened: set[int] = set()
 
@@ -180,7 +180,7 @@ class ChatWriter:
         return self._chunk(report.index, {}, beside=told)
 
     def _timings(self) -> dict[str, Any]:
-        """The member of a chunk for the times so far, where every chunk is to have it."""
+        """Return the member of a chunk for the times so far, where every chunk is to have it."""
         run = self.run.run
         if not self.data.timings_per_token or run is None:
             return {}
@@ -212,7 +212,7 @@ class ChatWriter:
                 return self._chunk(event.index, {}, self._reason(event.reason), beside=self._timings())
 
     def _call_chunk(self, event: CallBegun | ArgumentsPart, function: dict[str, str]) -> bytes:
-        """The beginning of a call, with its id, or a part of its arguments."""
+        """Return the beginning of a call, with its id, or a part of its arguments."""
         if self.legacy:
             return self._chunk(event.index, {"function_call": function})
         delta: dict[str, Any] = {"index": event.number}

@@ -43,7 +43,7 @@ class Completion:
 def read_request(
     data: CompletionRequest, profile: Profile, model: Model, service: Services, exchange: Exchange
 ) -> Completion:
-    """The parts of a completion. Raises a 400 for a field that is wrong or cannot be honoured."""
+    """Return the parts of a completion. Raises a 400 for a field that is wrong or cannot be honoured."""
     fill_from_profile(data, profile)
     if data.stop is None:
         data.stop = profile_stop(profile)

@@ -90,7 +90,7 @@ class CompletionWriter:
         )
 
     async def whole(self) -> dict[str, Any]:
-        """The complete object."""
+        """Return the complete object."""
         count = self.n * len(self.prompts)
         await self._score_prompts()
         texts = [[self._echo(i)] for i in range(count)]
@@ -124,7 +124,7 @@ class CompletionWriter:
         return out
 
     def _best(self, scores: Sequence[Sequence[TokenScore]]) -> list[int]:
-        """The choices of each prompt that are given: all, or the likeliest by the mean log-probability of a token."""
+        """Return the choices of each prompt that are given: all, or the likeliest by a token's mean log-probability."""
         if self.wanted == self.n:
             return list(range(len(scores)))
 
@@ -138,7 +138,7 @@ class CompletionWriter:
         ]
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
-        """The chunks as server-sent events."""
+        """Yield the chunks as server-sent events."""
         with_usage = bool(self.data.stream_options and self.data.stream_options.include_usage)
         offsets: dict[int, int] = {}
         beside: dict[str, Any] = {"usage": None} if with_usage else {}

@@ -87,7 +87,7 @@ class _Reader:
             self.messages.append({"role": "system" if role == "developer" else role, "content": content})
 
     def _assistant(self, *, with_calls: bool = False) -> Message:
-        """The assistant message that an item becomes part of: a call joins the text right before it."""
+        """Return the assistant message that an item becomes part of: a call joins the text right before it."""
         last = self.messages[-1] if self.messages else None
         if not with_calls or last is None or last["role"] != "assistant":
             last = {"role": "assistant", "content": None if with_calls else ""}
@@ -107,7 +107,7 @@ class _Reader:
         message.setdefault("tool_calls", []).append({"id": call_id, "type": "function", "function": function})
 
     def done(self) -> list[Message]:
-        """The messages of all items."""
+        """Return the messages of all items."""
         return self.messages
 
 
@@ -132,7 +132,7 @@ def _text(value: Any, where: str) -> str:
 
 
 def _reasoning(item: Mapping[str, Any]) -> str:
-    """The text of a replayed reasoning item: plain, or in the opaque string of `seal`."""
+    """Return the text of a replayed reasoning item: plain, or in the opaque string of `seal`."""
     content = item.get("content")
     if isinstance(content, list) and content:
         return "".join(

@@ -41,7 +41,7 @@ class ResponseInput:
 def read_request(
     data: ResponsesRequest, profile: Profile, model: Model, service: Services, exchange: Exchange
 ) -> ResponseInput:
-    """The parts of a response. Raises a 400 for a field that cannot be honoured, and a 404 for lost items."""
+    """Return the parts of a response. Raises a 400 for a field that cannot be honoured, and a 404 for lost items."""
     fill_from_profile(data, profile)
     if data.max_output_tokens is None:
         data.max_output_tokens = profile_max_tokens(profile)
@@ -94,7 +94,7 @@ def read_request(
 def _messages(
     data: ResponsesRequest, previous: KeptAnswer | None, service: Services, exchange: Exchange
 ) -> tuple[list[Message], list[dict[str, Any]]]:
-    """The messages of the conversation, and the items of its input."""
+    """Return the messages of the conversation, and the items of its input."""
     earlier = previous.messages if previous is not None else []
     # Without input the turn is an empty one, as at OpenAI.
     given = "" if data.input is None and not earlier else data.input
@@ -113,5 +113,5 @@ def _marks_prompt(items: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def prewarms(data: ResponsesRequest) -> bool:
-    """Whether the request asks only for a prefill of its prompt."""
+    """Return whether the request asks only for a prefill of its prompt."""
     return data.prompt_cache_options is not None and data.prompt_cache_options.prewarm is True

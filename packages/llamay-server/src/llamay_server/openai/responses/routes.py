@@ -59,7 +59,7 @@ async def responses(request: Request[Any, Any, Any]) -> ASGIApp:
 def _prepare(
     service: Services, data: ResponsesRequest, exchange: Exchange, entry: Entry, model: Model
 ) -> tuple[ResponseWriter, list[dict[str, Any]]]:
-    """The writer of a response, and the items of its input."""
+    """Return the writer of a response, and the items of its input."""
     name = entry.name
     read = read_request(data, entry.profile, model, service, exchange)
     previous = read.previous
@@ -81,7 +81,7 @@ def _prepare(
 async def _frames(
     service: Services, data: ResponsesRequest, exchange: Exchange, entry: Entry, model: Model
 ) -> AsyncGenerator[bytes, None]:
-    """The frames of a response, which is kept before its last frame is sent."""
+    """Yield the frames of a response, which is kept before its last frame is sent."""
     writer, items = _prepare(service, data, exchange, entry, model)
     async with contextlib.aclosing(writer.frames()) as frames:
         async for frame in frames:
@@ -163,7 +163,7 @@ async def _in_background(service: Services, data: ResponsesRequest, exchange: Ex
 
 
 def _kept(request: Request[Any, Any, Any]) -> tuple[Services, KeptAnswer]:
-    """The services, and the response that a request's path names. Raises a 404."""
+    """Return the services, and the response that a request's path names. Raises a 404."""
     service = services(request)
     return service, service.responses.get(
         str(request.path_params["response_id"]), exchange_of(request.scope).owner

@@ -111,7 +111,7 @@ class ResponseWriter:
         return {"timings": timings(run.totals_now())}
 
     def seen(self) -> SeenPrompt:
-        """The prompt of this response, for later ones to be compared with."""
+        """Return the prompt of this response, for later ones to be compared with."""
         run, exchange, rendered = self.run, self.run.exchange, self.run.rendered
         length = len(rendered.prompt.tokens) if rendered is not None else 0
         key = self.data.prompt_cache_key or ""
@@ -185,7 +185,7 @@ class ResponseWriter:
         return out
 
     def _next(self, event: Event | PrefillProgress) -> bytes:
-        """The frames of an event; those of the first one also begin the stream."""
+        """Return the frames of an event; those of the first one also begin the stream."""
         out = b""
         if self.sequence == 0:
             out = self._event("response.created", response=self.response)
@@ -265,13 +265,13 @@ class ResponseWriter:
         self.response["usage"] = self._usage()
 
     def failed(self, error: ApiError) -> bytes:
-        """The frame that ends a stream which fails. Clients reconnect after a stream without such a frame."""
+        """Return the frame that ends a stream which fails. Clients reconnect after a stream without such a frame."""
         self.response["status"] = "failed"
         self.response["error"] = {"code": error.code or "server_error", "message": error.message}
         return self._event("response.failed", response=self.response)
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
-        """All events; the object is complete with the last one."""
+        """Yield all events; the object is complete with the last one."""
         await self._diagnose()
         end = Finished(0, "stop")
         self.run.write_with(self._next)
@@ -288,7 +288,7 @@ class ResponseWriter:
         )
 
     async def whole(self) -> dict[str, Any]:
-        """The complete object."""
+        """Return the complete object."""
         async with contextlib.aclosing(self.frames()) as frames:
             async for _ in frames:
                 pass
