@@ -69,6 +69,12 @@ def test_rows_refuse_what_is_no_number_of_theirs(how, message):
         Rows(**{"tokens": [0, 1], **how})
 
 
+def test_wanted_rows_are_told_once(program):
+    for compute in (Reference, lambda rows, wanted: evaluate(program, rows, wanted)):
+        with pytest.raises(PlanError, match=re.escape("wanted belongs to Rows where rows are given as such")):
+            compute(Rows([0, 1]), [1])
+
+
 def test_numbers_of_numpy_are_kept_as_plain_ones():
     rows = Rows(np.array([3, 1], np.int32), wanted=np.array([1]), types=(np.uint8(1), 0), positions=range(2))
     assert rows.tokens == (3, 1)

@@ -150,5 +150,9 @@ def _vector(row: Any, values: Any) -> Doubles:
 
 
 def as_rows(rows: Rows | Sequence[int], wanted: Sequence[int] | None = None) -> Rows:
-    """Return rows as they are, or the rows of one text of tokens."""
-    return rows if isinstance(rows, Rows) else Rows(rows, wanted)
+    """Return rows as they are, or the rows of one text of tokens. Raises PlanError where `wanted` is told twice."""
+    if not isinstance(rows, Rows):
+        return Rows(rows, wanted)
+    if wanted is not None:
+        raise PlanError("wanted belongs to Rows where rows are given as such: Rows(tokens, wanted=…)")
+    return rows
