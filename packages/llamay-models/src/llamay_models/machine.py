@@ -80,7 +80,7 @@ def _memory_v2(group: Path) -> int | None:
 
 
 def _memory_v1(group: Path) -> int | None:
-    """Without a limit the file holds a number beyond any machine."""
+    """Return the limit of version 1; without one, the file holds a number beyond any machine."""
     return _bytes(_read(group / "memory.limit_in_bytes"))
 
 

@@ -197,7 +197,7 @@ class Perplexity:
 def perplexity(
     model: ScoringModel, text: str | Sequence[int], window: int = 512, *, progress: Progress | None = None
 ) -> Perplexity:
-    """Perplexity as llama.cpp's `llama-perplexity` defines it, so that figures can be compared.
+    """Return the perplexity as llama.cpp's `llama-perplexity` defines it, so that figures can be compared.
 
     The text is cut into windows of `window` tokens; the rest at the end is dropped. Each window
     is computed by itself; where the model wants a beginning token, it takes the place of the window's first.

@@ -85,7 +85,7 @@ def _parse(spec: dataclasses.Field[Any], hint: Any, value: Any) -> Any:
 
 
 def _split_host(value: str) -> dict[str, str]:
-    """Host and port of OLLAMA_HOST, which is a host, host:port, :port or a URL."""
+    """Return the host and the port of OLLAMA_HOST, which is a host, host:port, :port or a URL."""
     rest = value.split("://", 1)[-1].rstrip("/")
     match = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(?::(\d+))?", rest)
     if not match:

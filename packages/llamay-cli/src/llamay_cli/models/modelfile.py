@@ -54,7 +54,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
-    """Number of the line, keyword in lower case, and the rest without its quotes."""
+    """Yield the number of each line, its keyword in lower case, and the rest without its quotes."""
     lines = text.splitlines()
     at = 0
     while at < len(lines):

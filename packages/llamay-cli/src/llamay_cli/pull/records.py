@@ -9,7 +9,7 @@ from ..store import Incoming
 from .limits import Limits
 
 Progress = Callable[[str, int, int], None]
-"""Called as progress(stage, bytes done, bytes in all; 0: not known)."""
+"""The function that a pull calls with the stage, the bytes that are done, and the bytes in all (0: not known)."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 
 MAX_BYTES = 1 << 20
 LAYER = "application/vnd.ollama.image."
-"""What the media type of every layer begins with; the kind follows: `model`, `adapter`, or one of `TEXTS`."""
+"""The beginning of every layer's media type; the kind follows: `model`, `adapter`, or one of `TEXTS`."""
 TEXTS = ("template", "system", "license", "params", "messages")
 """Kinds of the small layers, from which a model's own defaults are made."""
 DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")

@@ -86,7 +86,7 @@ class Arriving:
         self.whole = False
         self._compact = Compact()
         self._parts: list[str] = []
-        # Where it stands inside the object that the arguments are a member of.
+        # The braces of the object that the arguments are a member of, counted up to its end.
         self._around: Braces | None = Braces() if call_start.wrapped else None
         if self._around is not None:
             self._around.feed("{")

@@ -45,11 +45,11 @@ class Envelope:
     """Whether arguments can be told while they are written: as they stand there, and with nothing behind them that
     the call has to begin with."""
     ids: str = ""
-    """How calls are named in a conversation, made of {name} and {count}; empty where that is free."""
+    """The ids of calls in a conversation, made of {name} and {count}; empty where that is free."""
     tags: Tags | Literals | None = None
-    """How arguments are written, where they are not one object."""
+    """The form of arguments, where they are not one object."""
     own: Envelope | None = None
-    """How the model writes calls of its own accord, where that is another way than the one that a grammar binds."""
+    """The format of calls that the model writes of its own accord, where a grammar binds another one."""
 
     def visible(self, reasoning: tuple[str, str] | None, *, calls: bool) -> tuple[str, ...]:
         """Return the control tokens without which reasoning with these marks, and calls, cannot be read."""
@@ -102,7 +102,7 @@ class Envelope:
         return WAIT if waits else None
 
     def pass_over(self, text: str, *, final: bool) -> tuple[int, bool] | Literal["wait"]:
-        """After a call: how much is between it and the next, and whether there is a next one."""
+        """Return how much is between a call and the next, and whether there is a next one."""
         at = skip(text, 0)
         if self.after and (found := starts(text, at, self.after)):
             if found is True:

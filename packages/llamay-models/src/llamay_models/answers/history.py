@@ -83,7 +83,7 @@ def for_template(messages: Sequence[Message], template: str, formats: Formats) -
 
 
 def _in_order(messages: Sequence[Message]) -> Iterable[Message]:
-    """Results in the order of their calls, by which most templates tell which is whose."""
+    """Yield the results in the order of their calls, by which most templates tell which is whose."""
     at = 0
     while at < len(messages):
         message = messages[at]
@@ -100,7 +100,7 @@ def _in_order(messages: Sequence[Message]) -> Iterable[Message]:
 
 
 def _one_by_one(messages: Sequence[Message]) -> Iterable[Message]:
-    """Calls made in one turn as turns of their own, each with its result."""
+    """Yield the calls of one turn as turns of their own, each with its result."""
     at = 0
     while at < len(messages):
         message = messages[at]
@@ -130,7 +130,7 @@ def _one_by_one(messages: Sequence[Message]) -> Iterable[Message]:
 def _renamed(
     messages: Sequence[Message], new: Callable[[Message, int], str], other: Callable[[str], str]
 ) -> list[Message]:
-    """Ids as a format wants them, the same ones for the same call in every later turn.
+    """Return the messages with ids as a format wants them, the same ones for the same call in every later turn.
 
     `new` names a call, of which so many came before; `other` an id that no call has.
     """

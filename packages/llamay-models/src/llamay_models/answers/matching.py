@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 WAIT: Literal["wait"] = "wait"
-"""Said where more text decides."""
+"""The answer where more text decides."""
 
 
 def skip(text: str, at: int) -> int:

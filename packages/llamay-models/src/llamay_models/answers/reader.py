@@ -260,7 +260,7 @@ class Reader:
         return CallBegun(self.index, number, self._call_id, call_start.name)
 
     def _arrive(self, arriving: Arriving, *, final: bool) -> Generator[Event, None, bool]:
-        """More of the call that is being told; gives whether more text is needed."""
+        """Yield more of the call that is being told; return whether more text is needed."""
         part, size, ended = arriving.feed(self._buffer, final=final)
         self._buffer = self._buffer[size:]
         self._drop_tokens()

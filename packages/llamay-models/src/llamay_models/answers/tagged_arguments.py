@@ -24,15 +24,15 @@ class Tags:
     """The form in which a format writes one argument. White space between the literals does not matter."""
 
     before: str
-    """In front of the name."""
+    """The literal in front of the name."""
     after: tuple[str | None, ...]
-    """Between name and value; None: one word that says whether the value is a string."""
+    """The literals between name and value; None stands for one word that says whether the value is a string."""
     stop: str
-    """Behind the value."""
+    """The literal behind the value."""
     lines: tuple[bool, bool]
     """Whether the value stands on lines of its own: a line's end before it, and one behind it."""
     typed: tuple[str, str]
-    """That word, of a string and of anything else."""
+    """The word that stands for None in `after`: of a string, and of anything else."""
 
     @staticmethod
     def of(about: Mapping[str, Any]) -> Tags:

@@ -1,4 +1,4 @@
-"""What blocks of several architectures have in common: their MLPs, and the output matrix."""
+"""The common parts of blocks of several architectures: their MLPs, and the output matrix."""
 
 from __future__ import annotations
 

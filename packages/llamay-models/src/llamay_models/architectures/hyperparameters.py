@@ -177,7 +177,7 @@ def read_transformer(
 
 
 def _usual_head(keys: Keys, width: int, heads: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes of heads where a file does not say them. Raises MetadataError where the width does not divide."""
+    """Return the sizes of heads where a file has none. Raises MetadataError where the width does not divide."""
     for n in () if keys.has("attention.key_length") else heads:
         if width % n:
             raise MetadataError(

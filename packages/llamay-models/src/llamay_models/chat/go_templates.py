@@ -292,7 +292,7 @@ class _Writer:
         return words
 
     def _pipeline(self, words: list[tuple[str, str]]) -> _Value:
-        """Commands joined by |, each of which gets the one before as its last argument."""
+        """Return the value of commands joined by |, each of which gets the one before as its last argument."""
         value: _Value | None = None
         for command in self._parts(words):
             value = self._command(command, value)

@@ -22,7 +22,7 @@ from llamay_models.quantization.recipe import Mix
 _PIECE = 1 << 20
 """Values that are converted at a time; a few pieces in flight are all that is ever in memory."""
 _VERSION = 2
-"""Of the quantization formats, as `general.quantization_version` counts them."""
+"""The version of the quantization formats, as `general.quantization_version` counts them."""
 
 Progress = Callable[[str, int, int], None]
 

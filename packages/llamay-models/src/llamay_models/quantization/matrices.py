@@ -1,4 +1,4 @@
-"""Which tensors are matrices that engines multiply, or look rows up in: only these are quantized.
+"""Finding the matrices that engines multiply, or look rows up in: only these are quantized.
 
 A tensor is judged by its name, which says how engines read it. Names are in groups, each with the reason why it is
 quantized or kept. A name that is in no group is kept as it is: an engine that reads it by element could not
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TensorName:
-    """What a tensor's name says.
+    """The parts of a tensor's name.
 
     Attributes:
         stack: whose layers it is counted among, such as "blk" or "enc.blk"; "" outside of layers.
@@ -30,7 +30,7 @@ class TensorName:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a tensor is quantized, and why.
+    """The decision whether a tensor is quantized, and its reason.
 
     Attributes:
         quantized: whether it gets a format of the mix.

@@ -1,4 +1,4 @@
-"""Which format each tensor of a quantized model gets: llama.cpp's mixes, as data.
+"""The format that each tensor of a quantized model gets: llama.cpp's mixes, as data.
 
 A mix spends more bits where rounding hurts most: the output matrix, the values of attention, the way down
 from the MLP, and the first and last layers; and in a model of eight experts more for attention, which is small
@@ -198,7 +198,7 @@ _ROLES = {
     "vis_attn_output": "attn_output",
     "indexer.attn_k": "attn_k",
 }
-"""Whose rules a matrix follows, where no rule has its own name."""
+"""The roles whose rules other matrices follow, for which no rule has a name of their own."""
 VALUES = ("attn_v", "attn_qkv", "attn_kv_b")
 """The roles that make values of attention, whose layers are counted among themselves."""
 

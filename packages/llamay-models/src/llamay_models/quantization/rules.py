@@ -1,4 +1,4 @@
-"""What a mix says of a matrix: a format, or a rule that chooses one by where the matrix stands."""
+"""The choices of a mix for a matrix: a format, or a rule that finds one by the place of the matrix."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a matrix stands, and in what model.
+    """The place of a matrix, and its model.
 
     Attributes:
         layer: its layer, of `layers`; among the layers with attention for what makes values of attention.

@@ -151,7 +151,7 @@ async def _sweep(services: Services) -> None:
 
 
 def _refuse(request: Request[Any, Any, Any], exc: Exception) -> Any:
-    """Any exception of a route as an error of the route's dialect."""
+    """Return the answer to any exception of a route: an error of the route's dialect."""
     exchange = exchange_of(request.scope)
     error = _as_error(exc, request)
     if error.kind == "internal":

@@ -97,7 +97,7 @@ def decide(
 
 
 def option_keys(model: Model, count: int) -> list[tuple[str, list[int]]]:
-    """Short keys that this vocabulary has as one token, each with its tokens: bare, and after a space."""
+    """Return short keys that this vocabulary has as one token, each with its tokens: bare, and after a space."""
     found: list[tuple[str, list[int]]] = []
     used: set[int] = set()
     for key in _candidates():

@@ -74,7 +74,7 @@ class ChatRun:
         return self.rendered
 
     async def events(self) -> AsyncGenerator[Event | PrefillProgress, None]:
-        """Parsed events of all choices; each choice ends with `Finished`.
+        """Yield the parsed events of all choices; each choice ends with `Finished`.
 
         `PrefillProgress` comes only where the delivery asks for it.
         """

@@ -44,7 +44,7 @@ class NamedContext:
     messages: list[dict[str, Any]] | None = None
     """The conversation that the context was made from, where it was made from one."""
     prompt_length: int = 0
-    """Of a conversation, the tokens up to where the model's own text begins."""
+    """The number of a conversation's tokens before the model's own text."""
     created: float = field(default_factory=time.time)
     last_used: float = field(default_factory=time.time)
     writing: str = ""

@@ -59,7 +59,7 @@ class _Choices:
             {"index": i, "text": "", "token_ids": []} for i in range(len(parsers))
         ]
         self.sums = [[0.0, 0] for _ in parsers]
-        """Of each choice the sum of its tokens' log-probabilities, and their number."""
+        """The sum of the log-probabilities of each choice's tokens, and their number."""
 
     def parse(self, event: TextDelta | ChoiceEnd) -> Iterator[Event]:
         """Yield the parsed events of a run's event, and add them to its choice."""

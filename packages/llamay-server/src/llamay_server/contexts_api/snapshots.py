@@ -54,7 +54,7 @@ async def _scratch(service: Services) -> AsyncIterator[Path]:
 
 
 async def _snapshot_work(work: Callable[[Progress], T], path: Path) -> T:
-    """Blocking work on a snapshot. A full disk becomes a 507; other messages leave out the path of the file."""
+    """Do blocking work on a snapshot. A full disk becomes a 507; other messages leave out the path of the file."""
     try:
         return await engine_work(work, hide=path)
     except OSError as e:

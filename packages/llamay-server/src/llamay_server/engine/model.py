@@ -100,7 +100,7 @@ class ServedModel:
         return [ids[0] for ids in found if len(ids) == 1 and words.is_special(ids[0])]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Ids to text."""
+        """Return the text of ids."""
         return self.model.decode(tokens)
 
     # -- conversations
@@ -226,7 +226,7 @@ class ServedModel:
     def rerank(
         self, query: str, documents: Sequence[str], *, progress: Progress | None = None
     ) -> list[float]:
-        """Scores of the file's rank head, else the cosines of embeddings (blocking)."""
+        """Return the scores of the file's rank head, else the cosines of embeddings (blocking)."""
         scores: list[float] = self.model.rerank(query, documents, tenant=None, progress=progress).tolist()
         return scores
 
@@ -237,7 +237,7 @@ class ServedModel:
         return engine_counts(self.model) if self._scales is None else self._scales.counts()
 
     def durations(self) -> Mapping[str, DurationHistogram]:
-        """Histograms of durations: in the queue, to the first token, between tokens, and of a step."""
+        """Return the histograms of durations: in the queue, to the first token, between tokens, and of a step."""
         return engine_durations(self.model) if self._scales is None else self._scales.durations()
 
     def close(self) -> None:

@@ -187,7 +187,7 @@ class Model(Protocol):
         """Return the ids of those names that are control tokens of the vocabulary; other names are left out."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Ids to text, control tokens spelled out."""
+        """Return the text of ids, control tokens spelled out."""
 
     def render(
         self,
@@ -266,7 +266,7 @@ class Model(Protocol):
         """Return how well each document answers the query, the higher the better (blocking)."""
 
     def stats(self) -> Mapping[str, float]:
-        """Gauges and counters for /metrics; the names of counters end in `_total`."""
+        """Return the gauges and counters for /metrics; the names of counters end in `_total`."""
 
     def durations(self) -> Mapping[str, DurationHistogram]:
         """Return the engine's histograms of durations by name: queue, first token, between tokens, step."""

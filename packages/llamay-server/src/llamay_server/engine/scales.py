@@ -79,12 +79,12 @@ class Scales(Generic[T]):
         model.close()
 
     def counts(self) -> dict[str, float]:
-        """Gauges and counters of all engines of this model, closed ones included."""
+        """Return the gauges and counters of all engines of this model, closed ones included."""
         with self._lock:
             return sum_counts([self._closed_counts, *(engine_counts(model) for model in self._models())])
 
     def durations(self) -> dict[str, DurationHistogram]:
-        """Histograms of durations over all engines of this model, closed ones included."""
+        """Return the histograms of durations over all engines of this model, closed ones included."""
         with self._lock:
             return sum_durations(
                 [self._closed_durations, *(engine_durations(model) for model in self._models())]

@@ -10,7 +10,7 @@ from llamay_server.engine.protocol import DurationHistogram
 
 
 def engine_counts(model: llamay_models.Model) -> dict[str, float]:
-    """Counters, whose names end in `_total`, and gauges of a model's engine and of its K/V memory."""
+    """Return the counters, whose names end in `_total`, and the gauges of a model's engine and of its K/V memory."""
     engine, pool = model.engine, model.pool
     out: dict[str, float] = {f"{k}_total": v for k, v in dataclasses.asdict(engine.stats).items()}
     out |= {"queued": engine.queued, "active": engine.active, "kv_bytes": pool.used_bytes}
@@ -20,7 +20,7 @@ def engine_counts(model: llamay_models.Model) -> dict[str, float]:
 
 
 def engine_durations(model: llamay_models.Model) -> dict[str, DurationHistogram]:
-    """Histograms of an engine: time in the queue, to the first token, between tokens, and of a step."""
+    """Return the histograms of an engine: time in the queue, to the first token, between tokens, and of a step."""
     found = model.engine.histograms
     out = {}
     for each in dataclasses.fields(found):

@@ -160,7 +160,7 @@ _TITLES = {
 
 
 def shape(error: ApiError, dialect: Dialect, request_id: str = "") -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and encoded body of a refusal."""
+    """Return the status, the headers and the encoded body of a refusal."""
     media = "application/problem+json" if dialect is Dialect.OWN else "application/json"
     headers = {"content-type": media} | error.headers
     return error.status(dialect), headers, msgspec.json.encode(body(error, dialect, request_id))

@@ -47,7 +47,7 @@ class Exchange:
     body: Body | None = None
     """The body of a streamed answer that is under way; frames may be written to it past the framework."""
     spent: Spent = field(default_factory=Spent)
-    """What the request took, for the log; complete when its generations have ended."""
+    """The cost of the request, for the log; complete when its generations have ended."""
     notes: dict[str, str] = field(default_factory=dict)
     """Headers of the answer that are known while it is made, such as a warning about tools that were left out."""
 

@@ -164,7 +164,7 @@ def _probable(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pick(value: dict[str, Any], paths: list[str]) -> dict[str, Any]:
-    """Only the keys asked for; a slash goes one level down."""
+    """Return only the keys asked for; a slash goes one level down."""
     out: dict[str, Any] = {}
     for path in paths:
         node: Any = value

@@ -23,7 +23,7 @@ class AdapterScale(Struct):
 
 
 def adapter_files(settings: Sequence[str]) -> list[tuple[Path, float]]:
-    """Files and scales of adapters, as settings name them: FILE or FILE:SCALE."""
+    """Return the files and the scales of adapters, as settings name them: FILE or FILE:SCALE."""
     # Imported here, because a program that only reads settings or a recipe needs no engine.
     from llamay_models.adapters import read_adapter
 

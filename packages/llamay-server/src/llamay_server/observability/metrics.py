@@ -163,7 +163,7 @@ class _Gaps:
 
 
 def _buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Buckets as the exposition format has them: cumulative counts by upper bound."""
+    """Return the buckets as the exposition format has them: cumulative counts by upper bound."""
     return list(zip([*map(str, map(float, bounds)), "+Inf"], map(float, accumulate(counts)), strict=True))
 
 

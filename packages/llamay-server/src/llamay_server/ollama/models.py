@@ -100,7 +100,7 @@ def _capabilities(model: Model) -> list[str]:
 
 
 def _identity(entry: Entry, info: ModelInfo | None) -> tuple[int, float, str]:
-    """Size, time, and an id that names the file as it is now; it is made without reading the file."""
+    """Return the size, the time, and an id that names the file as it is now; it is made without reading the file."""
     size, modified = 0, 0.0
     if entry.path is not None:
         with contextlib.suppress(OSError):

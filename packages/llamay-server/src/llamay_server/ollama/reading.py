@@ -129,7 +129,7 @@ def _constraint(form: Any) -> OutputConstraint | None:
 
 
 def keep_alive_seconds(value: KeepAlive) -> float:
-    """Seconds that a model stays loaded; negative for ever. Raises a 400 for a text that is no duration."""
+    """Return the seconds that a model stays loaded; negative for ever. Raises a 400 for a text that is no duration."""
     if isinstance(value, str):
         try:
             return parse_seconds(value)

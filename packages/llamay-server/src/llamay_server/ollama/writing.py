@@ -133,7 +133,7 @@ class OllamaWriter:
 
 
 def durations(totals: Totals, load: float, exchange: Exchange) -> dict[str, int]:
-    """Token counts, and times in nanoseconds, without those that are zero."""
+    """Return the token counts, and the times in nanoseconds, without those that are zero."""
     values = {
         "total_duration": time.monotonic() - exchange.started,
         "load_duration": load,

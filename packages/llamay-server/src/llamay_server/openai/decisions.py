@@ -126,7 +126,7 @@ def _instructions(value: Any, where: str) -> str:
 
 
 def _texts(content: Any, where: str) -> Any:
-    """Content whose parts of JSON have become parts of text."""
+    """Return the content whose parts of JSON have become parts of text."""
     if not isinstance(content, list):
         return content
     out = []

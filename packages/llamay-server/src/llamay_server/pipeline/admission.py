@@ -49,7 +49,7 @@ class AdmissionControl:
 
 
 async def run_on_texts(admission: AdmissionControl, exchange: Exchange, work: Callable[[Progress], T]) -> T:
-    """Blocking work on whole texts (embedding, scoring, ranking): admitted as one generation that runs.
+    """Do blocking work on whole texts (embedding, scoring, ranking), admitted as one generation that runs.
 
     The work is cancelled when the client leaves. Exceptions of the engine become `ApiError`s.
     """

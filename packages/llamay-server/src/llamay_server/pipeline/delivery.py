@@ -91,7 +91,7 @@ def generation_request(
 
 
 def time_limit(fields: SamplingFields) -> float | None:
-    """Seconds that a generation may take from its submission: the shorter of `timeout` and `t_max_predict_ms`."""
+    """Return the seconds that a generation may take once submitted: by `timeout` and `t_max_predict_ms`."""
     limits = [fields.timeout] if fields.timeout is not None else []
     if (milliseconds := fields.t_max_predict_ms) is not None and milliseconds > 0:
         limits.append(milliseconds / 1000)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def read_prompts(
     value: str | list[Any], model: Model, where: str = "prompt", *, parse_special: bool = True
 ) -> list[list[int]]:
-    """Prompts as OpenAI's completions take them: a text, texts, ids, lists of ids, or texts and lists of ids mixed.
+    """Return the ids of prompts as OpenAI's completions take them: a text, ids, or a list of both mixed.
 
     `parse_special` says whether control tokens that are written out in a text count as such. Raises a 400 with the path
     of the wrong part.
@@ -48,7 +48,7 @@ def read_prompts(
 def read_native_prompts(
     value: Any, model: Model, where: str = "prompt", *, parse_special: bool = True
 ) -> list[list[int]]:
-    """Prompts as llama.cpp takes them: text, ids, texts and ids in one list, an object, or a list of such."""
+    """Return the ids of prompts as llama.cpp takes them: text, ids, both in one list, an object, or a list of such."""
     if isinstance(value, list) and not any(isinstance(v, int) for v in value):
         if not value:
             raise invalid(f"{where}: it is empty", where)

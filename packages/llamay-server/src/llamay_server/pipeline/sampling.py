@@ -115,7 +115,7 @@ _COMPANIONS = {
 _DIRECT = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "repeat_last_n")
 _PENALTIES = ("presence_penalty", "frequency_penalty")
 
-# As OpenAI's own service does without these fields: tokens are drawn from the whole distribution.
+# OpenAI's own service does so without these fields: tokens are drawn from the whole distribution.
 OPENAI_DEFAULTS: Mapping[str, Any] = {
     "temperature": 1.0,
     "top_p": 1.0,
@@ -169,7 +169,7 @@ def sampling_options(
 
 
 def _sampler_names(value: list[str] | str) -> tuple[str, ...]:
-    """Samplers in their order, from a list of names, llama.cpp's letters, or names with semicolons between them."""
+    """Return the samplers in their order, from a list of names, llama.cpp's letters, or names with semicolons."""
     # Imported here, because a program that only reads settings or a recipe needs no engine.
     from llamay_models.engine import read_samplers
     from llamay_models.errors import SamplingError
@@ -181,7 +181,7 @@ def _sampler_names(value: list[str] | str) -> tuple[str, ...]:
 
 
 def _logit_bias(value: LogitBias | None, model: Model) -> dict[int, float]:
-    """Biases by token id, from OpenAI's map of ids or llama.cpp's pairs.
+    """Return the biases by token id, from OpenAI's map of ids or llama.cpp's pairs.
 
     The token of a pair may be text, all of whose tokens get the bias; False bans a token.
     """

@@ -33,7 +33,7 @@ _NAME = "llamay.engine"
 _VERSION = 1
 _VECTORS = "llamay.vectors"
 _INVALID = (ValueError, ArithmeticError, KeyError, TypeError, AttributeError, RecursionError, LlamayError)
-"""What reading damaged side state may raise."""
+"""The errors that reading damaged side state may raise."""
 
 
 def save(

@@ -79,7 +79,7 @@ class TokenSampler:
         if self._mirostat and state.mirostat and state.mirostat[:3] == self._mirostat:
             self._sampler.mu = state.mirostat[3]
         self._drawn: tuple[int, Mask | None, int | str] | None = None
-        # Whether the token is all that a choice yields.
+        # This says whether the token is all that a choice yields.
         self._plain = self._history is None and self._mirostat is None and self._logprobs is None
 
     def draft_sampler(self) -> Sampler:

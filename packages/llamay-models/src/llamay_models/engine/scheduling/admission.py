@@ -76,7 +76,7 @@ class Admission:
         self.waiting.push(sequence, self._tenants, first=first)
 
     def admit_waiting(self) -> None:
-        """Between two steps: end sequences that are over, begin those that are loaded or can be admitted."""
+        """Work between two steps: end sequences that are over, begin those that are loaded or can be admitted."""
         if self._loaded:
             self.begin_loaded()
         over = [s for s in self.running if s.channel.cancelled or s.deadline is not None]

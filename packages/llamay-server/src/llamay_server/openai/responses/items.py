@@ -20,7 +20,7 @@ Find = Callable[[str], Mapping[str, Any] | None]
 def read_input(
     value: str | Sequence[Mapping[str, Any]] | None, find: Find
 ) -> tuple[list[Message], list[dict[str, Any]]]:
-    """Messages, and the items as they are kept.
+    """Return the messages, and the items as they are kept.
 
     `find` looks up an item of an earlier response by its id. Raises a 400 with the path of the field that is wrong.
     """
@@ -149,12 +149,12 @@ def _reasoning(item: Mapping[str, Any]) -> str:
 
 
 def seal(text: str) -> str:
-    """Reasoning as one opaque string, which a client returns with its next request. It is not encrypted."""
+    """Return reasoning as one opaque string, which a client returns with its next request. It is not encrypted."""
     return base64.b64encode(json.dumps({"text": text}).encode()).decode()
 
 
 def read_tools(tools: Sequence[Mapping[str, Any]] | None, exchange: Exchange) -> list[Tool]:
-    """Function tools. Hosted and custom tools, of which agents always send some, are left out with a warning."""
+    """Return the function tools. Hosted and custom tools, which agents always send, are left out with a warning."""
     out = []
     left: list[str] = []
     for n, item in enumerate(tools or ()):
