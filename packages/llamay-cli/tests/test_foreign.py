@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -230,3 +231,11 @@ def test_hf06_what_hugging_faces_tools_fetched_is_used_by_name_without_a_network
     assert everything(folder) == before
     (folder / "refs" / "main").write_text("../../../etc")
     assert foreign.find("hf.co/ann/tiny-GGUF") is None
+
+
+def test_a_listing_needs_no_engine_where_there_are_no_files_of_hugging_faces_tools(
+    llamay: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "llamay_models.gguf.split", None)
+
+    assert llamay("list").exit_code == 0

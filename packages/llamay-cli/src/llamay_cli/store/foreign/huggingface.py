@@ -25,8 +25,6 @@ _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 
 def models() -> Iterator[ForeignModel]:
     """Yield every GGUF file, the first one of a split model."""
-    from llamay_models.gguf.split import parts_of
-
     try:
         folders = sorted(_hub().glob("models--*--*"))
     except OSError:
@@ -35,7 +33,7 @@ def models() -> Iterator[ForeignModel]:
         owner, _, repo = folder.name.removeprefix("models--").partition("--")
         commit = _commit(folder, "main")
         for file in _ggufs(folder / "snapshots" / commit) if commit else ():
-            if parts_of(file.name)[0] == file.name:
+            if _is_first(file.name):
                 path = file.relative_to(folder / "snapshots" / str(commit)).as_posix()
                 yield _cached_file(f"hf.co/{owner}/{repo}:{path}", file, file.stat().st_size)
 
@@ -92,6 +90,13 @@ def _commit(folder: Path, revision: str) -> str | None:
 def _ggufs(snapshot: Path) -> list[Path]:
     found = [p for p in walk(snapshot, 4) if p.suffix.lower() == ".gguf"]
     return sorted(p for p in found if not p.name.lower().startswith(("mmproj", "imatrix")))[:MAX_FILES]
+
+
+def _is_first(name: str) -> bool:
+    # Imported for files that are there: `llamay list` starts several times as fast without the engine.
+    from llamay_models.gguf.split import parts_of
+
+    return parts_of(name)[0] == name
 
 
 def _cached_file(name: str, path: Path, size: int) -> ForeignModel:
