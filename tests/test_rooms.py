@@ -95,6 +95,7 @@ ROOMS: dict[str, list[str]] = {
         "pool",
     ],
     "llamay_models.engine": [
+        "failures",
         "stats",
         "sampling",
         "runner",

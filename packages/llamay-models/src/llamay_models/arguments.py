@@ -51,7 +51,7 @@ def text(name: str, value: Any, *, error: type[Exception]) -> str:
     """Return a string. Raises `error`."""
     if not isinstance(value, str):
         raise error(f"{name} must be a string, not {_shown(value)}")
-    return value
+    return str.__str__(value)  # of a subclass, the plain text
 
 
 def whole_numbers(what: str, value: Any, *, error: type[Exception]) -> npt.NDArray[Any]:
@@ -87,5 +87,8 @@ def _plain(bound: float) -> str:
 
 def _shown(value: object) -> str:
     """Return a value as messages show it; a long one is cut."""
-    shown = repr(value)
+    try:
+        shown = repr(value)
+    except Exception:
+        shown = f"a {type(value).__name__}"
     return shown if len(shown) <= 80 else f"{shown[:77]}..."

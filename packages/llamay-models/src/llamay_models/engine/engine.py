@@ -137,6 +137,8 @@ class Engine:
         Raises PromptError or PromptTooLongError for a prompt that cannot be computed, ContextError for a context that
         is in use or closed, QueueFullError, EngineClosedError. A later error ends the generation.
         """
+        if not isinstance(request, Request):
+            raise PromptError(f"submit takes a Request, not {type(request).__name__}")
         self.check_writes()
         channel = Channel()
         if isinstance(request.prompt, ContinuedContext):
@@ -208,6 +210,15 @@ class Engine:
     def call(self, function: Callable[[], T]) -> T:
         """Run a function between two steps, such as one that touches a context at work, and return its result."""
         return self._loop.call(function)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the engine's own thread asks, on which constraints run; it must not wait for itself."""
+        return self._loop.is_current
+
+    def check_thread(self) -> None:
+        """Raise ContextError on the engine's own thread, before work that it would wait for."""
+        self._loop.check_thread()
 
     def wake(self) -> None:
         """Make the engine's thread look for changes, such as a cancelled generation."""

@@ -1,10 +1,11 @@
 """Closing a context, or its model, while another thread uses it."""
 
+import contextlib
 import threading
 
 import pytest
 
-from llamay_models.errors import ContextError, EngineClosedError
+from llamay_models.errors import ContextError, EngineClosedError, LlamayError
 
 
 @pytest.fixture
@@ -76,3 +77,41 @@ def test_an_extend_that_fails_while_the_context_is_closed_raises_its_own_error(m
     closing.join(20)
     assert not closing.is_alive()
     assert context.closed
+
+
+def attempt(work):
+    with contextlib.suppress(LlamayError):
+        work()
+
+
+@pytest.mark.parametrize("what", ["context", "model"])
+@pytest.mark.parametrize("work", ["extend", "save", "constraint"])
+def test_closing_within_an_operation_takes_effect_at_its_end(make_model, tmp_path, what, work):
+    model = make_model(max_rows=16)
+    context = model.context([9, 9, 12])
+    close = context.close if what == "context" else model.close
+
+    class Closes:
+        def fill_mask(self, mask):
+            mask[:] = 0xFFFFFFFF
+
+        def accept(self, token):
+            close()
+
+    def run():
+        if work == "extend":
+            context.extend([7] * 40, progress=lambda *_: close())
+        elif work == "save":
+            context.save(tmp_path / "a.llamay", progress=lambda *_: close())
+        else:
+            _ = context.generate(max_tokens=20, constraint=Closes(), ignore_eos=True).text
+
+    thread = threading.Thread(target=attempt, args=[run])
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert context.closed
+    if what == "context":
+        assert model.context([9, 9]).generate(max_tokens=2, ignore_eos=True).tokens
+    context.close()
+    assert model.pool.used_bytes == 0 or what == "context"

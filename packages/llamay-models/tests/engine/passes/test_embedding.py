@@ -365,3 +365,15 @@ def test_documents_are_a_list(make_model):
             model.rerank("ab", wrong)
     assert np.array_equal(model.rerank("ab", np.array(["cd", "e"])), model.rerank("ab", ["cd", "e"]))
     assert len(model.rerank("ab", [])) == 0
+
+
+def test_progress_may_embed_itself(make_model):
+    model = make_model("qwen3")
+    plain = model.embed([[9, 9, 12], [10, 11]])
+    inner = []
+
+    def progress(*_):
+        inner.append(model.embed([[10, 11]]))
+
+    assert (model.embed([[9, 9, 12], [10, 11]], progress=progress) == plain).all()
+    assert all((each == plain[1:]).all() for each in inner)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any, Self, TypeVar, overload
 
@@ -60,6 +61,8 @@ class Context:
         self._generation: Channel | None = (
             None  # of the operation in progress, where that is one of the engine
         )
+        self._user = 0  # the thread whose own operation is in progress
+        self._close_on_release = False
         self._released = threading.Condition(self._lock)
         self._closed = False
         self.cached_tokens = 0
@@ -156,9 +159,8 @@ class Context:
             more = self.model.encode(more, add_special=False, continuation=self._ends_in_text())
         tokens = self.model.engine.checked_tokens(more)
         if not tokens:
-            self._acquire(None)
-            self._release()
-            return self
+            with self._operation():
+                return self
         return self._extend(len(tokens), lambda state: state.append(tokens), progress)
 
     def extend_vectors(
@@ -199,8 +201,7 @@ class Context:
         """Append n rows, which `append` adds to the state, and compute them."""
         engine = self.model.engine
         channel = Channel()
-        state = self._acquire(channel)
-        try:
+        with self._operation(channel) as state:
             size = len(state) + n
             if size > engine.ctx_size:
                 raise PromptTooLongError(size, engine.ctx_size)
@@ -215,8 +216,6 @@ class Context:
             before.kv.close()
             if size == n:
                 self.cached_tokens = channel.cached_tokens
-        finally:
-            self._release()
         return self
 
     def truncate(self, n: int) -> Self:
@@ -227,11 +226,8 @@ class Context:
         needed to compute token n again.
         """
         n = whole("the number of tokens to keep", n, error=ContextError)
-        state = self._acquire(None)
-        try:
+        with self._operation() as state:
             state.truncate(n)
-        finally:
-            self._release()
         return self
 
     def generate(
@@ -301,8 +297,7 @@ class Context:
         from llamay_models.engine.contexts.snapshot import save
 
         self._compute_pending()
-        state = self._acquire(None)
-        try:
+        with self._operation() as state:
             try:
                 if not isinstance(marking, Unchanged):
                     state.kv.marking = marking
@@ -311,20 +306,22 @@ class Context:
             except ValueError as error:
                 raise SnapshotError(f"the context cannot be saved to {fspath(path)}: {error}") from error
             save(self.model, state, path, progress, key)
-        finally:
-            self._release()
 
     def close(self) -> None:
         """Give the pages back. A second call does nothing.
 
         A generation that runs on the context is cancelled; another operation, such as a `save` in another thread, is
-        waited for.
+        waited for. Called from within an operation of the context itself, such as a progress callback or a constraint,
+        it takes effect when that operation ends.
         """
         with self._lock:
             self._closed = True
             if self._generation is not None:
                 self._generation.cancelled = True
                 self.model.engine.wake()
+            if self._in_use and (self._user == threading.get_ident() or self.model.engine.is_current):
+                self._close_on_release = True  # to wait would be to wait for itself
+                return
             self._released.wait_for(lambda: not self._in_use)
         self._state.kv.close()
 
@@ -357,7 +354,18 @@ class Context:
                     raise ContextError(
                         "a generation runs on this context; read it to its end, cancel it, or fork the context"
                     )
+                self.model.engine.check_thread()
                 self._released.wait()
+
+    @contextmanager
+    def _operation(self, channel: Channel | None = None) -> Iterator[State]:
+        """Acquire the context for an operation of this thread, and release it at the end. Raises ContextError."""
+        state = self._acquire(channel)
+        self._user = threading.get_ident()
+        try:
+            yield state
+        finally:
+            self._release()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -369,7 +377,9 @@ class Context:
 
     def _release(self) -> None:
         with self._lock:
-            self._in_use, self._generation = False, None
+            self._in_use, self._generation, self._user = False, None, 0
+            if self._close_on_release:
+                self._state.kv.close()
             self._released.notify_all()
 
     def _held_pages(self) -> list[tuple[int, int]]:
@@ -395,14 +405,11 @@ class Context:
     def _compute_pending(self) -> None:
         """Compute the pending tokens, and so the logits."""
         channel = Channel()
-        state = self._acquire(channel)
-        try:
+        with self._operation(channel) as state:
             if len(state) == 0:
                 raise PromptError("the context is empty; extend it with a prompt first")
             if state.pending or state.logits is None:
                 self.model.engine.prefill(state, channel, _nothing, None)
-        finally:
-            self._release()
 
 
 def _nothing() -> None:

@@ -44,6 +44,13 @@ class ContextEngine(Protocol):
         """Whether the engine was closed."""
 
     @property
+    def is_current(self) -> bool:
+        """Whether the engine's own thread asks."""
+
+    def check_thread(self) -> None:
+        """Raise ContextError on the engine's own thread."""
+
+    @property
     def end_tokens(self) -> frozenset[int]:
         """The tokens that end a text."""
 

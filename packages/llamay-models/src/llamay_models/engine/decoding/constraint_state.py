@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from llamay_models.backend import FillMasks, Threads
+from llamay_models.engine.failures import described
 from llamay_models.engine.requests.token_constraint import Mask, TokenConstraint
 from llamay_models.errors import ConstraintError
 
@@ -43,11 +44,16 @@ class ConstraintState:
         self._end_tokens = ends
         self._ends = _bits(ends, len(self._mask))
         self._allowed = self._allowed_text = 0
-        self._capsule = _capsule(constraint)
+        # Looked up once, and each in a call: a property may raise anything, too.
+        self._fill_mask = _call(lambda: constraint.fill_mask)
+        self._accept = _call(lambda: constraint.accept)
+        self._forced_tokens = _call(getattr, constraint, "forced_tokens", None)
+        offer = _call(getattr, constraint, "__llamay_token_constraint__", None)
+        self._capsule: object = None if offer is None else _call(offer)  # shares the position in the text
 
     def accept(self, token: int) -> None:
         """Let the constraint accept the chosen token. Raises what the constraint raises."""
-        _call(self._constraint.accept, token)
+        _call(self._accept, token)
         self._accepted += 1
         self.stale = True
 
@@ -79,8 +85,8 @@ class ConstraintState:
 
     def check_unused(self) -> None:
         """Raise ConstraintError if the constraint came here at its end, as one does that served another text."""
-        length = getattr(self._constraint, "__len__", None)
-        if self._accepted == 0 and length is not None and (n := _call(length)):
+        counts = _call(hasattr, self._constraint, "__len__")
+        if self._accepted == 0 and counts and (n := _call(len, self._constraint)):
             raise ConstraintError(
                 f"the constraint has ended already, after {n} tokens of another text; a constraint serves one text: "
                 f"make one for each"
@@ -95,8 +101,8 @@ class ConstraintState:
         """Return the tokens that must come next, at most `limit`, where the mask leaves no choice."""
         if self.stale or self._allowed != 1:
             return []
-        forced = getattr(self._constraint, "forced_tokens", None)
-        return [] if forced is None else list(_call(forced, limit))[:limit]
+        forced = self._forced_tokens
+        return [] if forced is None else _call(lambda: [int(token) for token in forced(limit)][:limit])
 
     def _fill(self) -> None:
         """Have the constraint fill the mask, through Python."""
@@ -104,7 +110,7 @@ class ConstraintState:
         allowed = allowed_text = 0
         error: Exception | None = None
         try:
-            _call(self._constraint.fill_mask, self._mask)
+            _call(self._fill_mask, self._mask.view())  # a view: the array itself could be made shorter
             allowed = int(np.bitwise_count(self._mask).sum())
             allowed_text = int(np.bitwise_count(self._mask & ~self._ends).sum())
         except Exception as raised:
@@ -120,7 +126,7 @@ class ConstraintState:
 
     def fork(self) -> ConstraintState:
         """Return the same with a constraint of its own. Raises ConstraintError if the constraint cannot fork."""
-        fork = getattr(self._constraint, "fork", None)
+        fork = _call(getattr, self._constraint, "fork", None)
         if fork is None:
             raise ConstraintError(
                 f"a {type(self._constraint).__name__} cannot fork, so its text cannot branch"
@@ -140,7 +146,7 @@ def _call(method: Callable[..., Any], *arguments: object) -> Any:
     except Exception:
         raise
     except BaseException as raised:
-        raise ConstraintError(f"the constraint raised {type(raised).__name__}: {raised}") from raised
+        raise ConstraintError(f"the constraint raised {described(raised)}") from raised
 
 
 def fill_all_masks(states: Sequence[ConstraintState], threads: Threads | None = None) -> None:
@@ -184,9 +190,3 @@ def _bits(tokens: frozenset[int], words: int) -> Mask:
         if token < 32 * words:
             bits[token // 32] |= np.uint32(1 << token % 32)
     return bits
-
-
-def _capsule(constraint: TokenConstraint) -> object:
-    """Return the constraint's C interface, which shares its position in the text; None where it has none."""
-    offer = getattr(constraint, "__llamay_token_constraint__", None)
-    return None if offer is None else _call(offer)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import llamay_kv as kv
 from llamay_models.engine.decoding.constraint_state import ConstraintState
 from llamay_models.engine.decoding.generation_state import GenerationState
+from llamay_models.engine.failures import wrapped
 from llamay_models.engine.requests.channel import Channel
 from llamay_models.engine.requests.results import FinishReason
 from llamay_models.engine.state.context_state import State
@@ -249,16 +250,25 @@ class EngineSequence:
         if channel.finish_reason is not None:
             return
         channel.last = time.perf_counter()
-        if generation is not None:
-            if generation.drafter is not None:
-                generation.drafter.close()
-            text = generation.text.finish() if generation.text.stopped is None else ""
-            if text or generation.tokens:
-                self._put_piece(generation, text)
-        if self.owns_context:
-            self.state.kv.close()
-        self.release()
-        channel.finish(reason, error)
+        try:
+            if generation is not None:
+                self._finish_text(generation)
+        except BaseException as failed:  # a decoder may raise anything
+            reason, error = "error", error if error is not None else wrapped(failed)
+        try:
+            if self.owns_context:
+                self.state.kv.close()
+            self.release()
+        finally:
+            channel.finish(reason, error)
+
+    def _finish_text(self, generation: GenerationState) -> None:
+        """Emit the rest of the text."""
+        if generation.drafter is not None:
+            generation.drafter.close()
+        text = generation.text.finish() if generation.text.stopped is None else ""
+        if text or generation.tokens:
+            self._put_piece(generation, text)
 
     @property
     def finished(self) -> bool:

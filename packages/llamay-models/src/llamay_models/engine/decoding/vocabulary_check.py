@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from typing import Any
 
@@ -26,7 +27,7 @@ class VocabularyCheck:
     def check(self, constraint: TokenConstraint) -> None:
         """Raise ConstraintError if the constraint is one of another vocabulary. Any thread may call."""
         vocabulary = getattr(constraint, "vocabulary", None)
-        if vocabulary is None or vocabulary in self._equal:
+        if vocabulary is None or not hasattr(vocabulary, "bytes_of") or self._known(vocabulary):
             return
         if len(vocabulary) != self._size:
             raise ConstraintError(
@@ -39,7 +40,14 @@ class VocabularyCheck:
                 f"{vocabulary.bytes_of(token)!r} there, and {self._words.token_bytes(token)!r} in this model; "
                 f"compile it for this model"
             )
-        self._equal.add(vocabulary)
+        with contextlib.suppress(TypeError):  # one that cannot be remembered is compared again
+            self._equal.add(vocabulary)
+
+    def _known(self, vocabulary: Any) -> bool:
+        try:
+            return vocabulary in self._equal
+        except TypeError:
+            return False
 
     def _difference(self, words: Vocabulary, vocabulary: Any) -> int | None:
         """Return the first token that stands for other text; None where there is none.

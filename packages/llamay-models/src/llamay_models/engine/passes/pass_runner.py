@@ -36,6 +36,9 @@ class PassEngine(Protocol):
     def active(self) -> int:
         """Sequences that the engine computes now."""
 
+    def check_thread(self) -> None:
+        """Raise ContextError on the engine's own thread."""
+
     def call(self, function: Callable[[], T]) -> T:
         """Run a function between two steps, and return its result."""
 
@@ -57,16 +60,18 @@ class PassRunner:
         Raises the first error: OutOfMemoryError, EngineClosedError, LlamayError, or the exception that `progress`
         raised. The other passes are then abandoned.
         """
+        self._engine.check_thread()
         self._queue.extend(passes)
         try:
-            with self._step_lock:
-                while (left := sum(not r.done for r in passes)) and not any(r.error for r in passes):
-                    if progress is not None:
-                        progress(len(passes) - left)
-                    if not self._engine.call(self._step):
-                        time.sleep(
-                            _RETRY_SECONDS
-                        )  # generations hold all the memory: one of them has to end first
+            while (left := sum(not r.done for r in passes)) and not any(r.error for r in passes):
+                if progress is not None:
+                    progress(len(passes) - left)  # without the lock: it may take long, and run passes itself
+                with self._step_lock:
+                    if all(r.done for r in passes):
+                        break  # another thread has computed them
+                    computed = self._engine.call(self._step)
+                if not computed:  # generations hold all the memory: one of them has to end first
+                    time.sleep(_RETRY_SECONDS)
         finally:
             if any(not r.done for r in passes):
                 for text_pass in passes:

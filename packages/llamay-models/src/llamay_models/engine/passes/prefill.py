@@ -18,6 +18,7 @@ def prefill_one(
     """Compute the pending tokens of a context, and the logits after them; see `Engine.prefill`."""
     total, done = len(state.pending), 0
     try:
+        loop.check_thread()
         loop.add(EngineSequence(state, channel, None, release, owns_context=False))
     except BaseException:
         channel.finish("cancelled")
@@ -46,6 +47,7 @@ def prefill_all(loop: Loop, sequences: Sequence[EngineSequence]) -> None:
             added.append(sequence)
 
     try:
+        loop.check_thread()
         loop.call(add)
     except BaseException:
         for sequence in sequences:

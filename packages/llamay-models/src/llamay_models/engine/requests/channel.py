@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from llamay_models.engine.failures import described
 from llamay_models.engine.requests.results import FinishReason, TokenScore
-from llamay_models.errors import LlamayError
+from llamay_models.errors import ContextError, LlamayError
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,6 +35,8 @@ class Channel:
         self.started = self.first = self.last = 0.0
         self.cancelled = False
         self.consumer: PieceConsumer | None = None
+        self.engine_thread: threading.Thread | None = None
+        self._awaited = False
         self._undelivered: Item | None = None
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
@@ -54,14 +57,31 @@ class Channel:
                 self._wake()
 
     def get(self) -> Item | None:
-        """Return the next item, or None at the end. Blocks."""
+        """Return the next item, or None at the end. Blocks. Raises ContextError on the engine's own thread."""
+        self.check_thread()
         item = self._items.get()
         if item is None:
             self._items.put(None)  # a later call gets the same answer
         return item
 
+    def check_thread(self) -> None:
+        """Raise ContextError on the engine's own thread while it has yet to finish this."""
+        if self.engine_thread is threading.current_thread() and not self.finished.is_set():
+            raise ContextError(
+                "the engine's own thread, on which constraints run, cannot wait for a generation"
+            )
+
     async def aget(self) -> Item | None:
-        """Return the next item, or None at the end."""
+        """Return the next item, or None at the end. Raises ContextError while another coroutine waits for it."""
+        if self._awaited:
+            raise ContextError("another coroutine reads this generation already; give each text one reader")
+        self._awaited = True
+        try:
+            return await self._next()
+        finally:
+            self._awaited = False
+
+    async def _next(self) -> Item | None:
         import asyncio  # the caller has imported it already; other programs start faster without it
 
         loop = asyncio.get_running_loop()
@@ -100,9 +120,9 @@ class Channel:
                     self._items.put(None)
             except queue.Empty:
                 return
-            except Exception as error:
+            except BaseException as error:
                 self._waiting = None
-                future.set_exception(error)
+                future.set_exception(_settable(error))
                 return
             self._waiting = None
         future.set_result(None)
@@ -140,6 +160,15 @@ def wake_held(held: HeldWakes) -> None:
     """Wake all gathered coroutines."""
     while held:
         _call_loop(*held.popitem())
+
+
+def _settable(error: BaseException) -> Exception:
+    """Return what a consumer raised as an error that a future takes, and that ends no event loop."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    ours = LlamayError(f"the consumer of a generation raised {described(error)}")
+    ours.__cause__ = error
+    return ours
 
 
 def _call_loop(loop: asyncio.AbstractEventLoop, arrivals: _Arrivals) -> None:

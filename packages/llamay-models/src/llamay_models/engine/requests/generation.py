@@ -137,6 +137,7 @@ class Generation:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end without reading. Return whether the generation has ended."""
+        self._channel.check_thread()
         return self._channel.finished.wait(timeout)
 
     def __del__(self) -> None:

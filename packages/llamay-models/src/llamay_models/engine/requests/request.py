@@ -91,6 +91,9 @@ class Request:
             object.__setattr__(self, "stop", ())
         elif not isinstance(self.stop, Sequence) or not all(isinstance(each, str) for each in self.stop):
             raise PromptError(f"stop must be a string or several, not {self.stop!r}")
+        else:
+            texts = (self.stop,) if isinstance(self.stop, str) else self.stop
+            object.__setattr__(self, "stop", tuple(str.__str__(each) for each in texts))  # no subclass of str
         if self.sampling is not None and not isinstance(self.sampling, Sampling):
             raise PromptError(f"sampling must be a Sampling or None, not {self.sampling!r:.80}")
         if self.constraint is not None and not isinstance(self.constraint, TokenConstraint):

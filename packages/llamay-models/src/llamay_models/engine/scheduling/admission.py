@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import llamay_kv as kv
 from llamay_models.engine.decoding.sequence import EngineSequence
+from llamay_models.engine.failures import described
 from llamay_models.engine.scheduling.finishing import Finisher
 from llamay_models.engine.scheduling.prefill_budget import PrefillBudget
 from llamay_models.engine.scheduling.waiting_queue import WaitingQueue
@@ -203,7 +204,7 @@ class Admission:
         self.loading.discard(sequence)
         if sequence in self.waiting:
             self.waiting.remove(sequence)
-        self._finisher.end(sequence, LlamayError(f"admission failed: {type(error).__name__}: {error}"))
+        self._finisher.end(sequence, LlamayError(f"admission failed: {described(error)}"))
 
     def _tenants(self) -> set[str]:
         return {s.state.tenant for s in (*self.running, *self.loading)}

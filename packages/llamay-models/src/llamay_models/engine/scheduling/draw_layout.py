@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from llamay_models.engine.decoding.constraint_state import ConstraintState, fill_all_masks
 from llamay_models.engine.decoding.token_sampler import BatchedDraws, TokenSampler
+from llamay_models.engine.failures import wrapped
 from llamay_models.engine.scheduling.batch_entry import BatchEntry
-from llamay_models.engine.scheduling.finishing import wrapped
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.requests.results import FinishReason
 from llamay_models.engine.scheduling.replay import Replays
 from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.engine.stats import Stats
-from llamay_models.errors import ConstraintError, LlamayError
+from llamay_models.errors import LlamayError
 
 
 class Finisher:
@@ -35,10 +37,7 @@ class Finisher:
             self.end(sequence, error)
             return
         self._stats.finished += not sequence.background
-        try:
-            self._finish(sequence, reason)
-        except Exception as failed:  # a decoder may raise anything
-            self.end(sequence, wrapped(failed))
+        self._finish(sequence, reason)
 
     def end(self, sequence: EngineSequence, error: LlamayError | None, *, cancelled: bool = False) -> None:
         """End a sequence with an error, or as cancelled."""
@@ -48,10 +47,7 @@ class Finisher:
             self._stats.cancelled += 1
         else:
             self._stats.failed += 1
-        try:
-            self._finish(sequence, "cancelled" if cancelled else "error", error)
-        except Exception as again:  # the rest of the text cannot be emitted either
-            sequence.channel.finish("error", LlamayError(f"ending a text failed: {again}"))
+        self._finish(sequence, "cancelled" if cancelled else "error", error)
 
     def end_if_over(self, sequence: EngineSequence, now: float) -> bool:
         """End a sequence that was cancelled, or whose time is up. Return whether it has ended."""
@@ -66,8 +62,15 @@ class Finisher:
     def _finish(
         self, sequence: EngineSequence, reason: FinishReason, error: LlamayError | None = None
     ) -> None:
-        state, prefixes = sequence.state, self._prefixes
         self.count += 1
+        # What is kept for later texts is no part of this one, which is complete.
+        with contextlib.suppress(BaseException):
+            self._keep(sequence, reason)
+        sequence.finish(reason, error)
+
+    def _keep(self, sequence: EngineSequence, reason: FinishReason) -> None:
+        """Keep the state, the prefix and the text of a sequence that ends."""
+        state, prefixes = sequence.state, self._prefixes
         if (
             not sequence.owns_context
             and sequence.generation is not None
@@ -86,19 +89,8 @@ class Finisher:
             prefixes.save(state.kv, state.tenant)
         if not sequence.background and not state.has_vectors and self._comes_back(sequence, reason):
             self._replays.note(state.tokens, sequence.channel.completion_tokens, state.tenant)
-        sequence.finish(reason, error)
 
     def _comes_back(self, sequence: EngineSequence, reason: FinishReason) -> bool:
         """Return whether a client may send this text back, as a turn of a longer prompt."""
         kept = self._prefixes is not None and sequence.reuse and sequence.state.kv.marking is None
         return kept and sequence.generation is not None and reason in ("stop", "length")
-
-
-def wrapped(error: Exception) -> LlamayError:
-    """Return an error that occurred while a token was chosen as a LlamayError."""
-    if isinstance(error, LlamayError):
-        return error
-    # Constraints and decoders may raise anything.
-    ours = ConstraintError(f"choosing the next token failed: {type(error).__name__}: {error}")
-    ours.__cause__ = error
-    return ours

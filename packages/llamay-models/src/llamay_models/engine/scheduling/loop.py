@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import llamay_kv as kv
 from llamay_models.engine.decoding.sequence import EngineSequence
+from llamay_models.engine.failures import described
 from llamay_models.engine.requests.channel import Channel, HeldWakes, hold_wakes, wake_held
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.admission import Admission
@@ -31,7 +32,7 @@ from llamay_models.engine.state.checkpoints import Checkpoints
 from llamay_models.engine.state.context_state import State
 from llamay_models.engine.state.prefix_cache import PrefixCache
 from llamay_models.engine.stats import Histograms, Stats
-from llamay_models.errors import EngineClosedError, LlamayError, QueueFullError
+from llamay_models.errors import ContextError, EngineClosedError, LlamayError, QueueFullError
 
 T = TypeVar("T")
 
@@ -153,10 +154,23 @@ class Loop:
                 self.stats.refused += 1
                 raise QueueFullError(f"{self.queued} requests wait for this model already; try again later")
             self._order += 1
+            sequence.channel.engine_thread = self._thread
             sequence.order = self._order
             self._inbox.append(sequence)
             self._overlapped.flag.set()
         self.wake.set()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the engine's own thread asks, which must not wait for itself."""
+        return threading.current_thread() is self._thread
+
+    def check_thread(self) -> None:
+        """Raise ContextError on the engine's own thread, before work that it would wait for."""
+        if self.is_current:
+            raise ContextError(
+                "a constraint, which runs on the engine's thread, cannot wait for this model: it would wait for itself"
+            )
 
     def find(self, channel: Channel) -> EngineSequence | None:
         """Return the sequence that a channel belongs to, on the engine's thread."""
@@ -169,7 +183,7 @@ class Loop:
         Functions that touch a context which may be at work are run so. Raises what the function raises, or
         EngineClosedError.
         """
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             return function()
         pending = PendingCall(function)
         with self._lock:
@@ -186,7 +200,7 @@ class Loop:
             self._closed = True
             self._overlapped.flag.set()
         self.wake.set()
-        if threading.current_thread() is not self._thread:
+        if not self.is_current:
             self._thread.join()
 
     # -- the thread
@@ -198,7 +212,7 @@ class Loop:
                 self._turn(wakes)
             except BaseException as error:
                 # The thread must outlive every error, or all callers would wait for ever.
-                self._end_all(LlamayError(f"the engine failed: {type(error).__name__}: {error}"))
+                self._end_all(LlamayError(f"the engine failed: {described(error)}"))
         try:
             self._shut_down()
         finally:
@@ -224,7 +238,7 @@ class Loop:
         try:
             self._step()
         except Exception as error:  # those that wait are not concerned
-            self._end_running(LlamayError(f"the engine failed: {type(error).__name__}: {error}"))
+            self._end_running(LlamayError(f"the engine failed: {described(error)}"))
         if wakes:
             wake_held(wakes)
         seconds = time.perf_counter() - began
@@ -233,7 +247,7 @@ class Loop:
 
     def _end_running(self, error: LlamayError, *, cancelled: bool = False) -> None:
         """Give up the step that has begun, and end every sequence that runs."""
-        with contextlib.suppress(Exception):  # the same error may occur here again
+        with contextlib.suppress(BaseException):  # the same error may occur here again
             self._overlapped.abandon()
         for sequence in self._admission.running:
             self._finisher.end(sequence, error, cancelled=cancelled)

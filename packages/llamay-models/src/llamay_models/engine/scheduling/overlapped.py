@@ -16,10 +16,11 @@ from llamay_models.backend import Begun, Flag
 from llamay_models.engine.decoding.constraint_state import fill_all_masks
 from llamay_models.engine.decoding.generation_state import GenerationState
 from llamay_models.engine.decoding.sequence import EngineSequence
+from llamay_models.engine.failures import wrapped
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.batch_entry import BatchEntry
-from llamay_models.engine.scheduling.finishing import Finisher, wrapped
+from llamay_models.engine.scheduling.finishing import Finisher
 from llamay_models.engine.state.checkpoints import Checkpoints
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from llamay_models.engine.decoding.draft_model import DraftModelContext
 from llamay_models.engine.decoding.drafter import MAX_DRAFT
 from llamay_models.engine.decoding.sequence import EngineSequence
+from llamay_models.engine.failures import wrapped
 from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.batch_entry import BatchEntry
-from llamay_models.engine.scheduling.finishing import Finisher, wrapped
+from llamay_models.engine.scheduling.finishing import Finisher
 from llamay_models.engine.scheduling.prefill_budget import PrefillBudget
 from llamay_models.engine.state.checkpoints import Checkpoints
 from llamay_models.engine.state.prefix_cache import PrefixCache

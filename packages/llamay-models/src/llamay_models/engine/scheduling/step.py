@@ -13,12 +13,13 @@ from llamay_models.backend import Begun
 from llamay_models.engine.decoding.constraint_state import fill_all_masks
 from llamay_models.engine.decoding.sequence import EngineSequence
 from llamay_models.engine.decoding.token_sampler import BatchedDraws
+from llamay_models.engine.failures import wrapped
 from llamay_models.engine.requests.channel import HeldWakes, wake_held
 from llamay_models.engine.runner import Runner
 from llamay_models.engine.scheduling.admission import Admission
 from llamay_models.engine.scheduling.batch_entry import BatchEntry
 from llamay_models.engine.scheduling.draw_layout import MaskThread, lay_out
-from llamay_models.engine.scheduling.finishing import Finisher, wrapped
+from llamay_models.engine.scheduling.finishing import Finisher
 from llamay_models.engine.scheduling.overlapped import OverlappedStep
 from llamay_models.engine.scheduling.page_reservation import PageReservation
 from llamay_models.engine.scheduling.prefill_budget import PrefillBudget

@@ -125,7 +125,7 @@ class PrefixCache:
                     onto=onto,
                     seconds_per_token=seconds_per_token,
                 )
-            except Exception:
+            except BaseException:
                 pass  # a cache that cannot be read misses; the disk cache counts why
             done(found)
 
