@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <type_traits>
 
 namespace llamay::kv {
 
@@ -10,6 +11,37 @@ namespace llamay::kv {
 struct Allocator {
   llamay_allocator functions;
   std::shared_ptr<void> owner;
+};
+
+/// Bytes of address space, all zero. They never move, and take memory only where they are touched. Throws
+/// std::runtime_error, naming what they are for, if there is not so much of it.
+class Reserved {
+ public:
+  Reserved(size_t bytes, const char* purpose);
+  ~Reserved();
+  Reserved(const Reserved&) = delete;
+  Reserved& operator=(const Reserved&) = delete;
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_;
+  size_t bytes_;
+};
+
+/// An element for every page that there may ever be, zero at first: such as a count of holders. Elements of
+/// pages that were never taken cost nothing.
+template <class T>
+class PerPage {
+ public:
+  explicit PerPage(size_t pages) : memory_(pages * sizeof(T), "the table of pages") {
+    static_assert(std::is_trivially_destructible_v<T> && std::is_standard_layout_v<T>);
+  }
+  T& operator[](size_t page) const { return reinterpret_cast<T*>(memory_.data())[page]; }
+
+ private:
+  Reserved memory_;
 };
 
 /// Address space for every page the pool may ever hold. It never moves, so a page's address outlives any
@@ -35,6 +67,7 @@ class Arena {
  private:
   std::byte* data_ = nullptr;
   size_t bytes_;
+  std::unique_ptr<Reserved> reserved_;  // unless there is an allocator
   std::shared_ptr<const Allocator> allocator_;
 };
 

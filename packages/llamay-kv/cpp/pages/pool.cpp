@@ -36,10 +36,10 @@ Pool::Pool(std::vector<GroupSpec> groups, uint32_t page_tokens, PoolOptions opti
     most_checkpoints_ = options.checkpoint_bytes / one_state;
   }
   for (GroupLayout& layout : layouts) {
-    // Spilled pages keep their addresses.
+    // Spilled pages keep their addresses. A page's number is an int32_t.
     const uint64_t pages = std::min<uint64_t>(
-        budget_bytes_ / layout.page_bytes + (options.spill ? options.spill_bytes / layout.page_bytes : 0),
-        INT32_MAX);
+        {budget_bytes_ / layout.page_bytes + (options.spill ? options.spill_bytes / layout.page_bytes : 0),
+         SIZE_MAX / layout.page_bytes, INT32_MAX});
     has_states_ |= layout.recurrent();
     groups_.push_back(std::make_unique<Group>(std::move(layout), uint32_t(pages), options.allocator));
   }
@@ -81,6 +81,16 @@ void Pool::take(std::span<const uint32_t> need, std::vector<std::vector<int32_t>
                               " bytes left; close contexts or raise the budget",
                           bytes - (budget_bytes_ - used));
   for (size_t g = 0; g < groups_.size(); ++g) {
+    // The budget bounds the pages of all groups together, hence of each, but for budgets of more pages than
+    // there are numbers.
+    const Group& group = *groups_[g];
+    const uint64_t left = group.free.size() + (group.capacity - group.fresh);
+    if (need[g] > left)
+      throw OutOfPagesError("out of pages: group " + std::to_string(g) + " has all of its " +
+                                std::to_string(group.capacity) + " pages in use; close contexts",
+                            (need[g] - left) * group.layout.page_bytes);
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) {
     Group& group = *groups_[g];
     for (uint32_t i = 0; i < need[g]; ++i) {
       int32_t page;
@@ -88,7 +98,6 @@ void Pool::take(std::span<const uint32_t> need, std::vector<std::vector<int32_t>
         page = group.free.back();
         group.free.pop_back();
       } else {
-        // The budget bounds the pages of all groups together, hence of each: the arena cannot run out first.
         page = int32_t(group.fresh++);
       }
       group.holders[page].store(1, std::memory_order_relaxed);

@@ -156,8 +156,8 @@ class Pool {
     GroupLayout layout;
     uint32_t capacity;
     Arena arena;
-    std::vector<std::atomic<uint32_t>> holders;
-    std::vector<std::atomic<uint32_t>> kept;  // how many of the holders are not page tables
+    PerPage<std::atomic<uint32_t>> holders;
+    PerPage<std::atomic<uint32_t>> kept;  // how many of the holders are not page tables
     std::vector<int32_t> free;
     uint32_t fresh = 0;  // pages from here on were never used
   };

@@ -6,12 +6,9 @@
 namespace llamay::kv {
 
 Spill::Spill(Pool& pool, std::shared_ptr<SpillStore> store, uint64_t budget_bytes)
-    : pool_(pool), store_(std::move(store)), budget_bytes_(budget_bytes), groups_(pool.n_groups()) {
-  for (size_t g = 0; g < groups_.size(); ++g) {
-    const uint32_t pages = pool.capacity(g);
-    groups_[g].where.resize(pages);
-    groups_[g].slot.resize(pages);
-    groups_[g].serial.resize(pages);
+    : pool_(pool), store_(std::move(store)), budget_bytes_(budget_bytes) {
+  for (size_t g = 0; g < pool.n_groups(); ++g) {
+    groups_.emplace_back(pool.capacity(g));
     groups_[g].slot_bytes = pool.layout(g).page_bytes + store_->overhead();
   }
 }
@@ -283,7 +280,7 @@ void Spill::audit() const {
       taken[slot] = true;
     };
     for (uint32_t slot : group.free_slots) take(slot);
-    for (size_t page = 0; page < group.where.size(); ++page) {
+    for (size_t page = 0; page < pool_.groups_[g]->fresh; ++page) {
       if (group.where[page] != Where::memory)
         check(pool_.holders(g, int32_t(page)) != 0, "a page that is free is not in memory");
       if (group.where[page] != Where::file) continue;

@@ -1,4 +1,5 @@
 #pragma once
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -74,9 +75,10 @@ class Spill {
  private:
   enum class Where : uint8_t { memory, file, lost };
   struct Group {
-    std::vector<Where> where;
-    std::vector<uint32_t> slot;
-    std::vector<uint64_t> serial;
+    explicit Group(uint32_t pages) : where(pages), slot(pages), serial(pages) {}
+    PerPage<Where> where;
+    PerPage<uint32_t> slot;
+    PerPage<uint64_t> serial;
     std::vector<uint32_t> free_slots;
     uint32_t n_slots = 0;
     size_t slot_bytes = 0;
@@ -99,7 +101,7 @@ class Spill {
   std::mutex mutex_;
   std::shared_mutex gate_;
   // Under the pool's lock.
-  std::vector<Group> groups_;
+  std::deque<Group> groups_;
   uint64_t file_bytes_ = 0, spilled_bytes_ = 0, spilled_pages_ = 0, serial_ = 0;
   uint64_t written_pages_ = 0, read_pages_ = 0, failed_writes_ = 0, failed_reads_ = 0, no_room_ = 0;
 };

@@ -3,16 +3,31 @@
 import ctypes
 import gc
 import mmap
+import resource
 import subprocess
 import sys
 import threading
 import timeit
+from pathlib import Path
 
 import numpy as np
 import pytest
+from kv_filled import FULL, check, fill
 
 import llamay_kv
-from llamay_kv import ClosedError, Context, ContextBusyError, Group, Layer, Layout, OutOfPagesError, Pool, _kv
+from llamay_kv import (
+    ClosedError,
+    Context,
+    ContextBusyError,
+    Group,
+    Layer,
+    Layout,
+    OutOfPagesError,
+    Pool,
+    PrefixTree,
+    Spill,
+    _kv,
+)
 
 
 @pytest.fixture
@@ -471,3 +486,33 @@ def test_an_allocator_in_c_is_a_table_of_functions(pool):
     ):
         with pytest.raises(error, match=message):
             Pool(layout, 16, pages=8, allocator=wrong)
+
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads its own memory from /proc")
+@pytest.mark.parametrize("budget", [10**14, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("spilled", [False, True])
+def test_a_huge_budget_takes_memory_only_for_pages_in_use(tmp_path, budget, spilled):
+    spill = Spill(tmp_path, 2**64 - 1, 0) if spilled else None
+    before = resident_bytes()
+    pool = Pool(FULL, 16, budget_bytes=budget, spill=spill)
+    tree = PrefixTree(pool, budget)
+    check(fill(pool.context(), range(1000)), range(1000))
+    with fill(pool.context(), range(100)) as context:
+        tree.insert(context)
+    pool.spill_out(1)
+    check(tree.match(range(100)), range(100))
+    pool.audit()
+    assert resident_bytes() - before < 64 << 20
+    assert pool.budget_bytes == budget
+
+
+def test_a_budget_beyond_the_address_space_is_refused():
+    layout = Layout([Group.full([Layer(0, 64, 256, 256)], "f32")])  # pages of 128 MiB
+    with pytest.raises(
+        RuntimeError, match=r"cannot reserve \d+ bytes of address space for pages: .*; lower the budget"
+    ):
+        Pool(layout, 1024, budget_bytes=2**63)
