@@ -44,7 +44,7 @@ class FlatTree:
         self.per_token, self.per_position = per_token, per_position
         self.entries: list[Entry] = []
         self.inflation, self.serial = 0.0, 0
-        self.owners = {"": 0}
+        self.owners, self.last_owner = {"": 0}, 0  # the tenants that have entries
         self.recurrent = [g for g, group in enumerate(groups) if group.kind == "state"]
 
     def children(self, chain):
@@ -156,7 +156,15 @@ class FlatTree:
     def insert(self, tokens, page_numbers, first, tenant, shared, states=None):
         """page_numbers: for each group its pages, -1 for dropped; first: the first valid position of each; states: by
         length the page of each recurrent group."""
-        owner_of_tenant = self.owners.setdefault(tenant, len(self.owners))
+        if tenant not in self.owners:
+            self.last_owner += 1
+            self.owners[tenant] = self.last_owner
+        kept = self._insert(tokens, page_numbers, first, self.owners[tenant], shared, states)
+        left = {0, *(e.owner for e in self.entries)}
+        self.owners = {tenant: owner for tenant, owner in self.owners.items() if owner in left}
+        return kept
+
+    def _insert(self, tokens, page_numbers, first, owner_of_tenant, shared, states):
         if UNKNOWN_TOKEN in tokens:
             tokens = tokens[: tokens.index(UNKNOWN_TOKEN)]
         chain, done = (), 0

@@ -87,6 +87,15 @@ void bind_prefix_tree(nb::module_& m) {
           "state).\n\n"
           "Owner 0 stands for all tenants; children come by owner and then by tokens.")
       .def(
+          "spaces",
+          [](const PyTree& self) {
+            nb::list all;
+            for (const std::string& space : self.core->spaces())
+              all.append(nb::bytes(space.data(), space.size()));
+            return all;
+          },
+          nb::sig("def spaces(self) -> list[bytes]"), "The spaces that have entries.")
+      .def(
           "unpin", [](const PyTree& self, Arg<"number", uint64_t> number) { self.core->unpin(number); },
           "number"_a, nb::sig("def unpin(self, number: int) -> None"))
       .def(
@@ -115,6 +124,8 @@ void bind_prefix_tree(nb::module_& m) {
             d["hits"] = s.hits;
             d["matched_tokens"] = s.matched_tokens;
             d["evicted_pages"] = s.evicted_pages;
+            d["identities"] = s.spaces;
+            d["tenants"] = s.tenants;
             return d;
           },
           nb::sig("def counters(self) -> dict[str, int]"), "Sizes, and sums since the tree was made.");

@@ -161,13 +161,15 @@ void eviction_races_allocation() {
       try {
         const int32_t value = (t + i) % 5;
         const std::vector<int32_t> prompt(48, value);
-        auto context = tree->match(prompt, "", "");
+        // Namespaces and tenants go with their last node, and come back.
+        const std::string space = std::to_string(value % 2), tenant = value % 3 ? std::to_string(value) : "";
+        auto context = tree->match(prompt, space, tenant);
         expect(context, 0, context->size(), float(value));
         hits += context->size() > 0;
         append(context, 60 - context->size(), float(value));
         expect(context, 0, 60, float(value));
-        tree->insert(*context, "", "", 0);
-        const auto [pin, kept] = tree->pin(prompt, "", "");
+        tree->insert(*context, space, tenant, 0);
+        const auto [pin, kept] = tree->pin(prompt, space, tenant);
         if (i % 7 == 0) tree->reclaim(2 * pool->layout(0).page_bytes, true);
         tree->unpin(pin);
       } catch (const OutOfPagesError&) {
@@ -180,6 +182,7 @@ void eviction_races_allocation() {
   tree->clear();
   pool->audit();
   CHECK(pool->used_bytes() == 0);
+  CHECK(tree->stats().spaces == 0 && tree->stats().tenants == 0);
 }
 
 /// Keeps pages in memory, turned over so that a page that was not read back shows.

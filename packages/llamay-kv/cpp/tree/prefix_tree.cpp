@@ -38,9 +38,16 @@ PrefixTree::PrefixTree(std::shared_ptr<Pool> pool, uint64_t budget_bytes, Recomp
 PrefixTree::~PrefixTree() { clear(); }
 
 PrefixTree::Node* PrefixTree::root(const std::string& space) {
-  auto& root = roots_[space];
-  if (!root) root = std::make_unique<Node>();
-  return root.get();
+  const auto [at, fresh] = roots_.try_emplace(space);
+  if (fresh) {
+    at->second = std::make_unique<Node>();
+    at->second->space = &at->first;
+  }
+  return at->second.get();
+}
+
+void PrefixTree::prune(Node* root) {
+  if (root->children.empty() && !root->pins) roots_.erase(roots_.find(*root->space));
 }
 
 const PrefixTree::Node* PrefixTree::find_root(const std::string& space) const {
@@ -50,8 +57,58 @@ const PrefixTree::Node* PrefixTree::find_root(const std::string& space) const {
 
 uint32_t PrefixTree::owner_of(const std::string& tenant) {
   if (tenant.empty()) return kShared;
-  return owners_.try_emplace(tenant, uint32_t(owners_.size()) + 1).first->second;
+  const auto [at, fresh] = owners_.try_emplace(tenant);
+  if (fresh) {
+    do {
+      ++last_owner_;
+    } while (last_owner_ == kShared || last_owner_ == UINT32_MAX || tenants_.contains(last_owner_));
+    at->second = last_owner_;
+    tenants_.try_emplace(last_owner_, Owner{&at->first});
+  }
+  return at->second;
 }
+
+void PrefixTree::hold_owner(uint32_t owner) {
+  if (owner != kShared) ++tenants_.at(owner).holders;
+}
+
+void PrefixTree::let_owner_go(uint32_t owner) {
+  if (owner == kShared) return;
+  const auto found = tenants_.find(owner);
+  if (--found->second.holders) return;
+  owners_.erase(owners_.find(*found->second.tenant));
+  tenants_.erase(found);
+}
+
+void PrefixTree::remove(Node* node) {
+  let_owner_go(node->owner);
+  delete node;
+  --nodes_;
+}
+
+/// The root and the owner of an insertion: they stay while it lasts, though it may evict all that they have.
+class PrefixTree::Insertion {
+ public:
+  Insertion(PrefixTree& tree, const std::string& space, const std::string& tenant)
+      : tree_(tree), root(tree.root(space)), owner(tree.owner_of(tenant)) {
+    ++root->pins;
+    tree_.hold_owner(owner);
+  }
+  ~Insertion() {
+    --root->pins;
+    tree_.let_owner_go(owner);
+    tree_.prune(root);
+  }
+  Insertion(const Insertion&) = delete;
+  Insertion& operator=(const Insertion&) = delete;
+
+ private:
+  PrefixTree& tree_;
+
+ public:
+  Node* const root;
+  const uint32_t owner;
+};
 
 uint32_t PrefixTree::find_owner(const std::string& tenant) const {
   const auto found = owners_.find(tenant);
@@ -246,12 +303,12 @@ uint32_t PrefixTree::insert(const Context& context, const std::string& space, co
   const Source source = source_of(*table, n_tokens);
 
   std::lock_guard lock(mutex_);
-  const uint32_t tenant_owner = owner_of(tenant);
-  Node* node = root(space);
+  const Insertion insertion(*this, space, tenant);
+  Node* node = insertion.root;
   uint32_t done = 0;
   for (std::span<const int32_t> rest = known; !rest.empty();) {
     const auto tokens = rest.first(std::min<size_t>(P, rest.size()));
-    const uint32_t owner = done + P <= shared ? kShared : tenant_owner;
+    const uint32_t owner = done + P <= shared ? kShared : insertion.owner;
     const uint32_t end = done + uint32_t(tokens.size());
     auto [child, equal] = best_child(node, owner, tokens);
     if (child && equal < tokens.size() && (equal < child->tokens.size() || child->owner != owner))
@@ -267,6 +324,7 @@ uint32_t PrefixTree::insert(const Context& context, const std::string& space, co
       if (!hold_beside(node, fresh.get(), source, end, false)) return done;
       child = fresh.release();
       node->children.insert(child);
+      hold_owner(owner);
       delist(node);
       ++nodes_;
       if (owner == kShared) absorb(child);
@@ -322,8 +380,7 @@ void PrefixTree::absorb(Node* shared) {
       for (auto& [number, pinned] : pins_)
         if (pinned == node) pinned = shared;
       parent->children.erase(same);
-      delete node;
-      --nodes_;
+      remove(node);
     }
     it = parent->children.lower_bound(Less::Key{owner + 1, {}});
   }
@@ -341,6 +398,13 @@ std::vector<PrefixTree::Entry> PrefixTree::entries(const std::string& space) con
     for (const auto& [at, pages] : node->states) all.back().states.push_back(at);
     pending.insert(pending.end(), node->children.rbegin(), node->children.rend());
   }
+  return all;
+}
+
+std::vector<std::string> PrefixTree::spaces() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::string> all;
+  for (const auto& [space, root] : roots_) all.push_back(space);
   return all;
 }
 

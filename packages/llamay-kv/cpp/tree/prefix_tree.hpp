@@ -68,6 +68,8 @@ class PrefixTree : public Holder {
     std::vector<uint32_t> states;  // the lengths it has a recurrent state for
   };
   std::vector<Entry> entries(const std::string& space) const;
+  /// The namespaces that have nodes.
+  std::vector<std::string> spaces() const;
 
   /// Give up leaves until so many bytes have become free in the pool, or nothing is left to give: pages that
   /// this tree alone holds, and with `shared` pages that other trees hold too.
@@ -78,6 +80,7 @@ class PrefixTree : public Holder {
 
   struct Stats {
     uint64_t used_bytes, budget_bytes, nodes, pins, lookups, hits, matched_tokens, evicted_pages;
+    uint64_t spaces, tenants;  // that have nodes
   };
   Stats stats() const;
   const std::shared_ptr<Pool>& pool() const { return pool_; }
@@ -110,9 +113,17 @@ class PrefixTree : public Holder {
 
   PrefixTree(std::shared_ptr<Pool> pool, uint64_t budget_bytes, RecomputeCost cost);
 
+  class Insertion;
   Node* root(const std::string& space);
+  /// Forget a root that has neither nodes nor pins.
+  void prune(Node* root);
   const Node* find_root(const std::string& space) const;
   uint32_t owner_of(const std::string& tenant);
+  void hold_owner(uint32_t owner);
+  /// Forget an owner without nodes; its number may go to another tenant.
+  void let_owner_go(uint32_t owner);
+  /// Delete a node that has left its parent.
+  void remove(Node* node);
   uint32_t find_owner(const std::string& tenant) const;
   static std::pair<Node*, uint32_t> best_child(const Node* node, uint32_t owner,
                                                std::span<const int32_t> tokens);
@@ -161,6 +172,12 @@ class PrefixTree : public Holder {
   mutable std::mutex mutex_;
   std::map<std::string, std::unique_ptr<Node>> roots_;
   std::unordered_map<std::string, uint32_t> owners_;
+  struct Owner {
+    const std::string* tenant;
+    uint64_t holders = 0;  // nodes, and insertions under way
+  };
+  std::unordered_map<uint32_t, Owner> tenants_;  // by the number of the owner
+  uint32_t last_owner_ = 0;
   std::vector<std::vector<uint32_t>> nodes_of_page_;  // for each group and page, how many nodes hold it
   std::set<Node*, ByPriority> leaves_;                // the leaves that may be given up
   std::map<uint64_t, Node*> pins_;

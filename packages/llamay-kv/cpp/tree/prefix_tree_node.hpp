@@ -19,6 +19,7 @@ struct PrefixTree::LessStated {
 
 struct PrefixTree::Node {
   Node* parent = nullptr;
+  const std::string* space = nullptr;  // of a root: its name
   uint32_t owner = 0;
   uint32_t begin = 0;  // position of its first token
   uint32_t pins = 0;

@@ -1,5 +1,6 @@
 // The pages and states of the tree's nodes: holding, evicting and counting them.
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "tree/prefix_tree_node.hpp"
@@ -124,9 +125,9 @@ void PrefixTree::evict(Node* leaf) {
   let_all_go(leaf);
   Node* parent = leaf->parent;
   parent->children.erase(leaf);
-  delete leaf;
-  --nodes_;
+  remove(leaf);
   enlist(parent);
+  if (!parent->parent) prune(parent);
 }
 
 /// The bytes of the node's pages that the tree alone holds, or with `shared` trees alone. A page of several
@@ -156,8 +157,9 @@ PrefixTree::Reclaimed PrefixTree::give_up(Node* leaf) {
   });
   for (Node* node = leaf; node;) {
     Node* parent = node->parent;
+    const bool first = !parent->parent;  // then the root may be gone with it
     evict(node);
-    node = parent->listed && !holds_pages(parent) ? parent : nullptr;
+    node = !first && parent->listed && !holds_pages(parent) ? parent : nullptr;
   }
   return sum;
 }
@@ -230,21 +232,23 @@ void PrefixTree::clear() {
       if (!parent) break;
       let_all_go(node);
       parent->children.erase(parent->children.begin());
-      delete node;
+      remove(node);
       node = parent;
     }
   roots_.clear();
-  nodes_ = 0;
 }
 
 void PrefixTree::count(std::vector<std::vector<uint32_t>>& holders) const {
   std::lock_guard lock(mutex_);
   uint64_t bytes = 0, nodes = 0;
+  std::unordered_map<uint32_t, uint64_t> owned;
   for (const auto& [space, root] : roots_) {
     std::vector<const Node*> pending{root.get()};
+    if (root->children.empty()) throw std::logic_error("audit: the tree has a root without nodes");
     while (!pending.empty()) {
       const Node* node = pending.back();
       pending.pop_back();
+      if (node->owner) ++owned[node->owner];
       for (const Node* child : node->children) pending.push_back(child);
       nodes += node->parent != nullptr;
       size_t stated = 0;
@@ -261,6 +265,11 @@ void PrefixTree::count(std::vector<std::vector<uint32_t>>& holders) const {
     for (uint32_t n : nodes_of_page_[g]) bytes += n ? pool_->layout(g).page_bytes : 0;
   if (bytes != used_bytes_ || nodes != nodes_ || bytes > budget_bytes_)
     throw std::logic_error("audit: the tree's sums are wrong");
+  for (const auto& [owner, of] : tenants_)
+    if (owned[owner] != of.holders || owners_.at(*of.tenant) != owner)
+      throw std::logic_error("audit: the tree's list of owners is wrong");
+  if (owned.size() != tenants_.size() || owners_.size() != tenants_.size())
+    throw std::logic_error("audit: the tree's list of owners is wrong");
 }
 
 void PrefixTree::visit(const std::function<void(size_t, int32_t, uint64_t)>& f) const {
@@ -278,7 +287,8 @@ void PrefixTree::visit(const std::function<void(size_t, int32_t, uint64_t)>& f) 
 
 PrefixTree::Stats PrefixTree::stats() const {
   std::lock_guard lock(mutex_);
-  return {used_bytes_, budget_bytes_, nodes_, pins_.size(), lookups_, hits_, matched_tokens_, evicted_pages_};
+  return {used_bytes_, budget_bytes_,   nodes_,         pins_.size(),  lookups_,
+          hits_,       matched_tokens_, evicted_pages_, roots_.size(), owners_.size()};
 }
 
 }  // namespace llamay::kv

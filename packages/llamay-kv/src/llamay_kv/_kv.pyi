@@ -369,6 +369,9 @@ class PrefixTree:
         Owner 0 stands for all tenants; children come by owner and then by tokens.
         """
 
+    def spaces(self) -> list[bytes]:
+        """The spaces that have entries."""
+
     def unpin(self, number: int) -> None: ...
 
     def reclaim(self, bytes: int) -> int:

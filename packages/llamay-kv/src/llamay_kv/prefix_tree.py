@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     Tokens = Sequence[int] | np.ndarray
 
 _NOBODY = Identity()
+_FEW = 64  # identities that may be remembered without entries
 
 
 class PrefixTree(_kv.PrefixTree):
@@ -45,7 +46,8 @@ class PrefixTree(_kv.PrefixTree):
     ) -> None:
         super().__init__(pool, Context, budget_bytes, per_token, per_token_and_position)
         self.pool = pool
-        self._identities: dict[bytes, Identity] = {}
+        self._identities: dict[bytes, Identity] = {}  # those with entries, and some that had any
+        self._most_identities = _FEW
 
     def insert(
         self, context: Context, *, identity: Identity = _NOBODY, tenant: str = "", shared: int = 0
@@ -63,8 +65,34 @@ class PrefixTree(_kv.PrefixTree):
 
         """
         space, owner = _place(identity, tenant)
+        kept = self.insert_in(context, space, owner, shared)
         self._identities.setdefault(space, identity)
-        return self.insert_in(context, space, owner, shared)
+        if len(self._identities) > self._most_identities:
+            self._forget_identities()
+        return kept
+
+    def reclaim(self, bytes: int) -> int:  # noqa: A002 - the native method's name for it
+        """Evict entries until so many bytes are free in the pool; return the bytes that were freed.
+
+        Pages that a context uses stay. Those that other trees hold too are given up after all others, and become free
+        with the last of these trees. A pool that runs out of pages asks all of its trees by itself.
+        """
+        freed = super().reclaim(bytes)
+        self._forget_identities()
+        return freed
+
+    def clear(self) -> None:
+        """Evict everything, pins included."""
+        super().clear()
+        self._forget_identities()
+
+    def _forget_identities(self) -> None:
+        """Forget identities whose entries are gone. Called each time their number has doubled, it costs little."""
+        spaces = set(self.spaces())
+        for space in list(self._identities):
+            if space not in spaces:
+                self._identities.pop(space, None)
+        self._most_identities = 2 * len(self._identities) + _FEW
 
     def match(self, tokens: Tokens, *, identity: Identity = _NOBODY, tenant: str = "") -> Context:
         """Return a context with the longest usable prefix of the tokens; it may be empty.
@@ -94,7 +122,7 @@ class PrefixTree(_kv.PrefixTree):
         equal, usable, ends, stored = self.trace_in(tokens, space, owner)
         wanted = None if equal == len(tokens) else int(tokens[equal])
         best, field = equal, None
-        for digest, other in self._identities.items():
+        for digest, other in list(self._identities.items()):
             if digest != space:
                 known = self.trace_in(tokens, digest, owner)[0]
                 if known > best:

@@ -372,3 +372,84 @@ def test_a_pin_holds_when_its_page_becomes_everybodys():
     assert tree.explain_miss(range(P), tenant="bob").equal == P
     pin.release()
     pool.audit()
+
+
+def remembered(tree):
+    counts = tree.counters()
+    return counts["identities"], counts["tenants"], len(tree.spaces()), len(tree._identities)
+
+
+def test_identities_and_tenants_whose_entries_are_gone_are_forgotten():
+    pool, tree = make(pages=8)
+    most = 0
+    with fill(pool.context(), range(P)) as context:
+        for i in range(20_000):
+            own = fill(pool.context(), [i, i + 1]) if i % 100 == 0 else context.fork()
+            with own:
+                tree.insert(own, identity=Identity(weights=i), tenant=f"tenant {i}")
+            if i % 10 == 9:
+                tree.clear() if i % 20 == 9 else tree.reclaim(pool.budget_bytes)
+            most = max(most, *remembered(tree))
+            if i % 1000 == 999:
+                pool.audit()
+    tree.reclaim(pool.budget_bytes)
+    assert most < 100
+    assert remembered(tree) == (0, 0, 0, 0)
+    assert tree.counters()["nodes"] == 0
+    pool.audit()
+
+
+def test_a_tree_that_makes_room_for_itself_forgets_identities_and_tenants():
+    pool, tree = make(pages=8, budget=2)
+    for i in range(1000):
+        with fill(pool.context(), range(i, i + P)) as context:
+            tree.insert(context, identity=Identity(weights=i), tenant=f"tenant {i}")
+        identities, tenants, spaces, known = remembered(tree)
+        assert identities == tenants == spaces == min(i + 1, 2)
+        assert known < 100
+    check(
+        tree.match(range(999, 999 + P), identity=Identity(weights=999), tenant="tenant 999"),
+        range(999, 999 + P),
+    )
+    assert (
+        tree.explain_miss(range(999, 999 + P), identity=Identity(weights=1), tenant="tenant 999").field
+        == "weights"
+    )
+    pool.audit()
+
+
+def test_an_insertion_that_finds_no_room_leaves_nothing():
+    pool, tree = make(pages=8, budget=0)
+    with fill(pool.context(), range(P)) as context:
+        assert tree.insert(context, tenant="alice") == 0
+    assert tree.insert(pool.context(), identity=Identity(weights=1), tenant="bob") == 0
+    assert remembered(tree)[:3] == (0, 0, 0)
+    pool.audit()
+
+
+def test_a_pinned_identity_and_tenant_stay():
+    pool, tree = make(pages=8)
+    with fill(pool.context(), range(P)) as context:
+        tree.insert(context, tenant="alice")
+    pin = tree.pin(range(P), tenant="alice")
+    tree.reclaim(pool.budget_bytes)
+    assert remembered(tree) == (1, 1, 1, 1)
+    check(tree.match(range(P), tenant="alice"), range(P))
+    pin.release()
+    tree.reclaim(pool.budget_bytes)
+    assert remembered(tree) == (0, 0, 0, 0)
+
+
+def test_a_tenant_that_comes_back_finds_nothing_of_others():
+    pool, tree = make(pages=32)
+    for _ in range(3):
+        for tenant in ("alice", "bob"):
+            with fill(pool.context(), range(P)) as context:
+                tree.insert(context, tenant=tenant)
+            assert len(tree.match(range(P), tenant="alice")) == P
+            assert len(tree.match(range(P), tenant="carol")) == 0
+        assert len(tree.match(range(P), tenant="bob")) == P
+        tree.clear()
+        for tenant in ("alice", "bob"):
+            assert len(tree.match(range(P), tenant=tenant)) == 0
+        pool.audit()
