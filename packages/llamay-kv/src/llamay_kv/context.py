@@ -234,7 +234,7 @@ class Context(_kv.Context):
         """Write the context to one file, which appears whole or not at all.
 
         Args:
-            path: the file; an existing one is replaced.
+            path: the file; an existing one is replaced. A device, a FIFO, a socket or a folder is refused with OSError.
             identity: everything that the K/V depends on; `restore` compares it.
             side: opaque states by name as (version, data); by default the side state of the context.
             key: encrypts everything but the manifest, which is authenticated.

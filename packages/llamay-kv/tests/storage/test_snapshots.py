@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import struct
 import warnings
 
@@ -18,10 +19,12 @@ from llamay_kv import (
     Layer,
     Layout,
     LegacyWarning,
+    LocalVfs,
     OutOfPagesError,
     Pool,
     SnapshotError,
     inspect,
+    rekey,
     verify,
 )
 from llamay_kv._kv import crc64
@@ -393,3 +396,59 @@ def test_another_program_can_read_the_file_by_its_description(tmp_path):
                 np.testing.assert_array_equal(k.reshape(heads, k_dim, -1).transpose(2, 0, 1), want_k)
                 np.testing.assert_array_equal(v.reshape(heads, -1, v_dim).transpose(1, 0, 2), want_v)
     assert at == len(data)
+
+
+def new_context():
+    context = Pool(LAYOUTS[0], 16, pages=9).context()
+    fill(context, 20, np.random.default_rng(1))
+    return context
+
+
+NO_FILES = {"a FIFO": os.mkfifo, "a directory": os.mkdir}
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_regular_file_is_not_replaced(tmp_path, kind):
+    path, context = tmp_path / "target", new_context()
+    NO_FILES[kind](path)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    made = path.lstat()
+    for target in (path, link):
+        for vfs in (None, LocalVfs(), Creating()):
+            with pytest.raises(OSError, match=f"not a regular file but {kind}.*{target.name}"):
+                context.save(target, vfs=vfs)
+        with pytest.raises(OSError, match=f"not a regular file but {kind}"):
+            rekey(target, None)
+        with pytest.raises(OSError, match=f"not a regular file but {kind}"):
+            context.pool.restore(target)
+    assert (path.lstat().st_mode, path.lstat().st_ino) == (made.st_mode, made.st_ino)
+    assert {p.name for p in tmp_path.iterdir()} == {"target", "link"}
+
+
+class Creating(LocalVfs):
+    def create(self, path):
+        raise AssertionError("a file was begun")
+
+
+def test_a_file_system_around_the_local_one_replaces_only_files_too(tmp_path):
+    class Around:
+        def __getattr__(self, name):
+            return getattr(LocalVfs(), name)
+
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="not a regular file but a FIFO"):
+        new_context().save(tmp_path / "fifo", vfs=Around())
+    assert [p.name for p in tmp_path.iterdir()] == ["fifo"]
+
+
+def test_a_link_to_a_file_and_a_link_to_nothing_are_replaced(tmp_path):
+    context = new_context()
+    for there in (True, False):
+        link, file = tmp_path / "link", tmp_path / "file"
+        file.write_bytes(b"old") if there else file.unlink()
+        link.unlink(missing_ok=True)
+        link.symlink_to(file)
+        context.save(link)
+        assert not link.is_symlink()
+        same(context, context.pool.restore(link))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol, Self, runtime_checkable
@@ -159,15 +161,23 @@ class LocalVfs:
     """The file system of the operating system."""
 
     def open(self, path: str) -> File:
-        """Open for reading."""
-        return _LocalFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        """Open a regular file for reading."""
+        # Without O_NONBLOCK, opening a FIFO waits for somebody who writes to it.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            _require_regular(os.fstat(fd), path)
+        except BaseException:
+            os.close(fd)
+            raise
+        return _LocalFile(fd)
 
     def create(self, path: str) -> File:
         """Create a file that must not exist, with mode 0600."""
         return _LocalFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
     def replace(self, source: str, target: str) -> None:
-        """Rename, replacing a file of that name."""
+        """Rename, replacing a regular file of that name. OSError where something else has it, such as a device."""
+        _require_replaceable(target)
         os.replace(source, target)  # noqa: PTH105 - paths are strings all through this interface
 
     def remove(self, path: str) -> None:
@@ -207,6 +217,28 @@ class LocalVfs:
         return status.f_bavail * status.f_frsize
 
 
+_KINDS = {
+    stat.S_IFDIR: (errno.EISDIR, "a directory"),
+    stat.S_IFIFO: (errno.EINVAL, "a FIFO"),
+    stat.S_IFSOCK: (errno.EINVAL, "a socket"),
+    stat.S_IFCHR: (errno.EINVAL, "a device"),
+    stat.S_IFBLK: (errno.EINVAL, "a device"),
+}
+
+
+def _require_regular(status: os.stat_result, path: str) -> None:
+    """Raise OSError unless the status is that of a regular file."""
+    if not stat.S_ISREG(status.st_mode):
+        number, kind = _KINDS.get(stat.S_IFMT(status.st_mode), (errno.EINVAL, "something else"))
+        raise OSError(number, f"not a regular file but {kind}", path)
+
+
+def _require_replaceable(path: str) -> None:
+    """Raise OSError if the name belongs to something that a file must not take the place of."""
+    with contextlib.suppress(FileNotFoundError):
+        _require_regular(os.stat(path), path)  # noqa: PTH116
+
+
 def given_vfs(vfs: Vfs | None) -> Vfs:
     """Return the file system that was given, or that of the operating system. TypeError if it lacks an operation."""
     if vfs is None:
@@ -223,10 +255,13 @@ def write_atomically(vfs: Vfs, path: str, parts: Iterable[Sequence[Buffer]], *, 
     """Write a file that appears whole and durable, or not at all.
 
     A temporary file beside it takes everything, is synced and renamed, and the directory is synced. Whatever
-    fails on the way, the file that had the name is still there, and the temporary one is removed. Without `durable`
+    fails on the way, the file that had the name is still there, and the temporary one is removed. A device, a FIFO, a
+    socket or a directory of that name is refused with OSError before anything is written. Without `durable`
     nothing is synced: after a loss of power there may be the old file, the new one, or a torn one that its reader
     refuses.
     """
+    if getattr(type(vfs), "replace", None) is LocalVfs.replace:  # which would refuse in the end
+        _require_replaceable(path)
     directory = os.path.split(path)[0]
     batch = Batch(vfs, directory or ".", durable=durable)
     try:
