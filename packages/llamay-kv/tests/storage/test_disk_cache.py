@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kv_crash import CrashVfs, PowerLoss
 from kv_filled import FULL, check, fill
 
-from llamay_kv import DiskCache, Group, Identity, Key, Layer, Layout, Pool, SnapshotError
+from llamay_kv import DiskCache, Group, Identity, Key, Layer, Layout, LocalVfs, Pool, SnapshotError
 
 MIXED = Layout([Group.full([Layer(0, 1, 2, 2)], "f32"), Group.sliding(70, [Layer(1, 1, 2, 2)], "f32")])
 KEY = Key("k", b"k" * 32)
@@ -389,3 +389,74 @@ def test_a_process_that_is_killed_loses_nothing_that_was_acknowledged(tmp_path):
             os.utime(left, (1, 1))
         cache_on(directory).close()
         assert not list(directory.glob(".*"))
+
+
+class Raising(LocalVfs):
+    """Raises what it is given from one of its operations."""
+
+    def __init__(self, name, error):
+        self.name, self.error = name, error
+        operation = getattr(self, name)
+        setattr(self, name, lambda *args: self._call(operation, *args))
+
+    def _call(self, operation, *args):
+        if self.error is not None:
+            raise self.error("on purpose")
+        return operation(*args)
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, MemoryError])
+@pytest.mark.parametrize("name", ["create", "replace", "sync_directory"])
+def test_the_writer_outlives_whatever_a_file_system_raises(tmp_path, name, error):
+    vfs = Raising(name, None)
+    cache = cache_on(tmp_path, vfs=vfs)
+    pool = Pool(FULL, 64, pages=9)
+    vfs.error = error
+    with fill(pool.context(), range(64)) as context:
+        for _ in range(2):
+            assert within(cache.flush, cache.save(context))
+        assert cache.counters()["failed_writes"] == 2
+        vfs.error = None
+        assert within(cache.flush, cache.save(context))
+    check(cache.load(pool, range(65)), range(64))
+    assert not list(tmp_path.glob("*.partial"))
+    assert within(cache.close)
+    assert not cache.save(pool.context())
+    assert within(cache.flush)
+    assert within(cache.close)
+
+
+def within(function, saved=True, seconds=20):
+    """Whether a function returns in time."""
+    assert saved
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def test_saves_and_closes_of_several_threads_leave_nothing_behind(tmp_path):
+    pool = Pool(FULL, 64, pages=9)
+    with fill(pool.context(), range(64)) as context:
+        for i in range(20):
+            cache = cache_on(tmp_path / str(i), queue_contexts=1, durable=False)
+            going = threading.Event()
+
+            def save(cache=cache, going=going):
+                going.wait()
+                for _ in range(20):
+                    cache.save(context)
+
+            def close(cache=cache, going=going):
+                going.wait()
+                cache.close()
+
+            threads = [threading.Thread(target=f, daemon=True) for f in (save, save, close, close, close)]
+            for thread in threads:
+                thread.start()
+            going.set()
+            for thread in threads:
+                thread.join(20)
+                assert not thread.is_alive()
+            assert within(cache.flush)
+    assert pool.live_pages == (0,)

@@ -75,6 +75,8 @@ class DiskCache:
         )
         self._seconds_per_byte = 0.0
         self._queue: queue.Queue[tuple[Context, Identity, str] | None] = queue.Queue(waiting)
+        self._closed = False
+        self._closing = threading.Lock()  # no save comes after the end of the queue
         self._writer = threading.Thread(target=self._write_all, name="llamay-kv disk cache", daemon=True)
         self._writer.start()
 
@@ -90,38 +92,50 @@ class DiskCache:
         arguments.instance("context", context, Context)
         arguments.instance("identity", identity, Identity)
         arguments.text("tenant", tenant)
-        if not self._writer.is_alive() or not context.pool.layout.groups:
+        if self._closed or not self._writer.is_alive() or not context.pool.layout.groups:
             return False
         frozen = context.fork()
         try:
-            self._queue.put_nowait((frozen, identity, tenant))
+            with self._closing:
+                if not self._closed:
+                    self._queue.put_nowait((frozen, identity, tenant))
+                    return True
         except queue.Full:
-            frozen.close()
             self._files.count("skipped")
-            return False
-        return True
+        frozen.close()
+        return False
 
     def flush(self) -> None:
         """Return when all saves are on disk, or were given up."""
-        self._queue.join()
+        done = self._queue.all_tasks_done
+        with done:
+            while self._queue.unfinished_tasks and self._writer.is_alive():  # a forked process has no writer
+                done.wait(1.0)
 
     def close(self) -> None:
         """Finish the waiting saves, and stop."""
-        if self._writer.is_alive():
-            self._queue.put(None)
-            self._writer.join()
+        with self._closing:
+            self._closed = True
+        while self._writer.is_alive():
+            with contextlib.suppress(queue.Full):
+                self._queue.put(None, timeout=1.0)
+                self._writer.join()
 
     def _write_all(self) -> None:
         while (item := self._queue.get()) is not None:
-            context, identity, tenant = item
             try:
-                self._write(context, identity, tenant)
-            except Exception:
+                self._write_and_close(*item)
+            except BaseException:  # whatever the file system raises: nobody else writes, and `flush` waits
                 self._files.count("failed_writes")  # a cache that cannot write is a cache that misses
             finally:
-                context.close()
                 self._queue.task_done()
         self._queue.task_done()
+
+    def _write_and_close(self, context: Context, identity: Identity, tenant: str) -> None:
+        try:
+            self._write(context, identity, tenant)
+        finally:
+            context.close()
 
     def _write(self, context: Context, identity: Identity, tenant: str) -> None:
         tokens = known(np.array(context.tokens, np.int32))
