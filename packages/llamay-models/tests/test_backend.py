@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import llamay_kv
 import llamay_models
 from llamay_models import load, scoring
 from llamay_models.backend import CPU, Backend
+from llamay_models.kv_cache.pool import kv_pool
 
 from .standin import STANDIN
 
@@ -85,3 +87,10 @@ def test_pages_are_in_the_memory_of_the_backend(shared_data):
             expected = plain.context([1, 20, 33]).logits
         assert np.array_equal(model.context([1, 20, 33]).logits, expected)
     assert len(given) == len(model.pool.layout.groups)
+
+
+@pytest.mark.parametrize("budget", [2**63, 2**64, 10**30])
+def test_a_budget_beyond_all_addresses_is_refused_by_its_name(budget):
+    layout = llamay_kv.Layout([llamay_kv.Group.full([llamay_kv.Layer(0, 64, 256, 256)], "f32")])
+    with pytest.raises(ValueError, match=f"^kv_budget .*{budget}"):
+        kv_pool(layout, 1024, budget, CPU)

@@ -117,6 +117,7 @@ def test_progress_counts_bytes_and_may_stop_the_load(shared_data):
         ({"max_queue": -1}, "max_queue must be a whole number from 0 on, not -1"),
         ({"page_tokens": 8}, "page_tokens must be a whole number from 16 to 1024, not 8"),
         ({"kv_budget": 1.5e9}, "kv_budget must be a whole number from 0 on, not 1500000000.0"),
+        ({"kv_budget": 0}, "kv_budget must be at least [0-9]+ bytes for this model, not 0"),
         ({"prefix_cache": -1}, "prefix_cache must be a whole number from 0 on, not -1"),
         ({"ctx_size": 0}, "ctx_size must be a whole number from 1 on, not 0"),
         ({"ctx_size": True}, "ctx_size must be a whole number from 1 on, not True"),

@@ -3,6 +3,8 @@
 The models are one of states only, one in which attention follows on states, and one with a window besides.
 """
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -215,3 +217,17 @@ def test_any_history_leaves_what_the_tokens_alone_would_give(make_model, tmp_pat
     assert model.engine.prefixes is not None or model.pool.used_bytes == 0
     model.close()
     plain.close()
+
+
+@each
+def test_a_budget_that_is_too_small_says_how_many_bytes_are_needed(make_model, name, keys):
+    with pytest.raises(
+        ValueError, match=r"^kv_budget must be at least \d+ bytes for this model, not 1$"
+    ) as info:
+        make_model(name, budget=1, **keys)
+    least = int(re.search(r"\d+", str(info.value))[0])
+    with pytest.raises(
+        ValueError, match=f"^kv_budget must be at least {least} bytes for this model, not {least - 1}$"
+    ):
+        make_model(name, budget=least - 1, **keys)
+    assert len(go_on(make_model(name, budget=least, **keys).context([5]), 1)) == 1
