@@ -108,7 +108,7 @@ ROOMS: dict[str, list[str]] = {
         "engine",
     ],
     "llamay_grammar": [
-        "_errors",
+        "errors",
         "_grammar",
         "checks",
         "protocol",

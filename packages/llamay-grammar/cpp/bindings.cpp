@@ -85,8 +85,8 @@ CompileOptions options(const std::string& mode, const std::string& draft, const 
 
 NB_MODULE(_grammar, m) {
   // The exception types are Python's: they carry fields.
-  nb::object errors = nb::module_::import_("llamay_grammar._errors");
-  m.attr("_errors") = errors;
+  nb::object errors = nb::module_::import_("llamay_grammar.errors");
+  m.attr("errors") = errors;
   nb::register_exception_translator(
       [](const std::exception_ptr& p, void* payload) {
         nb::handle types(static_cast<PyObject*>(payload));

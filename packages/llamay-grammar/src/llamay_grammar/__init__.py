@@ -5,7 +5,6 @@ says after every token which tokens may come next. A token is allowed if and onl
 with it.
 """
 
-from llamay_grammar._errors import CompileError, RefusedTokenError, RestoreError
 from llamay_grammar.compilation import (
     compile_ebnf,
     compile_gbnf,
@@ -13,6 +12,7 @@ from llamay_grammar.compilation import (
     compile_json_schema,
     compile_regex,
 )
+from llamay_grammar.errors import CompileError, RefusedTokenError, RestoreError
 from llamay_grammar.grammars import Grammar, Matcher, fill_masks
 from llamay_grammar.protocol import TokenConstraint
 from llamay_grammar.reasoning import Reasoning

@@ -5,7 +5,7 @@ import numpy
 from numpy.typing import NDArray
 from typing_extensions import CapsuleType
 
-from llamay_grammar import _errors as _errors
+from llamay_grammar import errors as errors
 
 
 class _Vocabulary:

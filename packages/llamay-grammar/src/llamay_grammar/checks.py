@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from llamay_grammar._errors import CompileError
+from llamay_grammar.errors import CompileError
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from llamay_grammar import checks
-from llamay_grammar._errors import CompileError
+from llamay_grammar.errors import CompileError
 from llamay_grammar.grammars import Grammar
 from llamay_grammar.reasoning import Reasoning, reasoning_part
 from llamay_grammar.recipes import Budget, Draft, Mode, Resolver, Whitespace, compiled, text_options

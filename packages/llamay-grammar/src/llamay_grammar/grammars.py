@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llamay_grammar import _grammar, checks
-from llamay_grammar._errors import RefusedTokenError, RestoreError
+from llamay_grammar.errors import RefusedTokenError, RestoreError
 from llamay_grammar.recipes import canonical, compiled, read_recipe
 from llamay_grammar.serialised import read_grammar, read_position, write_grammar, write_position
 from llamay_grammar.vocabulary import Vocabulary

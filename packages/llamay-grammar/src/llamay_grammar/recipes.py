@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from llamay_grammar import _grammar, checks
-from llamay_grammar._errors import CompileError, RestoreError
+from llamay_grammar.errors import CompileError, RestoreError
 from llamay_grammar.vocabulary import Vocabulary
 
 __all__ = ["Budget"]

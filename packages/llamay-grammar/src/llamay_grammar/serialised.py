@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from llamay_grammar._errors import RestoreError
+from llamay_grammar.errors import RestoreError
 
 _GRAMMAR, _MATCHER = b"llmG\x01", b"llmM\x01"
 _DIGEST, _CHECKSUM = 32, 16
