@@ -71,8 +71,6 @@ bool SchemaReader::Keywords::read_object(const std::string& key, const Json& v) 
     props_.additional = sub(v, "additionalProperties");
     has_props_ = true;
   } else if (key == "required") {
-    if (v.is_bool() && site_.draft == Draft::Any)
-      return true;  // the form of draft 3, which later drafts do not enforce
     for (auto& name : strings(v, "required")) and_.push_back(f_.require(name));
   } else if (key == "minProperties") {
     member_count_.min = size(v, "minProperties");
@@ -94,8 +92,6 @@ void SchemaReader::Keywords::read_dependencies(const std::string& key, const Jso
   for (auto& [name, x] : v.members) {
     if (x.is(JsonKind::Array) && key != "dependentSchemas") {
       and_.push_back(f_.depend({name, strings(x, key.c_str())}));
-    } else if (x.is(JsonKind::String) && key == "dependencies" && site_.draft == Draft::Any) {
-      and_.push_back(f_.depend({name, {x.text}}));  // the form of draft 3
     } else {
       const FormulaId then = member(x, key, name);
       const FormulaId present = f_.require(name);

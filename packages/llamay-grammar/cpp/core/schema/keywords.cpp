@@ -15,6 +15,7 @@ SchemaReader::Keywords::Keywords(SchemaReader& reader, const Site& site)
 
 FormulaId SchemaReader::Keywords::read() {
   if (read_references()) return and_[0];
+  reader_.check_shapes(site_.schema, site_.at, site_.depth, false);
   for (auto& [key, v] : site_.schema.members) {
     if (reader_.dropped(site_.at, key)) continue;
     try {
@@ -71,8 +72,6 @@ bool SchemaReader::Keywords::read_logic(const std::string& key, const Json& v) {
     else_ = &v;
   } else if ((key == "unevaluatedProperties" || key == "unevaluatedItems") && within(Draft::D2019)) {
     unevaluated_ = true;
-  } else if (key == "$ref" && !v.is(JsonKind::String)) {
-    refuse("$ref", "$ref must be a string");
   } else {
     return false;
   }

@@ -50,6 +50,9 @@ class SchemaReader {
   FormulaId unevaluated(const Site& site, const char* keyword, FormulaId rule);
   LanguagePtr pattern_names(const std::string& source, const Path& at);
   bool dropped(const Path& at, const std::string& key) const;
+  // Throws CompileError for a keyword whose value has a type that the metaschema of the draft does not allow:
+  // in this schema, and in the subschemas that are not read for themselves; with `inside`, in all subschemas.
+  void check_shapes(const Json& schema, const Path& at, uint32_t depth, bool inside);  // shapes.cpp
 
   Formulas& f_;
   const SchemaOptions& options_;
