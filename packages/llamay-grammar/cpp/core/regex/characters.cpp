@@ -123,6 +123,7 @@ uint32_t RegexCharacters::escape(bool in_class) {
     case 'u': {
       if (consume('{')) {
         uint32_t v = 0;
+        if (at('}')) fail("bad hexadecimal escape");
         while (more() && !at('}')) {
           size_t back = i_;
           v = v * 16 + hex(1);
@@ -175,6 +176,14 @@ CharSet RegexCharacters::char_class() {
     uint32_t lo = 0, hi = 0;
     if (class_member(set, lo)) {
       s.add(set);
+      if (at('-') && i_ + 1 < p_.size() && p_[i_ + 1] != ']') {  // [\d-a]: the hyphen stands for itself
+        ++i_;
+        s.add('-', '-');
+        if (class_member(set, hi))
+          s.add(set);
+        else
+          s.add(hi, hi);
+      }
       continue;
     }
     if (at('-') && i_ + 1 < p_.size() && p_[i_ + 1] != ']') {

@@ -1,5 +1,6 @@
 #include "regex/formats.h"
 
+#include <mutex>
 #include <string>
 
 namespace llamay::grammar {
@@ -78,21 +79,53 @@ std::string uri_template() {  // RFC 6570
   return "(?:" + literal + "|\\{[+#./;?&=,!@|]?" + varspec + "(?:," + varspec + ")*\\})*";
 }
 
-// Regular expressions are not a regular language; these have groups nested at most two deep.
-std::string regex_subset() {
-  std::string plain = "[^\\\\^$.*+?()\\[\\]{}|]";
-  std::string escape = "\\\\[dDwWsSfnrtv^$\\\\.*+?()\\[\\]{}|/]";
-  std::string in_class = "(?:[A-Za-z0-9 _.,:;@#%&+*?!$()/]|" + escape + ")";
-  std::string cls = "\\[\\^?(?:" + in_class + "|a-z|A-Z|0-9)+-?\\]";
-  std::string quant =
-      "(?:[*+?]\\??|\\{\\d{1,3},?\\}|\\{(?:[01],[1-9]\\d{0,2}|\\d,[1-9]\\d{1,2}|\\d\\d,[1-9]\\d\\d)\\})?";
-  std::string atom = "(?:" + plain + "|\\.|" + escape + "|" + cls + ")";
-  std::string term = "(?:" + atom + quant + ")";
-  for (int depth = 0; depth < 2; ++depth) {
-    std::string alternatives = "(?:" + term + "|\\|)*";
-    term = "(?:" + atom + quant + "|\\((?:\\?:)?" + alternatives + "\\)" + quant + ")";
+// The regular expressions of ECMA-262 with the flag u are no regular language; of these, groups are nested at
+// most three deep and lookaheads and lookbehinds hold no others. With `named`, groups may have names, are not
+// nested, and of two names one begins in another third of the alphabet than the other, so that none comes
+// twice.
+std::string regex_subset(bool named) {
+  const std::string hex = "[0-9A-Fa-f]";
+  const std::string escape =
+      "\\\\(?:[dDwWsSfnrtv^$\\\\.*+?()\\[\\]{}|/]|x" + hex + "{2}|u[0-9A-CEFa-cef]" + hex +
+      "{3}|u\\{(?:" + hex + "{1,3}|[0-9A-CEFa-cef]" + hex +
+      "{3})\\}|[pP]\\{(?:L[ultmo]?|M[nce]?|N[dlo]?|P[cdseifo]?|S[mcko]?|Z[slp]?|C[cf]?)\\})";
+  const std::string range = "(?:a-[a-z]|A-[A-Z]|0-[0-9]|1-[1-9]|[b-l]-[m-z]|[B-L]-[M-Z]|[2-4]-[5-9])";
+  const std::string cls = "\\[\\^?-?(?:[^\\\\\\]-]|\\\\[-b]|" + escape + "|" + range + ")*-?\\]";
+  std::string counts;  // "n,m", n not above m
+  for (char i = '0'; i <= '9'; ++i) {
+    counts += std::string(1, i) + ",[" + i + "-9]|";
+    if (i == '0') continue;
+    counts += std::string(1, i) + "0," + i + "\\d|";
+    if (i < '9') counts += std::string(1, i) + "\\d,[" + static_cast<char>(i + 1) + "-9]\\d|";
   }
-  return "(?:\\^|)(?:" + term + "|\\|)*(?:\\$|)";
+  counts += "\\d,[1-9]\\d{1,3}|[1-9]\\d,[1-9]\\d{2,3}|[1-9]\\d\\d,[1-9]\\d{3}";
+  const std::string quantifier = "(?:(?:[*+?]|\\{\\d{1,4},?\\}|\\{(?:" + counts + ")\\})(?:\\?)?)?";
+  const std::string piece =
+      "(?:[^\\\\^$.*+?()\\[\\]{}|]|\\.|" + escape + "|" + cls + ")" + quantifier + "|[\\^$|]|\\\\[bB]";
+  const std::string flat = "(?:" + piece + ")*", look = "\\(\\?<?[=!]";
+  if (named) {
+    std::string out;
+    for (const char* third : {"A-Ha-h_", "I-Pi-p", "Q-Zq-z"}) {
+      const std::string opens = std::string("[\\s\\S]*\\(\\?<[") + third + "]";
+      out += "(?!" + opens + opens + ")";
+    }
+    return out + "(?:" + piece + "|\\((?:\\?:|\\?<[A-Za-z_]\\w*>)?" + flat + "\\)" + quantifier + ")*";
+  }
+  std::string body = flat;
+  for (int depth = 0; depth < 3; ++depth)
+    body = "(?:" + piece + "|" + look + (depth == 2 ? body : flat) + "\\)|\\((?:\\?:)?" + body + "\\)" +
+           quantifier + ")*";
+  return body;
+}
+
+// Remembered, because the automaton is the largest one of all formats.
+const Pattern& regex_format(Budget& budget) {
+  static std::mutex lock;
+  static std::optional<Pattern> made;
+  const std::lock_guard<std::mutex> hold(lock);
+  if (!made)
+    made = compile_pattern("(?:" + regex_subset(false) + "|" + regex_subset(true) + ")", true, budget);
+  return *made;
 }
 
 }  // namespace
@@ -146,7 +179,7 @@ std::optional<Pattern> format_language(std::string_view name, Budget& budget) {
   } else if (name == "uuid") {
     source = "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}";
   } else if (name == "regex") {
-    source = regex_subset();
+    return regex_format(budget);
   } else {
     return std::nullopt;
   }

@@ -1,6 +1,7 @@
 // A reader of regular expressions by recursive descent.
 #include "regex/syntax.h"
 
+#include <set>
 #include <utility>
 
 #include "regex/characters.h"
@@ -24,11 +25,16 @@ class Reader : RegexCharacters {
   Terms& terms_;
   Budget& budget_;
 
+  std::set<std::vector<uint32_t>> names_;  // of the groups that can take part in one match with the next one
+
   RegexNode alternatives(uint32_t depth) {
     if (depth > budget_.depth) fail("groups nested too deep");
     RegexNode alt;
     alt.kind = RegexNode::Alt;
+    const auto before = names_;
+    auto all = names_;
     do {
+      names_ = before;
       RegexNode seq;
       seq.kind = RegexNode::Concat;
       while (more() && !at('|') && !at(')')) {
@@ -38,36 +44,39 @@ class Reader : RegexCharacters {
       }
       alt.special |= seq.special;
       alt.kids.push_back(seq.kids.size() == 1 ? std::move(seq.kids[0]) : std::move(seq));
+      all.insert(names_.begin(), names_.end());
     } while (consume('|'));
+    names_ = std::move(all);
     return alt.kids.size() == 1 ? std::move(alt.kids[0]) : std::move(alt);
   }
 
   RegexNode quantified(uint32_t depth) {
     RegexNode a = atom(depth);
-    while (more()) {
-      uint32_t min, max;
-      if (consume('*')) {
-        min = 0, max = kInf;
-      } else if (consume('+')) {
-        min = 1, max = kInf;
-      } else if (consume('?')) {
-        min = 0, max = 1;
-      } else if (at('{') && counts(min, max)) {
-        if (max < min) fail("a repetition whose maximum is below its minimum");
-      } else {
-        break;
-      }
-      if (a.kind == RegexNode::Start || a.kind == RegexNode::End || a.kind == RegexNode::Word ||
-          a.kind == RegexNode::NotWord)
-        fail("nothing to repeat");
-      consume('?');
-      RegexNode r;
-      r.kind = RegexNode::Repeat, r.min = min, r.max = max, r.special = a.special;
-      r.kids.push_back(std::move(a));
-      a = std::move(r);
-      if (at('*') || at('+') || at('?')) fail("nothing to repeat");
-    }
-    return a;
+    uint32_t min, max;
+    if (!quantifier(min, max)) return a;
+    if (max < min) fail("a repetition whose maximum is below its minimum");
+    if (a.kind == RegexNode::Start || a.kind == RegexNode::End || a.kind == RegexNode::Word ||
+        a.kind == RegexNode::NotWord)
+      fail("nothing to repeat");
+    consume('?');
+    RegexNode r;
+    r.kind = RegexNode::Repeat, r.min = min, r.max = max, r.special = a.special;
+    r.kids.push_back(std::move(a));
+    const size_t back = i_;
+    if (quantifier(min, max)) i_ = back, fail("a second quantifier; put the first one into a group,");
+    return r;
+  }
+
+  bool quantifier(uint32_t& min, uint32_t& max) {
+    if (consume('*'))
+      min = 0, max = kInf;
+    else if (consume('+'))
+      min = 1, max = kInf;
+    else if (consume('?'))
+      min = 0, max = 1;
+    else
+      return at('{') && counts(min, max);
+    return true;
   }
 
   bool counts(uint32_t& min, uint32_t& max) {  // at '{'; leaves the position alone when it is no quantifier
@@ -108,8 +117,19 @@ class Reader : RegexCharacters {
     if (consume('!')) return RegexNode::NotAhead;
     if (!consume('<')) fail("unknown group syntax");
     if (at('=') || at('!')) fail("a lookbehind, which is not supported,");
-    while (more() && !at('>')) ++i_;
-    if (!consume('>')) fail("unterminated group name");
+    std::vector<uint32_t> name;
+    const size_t back = i_;
+    while (more() && !at('>')) {
+      const uint32_t c = p_[i_];
+      const bool letter = (c | 32) >= 'a' && (c | 32) <= 'z', digit = c >= '0' && c <= '9';
+      if (!letter && c != '_' && c != '$' && c < 128 && (!digit || name.empty()))
+        fail("a group name that is no identifier");
+      name.push_back(c), ++i_;
+    }
+    if (!more()) fail("unterminated group name");
+    if (name.empty()) fail("a group without a name");
+    if (!names_.insert(std::move(name)).second) i_ = back, fail("a group name that another group has");
+    consume('>');
     return RegexNode::Term;
   }
 
@@ -142,6 +162,13 @@ class Reader : RegexCharacters {
       case '?':
         --i_;
         fail("nothing to repeat");
+      case '{': {
+        uint32_t min, max;
+        --i_;
+        if (counts(min, max)) fail("nothing to repeat");
+        ++i_;
+        return chars(CharSet::of({{c, c}}));
+      }
       default:
         return chars(CharSet::of({{c, c}}));
     }

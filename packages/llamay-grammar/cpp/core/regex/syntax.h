@@ -1,5 +1,7 @@
 // The syntax of regular expressions: ECMA-262, section 22.2.1 "Patterns", with the flag u, as JSON Schema has
-// it. Beyond the standard, `(?i)` at the very beginning ignores case in ASCII.
+// it. Of what annex B allows without the flag, these are read as browsers do: braces and `]` that stand for
+// themselves, escapes of any character that is no letter or digit, a hyphen beside `\d` in a class, and a
+// quantifier behind a lookahead. Beyond the standard, `(?i)` at the very beginning ignores case in ASCII.
 #pragma once
 
 #include <string_view>
