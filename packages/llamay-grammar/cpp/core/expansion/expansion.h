@@ -84,6 +84,7 @@ struct Expansion {
 
   StringSpec conjunction(const Leaves& leaves);
   uint32_t string_atom(const Leaves& leaves);
+  bool limited(StringAtom& a);
   void add_string(Node& node, const Leaves& leaves);
   // Merges alternatives that are finite sets into one set: one automaton instead of many in parallel.
   void merge_strings(Node& node);
@@ -106,19 +107,27 @@ struct Expansion {
   // ---- Objects: objects.cpp ----
 
   uint32_t object(const Leaves& leaves);
+  bool object_possible(const ObjectAtom& a) const;
+
+  // ---- Names that are not declared: names.cpp ----
+
   // Names classified by the languages that contain them: the labels of `all` are indices into `sets`.
   struct Classified {
     LanguagePtr all;
     std::vector<std::vector<bool>> sets;
-    std::vector<LanguagePtr> parts;  // kept alive, so that no other language gets the uid of a part
+    std::vector<LanguagePtr> parts;    // kept alive, so that no other language gets the uid of a part
+    std::vector<LanguagePtr> classes;  // the words of each label; empty until classes_of has been called
   };
   std::map<std::vector<uint64_t>, Classified> classified_;
   const Classified& classified(const std::vector<LanguagePtr>& languages);
+  const std::vector<LanguagePtr>& classes_of(const std::vector<LanguagePtr>& languages);
+  // Appends the words of a finite language, from a state on.
+  static void append_words(const Language& l, std::vector<std::string>& out, uint32_t state = 0,
+                           const std::string& prefix = {});
   // Returns the words of `all` that `rule` allows and whose label has a usable slot. Labels are kept.
   LanguagePtr restrict_labels(const LanguagePtr& all, const LanguagePtr& rule,
                               const std::vector<Slot>& slots);
   LanguagePtr with_label(const LanguagePtr& in, uint32_t label);
-  bool object_possible(const ObjectAtom& a) const;
   LanguagePtr without_names(const ObjectAtom& a);
 };
 

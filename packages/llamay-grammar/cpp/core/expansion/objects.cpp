@@ -13,6 +13,11 @@
 #include "support/compile_error.h"
 
 namespace llamay::grammar {
+namespace {
+
+constexpr uint32_t kFewNames = 1024;
+
+}  // namespace
 
 uint32_t Expansion::object(const Leaves& leaves) {
   auto [it, fresh] = object_of.emplace(leaves, kNone);
@@ -73,6 +78,30 @@ uint32_t Expansion::object(const Leaves& leaves) {
   LanguagePtr rule = every_text();
   for (FormulaId r : name_rules) rule = combine(rule, string_language(r), Combine::And, budget);
   if (rule->trie) names.insert(names.end(), rule->words.begin(), rule->words.end());
+  // All other names, classified by the patterns and the conditions that they match.
+  std::vector<LanguagePtr> languages;
+  struct From {
+    size_t props, pattern;
+  };
+  std::vector<From> from;
+  for (size_t s = 0; s < props.size(); ++s)
+    for (size_t k = 0; k < props[s].patterns.size(); ++k)
+      languages.push_back(props[s].patterns[k].first), from.push_back({s, k});
+  std::vector<std::pair<size_t, const Literal*>> somewhere;  // clause, literal
+  for (size_t c = 0; c < clauses.size(); ++c)
+    for (auto& l : clauses[c])
+      if (l.kind == Literal::Exists) languages.push_back(l.names), somewhere.emplace_back(c, &l);
+  // Where conditions tell names apart, few names of one class count as declared: which of them have been used
+  // then decides whether the conditions can still be met.
+  std::vector<bool> few;
+  if (!somewhere.empty() && !rule->trie) {
+    for (const LanguagePtr& part : classes_of(languages)) {
+      const LanguagePtr words = rule == every_text() ? part : combine(part, rule, Combine::And, budget);
+      few.push_back(words->empty() ||
+                    (words->max_length(0) <= kFewNames && words->count_words(0) <= kFewNames));
+      if (few.back()) append_words(*words, names);
+    }
+  }
   a.names = language_of_words(names, budget);
   const auto& words = a.names->words;
   // Returns the options of a slot with the plain value `base`. A value meets condition c if it satisfies
@@ -148,22 +177,9 @@ uint32_t Expansion::object(const Leaves& leaves) {
     }
     a.depends.emplace_back(place(d.name), std::move(bits));
   }
-  // All other names, classified by the patterns that they match.
   if (rule->trie) {
     a.rest = nullptr;
   } else {
-    std::vector<LanguagePtr> languages;
-    struct From {
-      size_t props, pattern;
-    };
-    std::vector<From> from;
-    for (size_t s = 0; s < props.size(); ++s)
-      for (size_t k = 0; k < props[s].patterns.size(); ++k)
-        languages.push_back(props[s].patterns[k].first), from.push_back({s, k});
-    std::vector<std::pair<size_t, const Literal*>> somewhere;  // clause, literal
-    for (size_t c = 0; c < clauses.size(); ++c)
-      for (auto& l : clauses[c])
-        if (l.kind == Literal::Exists) languages.push_back(l.names), somewhere.emplace_back(c, &l);
     auto base_of = [&](const std::vector<bool>& set) {
       std::vector<FormulaId> and_;
       for (size_t s = 0; s < props.size(); ++s) {
@@ -187,6 +203,10 @@ uint32_t Expansion::object(const Leaves& leaves) {
       const std::vector<std::vector<bool>>& sets = names.sets;
       bool some = false;
       for (const std::vector<bool>& set : sets) {
+        if (!few.empty() && few[a.rest_slots.size()]) {
+          a.rest_slots.emplace_back();
+          continue;
+        }
         std::vector<FormulaId> meets(clauses.size(), f.no());
         for (size_t e = 0; e < somewhere.size(); ++e)
           if (set[from.size() + e])
@@ -199,58 +219,6 @@ uint32_t Expansion::object(const Leaves& leaves) {
   }
   p.objects.push_back(std::move(a));
   return it->second = static_cast<uint32_t>(p.objects.size() - 1);
-}
-
-// Classifications are cached, because alternatives of one object classify names by the same languages.
-const Expansion::Classified& Expansion::classified(const std::vector<LanguagePtr>& languages) {
-  std::vector<uint64_t> key;
-  for (const LanguagePtr& l : languages) key.push_back(l->uid);
-  auto [it, fresh] = classified_.try_emplace(std::move(key));
-  if (fresh) {
-    it->second.parts = languages;
-    it->second.all = classify(languages, it->second.sets, budget);
-  }
-  return it->second;
-}
-
-// Returns the automaton of `language` without labels; the caller sets new labels.
-static RawDfa unlabelled(const Language& language) {
-  RawDfa raw = over_alphabet_of(language);
-  raw.table = language.table;
-  return raw;
-}
-
-LanguagePtr Expansion::restrict_labels(const LanguagePtr& all, const LanguagePtr& rule,
-                                       const std::vector<Slot>& slots) {
-  LanguagePtr in = all;
-  if (rule == every_text() &&
-      std::none_of(slots.begin(), slots.end(), [](const Slot& s) { return s.empty(); }))
-    return in->empty() ? nullptr : in;
-  RawDfa raw = unlabelled(*in);
-  for (uint32_t l : in->labels) raw.labels.push_back(l != kDead && !slots[l].empty() ? l : kDead);
-  LanguagePtr out = grammar::finish(std::move(raw), budget);
-  if (rule == every_text() || out->empty()) return out->empty() ? nullptr : out;
-  // Intersects the languages with the rule by a classification: a label is the set of languages of a word.
-  std::vector<LanguagePtr> parts{rule};
-  for (uint32_t l = 0; l < slots.size(); ++l) parts.push_back(with_label(out, l));
-  std::vector<std::vector<bool>> sets;
-  LanguagePtr both = classify(parts, sets, budget);
-  RawDfa r = unlabelled(*both);
-  for (uint32_t l : both->labels) {
-    uint32_t label = kDead;
-    if (l != kDead && sets[l][0])
-      for (uint32_t k = 0; k < slots.size(); ++k)
-        if (sets[l][k + 1]) label = k;
-    r.labels.push_back(label);
-  }
-  out = grammar::finish(std::move(r), budget);
-  return out->empty() ? nullptr : out;
-}
-
-LanguagePtr Expansion::with_label(const LanguagePtr& in, uint32_t label) {
-  RawDfa raw = unlabelled(*in);
-  for (uint32_t l : in->labels) raw.labels.push_back(l == label ? 0 : kDead);
-  return grammar::finish(std::move(raw), budget);
 }
 
 bool Expansion::object_possible(const ObjectAtom& a) const {
@@ -274,22 +242,6 @@ bool Expansion::object_possible(const ObjectAtom& a) const {
   // Impossible members are not marked in `possible` yet, so the search looks at the options of the members.
   std::vector<uint64_t> seen(a.words(), 0);
   return object_feasible(p, a, seen.data(), 0, 0);
-}
-
-LanguagePtr Expansion::without_names(const ObjectAtom& a) {
-  std::vector<LanguagePtr> parts{a.names};
-  for (uint32_t l = 0; l < a.rest_slots.size(); ++l) parts.push_back(with_label(a.rest, l));
-  std::vector<std::vector<bool>> sets;
-  LanguagePtr both = classify(parts, sets, budget);
-  RawDfa r = unlabelled(*both);
-  for (uint32_t l : both->labels) {
-    uint32_t label = kDead;
-    if (l != kDead && !sets[l][0])
-      for (uint32_t k = 0; k < a.rest_slots.size(); ++k)
-        if (sets[l][k + 1]) label = k;
-    r.labels.push_back(label);
-  }
-  return grammar::finish(std::move(r), budget);
 }
 
 }  // namespace llamay::grammar

@@ -171,7 +171,7 @@ class Negation {
       if (value == f_.yes()) continue;
       PropsSpec bad;
       bad.names.emplace_back(name, f_.negate(value));
-      bad.additional = f_.yes();
+      bad.additional = f_.yes(), bad.declares = false;
       parts.push_back(f_.all({f_.type(kObject), f_.require(name), f_.props(std::move(bad))}));
     }
     for (auto& [language, value] : s.patterns)
@@ -191,7 +191,7 @@ class Negation {
   FormulaId missing(const std::string name) {
     PropsSpec s;
     s.names.emplace_back(name, f_.no());
-    s.additional = f_.yes();
+    s.additional = f_.yes(), s.declares = false;
     return f_.guarded(kObject, f_.props(std::move(s)));
   }
 

@@ -100,7 +100,7 @@ void Machine::refresh(Frame* f) const {
     if (!a.depends.empty()) with = with_dependencies(a, std::move(with));
     bool ok = a.max == UINT64_MAX || f->count + missing(with) <= a.max;
     if (ok && p_.schema_order) {
-      ok = f->names == nullptr;  // undeclared members come last
+      ok = f->names == nullptr || a.rank[k] == kNone;  // undeclared members come last
       uint64_t later = a.rest ? UINT64_MAX : 0;
       for (uint32_t j = 0; ok && j < a.known.size(); ++j) {
         if (bit(seen, j) || j == k) continue;
@@ -146,8 +146,9 @@ bool Machine::rest_open(const Frame* f) const {
     if (p_.schema_order && need) return false;
   }
   if (f->count >= a.max || f->count + 1 + need > a.max) return false;
-  if (!a.clauses.empty() && a.max != UINT64_MAX) {
-    // All labels have the same options here, because the expander refuses other schemas.
+  if (!a.clauses.empty() && (a.max != UINT64_MAX || p_.schema_order)) {
+    // With a maximum, all labels have the same options here, because the expander refuses other schemas.
+    // Without one, what a label can meet can be met by a later member as well.
     uint64_t others = 1;
     for (const Link* n = f->names; n; n = n->previous) ++others;
     auto fits = [&](const Option& o) {

@@ -26,9 +26,17 @@ class Search {
     need_ = with_dependencies(a, std::move(need_));
     for (uint32_t w = 0; w < a.words(); ++w) count_ += static_cast<uint64_t>(__builtin_popcountll(seen_[w]));
     count_ += undeclared;
+    closed_.assign(a.words(), 0);
+    if (!p.schema_order) return;
+    // Declared names come in their order, and before all other names.
+    uint32_t last = undeclared > 0 ? kNone : 0;
+    for (uint32_t k = 0; k < a.known.size(); ++k)
+      if (bit(seen_, k)) last = std::max(last, a.rank[k]);
+    for (uint32_t k = 0; k < a.known.size(); ++k)
+      if (!bit(seen_, k) && a.rank[k] < last) set(closed_, k);
   }
 
-  bool run() { return choose(0, 0); }
+  bool run() { return choose(0, 0, gained_); }
 
  private:
   const Program& p_;
@@ -36,13 +44,34 @@ class Search {
   uint64_t undeclared_, count_ = 0;
   uint32_t gained_;
   std::vector<uint64_t> seen_, absent_, need_;
+  std::vector<uint64_t> closed_;                        // names that can no longer come
   std::vector<std::pair<uint32_t, uint32_t>> witness_;  // name, conditions it has to meet
   uint32_t steps_ = 0;
+  bool found_ = false;
+  std::vector<uint32_t> gains_;
 
   bool possible(const Option& o) const { return p_.nodes[o.node].possible; }
   bool fills(const Slot& s, uint32_t gain) const {
     return std::any_of(s.begin(), s.end(),
                        [&](const Option& o) { return (o.gain & gain) == gain && possible(o); });
+  }
+
+  // The sets of conditions that one undeclared member can meet, without those that are part of another set.
+  // There are always further undeclared names for each of them: those of few names count as declared.
+  const std::vector<uint32_t>& gains() {
+    if (found_) return gains_;
+    found_ = true;
+    if (!a_.rest) return gains_;
+    for (auto& s : a_.rest_slots)
+      for (const Option& o : s)
+        if (o.gain && possible(o)) gains_.push_back(o.gain);
+    std::sort(gains_.begin(), gains_.end());
+    gains_.erase(std::unique(gains_.begin(), gains_.end()), gains_.end());
+    const std::vector<uint32_t> all = gains_;
+    std::erase_if(gains_, [&](uint32_t g) {
+      return std::any_of(all.begin(), all.end(), [&](uint32_t x) { return x != g && (x & g) == g; });
+    });
+    return gains_;
   }
 
   bool ends(uint64_t others) {
@@ -55,7 +84,7 @@ class Search {
       uint32_t gain = 0;
       for (auto& [name, g] : witness_)
         if (name == k) gain |= g;
-      bool can = bit(a_.possible, k) && fills(a_.known[k], gain);
+      bool can = bit(a_.possible, k) && !bit(closed_, k) && fills(a_.known[k], gain);
       if (bit(need, k)) {
         if (!can || bit(absent_, k)) return false;
         ++missing;
@@ -76,10 +105,11 @@ class Search {
     return true;
   }
 
-  bool choose(uint32_t c, uint64_t others) {
+  // `met` has the conditions that members seen, and undeclared members chosen so far, meet.
+  bool choose(uint32_t c, uint64_t others, uint32_t met) {
     if (++steps_ > 200000)
       throw CompileError("budget", "", "the conditions on one object are too many to be decided");
-    while (c < a_.clauses.size() && (gained_ >> c & 1)) ++c;
+    while (c < a_.clauses.size() && (met >> c & 1)) ++c;
     if (c == a_.clauses.size()) return ends(others);
     for (uint32_t n : a_.clauses[c].absent) {
       if (bit(seen_, n) || bit(need_, n) ||
@@ -87,22 +117,24 @@ class Search {
         continue;
       bool already = bit(absent_, n);
       set(absent_, n);
-      if (choose(c + 1, others)) return true;
+      if (choose(c + 1, others, met)) return true;
       if (!already) clear(absent_, n);
       if (already) return false;  // the condition was met before, and the other conditions failed
     }
     for (uint32_t n : a_.clauses[c].present) {
-      if (bit(seen_, n) || bit(absent_, n) || !bit(a_.possible, n)) continue;
+      if (bit(seen_, n) || bit(absent_, n) || bit(closed_, n) || !bit(a_.possible, n)) continue;
       witness_.emplace_back(n, 1u << c);
       uint32_t gain = 0;
       for (auto& [name, g] : witness_)
         if (name == n) gain |= g;
-      if (fills(a_.known[n], gain) && choose(c + 1, others)) return true;
+      if (fills(a_.known[n], gain) && choose(c + 1, others, met)) return true;
       witness_.pop_back();
     }
-    if (a_.rest && a_.rest->infinite(0))
-      for (auto& s : a_.rest_slots)
-        if (fills(s, 1u << c)) return choose(c + 1, others + 1);
+    for (const uint32_t gain : gains()) {
+      if (!(gain >> c & 1)) continue;
+      if (choose(c + 1, others + 1, met | gain)) return true;
+      if (a_.max == UINT64_MAX) return false;  // how many undeclared members there are made no difference
+    }
     return false;
   }
 };
