@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "automata/transitions.h"
+#include "text/unicode.h"
 
 namespace llamay::grammar {
 namespace {
@@ -86,7 +87,56 @@ bool lengths_have_no_gaps(const Language& l) {
   return true;
 }
 
+// Calls f(class, number of code points) for the ranges of one class.
+template <class F>
+void each_class(const Language& l, F f) {
+  uint32_t before = 0, cls = 0;
+  auto range = [&](uint32_t until) {
+    if (until > before) f(cls, uint64_t{until} - before);
+  };
+  l.each_range([&](uint32_t first, uint32_t next) {
+    range(first);
+    before = first, cls = next;
+  });
+  range(kMaxCodePoint + 1);
+}
+
 }  // namespace
+
+uint32_t ample_length(const Language& l, uint32_t most, Budget& budget) {
+  if (l.trie || l.empty() || !l.infinite(0)) return kInf;
+  constexpr uint64_t kMostSteps = 50000000;
+  const uint32_t n = l.n_states(), k = l.n_classes;
+  std::vector<uint64_t> sizes(k, 0), now(n), next(n);
+  each_class(l, [&](uint32_t c, uint64_t size) { sizes[c] += size; });
+  for (uint32_t s = 0; s < n; ++s) now[s] = l.labels[s] != kDead;
+  uint64_t steps = 0;
+  for (uint32_t length = 0; length <= most && (steps += uint64_t{n} * k) < kMostSteps; ++length) {
+    bool ample = true;
+    for (uint32_t s = 0; s < n && ample; ++s) ample = !l.infinite(s) || now[s] > kPlenty;
+    if (ample) return length;
+    for (uint32_t s = 0; s < n; ++s) {
+      budget.tick();
+      next[s] = l.labels[s] != kDead;
+      for (uint32_t c = 0; c < k; ++c)
+        if (const uint32_t t = row(l, s)[c]; t != kDead)
+          next[s] = std::min(saturating_add(next[s], saturating_mul(now[t], sizes[c])), 2 * kPlenty);
+    }
+    std::swap(now, next);
+  }
+  return kInf;
+}
+
+uint64_t words_within(const Language& l, uint32_t state, uint32_t left, uint64_t enough) {
+  uint64_t found = l.labels[state] != kDead;
+  if (left == 0) return std::min(found, enough);
+  each_class(l, [&](uint32_t c, uint64_t size) {
+    const uint32_t t = row(l, state)[c];
+    if (found >= enough || t == kDead || l.min_len[t] > left - 1) return;
+    found = saturating_add(found, saturating_mul(words_within(l, t, left - 1, enough - found), size));
+  });
+  return std::min(found, enough);
+}
 
 void measure(Language& dense, const std::vector<uint64_t>& class_size) {
   const Predecessors from(dense.table, dense.n_states(), dense.n_classes);

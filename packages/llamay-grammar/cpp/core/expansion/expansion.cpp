@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "automata/dfa.h"
+#include "automata/lengths.h"
 #include "program/feasible.h"
 #include "support/compile_error.h"
 
@@ -217,6 +218,8 @@ void Expansion::find_plenty(const std::vector<bool>& arrays, const std::vector<b
     }
     return some || (a.rest && a.rest->infinite(0) && a.max == UINT64_MAX);
   };
+  for (StringAtom& a : p.strings)
+    if (a.max != kInf && a.min == 0 && a.ample == kInf) a.ample = ample_length(*a.language, 64, budget);
   for (bool more = true; more;) {
     more = false;
     budget.check_time();
@@ -227,7 +230,7 @@ void Expansion::find_plenty(const std::vector<bool>& arrays, const std::vector<b
       if (n.plenty) continue;
       for (uint32_t x : n.strings) {
         const StringAtom& a = p.strings[x];
-        n.plenty |= plenty_words(*a.language, 0, a.max, a.min);
+        n.plenty |= plenty_words(*a.language, 0, a.max, a.min, a.ample);
       }
       for (uint32_t x : n.numbers) n.plenty |= plenty_words(*p.numbers[x].language, 0, p.numbers[x].max, 0);
       for (uint32_t x : n.arrays) n.plenty |= array[x];

@@ -8,6 +8,7 @@
 
 #include "automata/algebra.h"
 #include "automata/dfa.h"
+#include "automata/lengths.h"
 #include "automata/words.h"
 #include "program/feasible.h"
 
@@ -49,6 +50,19 @@ StringSpec Expansion::conjunction(const Leaves& leaves) {
   return s;
 }
 
+// Leaves the maximum of an item under uniqueItems out of its automaton if that would have many states, and if
+// words can run out only shortly before the maximum. Returns whether it does.
+bool Expansion::limited(StringAtom& a) {
+  constexpr uint64_t kFewStates = 2000;
+  constexpr uint32_t kShort = 64;
+  if (a.language->trie || uint64_t{a.language->n_states()} * a.max <= kFewStates) return false;
+  const LanguagePtr longer = a.min > 0 ? with_length(a.language, a.min, kInf, budget) : a.language;
+  const uint32_t ample = ample_length(*longer, std::min(a.max, kShort), budget);
+  if (ample >= a.max) return false;
+  a.language = longer, a.min = 0, a.ample = ample;
+  return true;
+}
+
 uint32_t Expansion::string_atom(const Leaves& leaves) {
   auto [it, fresh] = string_of.emplace(leaves, kNone);
   if (!fresh) return it->second;
@@ -63,8 +77,13 @@ uint32_t Expansion::string_atom(const Leaves& leaves) {
       a.max = a.max >= a.language->max_length(0) ? kInf : a.max;
       // Without a minimum, a text can be completed if the shortest word from the state fits into the maximum.
       // With a minimum, gaps in the lengths of the words would matter, so the automaton counts the length.
-      if ((a.min > 0 && !a.language->gap_free) || s.counted)
+      if (s.counted && a.max != kInf && limited(a)) {
+        // The words that are left are counted while an item is read.
+      } else if (s.counted) {
         a.language = with_length(a.language, a.min, a.max, budget), a.min = 0, a.max = kInf;
+      } else if (a.min > 0 && !a.language->gap_free) {
+        a.language = with_length(a.language, a.min, kInf, budget), a.min = 0;
+      }
     }
   }
   if (a.language->empty() || a.language->min_length(0) > a.max || a.language->max_length(0) < a.min)

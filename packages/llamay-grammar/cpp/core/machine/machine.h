@@ -78,6 +78,12 @@ class Machine {
   bool item_option_ok(const Frame* f, const Option& o) const;
   bool value_left(const Frame* f, uint32_t node) const;
   bool words_left(const Frame* f, const Language& l, uint32_t state, char kind, const Link* partial) const;
+  // The same for the words of a string, whose length may be limited: `count` code points have been read.
+  bool string_left(const Frame* f, const StringAtom& a, uint32_t state, const Link* partial,
+                   uint32_t count) const;
+  static uint32_t room(const StringAtom& a, uint32_t count) { return a.max == kInf ? kInf : a.max - count; }
+  // Whether more than `used` words of at most `left` code points follow a state.
+  static bool many_words(const StringAtom& a, uint32_t state, uint32_t left, uint64_t used);
   void finish_value(const Configuration& t, Configurations& out, Scratch& s) const;
   uint64_t deep_arrays(const Frame* f) const;  // from f down
   bool can_close_array(const Frame* f) const;
@@ -95,20 +101,22 @@ class Machine {
   Scan read_name(Configuration& t, uint8_t b, Scratch& s) const;
   void between_members(const Frame* f, Configurations& out, Scratch& s, Visited* visited) const;
   bool rest_live(const Configuration& t, uint32_t state, const Link* partial) const;
-  // Whether a character of the range leads to an unused word; `used` is an upper bound of the used words.
-  template <class Left>
-  static bool any_left(const Language& l, uint32_t state, uint32_t lo, uint32_t hi, uint64_t used, Left left);
+  // Whether a character of the range leads to an unused word; `used` is an upper bound of the used words, and
+  // `room` the most characters of a word behind that character. `many` tells for a state whether more words
+  // than the used ones follow it.
+  template <class Many, class Left>
+  static bool any_left(const Language& l, uint32_t state, uint32_t lo, uint32_t hi, uint64_t used,
+                       uint32_t room, Many many, Left left);
   void members(const Configuration& t, Frame* f, const Slot& slot, Configurations& out, Scratch& s) const;
 
   const Program& p_;
 };
 
-template <class Left>
+template <class Many, class Left>
 bool Machine::any_left(const Language& l, uint32_t state, uint32_t lo, uint32_t hi, uint64_t used,
-                       Left left) {
+                       uint32_t room, Many many, Left left) {
   // The characters are tried one by one only if few words are left.
-  if (l.any_next(state, lo, hi, [&](uint32_t n) { return l.infinite(n) || l.count_words(n) > used; }))
-    return true;
+  if (l.any_next(state, lo, hi, many)) return true;
   uint64_t live = 0;
   for (uint32_t cp = lo; cp <= hi; ++cp) {
     if (!l.any_next(state, cp, std::min(hi, cp | 0xFF), [](uint32_t) { return true; })) {
@@ -116,7 +124,7 @@ bool Machine::any_left(const Language& l, uint32_t state, uint32_t lo, uint32_t 
       continue;
     }
     uint32_t n = l.next(state, cp);
-    if (n == kDead) continue;
+    if (n == kDead || l.min_length(n) > room) continue;
     if (++live > used || left(cp, n)) return true;
   }
   return false;

@@ -77,7 +77,8 @@ Scan Machine::read_name(Configuration& t, uint8_t b, Scratch& s) const {
         if (t.state == kDead) return false;
         uint64_t used = a.names->words.size();
         for (const Link* n = t.top->names; n; n = n->previous) ++used;
-        return any_left(*a.rest, t.state, lo, hi, used, [&](uint32_t cp, uint32_t n) {
+        auto many = [&](uint32_t n) { return a.rest->infinite(n) || a.rest->count_words(n) > used; };
+        return any_left(*a.rest, t.state, lo, hi, used, kInf, many, [&](uint32_t cp, uint32_t n) {
           std::string utf8;
           append_utf8(utf8, cp);
           return rest_live(t, n, make_link(utf8, t.partial, s));

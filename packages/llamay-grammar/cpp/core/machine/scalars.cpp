@@ -15,7 +15,7 @@ void Machine::begin_value(const Configuration& in, uint8_t b, Configurations& ou
       t.mode = Mode::String;
       for (uint32_t a : n.strings) {
         t.a = a;
-        if (!unique_item(t) || words_left(t.top, *p_.strings[a].language, 0, '"', nullptr)) out.push_back(t);
+        if (!unique_item(t) || string_left(t.top, p_.strings[a], 0, nullptr, 0)) out.push_back(t);
       }
       return;
     case '{':
@@ -67,16 +67,19 @@ void Machine::step_string(const Configuration& in, uint8_t b, Configurations& ou
         std::string utf8;
         append_utf8(utf8, cp);
         t.partial = make_link(utf8, t.partial, s);
-        return words_left(t.top, l, t.state, '"', t.partial);
+        return string_left(t.top, a, t.state, t.partial, t.count);
       },
       [&](uint32_t lo, uint32_t hi) {
         if (unique) {
           uint64_t used = 0;
           for (const Link* n = t.top->names; n; n = n->previous) ++used;
-          return any_left(l, t.state, lo, hi, used, [&](uint32_t cp, uint32_t n) {
+          if (t.count >= a.max) return false;
+          const uint32_t left = room(a, t.count + 1);
+          auto many = [&](uint32_t n) { return many_words(a, n, left, used); };
+          return any_left(l, t.state, lo, hi, used, left, many, [&](uint32_t cp, uint32_t n) {
             std::string utf8;
             append_utf8(utf8, cp);
-            return words_left(t.top, l, n, '"', make_link(utf8, t.partial, s));
+            return string_left(t.top, a, n, make_link(utf8, t.partial, s), t.count + 1);
           });
         }
         return l.any_next(t.state, lo, hi,

@@ -12,11 +12,13 @@ namespace llamay::grammar {
 struct Machine::Search {
   const Machine& m;
   Scratch& s;
-  size_t goal;       // the depth of the stack after the item has ended
-  bool cut = false;  // whether a branch was abandoned because of its length
+  size_t goal;        // the depth of the stack after the item has ended
+  uint32_t most;      // steps
+  bool cut = false;   // whether a branch was abandoned because of its length
+  bool lost = false;  // whether the steps did not suffice
   uint32_t steps = 0;
 
-  static constexpr uint32_t kMaxSteps = 50000;
+  static constexpr uint32_t kFewSteps = 2000, kMaxSteps = 50000;
   static constexpr uint64_t kMaxTotal = 1600000;
   // For each object in which the search has chosen a name, the index of the last chosen name.
   using Order = std::vector<int64_t>;
@@ -102,6 +104,26 @@ struct Machine::Search {
     return true;
   }
 
+  [[noreturn]] static void too_long() {
+    throw std::length_error("whether an item under uniqueItems can still differ takes too many steps");
+  }
+
+  // Whether there is a document. An item that needs a few characters more than a length has as many
+  // beginnings of that length as it has values, so each length gets few steps before any gets many.
+  static bool any(const Machine& m, Scratch& s, const Configuration& t, size_t goal) {
+    for (const uint32_t most : {kFewSteps, kMaxSteps}) {
+      bool lost = false;
+      for (const uint32_t longest : {16u, 64u, 512u, 4096u}) {
+        Search search{m, s, goal, most};
+        if (search.found(t, longest, {})) return true;
+        if (!search.cut && !search.lost) return false;
+        lost = search.lost;
+      }
+      if (!lost) return false;
+    }
+    too_long();
+  }
+
   bool arrives(const Configuration& x) const { return x.mode == Mode::After && depth(x.top) == goal; }
 
   bool found(const Configuration& t, uint32_t left, const Order& order) {
@@ -112,8 +134,9 @@ struct Machine::Search {
         if (arrives(x) || found(x, left, order)) return true;
     }
     for (char c : bytes(t)) {
-      if (++steps > kMaxSteps || ++s.searched > kMaxTotal)
-        throw std::length_error("whether an item under uniqueItems can still differ takes too many steps");
+      if (++s.searched > kMaxTotal) too_long();
+      if (++steps > most) lost = true;
+      if (lost) return false;
       Configurations next;
       Configuration with = t;
       with.text = make_link(std::string_view(&c, 1), t.text, s);
@@ -146,12 +169,7 @@ void Machine::drop_repeats(Configurations& list, size_t first, Scratch& s) const
       const Future f = future(list[i], asked);
       list[i].doubt = f == Future::Unknown;
       if (f == Future::Ask) {
-        live = false;
-        for (uint32_t longest : {16u, 64u, 512u, 4096u}) {
-          Search search{*this, s, Search::depth(asked)};
-          live = search.found(list[i], longest, {});
-          if (live || !search.cut) break;
-        }
+        live = Search::any(*this, s, list[i], Search::depth(asked));
       }
     }
     if (live) {

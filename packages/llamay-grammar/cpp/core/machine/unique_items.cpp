@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "automata/lengths.h"
 #include "machine/machine.h"
 #include "program/feasible.h"
 #include "support/compile_error.h"
 #include "text/json.h"
+#include "text/unicode.h"
 
 namespace llamay::grammar {
 
@@ -49,12 +51,38 @@ bool Machine::words_left(const Frame* f, const Language& l, uint32_t state, char
   return l.count_words(state) > used;
 }
 
+bool Machine::string_left(const Frame* f, const StringAtom& a, uint32_t state, const Link* partial,
+                          uint32_t count) const {
+  const Language& l = *a.language;
+  const uint32_t left = room(a, count);
+  if (left == kInf) return words_left(f, l, state, '"', partial);
+  if (l.infinite(state) && left >= a.ample) return true;
+  uint64_t used = 0;
+  for (const Link* n = f->names; n; n = n->previous) ++used;
+  if (many_words(a, state, left, used)) return true;
+  const std::string prefix = '"' + spelled(partial);
+  used = 0;
+  for (const Link* n = f->names; n; n = n->previous) {
+    const std::string_view text(n->text, n->length);
+    used += text.substr(0, prefix.size()) == prefix && l.matches(text.substr(1)) &&
+            code_points(text.substr(1)).size() <= a.max;
+  }
+  return many_words(a, state, left, used);
+}
+
+bool Machine::many_words(const StringAtom& a, uint32_t state, uint32_t left, uint64_t used) {
+  const Language& l = *a.language;
+  if (left == kInf || l.max_length(state) <= left) return l.infinite(state) || l.count_words(state) > used;
+  if (l.infinite(state) && left >= a.ample) return true;
+  return l.min_length(state) <= left && words_within(l, state, left, used + 1) > used;
+}
+
 bool Machine::value_left(const Frame* f, uint32_t node) const {
   const Node& n = p_.nodes[node];
   for (uint32_t which : {1u, 2u, 4u})
     if ((n.literals & which) && !name_used(f, std::string("!") + literal_text(which))) return true;
   for (uint32_t a : n.strings)
-    if (words_left(f, *p_.strings[a].language, 0, '"', nullptr)) return true;
+    if (string_left(f, p_.strings[a], 0, nullptr, 0)) return true;
   for (uint32_t a : n.numbers)
     if (words_left(f, *p_.numbers[a].language, 0, '#', nullptr)) return true;
   return false;
@@ -170,8 +198,7 @@ bool Machine::plenty(const Configuration& t) const {
     case Mode::String: {
       const StringAtom& a = p_.strings[t.a];
       if (t.scan != 0 && !a.language->all_infinite) return false;
-      return plenty_words(*a.language, t.scan != 0 ? kNone : t.state, a.max == kInf ? kInf : a.max - t.count,
-                          a.min);
+      return plenty_words(*a.language, t.scan != 0 ? kNone : t.state, room(a, t.count), a.min, a.ample);
     }
     case Mode::Number:
       return plenty_words(*p_.numbers[t.a].language, t.state, p_.numbers[t.a].max, 0);

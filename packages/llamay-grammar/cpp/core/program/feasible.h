@@ -2,6 +2,7 @@
 #pragma once
 
 #include "automata/dfa.h"
+#include "automata/lengths.h"
 #include "program/program.h"
 
 namespace llamay::grammar {
@@ -20,10 +21,11 @@ std::vector<uint64_t> with_dependencies(const ObjectAtom& a, std::vector<uint64_
 
 // Whether more words follow `state` than an array can have items; with kNone, from every state. The result
 // may be false although enough words follow.
-inline bool plenty_words(const Language& l, uint32_t state, uint32_t max_left, uint32_t min) {
-  constexpr uint64_t kPlenty = uint64_t{1} << 30;
+inline bool plenty_words(const Language& l, uint32_t state, uint32_t max_left, uint32_t min,
+                         uint32_t ample = kInf) {
   const bool infinite = state == kNone ? l.all_infinite : l.infinite(state);
   if (max_left == kInf) return infinite || (state != kNone && min == 0 && l.count_words(state) > kPlenty);
+  if (infinite && min == 0 && ample < max_left) return true;
   return infinite && l.uid == every_text()->uid && max_left >= 3;
 }
 

@@ -26,6 +26,8 @@ struct StringAtom {
   LanguagePtr language;
   uint32_t min = 0, max = kInf;
   bool closed = false;  // its words have an end of their own (lexemes): few tokens reach it
+  // ample_length of the language, where items have to differ and `max` limits them; kInf: not known.
+  uint32_t ample = kInf;
 };
 
 struct NumberAtom {
