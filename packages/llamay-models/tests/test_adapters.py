@@ -19,7 +19,7 @@ from llamay_models.errors import (
     ModelError,
     TensorError,
 )
-from llamay_models.plan import Program, evaluate, fuse
+from llamay_models.plan import ArrayTensor, Program, evaluate, fuse
 from llamay_models.plan.low_rank import Update, adapt, outline
 
 from .architecture_names import DENSE
@@ -77,11 +77,18 @@ def matrices(small: Any) -> dict[str, tuple[int, int]]:
     return names
 
 
+class Exact(ArrayTensor):
+    """A tensor whose values stay float64, so that a sum of float32 products is compared without rounding."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
 def merged(small: Any, updates: Mapping[str, Update]) -> Any:
     """The same model with the updates in its weights, in float64."""
     tensors = dict(small.tensors)
     for name, update in updates.items():
-        tensors[name] = replace(tensors[name], values=tensors[name].values + product(name, update))
+        tensors[name] = Exact(name, tensors[name].values + product(name, update))
     return replace(small, tensors=tensors)
 
 
