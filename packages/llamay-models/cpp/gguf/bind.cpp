@@ -3,8 +3,10 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <type_traits>
 
 #include "error.hpp"
 #include "gguf/bind.hpp"
@@ -21,16 +23,16 @@ using gguf::File;
 using gguf::ValueType;
 using Bytes = nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>;
 
-/// A read-only array over part of the file, which keeps the mapping alive.
-Bytes view(std::shared_ptr<const gguf::Mapping> mapping, std::span<const uint8_t> part) {
-  auto* keep = new std::shared_ptr<const gguf::Mapping>(std::move(mapping));
-  nb::capsule owner(keep,
-                    [](void* p) noexcept { delete static_cast<std::shared_ptr<const gguf::Mapping>*>(p); });
+/// A read-only array over bytes that `held` keeps alive.
+Bytes view(std::shared_ptr<const void> held, std::span<const uint8_t> part) {
+  auto* keep = new std::shared_ptr<const void>(std::move(held));
+  nb::capsule owner(keep, [](void* p) noexcept { delete static_cast<std::shared_ptr<const void>*>(p); });
   const size_t shape[1] = {part.size()};
   return Bytes(part.data(), 1, shape, owner);
 }
 
-nb::object py_text(std::string_view s) {
+/// Decoded from a copy: the decoder expects bytes that stay what they are.
+nb::object py_text(const std::string& s) {
   return nb::steal(PyUnicode_DecodeUTF8(s.data(), static_cast<Py_ssize_t>(s.size()), "replace"));
 }
 
@@ -38,7 +40,10 @@ template <class T>
 nb::object numbers(const Entry& entry) {
   // Copied, because GGUF does not align values to their size.
   auto values = std::make_unique<T[]>(entry.count ? entry.count : 1);
-  if (entry.count) std::memcpy(values.get(), entry.raw.data(), entry.raw.size());
+  if constexpr (std::is_same_v<T, bool>)
+    std::transform(entry.raw.begin(), entry.raw.end(), values.get(), [](uint8_t b) { return b != 0; });
+  else if (entry.count)
+    std::memcpy(values.get(), entry.raw.data(), entry.raw.size());
   const size_t shape[1] = {entry.count};
   T* data = values.release();
   nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
@@ -65,7 +70,14 @@ class Strings {
   size_t size() const { return entry_->count; }
   std::string_view at(size_t i) const {
     if (i >= size()) throw nb::index_error("string index out of range");
+    file_->mapping()->guard();
     return string_at(*entry_, i);
+  }
+  nb::list texts() const {
+    file_->mapping()->guard();
+    nb::list all;
+    for (size_t i = 0; i < size(); ++i) all.append(py_text(std::string(string_at(*entry_, i))));
+    return all;
   }
   const std::shared_ptr<const File>& file() const { return file_; }
 
@@ -77,6 +89,7 @@ class Strings {
 const Entry& entry_of(const File& file, std::string_view key) {
   const Entry* entry = file.find(key);
   if (!entry) throw nb::key_error(std::string(key).c_str());
+  file.mapping()->guard();
   return *entry;
 }
 
@@ -106,7 +119,7 @@ nb::object value_of(const std::shared_ptr<const File>& file, const std::string& 
     case ValueType::kBool:
       return one_or_many<bool>(e);
     case ValueType::kString:
-      return e.is_array ? nb::cast(Strings(file, &e)) : py_text(string_at(e, 0));
+      return e.is_array ? nb::cast(Strings(file, &e)) : py_text(std::string(string_at(e, 0)));
     case ValueType::kArray:
       break;  // parse() refuses arrays of arrays
   }
@@ -129,7 +142,7 @@ void bind_gguf(nb::module_& m) {
   nb::class_<Strings>(m, "Strings", "The strings of a metadata array, decoded one at a time.")
       .def("__len__", &Strings::size)
       .def(
-          "text", [](const Strings& s, size_t i) { return py_text(s.at(i)); }, "index"_a,
+          "text", [](const Strings& s, size_t i) { return py_text(std::string(s.at(i))); }, "index"_a,
           nb::sig("def text(self, index: int) -> str"),
           "String `index`; bytes that are not UTF-8 become U+FFFD.")
       .def(
@@ -139,14 +152,7 @@ void bind_gguf(nb::module_& m) {
             return nb::bytes(t.data(), t.size());
           },
           "index"_a, "The bytes of string `index`.")
-      .def(
-          "texts",
-          [](const Strings& s) {
-            nb::list all;
-            for (size_t i = 0; i < s.size(); ++i) all.append(py_text(s.at(i)));
-            return all;
-          },
-          nb::sig("def texts(self) -> list[str]"), "All strings at once.");
+      .def("texts", &Strings::texts, nb::sig("def texts(self) -> list[str]"), "All strings at once.");
 
   nb::class_<File>(m, "File", "The checked header of one GGUF file, and views into its mapping.")
       .def_static(
@@ -187,7 +193,7 @@ void bind_gguf(nb::module_& m) {
       .def(
           "raw",
           [](const std::shared_ptr<const File>& f, const std::string& key) {
-            return view(f->mapping(), entry_of(*f, key).raw);
+            return view(f, entry_of(*f, key).raw);
           },
           "key"_a, "The encoded value of a key, as it stands in the file. Raises KeyError.")
       .def("tensors", &tensor_list,
@@ -199,6 +205,7 @@ void bind_gguf(nb::module_& m) {
           [](const std::shared_ptr<const File>& f, uint64_t offset, uint64_t size) {
             const auto all = f->mapping()->bytes();
             if (offset > all.size() || size > all.size() - offset) throw nb::index_error("outside the file");
+            f->mapping()->guard();
             return view(f->mapping(), all.subspan(offset, size));
           },
           "offset"_a, "size"_a, "Part of the file as a read-only array of uint8; it keeps the mapping alive.")

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -12,9 +11,14 @@ namespace llamay::gguf {
 /// While a range is guarded, a handler of SIGBUS puts a page of zeros in the place of the lost one and notes
 /// the loss. Whoever used the bytes has to ask `lost()` before the result counts. Signals for other
 /// addresses go on to the handler that was there before.
+///
+/// The handler is the process's. Whoever installs another one takes its place until `ensure()` is called,
+/// which is why that is called before each use of a mapped file.
 class LostPages {
  public:
-  /// Guard the pages of a mapping, which begins at a page. Beyond 4,096 ranges at a time no more are guarded.
+  struct Slot;
+
+  /// Guard the pages of a mapping, which begins at a page. Throws std::bad_alloc.
   explicit LostPages(std::span<const uint8_t> range);
   ~LostPages();
   LostPages(const LostPages&) = delete;
@@ -23,8 +27,11 @@ class LostPages {
   /// Whether a page of the range was lost.
   bool lost() const;
 
+  /// Install the handler where it is not the one in place. One system call where it is.
+  static void ensure();
+
  private:
-  size_t slot_;
+  Slot* slot_;
 };
 
 }  // namespace llamay::gguf

@@ -33,6 +33,7 @@ class FileMapping final : public Mapping {
     ::munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size());
   }
   bool lost() const override { return guard_->lost(); }
+  void guard() const override { LostPages::ensure(); }
   FileMapping(const FileMapping&) = delete;
   FileMapping& operator=(const FileMapping&) = delete;
 

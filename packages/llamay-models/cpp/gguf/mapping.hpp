@@ -16,6 +16,9 @@ class Mapping {
   /// Whether bytes that were read were zeros in the place of a page that the file no longer has, or that the
   /// disk could not read.
   virtual bool lost() const { return false; }
+  /// To be called before the bytes are read: sees to it that the loss of a page is survived, whatever
+  /// handlers of signals were installed since.
+  virtual void guard() const {}
 
   /// Map a whole regular file. The descriptor may be closed afterwards.
   /// Throws FormatError when the file is empty or not a regular file, std::system_error when the system

@@ -20,6 +20,16 @@ const std::string kFetchAgain = "the file is damaged or was not downloaded compl
 std::string text(std::string_view s) { return std::string(s.substr(0, 100)); }
 std::string number(uint64_t n) { return std::to_string(n); }
 
+/// The bytes at `at` as a T, read once: the compiler may not come back to them for the value, which another
+/// program may have changed meanwhile.
+template <class T>
+T read_once(const uint8_t* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 /// Reads forward through the header; the only code that touches its bytes.
 class Cursor {
  public:
@@ -31,8 +41,7 @@ class Cursor {
   template <class T>
   T read(const char* what) {
     need(sizeof(T), what);
-    T value;
-    std::memcpy(&value, bytes_.data() + at_, sizeof(T));
+    const T value = read_once<T>(bytes_.data() + at_);
     at_ += sizeof(T);
     return value;
   }
@@ -82,14 +91,27 @@ void check_bools(const Entry& entry, size_t offset) {
                       offset + static_cast<size_t>(bad - entry.raw.begin()));
 }
 
+/// Keep a scalar's bytes, so that it stays what it was when it was checked.
+void keep_copy(Entry& entry) {
+  if (entry.is_array || entry.raw.size() > Entry::kMaxCopy) return;
+  const bool is_string = entry.type == ValueType::kString;
+  entry.copy.assign(entry.raw.begin(), entry.raw.end());
+  if (is_string) {
+    const uint64_t length = entry.raw.size() - sizeof length;
+    std::memcpy(entry.copy.data(), &length, sizeof length);
+  }
+  entry.raw = entry.copy;
+}
+
 Entry read_entry(Cursor& in) {
   Entry entry{};
   const size_t start = in.at();
-  entry.key = in.string("a metadata key");
-  if (entry.key.empty()) throw FormatError("a metadata key is empty", kFetchAgain, start);
-  if (entry.key.size() > 65535)
-    throw FormatError("a metadata key is " + number(entry.key.size()) + " bytes long; 65535 is the most",
+  const std::string_view key = in.string("a metadata key");
+  if (key.empty()) throw FormatError("a metadata key is empty", kFetchAgain, start);
+  if (key.size() > 65535)
+    throw FormatError("a metadata key is " + number(key.size()) + " bytes long; 65535 is the most",
                       kFetchAgain, start);
+  entry.key = key;
   if (!unicode::is_valid(entry.key)) throw FormatError("a metadata key is not UTF-8", kFetchAgain, start);
 
   const size_t type_at = in.at();
@@ -124,6 +146,7 @@ Entry read_entry(Cursor& in) {
   } else {
     entry.raw = in.take(entry.count * value_size(entry.type), "a metadata value");
   }
+  keep_copy(entry);
   if (entry.type == ValueType::kBool) check_bools(entry, value_at);
   return entry;
 }
@@ -151,11 +174,12 @@ uint64_t tensor_bytes(const Tensor& t, const TensorFormat& format, size_t offset
 Tensor read_tensor(Cursor& in) {
   Tensor t{};
   const size_t start = in.at();
-  t.name = in.string("a tensor name");
-  if (t.name.empty() || t.name.size() > File::kMaxTensorName || !unicode::is_valid(t.name))
-    throw FormatError("a tensor name is " + (t.name.empty() ? "empty"
-                                             : t.name.size() > File::kMaxTensorName
-                                                 ? number(t.name.size()) + " bytes long; " +
+  const std::string_view name = in.string("a tensor name");
+  if (name.size() <= File::kMaxTensorName) t.name = name;
+  if (t.name.empty() || !unicode::is_valid(t.name))
+    throw FormatError("a tensor name is " + (name.empty() ? "empty"
+                                             : name.size() > File::kMaxTensorName
+                                                 ? number(name.size()) + " bytes long; " +
                                                        number(File::kMaxTensorName) + " is the most"
                                                  : "not UTF-8"),
                       kFetchAgain, start);
@@ -259,14 +283,18 @@ void place_tensors(std::vector<Tensor>& tensors, uint64_t data_offset, uint64_t 
 }  // namespace
 
 std::string_view string_at(const Entry& entry, uint64_t i) {
-  const uint8_t* start = entry.raw.data() + entry.starts[i / Entry::kStride];
-  uint64_t length;
-  std::memcpy(&length, start, sizeof length);
-  for (uint64_t before = i % Entry::kStride; before; --before) {
-    start += sizeof length + length;
-    std::memcpy(&length, start, sizeof length);
+  const uint64_t group = i / Entry::kStride;
+  const uint64_t end = group + 1 < entry.starts.size() ? entry.starts[group + 1] : entry.raw.size();
+  uint64_t at = entry.starts[group], length = 0;
+  for (uint64_t ahead = i % Entry::kStride + 1; ahead; --ahead) {
+    at += length;
+    if (end - at < sizeof length) return {};
+    // Where nobody wrote to the file, the lengths are those that were checked.
+    length = read_once<uint64_t>(entry.raw.data() + at);
+    at += sizeof length;
+    length = std::min(length, end - at);
   }
-  return {reinterpret_cast<const char*>(start + sizeof length), length};
+  return {reinterpret_cast<const char*>(entry.raw.data() + at), length};
 }
 
 const Entry* File::find(std::string_view key) const {
@@ -298,11 +326,12 @@ File File::parse(std::shared_ptr<const Mapping> mapping) {
                       kFetchAgain, 16);
 
   for (uint64_t i = 0; i < n_entries; ++i) file.entries_.push_back(read_entry(in));
-  file.by_key_ = sorted_unique(file.entries_, [](const Entry& e) { return e.key; }, "metadata key");
+  file.by_key_ =
+      sorted_unique(file.entries_, [](const Entry& e) { return std::string_view(e.key); }, "metadata key");
   file.alignment_ = read_alignment(file);
 
   for (uint64_t i = 0; i < n_tensors; ++i) file.tensors_.push_back(read_tensor(in));
-  sorted_unique(file.tensors_, [](const Tensor& t) { return t.name; }, "tensor");
+  sorted_unique(file.tensors_, [](const Tensor& t) { return std::string_view(t.name); }, "tensor");
 
   const uint64_t end = in.at();
   file.data_offset_ = (end + file.alignment_ - 1) / file.alignment_ * file.alignment_;

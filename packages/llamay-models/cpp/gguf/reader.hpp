@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,9 +14,13 @@
 
 namespace llamay::gguf {
 
-/// One metadata entry. Everything points into the mapping; nothing is copied but the starts of strings.
+/// One metadata entry.
+///
+/// Another program may write to the file at any time, so nothing that was checked is read from the mapping
+/// again: the key and a scalar are copies. Large values stay in the mapping; what their bytes say may change,
+/// where they are does not.
 struct Entry {
-  std::string_view key;
+  std::string key;
   ValueType type;  ///< type of the value, or of the elements when is_array
   bool is_array;
   uint64_t count;                ///< elements; 1 for a scalar
@@ -23,12 +28,18 @@ struct Entry {
   /// Strings only: offset in raw of every kStride-th string's length field. A start for each would take
   /// megabytes for the vocabularies and merges of today.
   std::vector<uint64_t> starts;
+  std::vector<uint8_t> copy;  ///< what raw points to, of a scalar of at most kMaxCopy bytes
 
   static constexpr uint64_t kStride = 8;
+  static constexpr uint64_t kMaxCopy = 1 << 16;
+
+  Entry() = default;
+  Entry(Entry&&) = default;  // raw stays where it points to
+  Entry& operator=(Entry&&) = default;
 };
 
 struct Tensor {
-  std::string_view name;
+  std::string name;
   uint32_t format;  ///< id for tensor_format()
   uint32_t n_dims;
   std::array<uint64_t, 4> dims;  ///< in the file's order: dims[0] runs fastest; 1 beyond n_dims
@@ -36,7 +47,8 @@ struct Tensor {
   uint64_t nbytes;
 };
 
-/// The header of one GGUF file, wholly checked: every string, array and tensor lies inside the mapping.
+/// The header of one GGUF file, wholly checked: every string, array and tensor lies inside the mapping, also
+/// after the file has changed.
 ///
 /// Throws FormatError from parse() for anything else. Memory is bounded by the size of the file and the two
 /// limits below, time is O(n log n) in the length of the header.
@@ -47,6 +59,8 @@ class File {
   static constexpr size_t kMaxTensorName = 63;  ///< bytes; ggml reserves 64 with the final zero
 
   static File parse(std::shared_ptr<const Mapping> mapping);
+  File(File&&) = default;
+  File& operator=(File&&) = default;
 
   uint32_t version() const { return version_; }
   uint64_t alignment() const { return alignment_; }
@@ -58,6 +72,8 @@ class File {
   const Entry* find(std::string_view key) const;
 
  private:
+  File() = default;
+
   std::shared_ptr<const Mapping> mapping_;
   uint32_t version_ = 0;
   uint64_t alignment_ = 32;
@@ -67,7 +83,8 @@ class File {
   std::vector<uint32_t> by_key_;
 };
 
-/// String i of an entry of strings. i must be below entry.count.
+/// String i of an entry of strings, always inside entry.raw; where the file has changed since it was parsed,
+/// of any bytes there. i must be below entry.count.
 std::string_view string_at(const Entry& entry, uint64_t i);
 
 }  // namespace llamay::gguf

@@ -5,7 +5,9 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -101,6 +103,128 @@ void test_reader() {
     std::string bytes = good;
     for (int n = 0; n < 4; ++n) bytes[random() % bytes.size()] = static_cast<char>(random());
     refused(bytes);
+  }
+}
+
+/// A file with strings of several lengths, as a vocabulary has them, and merges of them.
+std::string vocabulary_file() {
+  std::string out = "GGUF";
+  put<uint32_t>(out, 3);
+  put<uint64_t>(out, 0);
+  put<uint64_t>(out, 4);
+  put_text(out, "general.name");
+  put<uint32_t>(out, 8);
+  put_text(out, "some name");
+  put_text(out, "flag");
+  put<uint32_t>(out, 7);
+  put<uint8_t>(out, 1);
+  put_text(out, "merges");
+  put<uint32_t>(out, 9);
+  put<uint32_t>(out, 8);
+  put<uint64_t>(out, 2);
+  put_text(out, "a a");
+  put_text(out, "aa aa");
+  put_text(out, "tokens");
+  put<uint32_t>(out, 9);
+  put<uint32_t>(out, 8);
+  put<uint64_t>(out, 27);
+  for (size_t i = 0; i < 26; ++i) put_text(out, std::string(i % 5 + 1, static_cast<char>('a' + i / 5)));
+  put_text(out, "zz");
+  return out;
+}
+
+/// Everything that may be read of a file whose bytes are others by now: the sanitizer watches that it is
+/// inside.
+uint64_t read_all(const gguf::File& file, const std::vector<std::string>& keys) {
+  uint64_t sum = 0;
+  for (const auto& key : keys) {
+    const gguf::Entry* entry = file.find(key);
+    check(entry != nullptr, "a key stays");
+    for (const uint8_t byte : entry->raw) sum += byte;
+    if (entry->type != gguf::ValueType::kString) continue;
+    for (uint64_t i = 0; i < entry->count; ++i) {
+      const auto text = gguf::string_at(*entry, i);
+      const auto* begin = reinterpret_cast<const uint8_t*>(text.data());
+      check(text.empty() ||
+                (begin >= entry->raw.data() && begin + text.size() <= entry->raw.data() + entry->raw.size()),
+            "a string lies in its entry");
+      for (const char c : text) sum += static_cast<uint8_t>(c);
+    }
+  }
+  return sum;
+}
+
+void try_tokenizer(const gguf::File& file) {
+  const auto strings = [&](const char* key) {
+    std::vector<std::string_view> all;
+    const gguf::Entry* entry = file.find(key);
+    for (uint64_t i = 0; i < entry->count; ++i) all.push_back(gguf::string_at(*entry, i));
+    return all;
+  };
+  const auto texts = strings("tokens");
+  std::vector<uint8_t> attributes(texts.size(), kNormal);
+  attributes.back() = kControl;
+  for (const auto spelling : {Spelling::kByteLevel, Spelling::kSentencePiece, Spelling::kEscaped}) try {
+      const Vocabulary vocabulary(texts, attributes, spelling);
+      make_bpe(vocabulary, strings("merges"), *find_pretokenizer("gpt-2"));
+    } catch (const FormatError&) {
+    }
+}
+
+/// Another program writes to the file after it was opened: what was checked stays, and no read leaves the
+/// file.
+void test_changed_file() {
+  const std::string good = vocabulary_file();
+  const std::vector<std::string> keys{"general.name", "flag", "merges", "tokens"};
+  const auto mapping = gguf::Mapping::of_bytes({reinterpret_cast<const uint8_t*>(good.data()), good.size()});
+  auto* bytes = const_cast<uint8_t*>(mapping->bytes().data());
+  const gguf::File file = gguf::File::parse(mapping);
+  const uint64_t sum = read_all(file, keys);
+  std::mt19937 random(19);
+  for (const uint64_t length : {UINT64_MAX, UINT64_MAX - 7, uint64_t{INT64_MAX}, uint64_t{1} << 32,
+                                uint64_t{100}, uint64_t{9}, uint64_t{0}})
+    for (size_t at = 0; at + 8 <= good.size(); ++at) {
+      std::memcpy(bytes + at, &length, sizeof length);
+      read_all(file, keys);
+      try_tokenizer(file);
+      std::memcpy(bytes, good.data(), good.size());
+    }
+  for (int i = 0; i < 2000; ++i) {
+    for (size_t at = 0; at < good.size(); ++at)
+      if (i % 2 == 0 || random() % 8 == 0) bytes[at] = static_cast<uint8_t>(random());
+    read_all(file, keys);
+    try_tokenizer(file);
+    check(gguf::string_at(*file.find("general.name"), 0) == "some name", "a scalar stays what it was");
+    check(file.find("flag")->raw[0] == 1, "a bool stays one");
+    std::memcpy(bytes, good.data(), good.size());
+  }
+  check(read_all(file, keys) == sum, "the file as it was reads as it did");
+}
+
+/// The file changes while it is parsed, and while a vocabulary is made of it.
+void test_changing_file() {
+  const std::string good = vocabulary_file(), tensors = small_file();
+  for (const std::string& content : {good, tensors}) {
+    const auto mapping =
+        gguf::Mapping::of_bytes({reinterpret_cast<const uint8_t*>(content.data()), content.size()});
+    auto* bytes = const_cast<volatile uint8_t*>(mapping->bytes().data());
+    std::atomic<bool> done = false;
+    std::thread writer([&] {
+      std::mt19937 random(23);
+      while (!done) {
+        const size_t at = 4 + random() % (content.size() - 4);
+        bytes[at] = static_cast<uint8_t>(random());
+        for (int i = 0; i < 50; ++i) bytes[at] = bytes[at];
+        bytes[at] = static_cast<uint8_t>(content[at]);
+      }
+    });
+    for (int i = 0; i < 5000; ++i) try {
+        const gguf::File file = gguf::File::parse(mapping);
+        if (file.find("tokens") && file.find("merges")) try_tokenizer(file);
+      } catch (const FormatError&) {
+      }
+    done = true;
+    writer.join();
   }
 }
 
@@ -237,9 +361,40 @@ void test_lost_pages() {
   ::unlink(name);
 }
 
+void recover(int) {}
+
+/// Every mapping is guarded, however many there are, also after other handlers took the place of this one.
+void test_many_mappings() {
+  const long page = ::sysconf(_SC_PAGESIZE);
+  char name[] = "/tmp/llamay-lost-pages-XXXXXX";
+  const int fd = ::mkstemp(name);
+  const std::string content(size_t(2 * page), 'x');
+  check(::write(fd, content.data(), content.size()) == ssize_t(content.size()), "its content");
+  {
+    std::vector<std::shared_ptr<const gguf::Mapping>> all(5000);
+    for (auto& each : all) each = gguf::Mapping::of_file(fd);
+    check(::ftruncate(fd, page) == 0, "cutting it short");
+    const std::array<void (*)(int), 3> handlers{SIG_DFL, SIG_IGN, recover};
+    for (size_t i = 0; i < all.size(); ++i) {
+      std::signal(SIGBUS, handlers[i % handlers.size()]);
+      all[i]->guard();
+      check(all[i]->bytes()[size_t(page)] == 0 && all[i]->lost(), "the loss of its page is noted");
+    }
+    std::signal(SIGBUS, recover);
+    all[0]->guard();
+    check(::raise(SIGBUS) == 0, "a signal that was sent goes to the other handler");
+  }
+  std::signal(SIGBUS, SIG_DFL);
+  ::close(fd);
+  ::unlink(name);
+}
+
 int main() {
   test_reader();
+  test_changed_file();
+  test_changing_file();
   test_lost_pages();
+  test_many_mappings();
   test_byte_level();
   test_sentencepiece_kinds();
   test_charsmap();

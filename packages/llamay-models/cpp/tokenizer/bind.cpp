@@ -33,6 +33,7 @@ std::vector<std::string_view> strings(const gguf::File& file, const std::string&
   if (!entry || !entry->is_array || entry->type != gguf::ValueType::kString)
     throw FormatError("metadata key '" + key + "' is missing or not an array of strings",
                       "the file has no usable vocabulary");
+  file.mapping()->guard();
   std::vector<std::string_view> all;
   all.reserve(entry->count);
   for (uint64_t i = 0; i < entry->count; ++i) all.push_back(gguf::string_at(*entry, i));
@@ -94,11 +95,13 @@ std::shared_ptr<const Tokenizer> ugm_tokenizer(const gguf::File& file, const Att
   auto vocabulary = vocabulary_of(file, attributes, Spelling::kSentencePiece);
   check_scores(*vocabulary, scores);
   UgmOptions options{unknown.value_or(kNoToken), add_space_prefix, merge_spaces, {}};
+  std::vector<uint8_t> charsmap;  // a copy, because the file may change between two reads of it
   if (const gguf::Entry* map = file.find("tokenizer.ggml.precompiled_charsmap")) {
     if (!map->is_array || gguf::value_size(map->type) != 1)
       throw FormatError("metadata key 'tokenizer.ggml.precompiled_charsmap' must be an array of bytes",
                         "the file was written by a faulty tool");
-    options.charsmap = map->raw;
+    charsmap.assign(map->raw.begin(), map->raw.end());
+    options.charsmap = charsmap;
   }
   auto algorithm = make_ugm(*vocabulary, {scores.data(), scores.size()}, options);
   return std::make_shared<const Tokenizer>(std::move(vocabulary), std::move(algorithm));

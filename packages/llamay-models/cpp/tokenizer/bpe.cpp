@@ -22,23 +22,23 @@ Bpe::Bpe(const Vocabulary& vocabulary, std::span<const std::string_view> merges)
   mask_ = slots - 1;
   slots_.assign(slots, {kEmpty, {}});
   const bool byte_level = vocabulary.spelling() == Spelling::kByteLevel;
-  std::string joined;
+  std::string merge, joined;
   for (uint32_t rank = 0; rank < merges.size(); ++rank) {
-    const std::string_view merge = merges[rank];
+    merge = merges[rank];  // a copy: the file may change meanwhile
     const auto fail = [&](const std::string& why) {
-      throw FormatError(
-          "merge " + std::to_string(rank) + " ('" + std::string(merge.substr(0, 80)) + "') " + why,
-          "the vocabulary was damaged, or converted by a faulty tool");
+      throw FormatError("merge " + std::to_string(rank) + " ('" + merge.substr(0, 80) + "') " + why,
+                        "the vocabulary was damaged, or converted by a faulty tool");
     };
-    const size_t space = merge.size() > 1 ? merge.find(' ', 1) : std::string_view::npos;
-    if (space == std::string_view::npos || space + 1 == merge.size())
+    const size_t space = merge.size() > 1 ? merge.find(' ', 1) : std::string::npos;
+    if (space == std::string::npos || space + 1 == merge.size())
       fail("is not two parts with a space between");
-    joined = merge.substr(0, space);
-    joined += merge.substr(space + 1);
+    const std::string_view parts = merge;
+    joined = parts.substr(0, space);
+    joined += parts.substr(space + 1);
     size_t cut = space;
     if (byte_level) {
-      const auto left = from_byte_alphabet(merge.substr(0, space)),
-                 right = from_byte_alphabet(merge.substr(space + 1));
+      const auto left = from_byte_alphabet(parts.substr(0, space)),
+                 right = from_byte_alphabet(parts.substr(space + 1));
       if (!left || !right) fail("uses characters that spell no byte");
       cut = left->size();
       joined = *left + *right;

@@ -123,15 +123,17 @@ Vocabulary::Vocabulary(std::span<const std::string_view> texts, std::span<const 
                         "the vocabulary was written by a faulty tool");
 }
 
-void Vocabulary::read_token(uint32_t id, std::string_view text) {
+void Vocabulary::read_token(uint32_t id, std::string_view in_file) {
+  text_start_.push_back(static_cast<uint32_t>(texts_.size()));
+  texts_ += in_file;
+  // Only the copy is looked at: the file may change meanwhile.
+  const std::string_view text = std::string_view(texts_).substr(text_start_[id]);
   if (text.size() > kMaxTokenBytes)
     throw FormatError("token " + std::to_string(id) + " is " + std::to_string(text.size()) + " bytes long; " +
                           std::to_string(kMaxTokenBytes) + " is the most",
                       "the vocabulary is damaged");
   longest_ = std::max(longest_, text.size());
-  text_start_.push_back(static_cast<uint32_t>(texts_.size()));
   bytes_start_.push_back(static_cast<uint32_t>(bytes_.size()));
-  texts_ += text;
   if (attributes_[id] & kByte) {
     const auto byte = byte_of(text);
     if (!byte)

@@ -62,7 +62,7 @@ class Vocabulary {
   static std::string_view slice(const std::string& all, const std::vector<uint32_t>& starts, uint32_t id) {
     return std::string_view(all).substr(starts[id], starts[id + 1] - starts[id]);
   }
-  void read_token(uint32_t id, std::string_view text);
+  void read_token(uint32_t id, std::string_view in_file);
   void index(uint32_t id);
 
   /// A token whose text is not spelled in the byte alphabet can only be matched as a special token.

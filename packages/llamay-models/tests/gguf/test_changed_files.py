@@ -163,6 +163,117 @@ with gguf.open(path) as file:
     assert "was changed after it was opened" in run(code, tmp_path / "large.gguf")
 
 
+HANDLERS = {
+    "faulthandler": "import faulthandler; faulthandler.enable(open(os.devnull, 'w'))",
+    "default": "import signal; signal.signal(signal.SIGBUS, signal.SIG_DFL)",
+    "ignored": "import signal; signal.signal(signal.SIGBUS, signal.SIG_IGN)",
+    "a function": "import signal; signal.signal(signal.SIGBUS, print)",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the signal for lost pages is Linux's")
+@pytest.mark.parametrize("install", HANDLERS.values(), ids=HANDLERS)
+def test_a_file_can_be_cut_short_also_after_another_handler_was_installed(
+    tmp_path: Path, install: str
+) -> None:
+    code = f"""{textwrap.dedent(LARGE)}
+with gguf.open(path) as file:
+    info = file.tensors["t63"]
+    view = info.data
+    {install}
+    cut()
+    assert (info.data == 0).all() and (view == 0).all()
+    try:
+        file.check_unchanged()
+    except gguf.GGUFError as error:
+        print(error)
+"""
+    assert "was changed after it was opened" in run(code, tmp_path / "large.gguf")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the signal for lost pages is Linux's")
+@pytest.mark.parametrize("install", HANDLERS.values(), ids=HANDLERS)
+def test_a_load_survives_a_handler_that_is_installed_meanwhile(path: Path, install: str) -> None:
+    code = f"""
+import os, sys
+from llamay_models import load
+from llamay_models.errors import ModelError
+def progress(*_):
+    {install}
+    os.truncate(sys.argv[1], 4096)
+try:
+    load(sys.argv[1], progress=progress, threads=1, kv_budget=1 << 24)
+except ModelError as error:
+    print(error)
+"""
+    assert "was changed after it was opened" in run(code, path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the signal for lost pages is Linux's")
+def test_another_handler_gets_the_bus_errors_of_others_once(tmp_path: Path) -> None:
+    code = f"""{textwrap.dedent(LARGE)}
+import faulthandler, mmap
+with gguf.open(path) as file, open(path, "rb") as other:
+    faulthandler.enable()
+    file.tensors["t0"].data
+    own = mmap.mmap(other.fileno(), 0, prot=mmap.PROT_READ)
+    cut()
+    own[-1]
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "large.gguf")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == -signal.SIGBUS
+    assert done.stderr.count("Fatal Python error: Bus error") == 1
+
+
+@pytest.mark.parametrize("length", [0x7FFFFFFFFFFFFFFF, 0xFFFFFFFFFFFFFFFF, 1 << 33, 1000, 0])
+def test_lengths_that_change_after_they_were_checked_lead_no_read_astray(
+    tmp_path: Path, shared_data: Path, length: int
+) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes((shared_data / "models" / "stories260K.gguf").read_bytes())
+    code = f"""
+import sys
+from llamay_models import gguf, tokenizer
+from llamay_models.errors import ModelError
+path, key = sys.argv[1], b"tokenizer.ggml.tokens"
+with gguf.open(path) as file, open(path, "r+b", buffering=0) as other:
+    content = other.read()
+    at = content.index(key) + len(key) + 8
+    count = int.from_bytes(content[at : at + 8], "little")
+    at += 8
+    for i in range(count):
+        if i % 7 == 3:
+            other.seek(at)
+            other.write(({length}).to_bytes(8, "little"))
+        at += 8 + int.from_bytes(content[at : at + 8], "little")
+    tokens = file.metadata["tokenizer.ggml.tokens"]
+    assert len(list(tokens)) == count == len([tokens.raw(i) for i in range(count)])
+    try:
+        tokenizer.from_gguf(file)
+    except ModelError as error:
+        print(error)
+"""
+    assert "was changed after it was opened" in run(code, path)
+
+
+def test_what_the_metadata_say_stays_what_was_checked(path: Path) -> None:
+    with gguf.open(path) as file:
+        before = {
+            key: value for key, value in file.metadata.items() if isinstance(value, bool | int | float | str)
+        }
+        names = list(file.tensors)
+        with path.open("r+b") as other:
+            other.seek(24)
+            other.write(b"\xff" * (min(info.offset for info in file.tensors.values()) - 24))
+        assert {key: file.metadata[key] for key in before} == before
+        for key in file.metadata:
+            _ = file.metadata[key], file.metadata.raw(key), file.metadata.type_of(key)
+        assert list(file.tensors) == names
+        with pytest.raises(gguf.GGUFError, match="was changed after it was opened"):
+            file.check_unchanged()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the signal for lost pages is Linux's")
 def test_other_bus_errors_still_end_the_process(tmp_path: Path) -> None:
     code = f"""{textwrap.dedent(LARGE)}

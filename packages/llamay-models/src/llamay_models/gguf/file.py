@@ -6,7 +6,7 @@ import hashlib
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -34,7 +34,6 @@ class TensorInfo:
         shape: numpy order, so (rows, columns) for a matrix; the last dimension runs fastest.
         offset: byte of the file (of its part, in a split model) at which the data start.
         nbytes: bytes of data.
-        data: read-only uint8 view of the mapped file, shape (nbytes,). It keeps the mapping alive on its own.
 
     """
 
@@ -43,7 +42,15 @@ class TensorInfo:
     shape: tuple[int, ...]
     offset: int
     nbytes: int
-    data: NDArray[np.uint8]
+    _file: _native.File = field(compare=False)
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """A read-only uint8 view of the mapped file, shape (nbytes,), which keeps the mapping alive on its own.
+
+        A program that installs handlers of SIGBUS asks for it again afterwards: see `GGUFFile.check_unchanged`.
+        """
+        return self._file.bytes(self.offset if self.nbytes else 0, self.nbytes)
 
     def __repr__(self) -> str:
         place = f"offset={self.offset}, nbytes={self.nbytes}"
@@ -167,7 +174,9 @@ class GGUFFile:
         """Raise GGUFError if a file was written to since it was opened, or a part of one could not be read.
 
         A page that is lost while the file is mapped reads as zeros, and sends no signal: whoever has read tensors asks
-        here before the result counts.
+        here before the result counts. On Linux a handler of SIGBUS does that. Where the program has installed another
+        one, reading `TensorInfo.data` or the metadata puts this one back before it; a view that was taken earlier is
+        guarded again from then on.
         """
         for part in self._open_parts():
             part.check_unchanged()
@@ -199,8 +208,9 @@ class GGUFFile:
                         path=part.path,
                         offset=offset,
                     )
-                data = part.file.bytes(offset if nbytes else 0, nbytes)
-                tensors[name] = TensorInfo(name, FORMAT_BY_ID[format_id].name, shape, offset, nbytes, data)
+                tensors[name] = TensorInfo(
+                    name, FORMAT_BY_ID[format_id].name, shape, offset, nbytes, part.file
+                )
         return tensors
 
 

@@ -24,7 +24,7 @@ def from_gguf(file: GGUFFile) -> Tokenizer:
     """Return the tokenizer of a model file. It keeps nothing of the file open.
 
     Raises:
-        GGUFError: a key is missing or has the wrong type.
+        GGUFError: a key is missing or has the wrong type, or the file was changed since it was opened.
         TokenizerError: the kind of tokenizer or the pre-tokenizer is not known, or the vocabulary is damaged.
 
     """
@@ -38,9 +38,13 @@ def from_gguf(file: GGUFFile) -> Tokenizer:
             f" those that are: {', '.join(_KINDS)}"
         )
     size = len(metadata.get_strings("tokenizer.ggml.tokens"))
-    with naming(file.path):
-        special = read_special_tokens(native, metadata, model, size)
-        made = _MAKERS[kind](metadata, special, size)
+    try:
+        with naming(file.path):
+            special = read_special_tokens(native, metadata, model, size)
+            made = _MAKERS[kind](metadata, special, size)
+    except TokenizerError:
+        file.check_unchanged()  # a file that was written to meanwhile is not damaged
+        raise
     prefix, suffix = _ends(file, metadata, special, made)
     return Tokenizer(
         made.native,
