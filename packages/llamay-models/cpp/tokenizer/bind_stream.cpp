@@ -1,5 +1,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
@@ -26,6 +27,8 @@ nb::object to_text(const std::string& bytes, Py_ssize_t* used) {
   return nb::steal(text);
 }
 
+std::string shown(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
+
 class StreamDecoder {
  public:
   StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special,
@@ -35,11 +38,14 @@ class StreamDecoder {
   nb::object push(const nb::args& tokens) {
     const Vocabulary& v = tokenizer_->vocabulary();
     for (const nb::handle token : tokens) {
-      const auto id = nb::cast<int64_t>(token);
-      if (id < 0 || id >= v.size())
-        throw nb::index_error(
-            ("token " + std::to_string(id) + " is not in the vocabulary of " + std::to_string(v.size()))
-                .c_str());
+      int64_t id = -1;
+      const bool fits = nb::try_cast<int64_t>(token, id);
+      if (!fits && !PyLong_Check(token.ptr()))
+        throw nb::type_error(("a token must be a whole number, not " + shown(token)).c_str());
+      if (!fits || id < 0 || id >= v.size())
+        throw nb::index_error(("token " + (fits ? std::to_string(id) : shown(token)) +
+                               " is not in the vocabulary of " + std::to_string(v.size()))
+                                  .c_str());
       const auto known = static_cast<uint32_t>(id);
       const bool hidden =
           skip_special_ && v.attributes(known) & (kControl | kUnknown) && !keep_.contains(known);

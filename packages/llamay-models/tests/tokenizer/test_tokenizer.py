@@ -332,6 +332,55 @@ def test_lone_surrogates_and_other_types_are_refused(byte_level: tokenizer.Token
         byte_level.encode(3)  # type: ignore[arg-type]
 
 
+def test_a_wrong_argument_is_named(byte_level: tokenizer.Tokenizer) -> None:
+    def refused(
+        kind: type[Exception], message: str, call: Callable[..., Any], *given: Any, **named: Any
+    ) -> None:
+        with pytest.raises(kind, match=message) as caught:
+            call(*given, **named)
+        assert "\n" not in str(caught.value)
+
+    words: Any = byte_level
+    for call in (words.encode, words.encode_array):
+        refused(TypeError, "text must be a str or bytes, not None", call, None)
+        refused(TypeError, "text must be a str or bytes, not of type list", call, ["a"])
+        refused(TypeError, "parse_special must be True or False", call, "a", parse_special=None)
+        refused(TypeError, "add_special must be True or False", call, "a", add_special="no")
+    refused(TypeError, "continuation must be True or False", words.encode, "a", continuation=2)
+    refused(TypeError, "text must be bytes, not of type str", words.encode_trusting, "a", [])
+    for spans in ([(0, -1)], [(2, 1)], [(0, 2), (1, 3)], [(0, 1 << 40)], [3], [(1, 2, 3)], [(0.5, 1)]):
+        refused(ValueError, "spans must be pairs of bytes", words.encode_trusting, b"abc", spans)
+    for call in (words.decode, words.decode_bytes):
+        refused(TypeError, "ids must be token ids, not None", call, None)
+        refused(TypeError, "ids must be token ids, not of type str", call, "12")
+        refused(TypeError, "token must be a whole number, not 1.5", call, [1, 1.5])
+        refused(TypeError, "token must be a whole number, not '1'", call, ["1"])
+        refused(TypeError, "token must be a whole number, not True", call, [True])
+        refused(TypeError, "token must be a whole number, not 1.5", call, np.array([1.5]))
+        refused(TypeError, r"token must be a whole number, not \[1\]", call, [[1], [2, 3]])
+        refused(
+            TypeError, "ids must be token ids in one dimension, not in 2", call, np.zeros((2, 2), np.int32)
+        )
+        for token in (1 << 40, 1 << 63, 1 << 70, -(1 << 70)):
+            refused(IndexError, f"token {token} is not in the vocabulary of", call, [1, token])
+    for call in (words.token_bytes, words.token_text, words.is_special, words.is_user_defined):
+        refused(TypeError, "token must be a whole number, not None", call, None)
+        refused(TypeError, "token must be a whole number, not '1'", call, "1")
+        refused(IndexError, "is not in the vocabulary of", call, 1 << 70)
+    refused(TypeError, "text must be a str, not of type bytes", words.find, b"a")
+    refused(TypeError, "skip_special must be True or False", words.stream_decoder, skip_special=1)
+    refused(IndexError, "token -1 is not in the vocabulary of", words.stream_decoder, keep=[-1])
+    refused(TypeError, "token must be a whole number, not 1.5", words.stream_decoder, keep=[1.5])
+    refused(TypeError, "a token must be a whole number, not None", words.stream_decoder().push, None)
+    refused(IndexError, "is not in the vocabulary of", words.stream_decoder().push, 1 << 70)
+    assert (
+        words.decode([np.int64(65), 65])
+        == words.decode(np.array([65, 65], np.uint64))
+        == words.decode((65, 65))
+    )
+    assert words.decode([]) == words.decode(iter([])) == ""
+
+
 def test_the_digest_changes_with_everything_that_decides_about_ids(
     write_vocabulary: Write, byte_level_keys: dict[str, Any]
 ) -> None:

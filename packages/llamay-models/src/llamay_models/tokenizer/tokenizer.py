@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ from numpy.typing import NDArray
 
 from .. import _native
 from .._native import StreamDecoder as StreamDecoder
+from ..arguments import flag, whole
 from .special_tokens import CONTROL, UNKNOWN, USER_DEFINED, SpecialTokens
+
+_MOST_BYTES = (1 << 32) - 1
 
 
 class Tokenizer:
@@ -96,18 +100,23 @@ class Tokenizer:
                 text, none is put before this one; the tokens before a text are left out.
 
         Raises:
+            TypeError: an argument is of another type.
             UnicodeEncodeError: a str holds lone surrogates.
             ValueError: the text is longer than 1 GiB.
 
         """
-        ids = self._native.encode(text, parse_special, continuation)
+        _check_text(text)
+        _check_flags(add_special=add_special, parse_special=parse_special, continuation=continuation)
+        ids = self._native.encode(text, bool(parse_special), bool(continuation))
         return [*(() if continuation else self._prefix), *ids, *self._suffix] if add_special else ids
 
     def encode_array(
         self, text: str | bytes, *, add_special: bool = True, parse_special: bool = False
     ) -> NDArray[np.int32]:
         """Return the ids of a text as an array of shape (tokens,); see `encode`."""
-        ids = self._native.encode_array(text, parse_special)
+        _check_text(text)
+        _check_flags(add_special=add_special, parse_special=parse_special)
+        ids = self._native.encode_array(text, bool(parse_special))
         if not add_special or not (self._prefix or self._suffix):
             return ids
         return np.concatenate([np.array(self._prefix, np.int32), ids, np.array(self._suffix, np.int32)])
@@ -124,8 +133,15 @@ class Tokenizer:
             spans: in increasing order, not overlapping.
             add_special: as in `encode`.
 
+        Raises:
+            TypeError: an argument is of another type.
+            ValueError: the spans are not in order, or the text is longer than 1 GiB.
+
         """
-        table = np.array(spans, np.uint32).reshape(-1, 2)
+        if not isinstance(text, bytes):
+            raise TypeError(f"text must be bytes, not {_kind(text)}")
+        _check_flags(add_special=add_special)
+        table = _span_table(spans)
         ids = self._native.encode_trusting(text, table)
         return [*self._prefix, *ids, *self._suffix] if add_special else ids
 
@@ -139,6 +155,7 @@ class Tokenizer:
                 that space is dropped at the start of a whole text, but kept in a continuation.
 
         Raises:
+            TypeError: `ids` holds something that is no whole number, or another argument is of another type.
             IndexError: an id is not in the vocabulary.
 
         """
@@ -150,40 +167,118 @@ class Tokenizer:
         self, ids: Iterable[int], *, skip_special: bool = False, continuation: bool = False
     ) -> bytes:
         """Return the bytes of tokens; see `decode`."""
-        array = ids if isinstance(ids, np.ndarray) else np.array(list(ids), np.int64)
-        if array.size and not (array.min() >= 0 and array.max() < self.vocab_size):
-            bad = next(int(i) for i in array if not 0 <= i < self.vocab_size)
-            raise IndexError(f"token {bad} is not in the vocabulary of {self.vocab_size}")
-        flat = np.ascontiguousarray(array, np.int32)
-        return self._native.decode(flat, skip_special, self._strips_space and not continuation)
+        _check_flags(skip_special=skip_special, continuation=continuation)
+        flat = np.ascontiguousarray(self._known("ids", ids), np.int32)
+        return self._native.decode(flat, bool(skip_special), self._strips_space and not continuation)
 
     def token_bytes(self, token: int) -> bytes:
         """Return the bytes that a token stands for in a text; of a control token, its name."""
-        return self._native.token_bytes(token)
+        try:
+            return self._native.token_bytes(token)
+        except TypeError:
+            return self._native.token_bytes(self._one(token))
 
     def token_text(self, token: int) -> str:
         """Return a token as it is written in the file, for showing to people."""
-        return self._native.token_text(token).decode("utf-8", "replace")
+        try:
+            text = self._native.token_text(token)
+        except TypeError:
+            text = self._native.token_text(self._one(token))
+        return text.decode("utf-8", "replace")
 
     def find(self, text: str) -> int | None:
         """Return the token that is written so in the file, or None."""
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a str, not {_kind(text)}")
+        text.encode()  # raises UnicodeEncodeError for lone surrogates
         return self._native.find(text)
 
     def is_special(self, token: int) -> bool:
         """Return whether a token is a control token (or stands for the unknown), so no part of a text."""
-        return bool(self._native.attributes(token) & (CONTROL | UNKNOWN))
+        return bool(self._attributes(token) & (CONTROL | UNKNOWN))
 
     def is_user_defined(self, token: int) -> bool:
         """Return whether a token counts wherever a text spells it, as <tool_call> often does."""
-        return bool(self._native.attributes(token) & USER_DEFINED)
+        return bool(self._attributes(token) & USER_DEFINED)
 
     def stream_decoder(self, *, skip_special: bool = False, keep: Collection[int] = ()) -> StreamDecoder:
         """Return a decoder for tokens that come one after the other."""
-        return StreamDecoder(self._native, skip_special, list(keep))
+        _check_flags(skip_special=skip_special)
+        return StreamDecoder(self._native, bool(skip_special), self._known("keep", keep).tolist())
 
     def digest(self) -> str:
         """Return a SHA-256, in hex, over everything in the file that decides about ids."""
         return self._digest
+
+    def _attributes(self, token: int) -> int:
+        try:
+            return self._native.attributes(token)
+        except TypeError:
+            return self._native.attributes(self._one(token))
+
+    def _one(self, token: int) -> int:
+        """Return a token's id. Raises TypeError for what is no whole number, IndexError outside the vocabulary."""
+        token = whole("token", token, error=TypeError)
+        if not 0 <= token < len(self._native):
+            raise IndexError(f"token {token} is not in the vocabulary of {self.vocab_size}")
+        return token
+
+    def _known(self, name: str, ids: Iterable[int]) -> NDArray[Any]:
+        """Return ids as an array of shape (n,). Raises TypeError and IndexError as `_one` does."""
+        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+            raise TypeError(f"{name} must be token ids, not {_kind(ids)}")
+        array = ids if isinstance(ids, np.ndarray) else _array(list(ids))
+        if array.ndim != 1:
+            raise TypeError(f"{name} must be token ids in one dimension, not in {array.ndim}")
+        if not array.size:
+            return array.astype(np.int32)
+        if array.dtype.kind not in "iu":
+            for token in array.tolist():
+                self._one(token)
+        elif array.min() < 0 or array.max() >= self.vocab_size:
+            self._one(int(array[(array < 0) | (array >= self.vocab_size)][0]))
+        return array
+
+
+def _array(ids: list[Any]) -> NDArray[Any]:
+    """Return a list as numpy has it where all are whole numbers of 64 bits, else with its objects as they are."""
+    if set(map(type, ids)) <= {int} or all(isinstance(i, Integral) and not isinstance(i, bool) for i in ids):
+        try:
+            return np.array(ids, np.int64)
+        except OverflowError:
+            pass
+    array = np.empty(len(ids), object)
+    array[:] = ids
+    return array
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str | bytes):
+        raise TypeError(f"text must be a str or bytes, not {_kind(text)}")
+
+
+def _check_flags(**flags: object) -> None:
+    for name, value in flags.items():
+        flag(name, value, error=TypeError)
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"of type {type(value).__name__}"
+
+
+def _span_table(spans: Sequence[tuple[int, int]]) -> NDArray[np.uint32]:
+    """Return spans as an array of shape (n, 2)."""
+    what = "spans must be pairs of bytes [begin, end), in increasing order and not overlapping"
+    end = 0
+    for span in spans:
+        try:
+            first, last = (whole(what, byte, 0, _MOST_BYTES, error=ValueError) for byte in span)
+        except (TypeError, ValueError):
+            raise ValueError(f"{what}; {span!r} is none") from None
+        if not end <= first <= last:
+            raise ValueError(f"{what}; {span!r} is none, or comes too late")
+        end = last
+    return np.array(spans, np.uint32).reshape(-1, 2)
 
 
 def digest_of(fields: Iterable[tuple[str, Any]]) -> str:
