@@ -125,9 +125,10 @@ def test_metrics_name_a_model_as_it_is_served_whatever_its_file_is_called(start,
 
     server = start(f"tiny:1b={tmp_path / blob}", loader=load)
     client = server.client
-    client.post("/v1/completions", json={"prompt": "x", "max_tokens": 3})
-    # Not a stream: its end is counted when the client has it already.
-    body = {"model": "tiny:1b", "prompt": "x", "options": {"num_predict": 3}, "stream": False}
+    # Greedy, so that no text happens to end before its limit; and no stream, whose end is counted when it was sent.
+    client.post("/v1/completions", json={"prompt": "x", "max_tokens": 3, "temperature": 0})
+    options = {"num_predict": 3, "temperature": 0}
+    body = {"model": "tiny:1b", "prompt": "x", "options": options, "stream": False}
     client.post("/api/generate", json=body)
     client.post("/v1/embeddings", json={"input": "x"})
     client.post("/v1/rerank", json={"query": "x", "documents": ["x"]})
