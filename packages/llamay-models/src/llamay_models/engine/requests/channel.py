@@ -35,7 +35,7 @@ class Channel:
         self.started = self.first = self.last = 0.0
         self.cancelled = False
         self.consumer: PieceConsumer | None = None
-        self.engine_thread: threading.Thread | None = None
+        self.engine_thread: int | None = None  # its identifier, once the engine has the sequence
         self._awaited = False
         self._undelivered: Item | None = None
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
@@ -66,7 +66,7 @@ class Channel:
 
     def check_thread(self) -> None:
         """Raise ContextError on the engine's own thread while it has yet to finish this."""
-        if self.engine_thread is threading.current_thread() and not self.finished.is_set():
+        if self.engine_thread == threading.get_ident() and not self.finished.is_set():
             raise ContextError(
                 "the engine's own thread, on which constraints run, cannot wait for a generation"
             )

@@ -154,7 +154,7 @@ class Loop:
                 self.stats.refused += 1
                 raise QueueFullError(f"{self.queued} requests wait for this model already; try again later")
             self._order += 1
-            sequence.channel.engine_thread = self._thread
+            sequence.channel.engine_thread = self._thread.ident
             sequence.order = self._order
             self._inbox.append(sequence)
             self._overlapped.flag.set()
