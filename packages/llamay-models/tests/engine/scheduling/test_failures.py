@@ -272,3 +272,13 @@ def test_one_coroutine_reads_a_generation(make_model, gate):
         return await asyncio.wait_for(first, 20)
 
     assert asyncio.run(two())
+
+
+def test_closing_gives_up_a_begun_step_before_the_last_calls_run(make_model, monkeypatch):
+    model = make_model()
+    loop, order = model.engine._loop, []
+    abandon, take = loop._overlapped.abandon, loop._take_requests
+    monkeypatch.setattr(loop._overlapped, "abandon", lambda: (order.append("abandon"), abandon()))
+    monkeypatch.setattr(loop, "_take_requests", lambda: (order.append("calls"), take()))
+    model.close()
+    assert order[:2] == ["abandon", "calls"], "a call may touch a context, which must not be at work"

@@ -247,11 +247,15 @@ class Loop:
 
     def _end_running(self, error: LlamayError, *, cancelled: bool = False) -> None:
         """Give up the step that has begun, and end every sequence that runs."""
-        with contextlib.suppress(BaseException):  # the same error may occur here again
-            self._overlapped.abandon()
+        self._abandon_step()
         for sequence in self._admission.running:
             self._finisher.end(sequence, error, cancelled=cancelled)
         self._admission.remove_finished()
+
+    def _abandon_step(self) -> None:
+        """Give up the step that has begun, if one has: no context is at work after it."""
+        with contextlib.suppress(BaseException):  # the error that is being handled may occur here again
+            self._overlapped.abandon()
 
     def _end_all(self, error: LlamayError, *, cancelled: bool = False) -> None:
         """End every sequence, those that wait included."""
@@ -262,6 +266,7 @@ class Loop:
     def _shut_down(self) -> None:
         """End every sequence as cancelled, and free the plan and the weights, even while this object is referenced."""
         self._finisher.keeps_prefixes = False
+        self._abandon_step()  # before the calls of other threads, which may touch any context
         self._take_requests()
         self._end_all(EngineClosedError("the model was closed while this was running"), cancelled=True)
         self._replaying = None
